@@ -1,0 +1,46 @@
+# `make help` lists the targets.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEVICE ?= cpu
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow test-cuda lint format bench clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.installed  ## Make a virtual environment and install pipetrain and the tested versions into it
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: setup  ## Train ResNet-20 in two processes under PipeOptim on the embedded pictures (about two minutes)
+	$(BIN)/pipetrain run method=pipeoptim model=resnet20 lr_schedule=cosine train.epochs=5
+
+test: setup  ## The quick tests
+	$(BIN)/python -m pytest -m "not slow and not cuda"
+
+test-slow: setup  ## The tests that take longer
+	$(BIN)/python -m pytest -m "slow and not cuda"
+
+test-cuda: setup  ## The tests that need a CUDA device
+	$(BIN)/python -m pytest -m cuda
+
+lint: setup  ## Style, types, and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup  ## Put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup  ## Measure the runtime against torch's own pipelines; DEVICE=cuda measures on a GPU
+	$(BIN)/python benchmarks/runtime.py --device $(DEVICE)
+
+clean:  ## Remove what the other targets made, results aside
+	rm -rf $(VENV) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,317 @@
+"""Samples per second of the runtime, beside torch's own pipelines and the machine's limit, all in one run.
+
+`make bench`, or `python benchmarks/runtime.py --device cuda`. ResNet-56 on 32 x 32 pictures, minibatches of 64, two
+stages of one thread each. The rows are measured in turn and the whole round is repeated, so that a busy machine slows
+them alike. Each row is the median over its steps behind the warm-up, then over the repeats.
+
+    sequential       the whole model in one process, the other idle
+    limit            the two stages as two processes that never talk: stored inputs, stored gradients
+    gpipe_nN, 1f1b_flush_nN, pipedream, pipeoptim      pipetrain
+    torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, same stages and optimizer
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.utils.data import TensorDataset
+
+from pipetrain.data.loader import Loader
+from pipetrain.executors.base import Rules, Segment
+from pipetrain.executors.distributed import DistributedExecutor
+from pipetrain.executors.simulated import SimulatedExecutor
+from pipetrain.losses import CrossEntropy
+from pipetrain.methods.base import Method
+from pipetrain.methods.pipedream import PipeDream
+from pipetrain.methods.pipeoptim import PipeOptim
+from pipetrain.methods.synchronous import Synchronous
+from pipetrain.models.resnet_cifar import build
+from pipetrain.optimizer import StageOptimizer
+from pipetrain.planner.partition import Even
+from pipetrain.planner.plan import make_plan
+from pipetrain.schedules.base import Schedule
+from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.sequential import Sequential
+from pipetrain.stage import Stage
+from pipetrain.transport import NEVER
+
+BATCH, STAGES, DEPTH, WARM_UP = 64, 2, 56, 3
+MICROBATCHES = (2, 4, 8)
+RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "runtime.json"
+
+OURS: dict[str, tuple[Schedule, Method, int]] = {
+    **{f"gpipe_n{n}": (GPipe(), Synchronous(), n) for n in MICROBATCHES},
+    **{f"1f1b_flush_n{n}": (OneFOneBFlush(), Synchronous(), n) for n in MICROBATCHES},
+    "pipedream": (OneFOneB(), PipeDream(), 1),
+    "pipeoptim": (OneFOneB(), PipeOptim(), 1),
+}
+TORCH = {
+    **{f"torch_gpipe_n{n}": (ScheduleGPipe, n) for n in MICROBATCHES},
+    **{f"torch_1f1b_n{n}": (Schedule1F1B, n) for n in MICROBATCHES},
+}
+
+
+def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=5e-4)
+
+
+class Bench:
+    """One process of the two; measures every row with the other."""
+
+    def __init__(self, rank: int, device: torch.device, steps: int) -> None:
+        self.rank = rank
+        self.device = device
+        self.steps = steps
+        generator = torch.Generator().manual_seed(0)
+        pictures = torch.randn(BATCH * steps, 3, 32, 32, generator=generator)
+        labels = torch.randint(0, 10, (BATCH * steps,), generator=generator)
+        self.data = TensorDataset(pictures, labels)
+        example = (pictures[:BATCH],)
+        plan = make_plan(self.chain(), Even(STAGES), example)
+        self.bounds = [(stage.first, stage.last) for stage in plan.stages]
+
+    def chain(self):
+        torch.manual_seed(0)
+        return build(depth=DEPTH, channels=3, classes=10, size=(32, 32))
+
+    def stage(self, r: int, bounds: list[tuple[int, int]]) -> Stage:
+        loss = CrossEntropy() if r == len(bounds) - 1 else None
+        return Stage(
+            r, self.chain(), *bounds[r], lambda named: StageOptimizer(sgd, named, lambda step: 0.01), loss, 0, self.device
+        )
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def stamps(self) -> tuple[list[float], Callable[[int, Tensor], None]]:
+        """Times of the steps, and what records one; reading the loss waits for the device, as a run does."""
+        times: list[float] = []
+
+        def on_step(minibatch: int, loss: Tensor) -> None:
+            loss.item()
+            times.append(time.perf_counter())
+
+        return times, on_step
+
+    # -- rows: seconds of each step behind the warm-up, on the rank that knows them ---------------------------------
+
+    def sequential(self) -> list[float]:
+        if self.rank:
+            return []
+        times, on_step = self.stamps()
+        stage = self.stage(0, [(self.bounds[0][0], self.bounds[-1][1])])
+        executor = SimulatedExecutor([stage], Rules(Sequential(), Synchronous(), 1, 1), None, on_step)
+        executor.train(Loader(self.data, batch_size=BATCH, shuffle=False), Segment(0, 0, self.steps, 0))
+        return durations(times)
+
+    def limit(self) -> list[float]:
+        """Each stage alone on stored tensors, both at once; the slower one would bind a pipeline."""
+        stage = self.stage(self.rank, self.bounds)
+        module = stage.module
+        optimizer = sgd(list(module.parameters()))
+        inputs, gradients = self.stored(stage)
+        targets = torch.randint(0, 10, (BATCH,), device=self.device)
+        times = []
+        dist.barrier()
+        for step in range(self.steps):
+            given = tuple(tensor.detach().requires_grad_(self.rank > 0) for tensor in inputs)
+            outputs = module(*given, microbatch=(step, 0))
+            if self.rank == STAGES - 1:
+                nn.functional.cross_entropy(*outputs, targets).backward()
+            else:
+                torch.autograd.backward(outputs, gradients)
+            optimizer.step()
+            optimizer.zero_grad()
+            self.synchronize()
+            times.append(time.perf_counter())
+        return durations(times)
+
+    def stored(self, stage: Stage) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        tensors: tuple[Tensor, ...] = (self.data.tensors[0][:BATCH].to(self.device),)
+        for r in range(self.rank):
+            with torch.no_grad():
+                tensors = self.stage(r, self.bounds).module(*tensors, microbatch=(0, 0))
+        with torch.no_grad():
+            outputs = stage.module(*tensors, microbatch=(0, 0))
+        return tensors, tuple(torch.randn_like(output) for output in outputs)
+
+    def ours(self, schedule: Schedule, method: Method, microbatches: int) -> list[float]:
+        times, on_step = self.stamps()
+        rules = Rules(schedule, method, STAGES, microbatches)
+        executor = DistributedExecutor(
+            self.stage(self.rank, self.bounds), rules, None, on_step, lambda op: None, _no_wait, self.direct
+        )
+        loader = Loader(self.data, batch_size=BATCH, microbatches=microbatches, shuffle=False)
+        dist.barrier()
+        executor.train(loader, Segment(0, 0, self.steps, 0))
+        return durations(times)
+
+    @property
+    def direct(self) -> bool:
+        return self.device.type == "cuda" and torch.cuda.device_count() >= STAGES
+
+    def torchs(self, schedule_class: type, microbatches: int) -> list[float]:
+        stage = self.stage(self.rank, self.bounds)
+        module = _Plain(stage.module)
+        optimizer = sgd(list(module.parameters()))
+        pipe = PipelineStage(module, self.rank, STAGES, self.device)
+        schedule = schedule_class(pipe, microbatches, loss_fn=nn.functional.cross_entropy)
+        pictures, labels = (tensor.to(self.device) for tensor in self.data.tensors)
+        times = []
+        dist.barrier()
+        for step in range(self.steps):
+            part = slice(step * BATCH, (step + 1) * BATCH)
+            losses: list[Tensor] = []
+            if self.rank == 0:
+                schedule.step(pictures[part])
+            else:
+                schedule.step(target=labels[part], losses=losses)
+                torch.stack(losses).mean().item()
+            optimizer.step()
+            optimizer.zero_grad()
+            self.synchronize()
+            times.append(time.perf_counter())
+        return durations(times)
+
+    def rows(self) -> Iterator[tuple[str, list[float]]]:
+        yield "sequential", self.sequential()
+        dist.barrier()
+        yield "limit", self.limit()
+        for name, (schedule, method, microbatches) in OURS.items():
+            dist.barrier()
+            yield name, self.ours(schedule, method, microbatches)
+        for name, (schedule_class, microbatches) in TORCH.items():
+            dist.barrier()
+            yield name, self.torchs(schedule_class, microbatches)
+
+
+class _Plain(nn.Module):
+    """A stage without the key of its random numbers, which torch's pipelines do not pass."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
+        outputs = self.module(*tensors, microbatch=(0, 0))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _no_wait(what: str):
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+def durations(times: list[float]) -> list[float]:
+    return [b - a for a, b in zip(times[WARM_UP - 1 :], times[WARM_UP:], strict=False)]
+
+
+def process(rank: int, port: int, kind: str, steps: int, repeats: int, out: str) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
+    device = torch.device("cuda", rank % torch.cuda.device_count()) if kind == "cuda" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("gloo", rank=rank, world_size=STAGES, timeout=NEVER)
+    bench = Bench(rank, device, steps)
+    speeds: dict[str, list[float]] = {}
+    for repeat in range(repeats):
+        for name, seconds in bench.rows():
+            known: list[list[float]] = [[] for _ in range(STAGES)]
+            dist.all_gather_object(known, seconds)
+            # every process times its own steps; the slowest is the pipeline's
+            speed = BATCH / max(statistics.median(each) for each in known if each)
+            speeds.setdefault(name, []).append(speed)
+            if rank == 0:
+                print(f"repeat {repeat + 1}/{repeats}  {name:16} {speed:8.1f} samples/s", flush=True)
+    if rank == 0:
+        Path(out).write_text(json.dumps(speeds))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def report(speeds: dict[str, list[float]], kind: str, steps: int) -> dict[str, object]:
+    rows = {name: statistics.median(values) for name, values in speeds.items()}
+    machine = {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "device": torch.cuda.get_device_name(0) if kind == "cuda" else "cpu",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    return {
+        "what": f"ResNet-{DEPTH}, 3x32x32, batch {BATCH}, {STAGES} stages, one thread each, SGD with momentum",
+        "date": date.today().isoformat(),
+        "unit": "samples per second, median over steps, then over repeats",
+        "steps": steps - WARM_UP,
+        "machine": machine,
+        "rows": {name: round(value, 2) for name, value in rows.items()},
+        "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in speeds.items()},
+        "ratios": {name: round(value, 3) for name, value in _ratios(rows).items()},
+    }
+
+
+def _ratios(rows: dict[str, float]) -> dict[str, float]:
+    torch_rows = {name: value for name, value in rows.items() if name.startswith("torch_")}
+    return {
+        "pipedream / best of torch": rows["pipedream"] / max(torch_rows.values()),
+        "pipedream / limit": rows["pipedream"] / rows["limit"],
+        "pipeoptim / pipedream": rows["pipeoptim"] / rows["pipedream"],
+        **{f"gpipe_n{n} / torch_gpipe_n{n}": rows[f"gpipe_n{n}"] / rows[f"torch_gpipe_n{n}"] for n in MICROBATCHES},
+        "pipedream / sequential": rows["pipedream"] / rows["sequential"],
+        "limit / sequential": rows["limit"] / rows["sequential"],
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--steps", type=int, default=13, help=f"of each row, the first {WARM_UP} to warm up")
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "speeds.json"
+        mp.spawn(process, (port, options.device, options.steps, options.repeats, str(out)), nprocs=STAGES)
+        result = report(json.loads(out.read_text()), options.device, options.steps)
+    path = RESULT if options.device == "cpu" else RESULT.with_name("runtime_cuda.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"\n{result['what']}\n")
+    for name, value in result["rows"].items():
+        low, high = result["spread"][name]
+        print(f"{name:18} {value:8.1f} samples/s   ({low:.1f} - {high:.1f})")
+    print()
+    for name, value in result["ratios"].items():
+        print(f"{name:34} {value:.3f}")
+    print(f"\nwritten to {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What there is to choose from, read off the configuration files and the code they name."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import get_object
+from omegaconf import OmegaConf
+
+from pipetrain.config import config_dir
+from pipetrain.errors import ConfigError
+
+KINDS = {
+    "models": "model",
+    "datasets": "dataset",
+    "methods": "method",
+    "schedules": "schedule",
+    "experiments": "experiment",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One YAML file of a group: its name on the command line, its first comment, its content."""
+
+    name: str
+    summary: str
+    content: dict[str, Any]
+
+
+def choices(group: str) -> Iterator[Choice]:
+    """The files of a group, a user's own (`custom`) aside, sorted by name."""
+    folder = config_dir() / group
+    for path in sorted(folder.rglob("*.yaml")):
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        if name != "custom":
+            yield Choice(name, _summary(path), _content(path))
+
+
+def _summary(path: Path) -> str:
+    comments = (line.removeprefix("#").strip() for line in path.read_text().splitlines() if line.startswith("#"))
+    return next((text for text in comments if text and not text.startswith("@")), "")
+
+
+def _content(path: Path) -> dict[str, Any]:
+    content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items()}
+
+
+def _of_family(group: str, family: str) -> list[str]:
+    return [choice.name for choice in choices(group) if get_object(choice.content["_target_"]).family == family]
+
+
+def check_pair(method: Any, schedule: Any, names: dict[str, str]) -> None:
+    """A method goes with the schedules of its family.
+
+    Raises:
+        ConfigError: this one does not; says which do.
+    """
+    if method.family == schedule.family:
+        return
+    schedules = " or ".join(_of_family("schedule", method.family))
+    methods = " or ".join(_of_family("method", schedule.family))
+    raise ConfigError(
+        f"method={names['method']} does not go with schedule={names['schedule']}: method={names['method']} goes with "
+        f"schedule={schedules}; schedule={names['schedule']} goes with method={methods}"
+    )

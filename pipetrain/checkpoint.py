@@ -1,0 +1,180 @@
+"""Checkpoints: written by all stages together, complete or absent, loadable into any partition."""
+
+import contextlib
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+from pipetrain.stage import Stage
+
+MODEL, OPTIMIZER, HISTORY = "model.", "optimizer.", "run."
+_PROGRESS = "progress.json"
+_SEPARATOR = "/"
+
+
+def checkpoint_name(step: int) -> str:
+    """The folder's name, sortable."""
+    return f"step-{step:08d}"
+
+
+def stage_tensors(stage: Stage) -> dict[str, Tensor]:
+    """A stage's part of a checkpoint: weights, buffers and optimizer state under the whole model's names."""
+    tensors = {MODEL + name: tensor for name, tensor in stage.state().items()}
+    for local, state in stage.optimizer.state().items():
+        full = stage.full_names[local]
+        tensors.update({f"{OPTIMIZER}{full}{_SEPARATOR}{key}": value for key, value in state.items()})
+    return tensors
+
+
+def save(
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    progress: Mapping[str, Any],
+    coordinator: bool,
+    barrier: Callable[[], None] | None,
+) -> None:
+    """Writes one checkpoint: first beside its place, then renamed, so that none is ever half there.
+
+    Args:
+        folder: `checkpoints/step-XXXXXXXX`.
+        tensors: this process's part.
+        progress: where the run stands; the coordinator's is written.
+        coordinator: whether this process renames.
+        barrier: waits for all processes; None where there is one alone.
+    """
+    partial = folder.with_name(folder.name + ".partial")
+    if coordinator:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+    if barrier is not None:
+        barrier()
+    with _alone_is_fine():
+        dcp.save(dict(tensors), checkpoint_id=str(partial), no_dist=barrier is None)
+    if coordinator:
+        (partial / _PROGRESS).write_text(json.dumps(progress))
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    if barrier is not None:
+        barrier()
+
+
+@contextlib.contextmanager
+def _alone_is_fine() -> Iterator[None]:
+    """torch warns where one process saves or loads by itself, which is what we ask for."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+def load_progress(folder: Path) -> dict[str, Any]:
+    """Where the run stood."""
+    progress: dict[str, Any] = json.loads((folder / _PROGRESS).read_text())
+    return progress
+
+
+def load_tensors(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor]:
+    """The tensors whose names are `wanted`, on the CPU, whoever wrote them."""
+    metadata = FileSystemReader(str(folder)).read_metadata().state_dict_metadata
+    state: dict[str, Any] = {
+        name: torch.empty(tuple(entry.size), dtype=entry.properties.dtype)
+        for name, entry in metadata.items()
+        if wanted(name) and isinstance(entry, TensorStorageMetadata)
+    }
+    if state:
+        with _alone_is_fine():
+            dcp.load(state, checkpoint_id=str(folder), no_dist=True)
+    return state
+
+
+def restore(stage: Stage, folder: Path, step: int) -> None:
+    """Puts a checkpoint's weights, buffers and optimizer state into a stage, as they were after `step` updates."""
+    local_names = {full: local for local, full in stage.full_names.items()}
+
+    def ours(name: str) -> bool:
+        if name.startswith(OPTIMIZER):
+            return name.removeprefix(OPTIMIZER).split(_SEPARATOR)[0] in local_names
+        return name.removeprefix(MODEL) in local_names and name.startswith(MODEL)
+
+    tensors = load_tensors(folder, ours)
+    model = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
+    missing = local_names.keys() - model.keys()
+    if missing:
+        raise ConfigError(f"resume={folder}: holds another model; it has no {min(missing)}")
+    with torch.no_grad():
+        for full, target in stage.state().items():
+            target.copy_(model[full])
+    optimizer: dict[str, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith(OPTIMIZER):
+            full, key = name.removeprefix(OPTIMIZER).split(_SEPARATOR)
+            # Adam's step stays on the host, as torch keeps it; all else follows the weights
+            placed = value if key == "step" else value.to(stage.device)
+            optimizer.setdefault(local_names[full], {})[key] = placed
+    stage.optimizer.load_state(optimizer)
+    stage.restart_at(step)
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The complete checkpoints of a run directory, oldest first."""
+    return sorted(
+        path for path in (run / "checkpoints").glob("step-*") if (path / _PROGRESS).is_file() and path.suffix == ""
+    )
+
+
+def find(place: str) -> Path:
+    """The checkpoint that `place` names: itself, or the newest of a run directory.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    path = Path(place)
+    if (path / _PROGRESS).is_file():
+        return path.resolve()
+    found = checkpoints(path)
+    if not found:
+        raise ConfigError(f"{place}: no checkpoint here; a run directory has checkpoints/step-XXXXXXXX/")
+    return found[-1].resolve()
+
+
+def at_step(run: Path, step: int | None) -> Path:
+    """The checkpoint of a run directory at `step`, or its newest.
+
+    Raises:
+        ConfigError: there is none; names those that there are.
+    """
+    if step is None:
+        return find(str(run))
+    folder = run / "checkpoints" / checkpoint_name(step)
+    if not (folder / _PROGRESS).is_file():
+        steps = ", ".join(str(int(path.name.removeprefix("step-"))) for path in checkpoints(run)) or "none"
+        raise ConfigError(f"--step {step}: {run} has no checkpoint of that step; steps there are: {steps}")
+    return folder.resolve()
+
+
+def model_state(folder: Path) -> dict[str, Tensor]:
+    """The whole model's state dict under the names that its own module has."""
+    tensors = load_tensors(folder, lambda name: name.startswith(MODEL))
+    return {name.removeprefix(MODEL): value for name, value in tensors.items()}
+
+
+def whole_state(folder: Path, chain: LayerChain) -> dict[str, Tensor]:
+    """A checkpoint's model for this chain.
+
+    Raises:
+        ConfigError: it holds another model.
+    """
+    state = model_state(folder)
+    if wrong := set(chain.module.state_dict()) ^ set(state):
+        raise ConfigError(f"{folder}: holds another model; {min(wrong)} is in one of them alone")
+    return state

@@ -1,0 +1,34 @@
+"""`pipetrain eval RUN`: the metrics of a checkpoint on the evaluation set, computed in one process."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from pipetrain import checkpoint
+from pipetrain.build import build_chain, build_data, build_loss
+from pipetrain.commands.stored import stored_config
+from pipetrain.executors.base import Score, to_device
+from pipetrain.prepare import device_of
+
+
+def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
+    """Prints the metrics as one line of JSON.
+
+    Raises:
+        ConfigError: there is no such run or checkpoint, or an override is wrong.
+    """
+    folder = checkpoint.at_step(run, step)
+    config = stored_config(run, overrides)
+    device = torch.device(device_of(config["device"]))
+    data = build_data(config)
+    chain = build_chain(config, data.dataset)
+    chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
+    chain.module.to(device).eval()
+    loss = build_loss(config)
+    score = Score(loss)
+    with torch.no_grad():
+        for inputs, targets in data.evaluation.samples(0):
+            outputs = chain(*to_device(inputs, device))
+            score.add(outputs if isinstance(outputs, tuple) else (outputs,), to_device(targets, device))
+    print(json.dumps({"step": checkpoint.load_progress(folder)["step"], **score.metrics()}))

@@ -1,0 +1,174 @@
+"""Minibatches of a data set, in an order and with values that no process, worker or executor can change."""
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from pipetrain.data.fetch import Fetch, Minibatch, Tensors
+from pipetrain.errors import ConfigError
+from pipetrain.seeding import key
+
+
+class Loader:
+    """Minibatches of a map-style data set in an order that depends on (seed, epoch) alone.
+
+    Before a sample is read, torch's default generator is seeded from (seed, epoch, sample), and afterwards it is put
+    back: augmentation that draws from it depends on neither process nor worker nor order, and the caller's own random
+    numbers are left as they were. Data sets that draw from elsewhere (`random`, numpy) are outside this promise. The
+    generator belongs to the process, so read in the thread that also runs the layers, or use workers.
+
+    A data set may have `target(i)`, which must equal `dataset[i][1]`: `targets` then decodes nothing.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int,
+        microbatches: int = 1,
+        seed: int = 0,
+        shuffle: bool = True,
+        limit: int | None = None,
+        workers: int = 0,
+        drop_short: bool = True,
+    ) -> None:
+        """Plans an epoch of the first `limit` samples (None: all), read by `workers` processes (0: the caller's own).
+
+        The last minibatch may be smaller; `drop_short` drops it when it has fewer samples than `microbatches`. Raises
+        ConfigError for a setting out of range, a data set without a length, and an epoch without a minibatch.
+        """
+        _check_counts(batch_size=batch_size, microbatches=microbatches, limit=limit, workers=workers)
+        self.dataset = dataset
+        self.seed = seed
+        self.shuffle = shuffle
+        self.workers = workers
+        available = _length(dataset)
+        self.samples_per_epoch = available if limit is None else min(limit, available)
+        self.batch_size = batch_size
+        self.sizes, self.dropped = _sizes(self.samples_per_epoch, batch_size, microbatches if drop_short else 1)
+        """Samples of each minibatch of an epoch, and those that no minibatch holds."""
+        if not self.sizes:
+            raise ConfigError(
+                f"dataset.limit={_shown(limit)}: {self.samples_per_epoch} samples make no minibatch of "
+                f"{microbatches} microbatches"
+            )
+
+    def __len__(self) -> int:
+        """Minibatches of an epoch."""
+        return len(self.sizes)
+
+    def inputs(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[Tensors]:
+        """The inputs of minibatches first to last - 1 of `epoch`; each a tuple of tensors (samples, …)."""
+        return (_given(inputs) for inputs, _ in self._minibatches(epoch, first, last, inputs=True))
+
+    def targets(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[Tensors]:
+        """The targets of minibatches first to last - 1 of `epoch`; each a tuple of tensors (samples, …)."""
+        return (_given(targets) for _, targets in self._minibatches(epoch, first, last, targets=True))
+
+    def samples(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[tuple[Tensors, Tensors]]:
+        """Inputs and targets of minibatches first to last - 1 of `epoch`, every sample read once."""
+        minibatches = self._minibatches(epoch, first, last, inputs=True, targets=True)
+        return ((_given(inputs), _given(targets)) for inputs, targets in minibatches)
+
+    def order(self, epoch: int) -> list[int]:
+        """The samples of `epoch` in the order they are read, those that are dropped included."""
+        if not self.shuffle:
+            return list(range(self.samples_per_epoch))
+        generator = torch.Generator().manual_seed(key(self.seed, epoch))
+        order: list[int] = torch.randperm(self.samples_per_epoch, generator=generator).tolist()
+        return order
+
+    def _minibatches(
+        self, epoch: int, first: int, last: int | None, *, inputs: bool = False, targets: bool = False
+    ) -> Iterator[Minibatch]:
+        last = len(self.sizes) if last is None else last
+        if not 0 <= first <= last <= len(self.sizes):
+            raise ValueError(f"minibatches {first} … {last}: an epoch has {len(self.sizes)}")
+        order = self.order(epoch)
+        starts = range(first * self.batch_size, last * self.batch_size, self.batch_size)
+        plan = [order[start : start + self.batch_size] for start in starts]
+        fetch = Fetch(self.dataset, self.seed, inputs, targets)
+        if self.workers and fetch.decodes and plan:
+            return _fetched_by_workers(fetch, epoch, plan, self.workers)
+        return (fetch(epoch, indices) for indices in plan)
+
+
+class _Minibatches(Dataset[Minibatch | ConfigError]):
+    """A data set whose items are whole minibatches, for workers to read.
+
+    An error comes back as a value: raised in a worker it would arrive as a traceback in many lines.
+    """
+
+    def __init__(self, fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]]) -> None:
+        self.fetch, self.epoch, self.plan = fetch, epoch, plan
+
+    def __getitem__(self, index: int) -> Minibatch | ConfigError:
+        try:
+            return self.fetch(self.epoch, self.plan[index])
+        except ConfigError as error:
+            return error
+
+
+def _fetched_by_workers(fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]], workers: int) -> Iterator[Minibatch]:
+    if multiprocessing.current_process().daemon:
+        raise ConfigError(f"dataset.workers={workers}: a daemonic process cannot start workers; use dataset.workers=0")
+    minibatches: DataLoader[Any] = DataLoader(
+        _Minibatches(fetch, epoch, plan),
+        batch_size=None,
+        sampler=range(len(plan)),
+        num_workers=min(workers, len(plan)),
+        collate_fn=_unchanged,
+        generator=torch.Generator(),  # without one, it would draw from the caller's
+    )
+    return _raising(minibatches)
+
+
+def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
+    for minibatch in minibatches:
+        if isinstance(minibatch, ConfigError):
+            raise minibatch
+        yield minibatch
+
+
+def _unchanged(minibatch: Any) -> Any:
+    return minibatch
+
+
+def _given(tensors: Tensors | None) -> Tensors:
+    assert tensors is not None, "a side that was not asked for"
+    return tensors
+
+
+def _sizes(samples: int, batch_size: int, least: int) -> tuple[list[int], int]:
+    """Samples of each minibatch, and the samples left out: a last minibatch of fewer than `least`."""
+    whole, rest = divmod(samples, batch_size)
+    kept = [rest] if rest >= max(1, least) else []
+    return [batch_size] * whole + kept, rest - sum(kept)
+
+
+def _length(dataset: Any) -> int:
+    try:
+        return len(dataset)
+    except TypeError as error:
+        kind = type(dataset).__name__
+        raise ConfigError(f"dataset: {kind} must be a map-style data set, with __len__ and __getitem__") from error
+
+
+def _check_counts(*, batch_size: int, microbatches: int, limit: int | None, workers: int) -> None:
+    _check_count("train.batch_size", batch_size, least=1)
+    _check_count("train.microbatches", microbatches, least=1)
+    _check_count("dataset.workers", workers, least=0)
+    if limit is not None:
+        _check_count("dataset.limit", limit, least=1, otherwise="or null for all samples")
+
+
+def _check_count(setting: str, value: int, least: int, otherwise: str = "") -> None:
+    if type(value) is not int or value < least:
+        raise ConfigError(f"{setting}={_shown(value)}: must be a whole number of at least {least} {otherwise}".rstrip())
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,160 @@
+"""MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 in the files that their authors publish, read by torchvision."""
+
+import fcntl
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipetrain.data import fashion
+from pipetrain.data.pictures import CropFlip, InMemory, Normalise, PictureSet
+from pipetrain.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Source:
+    """What torchvision calls a data set, where it looks for it, and the constants of its pictures."""
+
+    name: str
+    """torchvision's class."""
+    folder: str
+    """Below `root`."""
+    files: tuple[str, ...]
+    archive: str
+    """What to unpack there."""
+    classes: int
+    mean: tuple[float, ...]
+    """Per channel, over the training pictures scaled to [0, 1]; so is `std`."""
+    std: tuple[float, ...]
+    flip: bool = True
+    """Whether augmentation may mirror a picture: a mirrored digit is another thing."""
+
+
+_IDX = tuple(f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+
+# Mean and deviation over all training pixels. MNIST: PyTorch's own example. CIFAR-10: the pixels' own; the often copied
+# deviation 0.2023, 0.1994, 0.2010 is the mean of each picture's. CIFAR-100: weiaicunzai/pytorch-cifar100.
+_MNIST = Source("MNIST", "MNIST/raw", _IDX, "the four idx files, unpacked", 10, (0.1307,), (0.3081,), flip=False)
+_FASHION = Source(
+    "FashionMNIST", "FashionMNIST/raw", _IDX, "the four idx files, unpacked", 10, fashion.MEAN, fashion.STD
+)
+_CIFAR10 = Source(
+    "CIFAR10",
+    "cifar-10-batches-py",
+    (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"),
+    "the files of cifar-10-python.tar.gz",
+    10,
+    (0.4914, 0.4822, 0.4465),
+    (0.2470, 0.2435, 0.2616),
+)
+_CIFAR100 = Source(
+    "CIFAR100",
+    "cifar-100-python",
+    ("train", "test", "meta"),
+    "the files of cifar-100-python.tar.gz",
+    100,
+    (0.5071, 0.4865, 0.4409),
+    (0.2673, 0.2564, 0.2762),
+)
+
+
+def mnist(root: str = "data", download: bool = False, augment: bool = False) -> PictureSet:
+    """Handwritten digits, float32 (1, 28, 28); `augment` crops from a picture padded by 4 and mirrors nothing.
+
+    Raises ConfigError where the files are missing below `root` or damaged. Source: LeCun, Cortes, Burges 1998.
+    """
+    return _picture_set(_MNIST, root, download, augment)
+
+
+def fashion_mnist(root: str = "data", download: bool = False, augment: bool = False) -> PictureSet:
+    """Pictures of clothes, float32 (1, 28, 28); `augment` crops from a picture padded by 4 and mirrors half of them.
+
+    Raises ConfigError where the files are missing below `root` or damaged. Source: Xiao, Rasul, Vollgraf 2017.
+    """
+    return _picture_set(_FASHION, root, download, augment)
+
+
+def cifar10(root: str = "data", download: bool = False, augment: bool = False) -> PictureSet:
+    """Small photographs, float32 (3, 32, 32); `augment` crops from a picture padded by 4 and mirrors half of them.
+
+    Raises ConfigError where the files are missing below `root` or damaged. Source: Krizhevsky 2009.
+    """
+    return _picture_set(_CIFAR10, root, download, augment)
+
+
+def cifar100(root: str = "data", download: bool = False, augment: bool = False) -> PictureSet:
+    """As `cifar10`, with 100 classes: the fine labels."""
+    return _picture_set(_CIFAR100, root, download, augment)
+
+
+def _picture_set(source: Source, root: str, download: bool, augment: bool) -> PictureSet:
+    normalise = Normalise(source.mean, source.std)
+    train, evaluation = _read(source, root, download)
+    return PictureSet(
+        train=InMemory(*train, normalise, CropFlip(flip=source.flip) if augment else None),
+        eval=InMemory(*evaluation, normalise),
+        channels=train[0].shape[1],
+        classes=source.classes,
+        size=(train[0].shape[2], train[0].shape[3]),
+    )
+
+
+def _read(source: Source, root: str, download: bool) -> list[tuple[Tensor, Tensor]]:
+    """Pictures (samples, C, H, W) and classes of the training and the test split."""
+    from pipetrain.vision import datasets
+
+    build: Callable[..., Any] = getattr(datasets, source.name)
+    base = Path(root).expanduser().absolute()
+    folder = base / source.folder
+    with _alone(base, f"dataset.root={root}") if download else nullcontext():
+        if download:
+            _download(source, build, base)
+        try:
+            return [_tensors(build(base, train=train)) for train in (True, False)]
+        except (RuntimeError, ValueError, AssertionError, LookupError, OSError, EOFError, pickle.PickleError) as error:
+            raise ConfigError(_missing(source, root, folder)) from error
+
+
+def _tensors(read: Any) -> tuple[Tensor, Tensor]:
+    """MNIST's classes hold (samples, H, W) tensors, CIFAR's (samples, H, W, 3) arrays and a list."""
+    pictures = torch.as_tensor(read.data)
+    pictures = pictures[:, None] if pictures.dim() == 3 else pictures.permute(0, 3, 1, 2)
+    return pictures.contiguous(), torch.as_tensor(np.asarray(read.targets))
+
+
+def _missing(source: Source, root: str, folder: Path) -> str:
+    absent = [name for name in source.files if not (folder / name).is_file()]
+    fault = f"no {_listed(absent)} in {folder}" if absent else f"a file in {folder} is damaged"
+    remedy = f"set dataset.download=true to fetch {source.name}, or put {source.archive} there"
+    return f"dataset.root={root}: {fault}; {remedy}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _download(source: Source, build: Callable[..., Any], base: Path) -> None:
+    try:
+        build(base, download=True)
+    except (RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"dataset.download=true: {source.name} could not be fetched into {base}: {reason}") from error
+
+
+@contextmanager
+def _alone(base: Path, setting: str) -> Iterator[None]:
+    """Every stage of a run reads the data: one downloads, the others wait and then find it."""
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        lock = (base / ".pipetrain.lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"{setting}: cannot write to {base}: {error.strerror}") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

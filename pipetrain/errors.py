@@ -1,0 +1,16 @@
+"""The errors that a user can cause, or must be told of, in one line."""
+
+from hydra.errors import CompactHydraException
+
+
+class ConfigError(CompactHydraException):
+    """A configuration that cannot run. Names the setting, its value, and what would work; exit code 2."""
+
+
+class DivergedError(Exception):
+    """The training loss of `step` was not finite; exit code 3."""
+
+    def __init__(self, step: int, loss: float) -> None:
+        super().__init__(f"diverged: the loss of step {step} is {loss}")
+        self.step = step
+        self.loss = loss

@@ -1,0 +1,151 @@
+"""What a trainer asks of an executor, wherever the stages are."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from pipetrain.data.loader import Loader
+from pipetrain.executors.walk import Clipping, OnStep
+from pipetrain.losses import Loss, count_of, hits_of
+from pipetrain.methods import Method
+from pipetrain.schedules import Operation, Readings, Schedule, readings
+from pipetrain.schedules.readings import steady_from
+from pipetrain.schedules.validate import checked_lists
+from pipetrain.stage import Stage, Tensors
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive minibatches of one epoch, between two drains.
+
+    Attributes:
+        epoch: from 0.
+        first, last: minibatches of the epoch, the last exclusive.
+        start: minibatches of the run before `first`.
+    """
+
+    epoch: int
+    first: int
+    last: int
+    start: int
+
+
+class Rules:
+    """The schedule and method of a run: what every stage does and reads in a segment of so many minibatches."""
+
+    def __init__(self, schedule: Schedule, method: Method, stages: int, microbatches: int) -> None:
+        self.schedule = schedule
+        self.method = method
+        self.stages = stages
+        self.microbatches = microbatches
+        self.lists = lru_cache(maxsize=2)(self._lists)
+
+    def _lists(self, minibatches: int) -> list[list[Operation]]:
+        return checked_lists(self.schedule, self.stages, self.microbatches, minibatches)
+
+    def readings(self, stage: int, minibatches: int) -> Readings:
+        """The list of `stage` and what each of its operations reads."""
+        return readings(stage, self.lists(minibatches), self.microbatches, self.method)
+
+    def steady(self, minibatches: int) -> int:
+        """The first minibatch of the steady state of such a segment."""
+        return steady_from(self.lists(minibatches)[0])
+
+
+class Executor(ABC):
+    """Trains and evaluates the stages that live in this process, and talks to those that do not."""
+
+    stages: list[Stage]
+    """The stages of this process, in order."""
+
+    def __init__(self, rules: Rules, clip_norm: float | None, on_step: OnStep) -> None:
+        self.rules = rules
+        self.clipping = Clipping(clip_norm, rules.schedule.synchronous) if clip_norm is not None else None
+        self.on_step = on_step
+
+    @property
+    def has_last_stage(self) -> bool:
+        """Whether losses and metrics are known here."""
+        return self.stages[-1].index == self.rules.stages - 1
+
+    @abstractmethod
+    def train(self, loader: Loader, segment: Segment) -> list[float]:
+        """Carries out the segment; the idle share of each stage of this process in it."""
+
+    @abstractmethod
+    def evaluate(self, loader: Loader) -> dict[str, float] | None:
+        """Metrics over the whole evaluation set where the last stage is, None elsewhere."""
+
+    @abstractmethod
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        """One value for each stage of this process -> those of all stages, in every process."""
+
+    @abstractmethod
+    def agree(self, value: Any) -> Any:
+        """The value that the process of the last stage gives, in every process."""
+
+
+class Score:
+    """Loss and metrics summed over an evaluation set, exact whatever the sizes of its microbatches."""
+
+    def __init__(self, loss: Loss) -> None:
+        self._loss = loss
+        self._count = 0
+        self._sum = 0.0
+        self._hits: dict[str, float] = {}
+
+    @torch.no_grad()
+    def add(self, outputs: Tensors, targets: Tensors) -> None:
+        """One microbatch."""
+        count = count_of(self._loss, targets)
+        self._count += count
+        self._sum += self._loss(*outputs, *targets).item() * count
+        for name, hits in hits_of(self._loss, outputs, targets).items():
+            self._hits[name] = self._hits.get(name, 0.0) + hits.item()
+
+    def metrics(self) -> dict[str, float]:
+        """`loss`, and each metric of the loss in percent."""
+        return {
+            "loss": self._sum / self._count,
+            **{name: 100.0 * hits / self._count for name, hits in self._hits.items()},
+        }
+
+
+class LoaderFeed:
+    """A segment's minibatches on the device of the stage that asks for them."""
+
+    def __init__(self, loader: Loader, segment: Segment, device: torch.device, inputs: bool, targets: bool) -> None:
+        place = segment.epoch, segment.first, segment.last
+        self._device = device
+        self._inputs: Iterator[Tensors] | None = None
+        self._targets: Iterator[Tensors] | None = None
+        if inputs and targets:
+            self._pairs: list[Tensors] = []
+            self._inputs = self._from_pairs(loader.samples(*place))
+        elif inputs:
+            self._inputs = loader.inputs(*place)
+        if targets and not inputs:
+            self._targets = loader.targets(*place)
+
+    def _from_pairs(self, samples: Iterator[tuple[Tensors, Tensors]]) -> Iterator[Tensors]:
+        for inputs, targets in samples:
+            self._pairs.append(targets)
+            yield inputs
+
+    def inputs(self) -> Tensors:
+        """The next minibatch's inputs."""
+        assert self._inputs is not None
+        return to_device(next(self._inputs), self._device)
+
+    def targets(self) -> Tensors:
+        """The next minibatch's targets; in a process that also asks for inputs, those of the inputs already taken."""
+        return to_device(self._pairs.pop(0) if self._targets is None else next(self._targets), self._device)
+
+
+def to_device(tensors: Tensors, device: torch.device) -> Tensors:
+    """The tensors on `device`; copies from the host do not wait."""
+    return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)

@@ -1,0 +1,121 @@
+"""Starts a process per stage with torch's elastic launcher, and says how they ended."""
+
+import contextlib
+import logging
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from pipetrain.observe import summary as summaries
+from pipetrain.watch import EXIT_LOST, failure_notes
+from pipetrain.worker import EXIT_DIVERGED, Job, main
+
+
+class WorkerError(Exception):
+    """A stage's process failed; says which, and where its log is."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM; every process is ended."""
+
+
+def launch(job: Job) -> dict[str, Any]:
+    """Runs the job's stages to their end; the summary that the last stage wrote.
+
+    Raises:
+        Interrupted: a signal came.
+        WorkerError: a worker failed; the first one, not a neighbour that noticed.
+    """
+    run = Path(job.run)
+    for note in run.glob("logs/failure-stage*.txt"):
+        note.unlink()
+    logs = run / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=job.stages,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        monitor_interval=0.1,
+        start_method="spawn",
+        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
+    )
+    with _environment(OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(run):
+        try:
+            elastic_launch(config, main)(job)
+        except ChildFailedError as error:
+            diverged = any(failure.exitcode == EXIT_DIVERGED for failure in error.failures.values())
+            if not diverged or summaries.read(run) is None:
+                raise _explained(run, error) from None
+        except SignalException as error:
+            raise Interrupted(signal.Signals(error.sigval).name) from None
+    summary = summaries.read(run)
+    if summary is None:
+        raise WorkerError(f"the workers ended without a summary; logs in {logs}")
+    return summary
+
+
+def _explained(run: Path, error: ChildFailedError) -> WorkerError:
+    notes = failure_notes(run)
+    hung = [(stage, text) for stage, text in notes.items() if text.startswith("hung")]
+    if hung:
+        return WorkerError(f"stage {hung[0][0]} {hung[0][1]}; logs in {run / 'logs'}")
+    # who lost a neighbour is a witness; the first of the others is the culprit
+    culprits = [item for item in error.failures.items() if item[1].exitcode != EXIT_LOST] or [*error.failures.items()]
+    rank, failure = min(culprits, key=lambda item: item[1].timestamp)
+    return WorkerError(f"stage {rank} failed: {_reason(failure)}; logs in {run / 'logs'}")
+
+
+def _reason(failure: ProcessFailure) -> str:
+    if failure.exitcode < 0:
+        return f"killed by {signal.Signals(-failure.exitcode).name}"
+    lines = [line for line in str(failure.message).splitlines() if line.strip()]
+    known = failure.error_file_data if isinstance(failure.error_file_data, dict) else {}
+    inner = known.get("message", {})
+    text = inner.get("message", "") if isinstance(inner, dict) else ""
+    return text or (lines[-1] if lines else "") or f"exit code {failure.exitcode}"
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _quiet_launcher(run: Path) -> Iterator[None]:
+    """The launcher's own log goes to a file: on the terminal it would garble the progress bar."""
+    logger = logging.getLogger("torch.distributed")
+    elastic = [
+        logging.getLogger(name)
+        for name in logging.root.manager.loggerDict
+        if name.startswith("torch.distributed.elastic")
+    ]
+    handler = logging.FileHandler(run / "logs" / "launcher.log")
+    before = [(each, each.handlers[:], each.propagate) for each in (logger, *elastic)]
+    for each, _, _ in before:
+        each.handlers, each.propagate = [handler], False
+    try:
+        yield
+    finally:
+        for each, handlers, propagate in before:
+            each.handlers, each.propagate = handlers, propagate
+        handler.close()

@@ -1,0 +1,65 @@
+"""Losses: what a minibatch is averaged over, and which metrics an evaluation reports."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+Loss = Callable[..., Tensor]
+"""(output, target) -> the mean loss, a scalar. May also have `count` and `metrics`, as CrossEntropy has."""
+
+
+class CrossEntropy(nn.Module):
+    """Mean cross-entropy of class scores; evaluations also count top-1 and top-5 hits.
+
+    Args:
+        label_smoothing: torch's, in [0, 1).
+    """
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+
+    def forward(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Scores (n, classes, ...) and targets (n, ...) to a scalar."""
+        return nn.functional.cross_entropy(scores, target, label_smoothing=self.label_smoothing)
+
+    def count(self, target: Tensor) -> int:
+        """The targets that the mean runs over."""
+        return target.numel()
+
+    def metrics(self, scores: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Name -> hits, to be divided by the count of targets; top-5 only where there are more than five classes."""
+        classes = scores.shape[1]
+        ranked = scores.topk(min(5, classes), dim=1).indices
+        hits = ranked == target.unsqueeze(1)
+        found = {"top1": hits[:, 0].sum()}
+        if classes > 5:
+            found["top5"] = hits.sum()
+        return found
+
+
+def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> int:
+    """What the loss averages over: its own `count` of the first target, or the samples."""
+    count = getattr(loss, "count", None)
+    return int(count(*targets)) if count is not None else len(targets[0])
+
+
+def hits_of(loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Mapping[str, Tensor]:
+    """The loss's own metrics as sums; none where it has none."""
+    metrics: Callable[..., Mapping[str, Tensor]] | None = getattr(loss, "metrics", None)
+    return metrics(*outputs, *targets) if metrics is not None else {}
+
+
+def step_loss(losses: list[Tensor], counts: list[int]) -> Tensor:
+    """Σ_j (n_j / n) · loss_j in float32, j ascending: the loss of a minibatch from those of its microbatches."""
+    total = sum(counts)
+    value = torch.zeros((), dtype=torch.float32, device=losses[0].device)
+    for loss, count in zip(losses, counts, strict=True):
+        value = value + loss.float() * (count / total)
+    return value
+
+
+def percent(hits: float, count: int) -> float:
+    """Hits as a percentage."""
+    return 100.0 * hits / count

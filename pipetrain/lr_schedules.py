@@ -1,0 +1,113 @@
+"""Learning-rate schedules: pure functions of the step, so that any stage knows the rate of any of its updates.
+
+torch's own schedulers advance a hidden counter; a prediction needs the rate of the *next* update, and a resumed run
+that of an arbitrary one. The tests compare each schedule with torch's.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipetrain.errors import ConfigError
+
+UNITS = ("epoch", "step")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningRateSchedule(ABC):
+    """The factor on `optimizer.lr` at each update.
+
+    Attributes:
+        unit: what positions and `warmup` count, `epoch` (whole epochs, as in torch's schedulers) or `step`.
+        warmup: length of the linear warm-up; its k-th update of W uses (k + 1) / W of the scheduled rate.
+    """
+
+    unit: str = "epoch"
+    warmup: float = 0
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise ConfigError(f"lr_schedule.unit={self.unit}: one of {', '.join(UNITS)}")
+        if self.warmup < 0:
+            raise ConfigError(f"lr_schedule.warmup={self.warmup}: a number of {self.unit}s, 0 for none")
+
+    def factor(self, step: int, steps_per_epoch: int, total_steps: int) -> float:
+        """The factor of update `step` (from 0) of `total_steps`."""
+        per_unit = steps_per_epoch if self.unit == "epoch" else 1
+        warm = self.warmup * per_unit
+        ramp = min(1.0, (step + 1) / warm) if warm else 1.0
+        return ramp * self.at(step // per_unit, math.ceil(total_steps / per_unit))
+
+    @abstractmethod
+    def at(self, position: int, total: int) -> float:
+        """The factor without warm-up at `position` units of a run of `total`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(LearningRateSchedule):
+    """The same rate throughout."""
+
+    def at(self, position: int, total: int) -> float:
+        """1."""
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiStep(LearningRateSchedule):
+    """The rate times `gamma` at each of `milestones`."""
+
+    milestones: Sequence[int]
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise ConfigError(f"lr_schedule.milestones={list(self.milestones)}: rising {self.unit}s, such as [30, 60]")
+
+    def at(self, position: int, total: int) -> float:
+        """gamma ** (milestones passed)."""
+        return self.gamma ** sum(milestone <= position for milestone in self.milestones)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(LearningRateSchedule):
+    """The rate times `gamma` every `size` units."""
+
+    size: int
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size < 1:
+            raise ConfigError(f"lr_schedule.size={self.size}: at least 1 {self.unit}")
+
+    def at(self, position: int, total: int) -> float:
+        """gamma ** floor(position / size)."""
+        return self.gamma ** (position // self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Polynomial(LearningRateSchedule):
+    """Decay to zero as (1 - position / total) ** power; `total` is the run's length when null."""
+
+    power: float = 1.0
+    total: int | None = None
+
+    def at(self, position: int, total: int) -> float:
+        """(1 - position / total) ** power, 0 from `total` on."""
+        length = self.total or total
+        return float((1 - min(position, length) / length) ** self.power)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(LearningRateSchedule):
+    """Half a cosine from 1 to `minimum` (Loshchilov & Hutter 2017); `total` is the run's length when null."""
+
+    minimum: float = 0.0
+    total: int | None = None
+
+    def at(self, position: int, total: int) -> float:
+        """minimum + (1 - minimum) (1 + cos(pi position / total)) / 2."""
+        length = self.total or total
+        return self.minimum + (1 - self.minimum) * (1 + math.cos(math.pi * min(position, length) / length)) / 2

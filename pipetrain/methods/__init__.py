@@ -1,0 +1,5 @@
+"""Which weights a stage reads: one small file for each cure of weight staleness."""
+
+from pipetrain.methods.base import Method
+
+__all__ = ["Method"]

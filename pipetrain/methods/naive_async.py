@@ -1,0 +1,13 @@
+"""No mitigation at all: the control that every comparison of asynchronous methods needs."""
+
+from typing import ClassVar
+
+from pipetrain.methods.base import Method
+from pipetrain.schedules.base import Family
+
+
+class NaiveAsync(Method):
+    """The newest weights in F, and the newest again, by then others, in B."""
+
+    name: ClassVar[str] = "naive_async"
+    family: ClassVar[Family] = Family.CONTINUOUS

@@ -1,0 +1,27 @@
+"""Optimizer-dependent weight prediction: F reads the weights that its own B will find (PipeOptim § III, eq. 4)."""
+
+from typing import ClassVar
+
+from torch.optim import Optimizer
+
+from pipetrain.methods.base import Method
+from pipetrain.optimizer import prediction_rule
+from pipetrain.schedules.base import Family
+from pipetrain.schedules.readings import Moment, Read
+from pipetrain.weights import Predicted
+
+
+class PipeOptim(Method):
+    """F reads W_now - s · lr · Δ, s the updates until its own B; B reads the newest. The last stage predicts none."""
+
+    name: ClassVar[str] = "pipeoptim"
+    family: ClassVar[Family] = Family.CONTINUOUS
+
+    def forward(self, moment: Moment) -> Read:
+        """The prediction, which lives only during F."""
+        steps = moment.updates_until_backward
+        return Read(moment.newest, Predicted(steps) if steps else None)
+
+    def check_optimizer(self, optimizer: Optimizer) -> None:
+        """The optimizer must have a prediction rule."""
+        prediction_rule(optimizer)

@@ -1,0 +1,160 @@
+"""A model as a chain of layers, the unit that a partition places, and how a user's module becomes one."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from pipetrain.errors import ConfigError
+
+_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+@dataclass(eq=False)
+class LayerChain:
+    """A whole model, and the layers that compute it one after the other.
+
+    `layers[i]` takes the tensors that `layers[i - 1]` returned as its positional arguments, and returns a tensor or a
+    tuple of tensors. Every layer is made of submodules of `module`, shared and not copied: the names of
+    `module.state_dict()` are those of checkpoints and exports. `labels` are short unique names of the layers, derived
+    from the names in `module` unless given.
+
+    Raises:
+        ConfigError: a weight or buffer of `module` is in no layer, or a layer holds one that `module` does not.
+    """
+
+    module: nn.Module
+    layers: list[nn.Module]
+    labels: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.labels = self.labels or _labels(self.module, self.layers)
+        _check(self)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """Return what the last layer returns for these inputs of the first."""
+        for layer in self.layers:
+            outputs = layer(*tensors)
+            tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+        return outputs
+
+    def names(self, i: int) -> dict[str, str]:
+        """Map each name in the state dict of layer `i` to the name that the same tensor has in the whole model's."""
+        full = _names(self.module)
+        local = self.layers[i].state_dict(keep_vars=True)
+        return {name: full[id(value)] for name, value in local.items() if isinstance(value, Tensor)}
+
+    def aliases(self) -> dict[str, str]:
+        """Map further names of a tied tensor in the whole state dict to its first one, which `names` gives."""
+        full = _names(self.module)
+        state = self.module.state_dict(keep_vars=True)
+        first = {name: full[id(value)] for name, value in state.items() if isinstance(value, Tensor)}
+        return {name: other for name, other in first.items() if name != other}
+
+    def weight_layers(self) -> list[int]:
+        """Return the layers that hold a weight-carrying operator (convolution, linear, embedding, recurrent), in order.
+
+        They are what a placement vector counts: a layer whose only parameters are those of a norm is none.
+        """
+        return [i for i, layer in enumerate(self.layers) if any(_carries_weight(part) for part in layer.modules())]
+
+    def tied(self) -> list[tuple[int, int]]:
+        """Return the pairs (i, j), i < j, of layers that share a parameter or buffer: they must be in one stage."""
+        holders: dict[int, list[int]] = {}
+        for i, layer in enumerate(self.layers):
+            for tensor in _tensors(layer):
+                holders.setdefault(id(tensor), []).append(i)
+        return sorted({pair for held in holders.values() for pair in itertools.pairwise(held)})
+
+
+def chain_of(model: nn.Module | LayerChain) -> LayerChain:
+    """Return the layer chain of a model: its own, or the children of an `nn.Sequential`.
+
+    In-place activations of a Sequential are switched to their out-of-place form, which computes the same numbers: a
+    layer at the start of a stage must not write over a tensor that it received.
+
+    Raises:
+        ConfigError: for any other module.
+    """
+    if isinstance(model, LayerChain):
+        return model
+    if not isinstance(model, nn.Sequential) or type(model).forward is not nn.Sequential.forward:
+        raise ConfigError(
+            f"model: {type(model).__name__} cannot be cut into stages: return an nn.Sequential whose children are the "
+            "layers, or a pipetrain.models.chain.LayerChain(module, layers)"
+        )
+    out_of_place(model)
+    # _modules, as a module that appears twice (one ReLU for all) is two layers, and named_children() drops the second.
+    children = [(name, child) for name, child in model._modules.items() if child is not None]
+    layers = [child if i == 0 else _Child(child) for i, (_, child) in enumerate(children)]
+    labels = [f"{name}:{type(child).__name__}" if name.isdigit() else name for name, child in children]
+    return LayerChain(model, layers, labels)
+
+
+def out_of_place(model: nn.Module) -> None:
+    """Switch every activation of `model` that works in place to its out-of-place form."""
+    for part in model.modules():
+        if getattr(part, "inplace", None) is True:
+            part.inplace = False  # type: ignore[assignment]
+
+
+class _Child(nn.Module):
+    """A later child of an nn.Sequential, which gets what its predecessor returned as one argument, tuple or not."""
+
+    def __init__(self, child: nn.Module) -> None:
+        super().__init__()
+        self.child = child
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.child(tensors if len(tensors) > 1 else tensors[0])
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _names(module: nn.Module) -> dict[int, str]:
+    """The first state-dict name of every tensor of `module`, by identity."""
+    names: dict[int, str] = {}
+    for name, value in module.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor):  # and not the extra state of a module, whose id is soon another object's
+            names.setdefault(id(value), name)
+    return names
+
+
+def _carries_weight(module: nn.Module) -> bool:
+    return not isinstance(module, _NORMS) and next(module.parameters(recurse=False), None) is not None
+
+
+def _labels(module: nn.Module, layers: list[nn.Module]) -> list[str]:
+    """Name each layer after the first of its submodules that the model has a name for, if possible one with weights."""
+    names = {id(part): name for name, part in module.named_modules() if name}
+    labels: list[str] = []
+    for i, layer in enumerate(layers):
+        known = [part for part in layer.modules() if id(part) in names]
+        carrying = [part for part in known if _carries_weight(part)] or known
+        label = names[id(carrying[0])] if carrying else f"{i}:{type(layer).__name__}"
+        labels.append(f"{label}#{i}" if label in labels else label)
+    return labels
+
+
+def _check(chain: LayerChain) -> None:
+    if not chain.layers:
+        raise ConfigError(f"model: {type(chain.module).__name__} has no layers: a chain needs at least one")
+    if len(set(chain.labels)) != len(chain.layers):
+        raise ConfigError(f"model: {len(chain.layers)} layers need as many different labels, not {chain.labels}")
+    held = {id(tensor) for layer in chain.layers for tensor in _tensors(layer)}
+    owned = {id(tensor) for tensor in _tensors(chain.module)}
+    named = itertools.chain(chain.module.named_parameters(), chain.module.named_buffers())
+    lost = [name for name, tensor in named if id(tensor) not in held]
+    if lost:
+        raise ConfigError(f"model: {', '.join(lost[:3])} of {type(chain.module).__name__} is in none of its layers")
+    for label, layer in zip(chain.labels, chain.layers, strict=True):
+        if any(id(tensor) not in owned for tensor in _tensors(layer)):
+            raise ConfigError(f"model: layer {label} has a weight or buffer that {type(chain.module).__name__} lacks")

@@ -1,0 +1,85 @@
+"""ResNets for small pictures (He et al. 2016, section 4.2): 6n + 2 layers, parameter-free shortcuts."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.residual import block_layers
+
+_WIDTHS = (16, 32, 64)
+
+
+class Subsample(nn.Module):
+    """Option A of the paper: every `stride`-th pixel, and zeros for the channels that the block adds."""
+
+    def __init__(self, stride: int, added: int) -> None:
+        super().__init__()
+        self.stride = stride
+        self.added = added
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x at the block's output shape."""
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
+
+
+class Block(nn.Module):
+    """Two 3 x 3 convolutions and a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Identity() if inputs == outputs else Subsample(stride, outputs - inputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's output for x of shape (batch, inputs, height, width)."""
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class CifarResNet(nn.Module):
+    """The model as plain PyTorch code would have it; its names are those of checkpoints."""
+
+    def __init__(self, blocks: int, channels: int, classes: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, _WIDTHS[0], 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(_WIDTHS[0])
+        self.layer1 = _group(blocks, _WIDTHS[0], _WIDTHS[0])
+        self.layer2 = _group(blocks, _WIDTHS[0], _WIDTHS[1])
+        self.layer3 = _group(blocks, _WIDTHS[1], _WIDTHS[2])
+        self.fc = nn.Linear(_WIDTHS[2], classes)
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the class scores, (batch, classes), of pictures (batch, channels, height, width)."""
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]
+
+
+def build(depth: int, channels: int, classes: int) -> LayerChain:
+    """Build the ResNet of `depth` weight layers, each of them one layer of the chain; any picture size.
+
+    Raises:
+        ConfigError: `depth` is not 6n + 2 for an n of at least 1.
+    """
+    if depth < 8 or depth % 6 != 2:
+        raise ConfigError(f"model.depth={depth}: a CIFAR ResNet has 6n + 2 layers, such as 20, 32, 44, 56 or 110")
+    model = CifarResNet((depth - 2) // 6, channels, classes)
+    layers: list[nn.Module] = [nn.Sequential(model.conv1, model.bn1, nn.ReLU())]
+    for block in model.modules():
+        if isinstance(block, Block):
+            layers += block_layers([(block.conv1, block.bn1), (block.conv2, block.bn2)], block.shortcut)
+    layers.append(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), model.fc))
+    return LayerChain(model, layers)
+
+
+def _group(blocks: int, inputs: int, outputs: int) -> nn.Sequential:
+    first = Block(inputs, outputs, stride=1 if inputs == outputs else 2)
+    return nn.Sequential(first, *(Block(outputs, outputs, stride=1) for _ in range(blocks - 1)))

@@ -1,0 +1,111 @@
+"""torchvision's classifiers as layer chains, under torchvision's own names and with its initial weights."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pipetrain import vision
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain, out_of_place
+from pipetrain.models.residual import block_layers
+
+_RESNETS = {
+    18: vision.models.resnet18,
+    34: vision.models.resnet34,
+    50: vision.models.resnet50,
+    101: vision.models.resnet101,
+    152: vision.models.resnet152,
+}
+
+
+class Enlarge(nn.Module):
+    """Scales a picture up, bilinearly and keeping its shape, until its smaller side is `least` pixels."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__()
+        self.least = least
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x itself where it is large enough."""
+        sides = x.shape[-2:]
+        if min(sides) >= self.least:
+            return x
+        size = [round(side * self.least / min(sides)) for side in sides]
+        return F.interpolate(x, size=size, mode="bilinear", align_corners=False)
+
+    def before(self, module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+        """Do the same as a forward pre-hook of the whole model, so that it and its chain agree."""
+        return self.forward(*inputs)
+
+
+def resnet(depth: int, channels: int, classes: int) -> LayerChain:
+    """Build torchvision's ResNet with the ImageNet stem, for pictures of any size.
+
+    Every convolution is a layer of the chain, but for that of a shortcut, which is in the last layer of its block.
+
+    Raises:
+        ConfigError: torchvision has no ResNet of this depth.
+    """
+    if depth not in _RESNETS:
+        raise ConfigError(f"model.depth={depth}: torchvision has ResNets of depth {', '.join(map(str, _RESNETS))}")
+    model = _RESNETS[depth](weights=None, num_classes=classes)
+    out_of_place(model)
+    if channels != 3:
+        model.conv1 = _rechannel(model.conv1, channels)
+        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+    layers: list[nn.Module] = [nn.Sequential(model.conv1, model.bn1, nn.ReLU()), model.maxpool]
+    for group in (model.layer1, model.layer2, model.layer3, model.layer4):
+        for block in group:
+            last = 3 if hasattr(block, "conv3") else 2
+            pairs = [(getattr(block, f"conv{k}"), getattr(block, f"bn{k}")) for k in range(1, last + 1)]
+            layers += block_layers(pairs, block.downsample)
+    layers.append(nn.Sequential(model.avgpool, nn.Flatten(), model.fc))
+    return LayerChain(model, layers)
+
+
+def alexnet(channels: int, classes: int) -> LayerChain:
+    """Build torchvision's AlexNet; pictures below 64, too small for its strides, are enlarged in the first layer."""
+    model = vision.models.alexnet(weights=None, num_classes=classes)
+    if channels != 3:
+        model.features[0] = _rechannel(model.features[0], channels)
+    return _features_and_classifier(model, least=64)
+
+
+def vgg16(channels: int, classes: int) -> LayerChain:
+    """Build torchvision's VGG-16 without batch norm; pictures below 32 are enlarged to 32 in the first layer."""
+    model = vision.models.vgg16(weights=None, num_classes=classes)
+    if channels != 3:
+        first = model.features[0] = _rechannel(model.features[0], channels)
+        nn.init.kaiming_normal_(first.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.constant_(first.bias, 0)
+    return _features_and_classifier(model, least=32)
+
+
+def _rechannel(conv: Any, channels: int) -> Any:
+    """The same convolution for pictures of another number of channels, with torch's own initial weights."""
+    return nn.Conv2d(
+        channels,
+        conv.out_channels,
+        conv.kernel_size,
+        stride=conv.stride,
+        padding=conv.padding,
+        bias=conv.bias is not None,
+    )
+
+
+def _features_and_classifier(model: Any, least: int) -> LayerChain:
+    """The chain of a model with `features`, `avgpool` and a `classifier` of three linear layers."""
+    out_of_place(model)
+    layers: list[nn.Module] = []
+    for part in model.features:
+        if isinstance(part, nn.ReLU):
+            layers[-1] = nn.Sequential(layers[-1], part)
+        else:
+            layers.append(part)
+    enlarge = Enlarge(least)
+    model.register_forward_pre_hook(enlarge.before)
+    layers[0] = nn.Sequential(enlarge, layers[0])
+    layers.append(nn.Sequential(model.avgpool, nn.Flatten()))
+    layers += [model.classifier[:3], model.classifier[3:6], model.classifier[6]]
+    return LayerChain(model, layers)

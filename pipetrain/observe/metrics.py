@@ -1,0 +1,40 @@
+"""metrics.jsonl: one JSON object a line, complete lines only, readable while the run goes on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+NAME = "metrics.jsonl"
+
+
+class MetricsFile:
+    """Appends records; a resumed run first drops those behind the checkpoint that it continues.
+
+    Args:
+        run: the run directory.
+        after_step: keep only records of the first so many steps.
+    """
+
+    def __init__(self, run: Path, after_step: int) -> None:
+        path = run / NAME
+        kept = [record for record in read(run) if record["step"] <= after_step] if after_step else []
+        self._file = path.open("w", encoding="utf-8", buffering=1)
+        for record in kept:
+            self.write(record)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """One line, flushed."""
+        self._file.write(json.dumps(record) + "\n")
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def read(run: Path) -> list[dict[str, Any]]:
+    """The records of a run, without a last line still being written."""
+    path = run / NAME
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines[:-1] if line]

@@ -1,0 +1,148 @@
+"""Keeps the record of a run where the last stage is: losses, metrics, throughput."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipetrain.errors import DivergedError
+from pipetrain.observe.board import Board
+from pipetrain.observe.metrics import MetricsFile
+
+Show = Callable[[dict[str, Any]], None]
+LOSSES, SPEEDS = "run.losses", "run.speeds"
+LOWER_IS_BETTER = ("loss", "perplexity")
+
+
+def better(metric: str, new: float, old: float) -> bool:
+    """Whether `new` is an improvement."""
+    return new < old if metric in LOWER_IS_BETTER else new > old
+
+
+class Recorder:
+    """Takes each step's loss and each evaluation's metrics, writes them down, and knows the totals.
+
+    Args:
+        run: the run directory.
+        rate: the learning rate of each step.
+        sizes: samples of each minibatch of an epoch.
+        every_steps: steps between lines of the log.
+        progress: where a resumed run stood; empty for a fresh one.
+        history: the losses and speeds of the steps before, as `history` gave them.
+        show: is given every record.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        rate: Callable[[int], float],
+        sizes: list[int],
+        every_steps: int,
+        progress: dict[str, Any],
+        history: dict[str, Tensor],
+        show: Show = lambda record: None,
+    ) -> None:
+        step = progress.get("step", 0)
+        self._file = MetricsFile(run, step)
+        self._board = Board(run, step + 1 if step else None)
+        self._rate = rate
+        self._sizes = sizes
+        self._every = every_steps
+        self._show = show
+        self._began: float = time.perf_counter() - progress.get("wall_s", 0.0)
+        self._last = time.perf_counter()
+        self._unread: list[tuple[int, Tensor]] = []
+        self.losses: list[float] = history[LOSSES].tolist() if history else []
+        self.speeds: list[float] = history[SPEEDS].tolist() if history else []
+        self.final: dict[str, float] = progress.get("final", {})
+        self.best: dict[str, float] = progress.get("best", {})
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds that the run has trained, its earlier parts included."""
+        return time.perf_counter() - self._began
+
+    def resume_clock(self) -> None:
+        """To be called when training starts or goes on, so that an evaluation counts to no step."""
+        self._last = time.perf_counter()
+
+    def step(self, minibatch: int, loss: Tensor) -> None:
+        """After the update of `minibatch`.
+
+        Raises:
+            DivergedError: its loss is not finite. On CUDA, where reading a loss waits for the device, found when it
+                is logged.
+        """
+        now = time.perf_counter()
+        size = self._sizes[minibatch % len(self._sizes)]
+        self.speeds.append(size / (now - self._last))
+        self._last = now
+        self._unread.append((minibatch, loss))
+        due = (minibatch + 1) % self._every == 0
+        if due or loss.device.type == "cpu":
+            self.flush()
+        if due:
+            record = {
+                "step": minibatch + 1,
+                "epoch": minibatch // len(self._sizes),
+                "wall_s": round(self.wall_s, 4),
+                "loss": self.losses[-1],
+                "lr": self._rate(minibatch),
+                "samples_per_second": round(self.speeds[-1], 2),
+            }
+            self._file.write(record)
+            self._board.step(record)
+            self._show(record)
+
+    def flush(self) -> None:
+        """Reads the losses still on the device."""
+        unread, self._unread = self._unread, []
+        for minibatch, loss in unread:
+            self.losses.append(loss.item())
+            if not math.isfinite(self.losses[-1]):
+                raise DivergedError(minibatch, self.losses[-1])
+
+    def epoch(self, step: int, metrics: dict[str, float] | None, per_stage: list[dict[str, Any]]) -> None:
+        """At the end of an epoch or of the run, with the metrics of its evaluation if there was one."""
+        recent = self.losses[-len(self._sizes) :]
+        record: dict[str, Any] = {
+            "step": step,
+            "epoch": (step - 1) // len(self._sizes),
+            "wall_s": round(self.wall_s, 4),
+            "loss": sum(recent) / len(recent),
+            "per_stage": per_stage,
+        }
+        if metrics is not None:
+            record["eval"] = metrics
+            self.final = metrics
+            for name, value in metrics.items():
+                if name not in self.best or better(name, value, self.best[name]):
+                    self.best[name] = value
+        self._file.write(record)
+        self._board.epoch(record)
+        self._show(record)
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Median over the steps after the first tenth."""
+        kept = self.speeds[math.ceil(len(self.speeds) / 10) :] or self.speeds
+        return statistics.median(kept) if kept else None
+
+    def progress(self) -> dict[str, Any]:
+        """What a checkpoint holds of this record beside its history."""
+        return {"wall_s": self.wall_s, "final": self.final, "best": self.best}
+
+    def history(self) -> dict[str, Tensor]:
+        """Losses and samples per second of every step so far, float32 (steps,)."""
+        values = {LOSSES: self.losses, SPEEDS: self.speeds}
+        return {name: torch.tensor(series, dtype=torch.float32) for name, series in values.items()}
+
+    def close(self, settings: dict[str, Any]) -> None:
+        """Closes the files."""
+        self._file.close()
+        self._board.close(settings, self.final)

@@ -1,0 +1,123 @@
+"""The rules that say where a layer chain is cut into stages, and what a user is told when a rule cannot hold."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.cost import LayerCost
+from pipetrain.planner.split import balanced, units
+
+
+class Rule(Protocol):
+    """A way to cut a chain into stages."""
+
+    name: ClassVar[str]
+    """What the plan calls it."""
+
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
+        """Return the index of the first layer of every stage but the first."""
+
+
+@dataclass(frozen=True)
+class Even:
+    """So many stages, the slowest of them as fast as can be by the estimated times."""
+
+    stages: int
+    name: ClassVar[str] = "even"
+
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
+        """Return the index of the first layer of every stage but the first; tied layers stay in one stage.
+
+        Raises:
+            ConfigError: `stages` is not between 1 and the number of layers that may be cut apart.
+        """
+        if not _is_whole(self.stages) or self.stages < 1:
+            raise ConfigError(f"partition.stages={self.stages}: a whole number of at least 1 is needed")
+        tied = chain.tied()
+        most = len(units(len(chain), tied))
+        if self.stages > most:
+            parts = f"{_plural(most, 'part')} that can be cut apart, as tied weights stay in one stage"
+            has = _plural(len(chain), "layer") if most == len(chain) else f"{_plural(len(chain), 'layer')} in {parts}"
+            raise ConfigError(f"partition.stages={self.stages}: the model has {has}; at most {_plural(most, 'stage')}")
+        return balanced([cost.cost for cost in costs], self.stages, tied)
+
+
+@dataclass(frozen=True)
+class Ppv:
+    """A cut after each of the given numbers of weight layers: Zhang & Abdelrahman's pipeline placement vector.
+
+    Layers without weights that follow the last weight layer before a cut, such as a pooling, begin the next stage.
+    """
+
+    ppv: Sequence[int]
+    stages: int | None = None
+    name: ClassVar[str] = "ppv"
+
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
+        """Return the index of the first layer of every stage but the first.
+
+        Raises:
+            ConfigError: the numbers do not rise within 1 and one less than the model's weight layers, there is not one
+                less than `stages`, or a cut parts tied weights.
+        """
+        weighted = chain.weight_layers()
+        _check("ppv", self.ppv, self.stages, count=len(weighted), noun="weight layer")
+        cuts = [weighted[number - 1] + 1 for number in self.ppv]
+        _check_tied("ppv", self.ppv, cuts, chain)
+        return cuts
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """The index of the first layer of every later stage, as given."""
+
+    boundaries: Sequence[int]
+    stages: int | None = None
+    name: ClassVar[str] = "explicit"
+
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
+        """Return the index of the first layer of every stage but the first.
+
+        Raises:
+            ConfigError: the indices do not rise within 1 and the number of layers less one, there is not one less than
+                `stages`, or a cut parts tied weights.
+        """
+        _check("boundaries", self.boundaries, self.stages, count=len(chain), noun="layer")
+        _check_tied("boundaries", self.boundaries, list(self.boundaries), chain)
+        return list(self.boundaries)
+
+
+def _check(setting: str, cuts: Any, stages: Any, count: int, noun: str) -> None:
+    """Refuse a list of cuts that does not rise within 1 and `count` - 1, or does not make `stages` stages."""
+    if not isinstance(cuts, list | tuple) or not all(map(_is_whole, cuts)):
+        raise ConfigError(f"partition.{setting}={cuts}: a list of whole numbers is needed, such as [1]")
+    given = f"partition.{setting}={list(cuts)}"
+    if any(a >= b for a, b in itertools.pairwise(cuts)):
+        raise ConfigError(f"{given}: each number must be larger than the one before, such as {sorted(set(cuts))}")
+    if cuts and not 1 <= cuts[0] <= cuts[-1] < count:
+        room = f"numbers between 1 and {count - 1} work" if count > 1 else "only [], a single stage, works"
+        raise ConfigError(f"{given}: the model has {_plural(count, noun)}; {room}")
+    if stages is not None and stages != len(cuts) + 1:
+        made = _plural(len(cuts) + 1, "stage")
+        raise ConfigError(f"partition.stages={stages}: {given} makes {made}; leave partition.stages out, or null")
+
+
+def _check_tied(setting: str, given: Sequence[int], cuts: list[int], chain: LayerChain) -> None:
+    for cut in cuts:
+        for i, j in chain.tied():
+            if i < cut <= j:
+                raise ConfigError(
+                    f"partition.{setting}={list(given)}: layers {i} ({chain.labels[i]}) and {j} ({chain.labels[j]}) "
+                    "share a weight or buffer and must be in one stage; put no cut between them"
+                )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,185 @@
+"""One run as the command line sees it: prepare, show the plan, train, report."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipetrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipetrain.observe.progress import ProgressBar
+    from pipetrain.prepare import Prepared
+    from pipetrain.worker import Job
+
+COMPLETED, FAILED, WRONG_CONFIG, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
+"""Exit codes."""
+
+log = logging.getLogger(__name__)
+
+
+def run(config: DictConfig, names: dict[str, str], folder: Path) -> int:
+    """Carries out one run in its directory; its exit code. Errors are shown, not raised, so that a sweep goes on.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C or SIGTERM, after the run has ended its processes.
+    """
+    with _sigterm_interrupts():
+        try:
+            resolved = _resolved(config)
+            # from here on torch is needed, which takes seconds to import
+            from pipetrain.prepare import prepare
+
+            prepared = prepare(resolved, names, folder)
+        except (ConfigError, OmegaConfBaseException) as error:
+            return report_error(error, WRONG_CONFIG, bool(config.get("debug")))
+        if "RANK" in os.environ:
+            return _join(prepared)
+        return _lead(prepared)
+
+
+def report_error(error: BaseException, code: int, debug: bool = False) -> int:
+    """One line on stderr, with a traceback where asked for; the exit code."""
+    if debug:
+        traceback.print_exception(error)
+    text = " ".join(str(error).split()) or type(error).__name__
+    log.error(text)
+    print(f"pipetrain: error: {text}", file=sys.stderr, flush=True)
+    return code
+
+
+def _resolved(config: DictConfig) -> dict[str, Any]:
+    resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(resolved, dict)
+    return {str(key): value for key, value in resolved.items()}
+
+
+def _lead(prepared: "Prepared") -> int:
+    """This process starts the others, or simulates them, and alone writes to the terminal."""
+    from pipetrain.observe import summary as summaries
+    from pipetrain.observe.progress import ProgressBar
+
+    job = prepared.job
+    _begin(prepared)
+    bar = ProgressBar(prepared.total_steps, job.config["train"]["epochs"], prepared.start_step)
+    try:
+        summary = _carry_out(job, bar, prepared.start_step)
+    except KeyboardInterrupt as interrupt:
+        _leave_summary(job, "interrupted", str(interrupt))
+        bar.close()
+        print(f"interrupted; what there is lies in {job.run}", flush=True)
+        raise
+    except Exception as error:
+        log.exception("the run failed")
+        _leave_summary(job, "failed", str(error))
+        return report_error(error, WRONG_CONFIG if isinstance(error, ConfigError) else FAILED, job.config["debug"])
+    finally:
+        bar.close()
+    print(summaries.shown(summary), flush=True)
+    if summary["status"] == "diverged":
+        return report_error(RuntimeError(summary["reason"]), DIVERGED)
+    return COMPLETED
+
+
+def _carry_out(job: "Job", bar: "ProgressBar", start_step: int) -> dict[str, Any]:
+    from pipetrain.observe.progress import Follower
+
+    if job.config["executor"]["name"] == "simulated":
+        from pipetrain.worker import simulate
+
+        return simulate(job, bar.update)
+    from pipetrain.launch import launch
+
+    with contextlib.closing(Follower(Path(job.run), bar, start_step)):
+        return launch(job)
+
+
+def _join(prepared: "Prepared") -> int:
+    """An outer launcher (torchrun, Slurm) started this process as one of the workers."""
+    from pipetrain.observe.progress import ProgressBar
+    from pipetrain.worker import main
+
+    job, rank, size = prepared.job, int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "0"))
+    wrong = None
+    if job.config["executor"]["name"] != "distributed":
+        wrong = (
+            f"executor={job.config['executor']['name']} runs in one process, and RANK is set: start it without torchrun"
+        )
+    elif size != job.stages:
+        wrong = f"WORLD_SIZE={size}: partition.stages={job.stages} needs as many processes"
+    if wrong is not None:
+        return report_error(ConfigError(wrong), WRONG_CONFIG, job.config["debug"])
+    if rank == 0:
+        _begin(prepared)
+    last = rank == job.stages - 1
+    bar = ProgressBar(prepared.total_steps, job.config["train"]["epochs"], prepared.start_step) if last else None
+    summary = main(job, bar.update if bar else lambda record: None)
+    if bar and summary:
+        from pipetrain.observe import summary as summaries
+
+        bar.close()
+        print(summaries.shown(summary), flush=True)
+    return COMPLETED
+
+
+def _begin(prepared: "Prepared") -> None:
+    """Shows the partition, and writes what is known before the run."""
+    job, folder = prepared.job, Path(prepared.job.run)
+    print(prepared.plan.table(prepared.devices))
+    for note in prepared.notes:
+        print(note)
+    if job.resume:
+        print(f"continuing {job.resume}")
+    print(f"writing to {folder}", flush=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.json").unlink(missing_ok=True)
+    OmegaConf.save(OmegaConf.create({**job.config, "names": job.names}), folder / "config.yaml")
+    (folder / "plan.json").write_text(json.dumps(prepared.plan.to_json(), indent=2) + "\n")
+
+
+def _leave_summary(job: "Job", status: str, reason: str) -> None:
+    """What is known of a run whose workers did not finish it."""
+    from pipetrain.observe import metrics
+    from pipetrain.observe import summary as summaries
+
+    folder = Path(job.run)
+    if summaries.read(folder) is not None:
+        return
+    records = metrics.read(folder)
+    evaluations = [record["eval"] for record in records if "eval" in record]
+    summaries.write(
+        folder,
+        {
+            "status": status,
+            **job.head(),
+            "reason": reason,
+            "steps": records[-1]["step"] if records else 0,
+            "epochs": records[-1]["epoch"] if records else 0,
+            "wall_s": records[-1]["wall_s"] if records else 0.0,
+            "final": evaluations[-1] if evaluations else {},
+            "per_stage": job.plan,
+        },
+    )
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,69 @@
+"""What autograd saves in a forward: weights by name, so that the backward finds whichever version its method names."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class _WeightView(NamedTuple):
+    name: str
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+
+class _Kept(NamedTuple):
+    tensor: Tensor
+    version: int
+
+
+class SavedTensors:
+    """The hooks around one forward, and the weights that its backward is to find.
+
+    A saved tensor whose storage belongs to a weight is kept as a name and a geometry. Any other is kept as it is, with
+    its version counter: hooks switch autograd's own check off, and an operation in place would go unnoticed.
+
+    Attributes:
+        backward_weights: name -> tensor, to be set before the backward runs.
+        activation_bytes: the storages saved that belong to no weight.
+    """
+
+    def __init__(self, forward_weights: Mapping[str, Tensor]) -> None:
+        self._names = {tensor.untyped_storage().data_ptr(): name for name, tensor in forward_weights.items()}
+        self._dtypes = {name: tensor.dtype for name, tensor in forward_weights.items()}
+        self._sizes: dict[int, int] = {}
+        self.backward_weights: Mapping[str, Tensor] = {}
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of the storages that the forward keeps for its backward, weights aside."""
+        return sum(self._sizes.values())
+
+    def hooks(self) -> AbstractContextManager[None]:
+        """The context in which the forward runs."""
+        return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+
+    def _pack(self, tensor: Tensor) -> _WeightView | _Kept:
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:  # a sparse tensor has no storage, and is no weight of ours
+            return _Kept(tensor, tensor._version)
+        name = self._names.get(storage.data_ptr()) if tensor.numel() else None
+        if name is None or tensor.dtype != self._dtypes[name]:
+            self._sizes[storage.data_ptr()] = storage.nbytes()
+            return _Kept(tensor, tensor._version)
+        return _WeightView(name, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+
+    def _unpack(self, saved: _WeightView | _Kept) -> Tensor:
+        if isinstance(saved, _WeightView):
+            weight = self.backward_weights[saved.name]
+            return weight.as_strided(saved.size, saved.stride, saved.offset)
+        if saved.tensor._version != saved.version:
+            raise RuntimeError(
+                f"a tensor of shape {tuple(saved.tensor.shape)} that the backward needs was modified by an in-place "
+                "operation after the forward saved it; use the operation's out-of-place form"
+            )
+        return saved.tensor

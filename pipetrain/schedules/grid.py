@@ -1,0 +1,41 @@
+"""Draws operation lists as text: a stage x time grid, one column per unit of time."""
+
+from collections.abc import Sequence
+
+from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.timeline import DeadlockError, Slice, play
+
+
+def unit_duration(stage: int, operation: Operation) -> float:
+    """One unit for a forward or a backward; an update takes no time."""
+    return 0.0 if operation.kind is Kind.UPDATE else 1.0
+
+
+def grid(lists: Sequence[Sequence[Operation]]) -> str:
+    """The lists as a grid; where they deadlock, what ran until then, each guilty cell marked `!`.
+
+    Two stages under `gpipe` with N = 2, one minibatch::
+
+        stage 0  F0.0 F0.1  .    .   B0.0 B0.1
+        stage 1   .   F0.0 F0.1 B0.0 B0.1
+    """
+    try:
+        return _draw(play(lists, unit_duration), {})
+    except DeadlockError as error:
+        return _draw(error.played, error.stuck)
+
+
+def _draw(played: Sequence[Sequence[Slice]], stuck: dict[int, Operation]) -> str:
+    rows = []
+    for r, slices in enumerate(played):
+        cells: list[str] = []
+        for piece in slices:
+            if piece.operation.kind is not Kind.UPDATE:
+                cells += ["."] * (int(piece.start) - len(cells)) + [str(piece.operation)]
+        if r in stuck:
+            cells.append(f"!{stuck[r]}")
+        rows.append(cells)
+    width = max((len(cell) for cells in rows for cell in cells), default=0)
+    return "\n".join(
+        f"stage {r}  " + " ".join(cell.center(width) for cell in cells).rstrip() for r, cells in enumerate(rows)
+    )

@@ -1,0 +1,35 @@
+"""One forward, one backward, never flushed: the asynchronous schedule of PipeDream."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipetrain.errors import ConfigError
+from pipetrain.schedules.base import Family, Schedule, one_forward_one_backward
+from pipetrain.schedules.operation import Operation
+
+
+@dataclass(frozen=True)
+class OneFOneB(Schedule):
+    """Warm-up, then F, B (and U after every N-th B) in turn, with no flush between minibatches (PipeDream § 3.2).
+
+    Attributes:
+        depth: K, the minibatches that stage 0 admits (PipeDream fig. 18); D when null. Below D fewer are held, above
+            D more, so that communication hides; the last stage never goes stale.
+    """
+
+    name: ClassVar[str] = "1f1b"
+    family: ClassVar[Family] = Family.CONTINUOUS
+    depth: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and (not isinstance(self.depth, int) or self.depth < 1):
+            raise ConfigError(f"schedule.depth={self.depth}: a whole number of at least 1, or null for one per stage")
+
+    def in_flight(self, r: int, D: int, N: int) -> int:
+        """1 + floor((K-1)(D-1-r)/(D-1)): D - r where K = D."""
+        depth = D if self.depth is None else self.depth
+        return 1 + (depth - 1) * (D - 1 - r) // (D - 1) if D > 1 else 1
+
+    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """One warm-up, one steady state, one drain for all M minibatches."""
+        return list(one_forward_one_backward(self.in_flight(r, D, N) - 1, N, 0, M))

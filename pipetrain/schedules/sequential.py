@@ -1,0 +1,23 @@
+"""One microbatch at a time: plain training on one stage, naive model parallelism on several."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipetrain.schedules.base import Family, Schedule, one_forward_one_backward
+from pipetrain.schedules.operation import Operation
+
+
+@dataclass(frozen=True)
+class Sequential(Schedule):
+    """F(t,j) B(t,j) for each j, then U(t): one stage works at a time."""
+
+    name: ClassVar[str] = "sequential"
+    family: ClassVar[Family] = Family.SYNCHRONOUS
+
+    def in_flight(self, r: int, D: int, N: int) -> int:
+        """1."""
+        return 1
+
+    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """The same list on every stage."""
+        return list(one_forward_one_backward(0, N, 0, M))

@@ -1,0 +1,73 @@
+"""Plays operation lists against each other: when each operation runs, where a stage idles, whether all can finish."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipetrain.schedules.operation import Kind, Operation
+
+Duration = Callable[[int, Operation], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One operation's time on its stage, in the unit of the durations that were given."""
+
+    operation: Operation
+    start: float
+    end: float
+
+
+class DeadlockError(ValueError):
+    """Some stages wait for each other; carries what was played until then and the operation each is stuck at."""
+
+    def __init__(self, played: list[list[Slice]], stuck: dict[int, Operation]) -> None:
+        self.played = played
+        self.stuck = stuck
+        waiting = ", ".join(f"stage {r} at {op}" for r, op in stuck.items())
+        super().__init__(f"the operation lists deadlock: {waiting}")
+
+
+def play(lists: Sequence[Sequence[Operation]], duration: Duration) -> list[list[Slice]]:
+    """The slices of every stage when each operation starts as soon as its stage and its input are ready.
+
+    F needs the F of the same microbatch one stage before, B its B one stage behind; messages take no time.
+
+    Raises:
+        DeadlockError: some operation waits for ever.
+    """
+    last = len(lists) - 1
+    played: list[list[Slice]] = [[] for _ in lists]
+    ends: dict[tuple[int, Operation], float] = {}
+    progress = True
+    while progress:
+        progress = False
+        for r, operations in enumerate(lists):
+            while len(played[r]) < len(operations):
+                op = operations[len(played[r])]
+                source = _source(r, op, last)
+                if source is not None and source not in ends:
+                    break
+                start = max(played[r][-1].end if played[r] else 0.0, ends.get(source, 0.0) if source else 0.0)
+                ends[r, op] = start + duration(r, op)
+                played[r].append(Slice(op, start, ends[r, op]))
+                progress = True
+    stuck = {r: ops[len(played[r])] for r, ops in enumerate(lists) if len(played[r]) < len(ops)}
+    if stuck:
+        raise DeadlockError(played, stuck)
+    return played
+
+
+def _source(r: int, op: Operation, last: int) -> tuple[int, Operation] | None:
+    if op.kind is Kind.FORWARD and r > 0:
+        return r - 1, op
+    if op.kind is Kind.BACKWARD and r < last:
+        return r + 1, op
+    return None
+
+
+def idle_shares(played: Sequence[Sequence[Slice]]) -> list[float]:
+    """For each stage the share of the whole time, first start to last end, in which it computes nothing."""
+    end = max((slices[-1].end for slices in played if slices), default=0.0)
+    if end <= 0:
+        return [0.0 for _ in played]
+    return [1.0 - sum(s.end - s.start for s in slices) / end for slices in played]

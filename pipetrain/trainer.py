@@ -1,0 +1,140 @@
+"""A run from its first step to its last: segments, epochs, evaluation, when to save, when to stop."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipetrain.build import Data
+from pipetrain.executors.base import Executor, Segment
+from pipetrain.memory import peak_memory_bytes
+from pipetrain.observe.recorder import LOWER_IS_BETTER, Recorder
+
+Save = Callable[[int], None]
+"""Writes a checkpoint after so many steps; called in every process together."""
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """When a run drains, evaluates, saves and ends; all in steps since its start.
+
+    Attributes:
+        total_steps: of the whole run.
+        steps_per_epoch: minibatches of an epoch.
+        evaluate_every, save_every: epochs; 0 for only at the end (evaluate: never).
+        save_every_steps: also every so many steps.
+    """
+
+    total_steps: int
+    steps_per_epoch: int
+    evaluate_every: int
+    save_every: int
+    save_every_steps: int | None
+
+    def segments(self, step: int) -> Iterator[Segment]:
+        """The segments from `step` on, each up to the next drain."""
+        while step < self.total_steps:
+            epoch, first = divmod(step, self.steps_per_epoch)
+            end = min((epoch + 1) * self.steps_per_epoch, self.total_steps)
+            if self.save_every_steps:
+                end = min(end, (step // self.save_every_steps + 1) * self.save_every_steps)
+            yield Segment(epoch, first, first + end - step, step)
+            step = end
+
+    def ends_epoch(self, step: int) -> bool:
+        """Whether an epoch, or the run, ends after `step` steps."""
+        return step % self.steps_per_epoch == 0 or step == self.total_steps
+
+    def evaluates(self, step: int) -> bool:
+        """Whether the evaluation set is passed after `step` steps."""
+        if not self.ends_epoch(step) or not self.evaluate_every:
+            return False
+        return step == self.total_steps or (step // self.steps_per_epoch) % self.evaluate_every == 0
+
+    def saves(self, step: int) -> bool:
+        """Whether a checkpoint is due after `step` steps."""
+        if step == self.total_steps or (self.save_every_steps and step % self.save_every_steps == 0):
+            return True
+        return bool(self.save_every) and step % (self.steps_per_epoch * self.save_every) == 0
+
+
+@dataclass
+class Trainer:
+    """Walks the timetable on the stages of this process; every process does so in step with the others.
+
+    Attributes:
+        recorder: where the last stage is; None elsewhere.
+        target: metrics at which the run ends.
+    """
+
+    executor: Executor
+    data: Data
+    timetable: Timetable
+    recorder: Recorder | None
+    save: Save
+    target: Mapping[str, float] | None = None
+    reached: dict[str, Any] | None = None
+    step: int = 0
+    _idle: list[float] = field(default_factory=list)
+    _idle_steps: int = 0
+
+    def run(self) -> list[dict[str, Any]]:
+        """Trains from `step` to the end or the target; the measured report of every stage.
+
+        Raises:
+            DivergedError: in the process of the last stage.
+        """
+        for segment in self.timetable.segments(self.step):
+            if self.recorder:
+                self.recorder.resume_clock()
+            self._add_idle(self.executor.train(self.data.train, segment), segment.last - segment.first)
+            self.step = segment.start + segment.last - segment.first
+            if self.recorder:
+                self.recorder.flush()
+            if self.timetable.ends_epoch(self.step):
+                self._end_epoch()
+            done = bool(self.reached) or self.step == self.timetable.total_steps
+            if self.timetable.saves(self.step) or done:
+                self.save(self.step)
+            if done:
+                break
+        return self.reports()
+
+    def _end_epoch(self) -> None:
+        metrics = None
+        if self.timetable.evaluates(self.step):
+            metrics = self.executor.evaluate(self.data.evaluation)
+        per_stage = self.reports()
+        if self.recorder:
+            self.recorder.epoch(self.step, metrics, per_stage)
+            self.reached = self.reached or self._target_reached(metrics)
+        if self.target:
+            self.reached = self.executor.agree(self.reached)
+
+    def _target_reached(self, metrics: Mapping[str, float] | None) -> dict[str, Any] | None:
+        if not self.target or metrics is None or self.recorder is None:
+            return None
+        for name, value in self.target.items():
+            if name not in metrics or not (
+                metrics[name] <= value if name in LOWER_IS_BETTER else metrics[name] >= value
+            ):
+                return None
+        epoch = -(-self.step // self.timetable.steps_per_epoch)
+        return {"step": self.step, "epoch": epoch, "wall_s": self.recorder.wall_s}
+
+    def reports(self) -> list[dict[str, Any]]:
+        """What was measured on every stage of the run so far, in every process."""
+        return self.executor.gather(self.own_reports())
+
+    def own_reports(self) -> list[dict[str, Any]]:
+        """What was measured on the stages of this process."""
+        idle = self._idle or [0.0] * len(self.executor.stages)
+        return [
+            {**stage.report(), "peak_memory_bytes": peak_memory_bytes(stage.device), "idle_share": share}
+            for stage, share in zip(self.executor.stages, idle, strict=True)
+        ]
+
+    def _add_idle(self, shares: list[float], steps: int) -> None:
+        old = self._idle or [0.0] * len(shares)
+        total = self._idle_steps + steps
+        self._idle = [(a * self._idle_steps + b * steps) / total for a, b in zip(old, shares, strict=True)]
+        self._idle_steps = total

@@ -1,0 +1,245 @@
+"""Messages between neighbouring stages: tuples of tensors of any shape, received ahead, sent without waiting."""
+
+import datetime
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipetrain import wire
+
+Tensors = tuple[Tensor, ...]
+Key = Hashable
+"""What decides a message's shapes; messages of one key have the same, and only the first of each announces them."""
+
+AHEAD = 2
+"""Receives posted before they are needed."""
+
+NEVER = datetime.timedelta(days=30)
+"""A timeout of torch's would close a connection that is merely slow; hangs are the watchdog's to find."""
+
+_HEADER_WORDS = 1024
+_DTYPES = (
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+)  # fmt: skip
+_TAGS = 2**30
+
+
+class LostStageError(Exception):
+    """The connection to a neighbouring stage broke."""
+
+    def __init__(self, stage: int) -> None:
+        super().__init__(f"lost the connection to stage {stage}")
+        self.stage = stage
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Shape, strides and dtype of one tensor of a message."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Spec":
+        """The spec of `tensor`."""
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    def empty(self, device: torch.device) -> Tensor:
+        """A fresh tensor of this spec."""
+        return wire.like(self.shape, self.stride, self.dtype, device)
+
+
+def encode(specs: Iterable[Spec]) -> Tensor:
+    """The specs of a message as a fixed number of int64 words.
+
+    Raises:
+        ValueError: more tensors or dimensions than a header holds.
+    """
+    words: list[int] = []
+    count = 0
+    for spec in specs:
+        words += [_DTYPES.index(spec.dtype), len(spec.shape), *spec.shape, *spec.stride]
+        count += 1
+    if len(words) >= _HEADER_WORDS:
+        raise ValueError(f"a cut with {count} tensors: the shapes of one message take at most {_HEADER_WORDS} words")
+    return torch.tensor([count, *words, *[0] * (_HEADER_WORDS - 1 - len(words))])
+
+
+def decode(header: Tensor) -> tuple[Spec, ...]:
+    """The inverse of `encode`."""
+    words = iter(header.tolist())
+    specs = []
+    for _ in range(next(words)):
+        dtype, dimensions = _DTYPES[next(words)], next(words)
+        shape = tuple(next(words) for _ in range(dimensions))
+        specs.append(Spec(shape, tuple(next(words) for _ in range(dimensions)), dtype))
+    return tuple(specs)
+
+
+@dataclass
+class Link:
+    """One direction between this process and a neighbour.
+
+    Attributes:
+        peer: the neighbour's rank.
+        stage: its stage, for error messages.
+        group: the process group of this direction alone: forward and backward traffic must not wait on each other.
+        device: where this stage computes; what travels is in host memory unless `direct`.
+        direct: whether the group moves the device's own memory (NCCL).
+        waiting: a context around every wait, told what is waited for.
+    """
+
+    peer: int
+    stage: int
+    group: dist.ProcessGroup
+    device: torch.device
+    direct: bool
+    waiting: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
+    _sequence: int = 0
+
+    @property
+    def wire_device(self) -> torch.device:
+        """Where buffers must live for this group."""
+        return self.device if self.direct else torch.device("cpu")
+
+    def next_tag(self) -> int:
+        """Both ends number their transfers alike."""
+        self._sequence = (self._sequence + 1) % _TAGS
+        return self._sequence
+
+    def wait(self, works: Iterable[dist.Work], what: str) -> None:
+        """Waits for transfers.
+
+        Raises:
+            LostStageError: the peer is gone.
+        """
+        try:
+            with self.waiting(what):
+                for work in works:
+                    work.wait()
+        except RuntimeError as error:
+            raise LostStageError(self.stage) from error
+
+    def send(self, tensor: Tensor) -> tuple[Tensor, dist.Work]:
+        """Starts a transfer; the tensor must be kept, unchanged, until the work was waited for."""
+        try:
+            work = dist.isend(tensor, self.peer, self.group, self.next_tag())
+        except RuntimeError as error:
+            raise LostStageError(self.stage) from error
+        assert work is not None
+        return tensor, work
+
+    def receive(self, tensor: Tensor) -> dist.Work:
+        """Starts a transfer into `tensor`."""
+        try:
+            work = dist.irecv(tensor, self.peer, self.group, self.next_tag())
+        except RuntimeError as error:
+            raise LostStageError(self.stage) from error
+        assert work is not None
+        return work
+
+
+class Outgoing:
+    """Messages to a neighbour. `send` never waits for the peer; `settle` drops what has surely arrived."""
+
+    def __init__(self, link: Link, what: str) -> None:
+        self._link = link
+        self._what = what
+        self._specs: dict[Key, tuple[Spec, ...]] = {}
+        self._pending: deque[list[tuple[Tensor, dist.Work]]] = deque()
+
+    def send(self, key: Key, tensors: Tensors) -> None:
+        """Sends one message of `key`.
+
+        Raises:
+            ValueError: its shapes are not those of the key's first message; the peer would misread it.
+        """
+        tensors = tuple(wire.dense(tensor.detach()) for tensor in tensors)
+        specs = tuple(Spec.of(tensor) for tensor in tensors)
+        message = []
+        if key not in self._specs:
+            self._specs[key] = specs
+            message.append(self._link.send(encode(specs).to(self._link.wire_device)))
+        elif specs != self._specs[key]:
+            raise ValueError(
+                f"{self._what} for microbatches {key} changed from {self._specs[key]} to {specs}; "
+                "a layer's output shape may depend on its input's shape alone"
+            )
+        for tensor in tensors:
+            if tensor.numel():
+                buffer = wire.flat(tensor).view(torch.uint8).to(self._link.wire_device)
+                message.append(self._link.send(buffer))
+        self._pending.append(message)
+
+    def settle(self, keep: int) -> None:
+        """Waits for all but the newest `keep` messages, and frees their buffers."""
+        while len(self._pending) > keep:
+            self._link.wait((work for _, work in self._pending.popleft()), f"{self._what} to be taken")
+
+
+@dataclass
+class _Posted:
+    key: Key
+    header: tuple[Tensor, dist.Work] | None = None
+    buffers: list[Tensor] = field(default_factory=list)
+    works: list[dist.Work] = field(default_factory=list)
+
+
+class Incoming:
+    """Messages from a neighbour, in the order of `expect`; receives are posted ahead of their use."""
+
+    def __init__(self, link: Link, what: str) -> None:
+        self._link = link
+        self._what = what
+        self._specs: dict[Key, tuple[Spec, ...]] = {}
+        self._expected: deque[Key] = deque()
+        self._posted: deque[_Posted] = deque()
+
+    def expect(self, keys: Iterable[Key]) -> None:
+        """Says which messages come next."""
+        self._expected.extend(keys)
+        self._post()
+
+    def take(self) -> Tensors:
+        """The next message; waits for it.
+
+        Raises:
+            LostStageError: the peer is gone.
+        """
+        self._post()
+        message = self._posted.popleft()
+        if message.header is not None:
+            buffer, work = message.header
+            self._link.wait([work], self._what)
+            self._specs[message.key] = decode(buffer)
+            self._post_payload(message)
+            message.header = None
+        self._post()
+        self._link.wait(message.works, self._what)
+        return tuple(tensor.to(self._link.device, non_blocking=True) for tensor in message.buffers)
+
+    def _post(self) -> None:
+        while self._expected and len(self._posted) < AHEAD:
+            if any(message.header is not None for message in self._posted):
+                return  # both ends number their transfers in order, and that message's own are not posted yet
+            message = _Posted(self._expected.popleft())
+            if message.key in self._specs:
+                self._post_payload(message)
+            else:
+                header = torch.empty(_HEADER_WORDS, dtype=torch.int64, device=self._link.wire_device)
+                message.header = header, self._link.receive(header)
+            self._posted.append(message)
+
+    def _post_payload(self, message: _Posted) -> None:
+        for spec in self._specs[message.key]:
+            tensor = spec.empty(self._link.wire_device)
+            message.buffers.append(tensor)
+            if tensor.numel():
+                message.works.append(self._link.receive(wire.flat(tensor).view(torch.uint8)))

@@ -1,0 +1,176 @@
+"""The thread that looks after a worker: signals while it waits, hangs of itself and of others, orders to stop."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch.distributed import Store
+
+EXIT_LOST = 75
+"""Exit code of a worker that lost a neighbour (EX_TEMPFAIL)."""
+EXIT_HUNG = 70
+"""Exit code of a worker that ends itself because it hangs (EX_SOFTWARE)."""
+BLAME_SECONDS = 8.0
+"""How long a worker that lost a neighbour waits before it ends: the launcher names whoever ends first."""
+
+_POLL_SECONDS = 0.5
+_STOP = "pipetrain/stop"
+
+
+@dataclass
+class Activity:
+    """What a worker's main thread does, and since when."""
+
+    what: str = "starting"
+    since: float = field(default_factory=time.monotonic)
+    waiting: bool = False
+
+    def now(self, what: str) -> None:
+        """The main thread starts something else."""
+        self.what, self.since = what, time.monotonic()
+
+    @contextlib.contextmanager
+    def wait(self, what: str) -> Iterator[None]:
+        """Around a wait for another process: whoever waits does not hang, the one waited for may."""
+        before = self.what
+        self.what, self.since, self.waiting = f"{before}, waiting for {what}", time.monotonic(), True
+        try:
+            yield
+        finally:
+            self.what, self.since, self.waiting = before, time.monotonic(), False
+
+
+def failure_note(run: Path, stage: int, text: str) -> None:
+    """Leaves word for the launcher about why a stage failed."""
+    folder = run / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"failure-stage{stage}.txt").write_text(text + "\n")
+
+
+def failure_notes(run: Path) -> dict[int, str]:
+    """The notes that workers left, by stage."""
+    notes = sorted((run / "logs").glob("failure-stage*.txt"))
+    return {int(path.stem.removeprefix("failure-stage")): path.read_text().strip() for path in notes}
+
+
+class Watch:
+    """Started by a worker once its process group stands.
+
+    A signal handler of Python's does not run while the main thread sits in a wait of Gloo's, so signals are read from
+    a wake-up pipe here, and the process is ended from here.
+
+    Args:
+        stage, stages: r and D; a stage's rank is its index.
+        run: the run directory.
+        hang_timeout: seconds.
+        activity: kept up to date by the main thread.
+        store: a connection of this thread's own.
+        report: what this worker has measured, for the last stage to write when the run stops early.
+        on_signal: called before a signal ends the process.
+    """
+
+    def __init__(
+        self,
+        stage: int,
+        stages: int,
+        run: Path,
+        hang_timeout: float,
+        activity: Activity,
+        store: Store,
+        report: Callable[[], Any],
+        on_signal: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._stage = stage
+        self._stages = stages
+        self._run = run
+        self._hang_timeout = hang_timeout
+        self._activity = activity
+        self._store = store
+        self._report = report
+        self._on_signal = on_signal
+        self._seen: dict[int, tuple[str, float]] = {}
+        self._reported = False
+        self._closed = threading.Event()
+        self._wakeup, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread; the run is over."""
+        self._closed.set()
+        self._thread.join()
+
+    def stop_others(self, seconds: float = 5.0) -> list[Any]:
+        """Tells every worker that the run stops; the reports sent within `seconds`, None of a worker that sent none."""
+        self._store.set(_STOP, "1")
+        deadline = time.monotonic() + seconds
+        keys = [_report_key(r) for r in range(self._stages) if r != self._stage]
+        while time.monotonic() < deadline and keys and not self._store.check(keys):
+            time.sleep(0.05)
+        reports: list[Any] = [None] * self._stages
+        reports[self._stage] = self._report()
+        for r in range(self._stages):
+            if r != self._stage and self._store.check([_report_key(r)]):
+                reports[r] = json.loads(self._store.get(_report_key(r)))
+        return reports
+
+    def _watch(self) -> None:
+        beat = 0
+        while not self._closed.is_set():
+            if select.select([self._wakeup], [], [], _POLL_SECONDS)[0]:
+                self._on_signal()
+                os._exit(128 + signal.SIGTERM)
+            beat += 1
+            self._look_at_self()
+            # the store goes with the process that hosts it, and the launcher sees to the rest
+            with contextlib.suppress(RuntimeError):
+                self._store.set(_beat_key(self._stage), json.dumps([beat, os.getpid(), socket.gethostname()]))
+                self._look_at_others()
+                if not self._reported and self._store.check([_STOP]):
+                    self._reported = True
+                    self._store.set(_report_key(self._stage), json.dumps(self._report()))
+
+    def _look_at_self(self) -> None:
+        stuck = time.monotonic() - self._activity.since
+        if not self._activity.waiting and stuck > self._hang_timeout:
+            failure_note(self._run, self._stage, f"hung: {stuck:.0f} s in {self._activity.what}")
+            os._exit(EXIT_HUNG)
+
+    def _look_at_others(self) -> None:
+        """A worker that is stopped, or holds the interpreter for ever, cannot look at itself."""
+        for r in range(self._stages):
+            if r == self._stage or not self._store.check([_beat_key(r)]):
+                continue
+            beat = self._store.get(_beat_key(r)).decode()
+            before, since = self._seen.get(r, ("", time.monotonic()))
+            if beat != before:
+                self._seen[r] = beat, time.monotonic()
+            elif time.monotonic() - since > self._hang_timeout:
+                failure_note(self._run, r, f"hung: no sign of life for {self._hang_timeout:.0f} s")
+                _, pid, host = json.loads(beat)
+                if host == socket.gethostname():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                else:
+                    os._exit(EXIT_LOST)
+
+
+def _beat_key(stage: int) -> str:
+    return f"pipetrain/beat/{stage}"
+
+
+def _report_key(stage: int) -> str:
+    return f"pipetrain/report/{stage}"

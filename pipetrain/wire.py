@@ -1,0 +1,35 @@
+"""What crosses a cut: a tensor's values and memory order, the same through a message and inside one process."""
+
+import torch
+from torch import Tensor
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the tensor fills its stretch of memory exactly, in whatever order of dimensions."""
+    expected = 1
+    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The tensor itself if dense, else its contiguous copy: other strides make other kernels, and so other bits."""
+    return tensor if tensor.numel() == 0 or is_dense(tensor) else tensor.contiguous()
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """A dense tensor's memory as one dimension, in its own order."""
+    return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+
+
+def like(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An empty tensor of exactly that memory order; never a recycled buffer, since autograd keeps what arrives."""
+    return torch.empty_strided(shape, stride, dtype=dtype, device=device)
+
+
+def copy(tensor: Tensor) -> Tensor:
+    """What the other side of a cut would receive: same values, same strides, other memory."""
+    source = dense(tensor)
+    return like(tuple(source.shape), source.stride(), source.dtype, source.device).copy_(source)

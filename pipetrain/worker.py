@@ -1,0 +1,266 @@
+"""One run from this process's point of view, in happening order: build, restore, train, save."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import Store
+
+from pipetrain import checkpoint
+from pipetrain.build import (
+    Data,
+    build_chain,
+    build_data,
+    build_loss,
+    build_rate,
+    build_rules,
+    optimizer_builder,
+    total_steps,
+)
+from pipetrain.errors import DivergedError
+from pipetrain.executors.base import Executor
+from pipetrain.executors.distributed import DistributedExecutor
+from pipetrain.executors.simulated import SimulatedExecutor
+from pipetrain.observe import summary as summaries
+from pipetrain.observe.recorder import Recorder, Show
+from pipetrain.stage import Stage
+from pipetrain.trainer import Timetable, Trainer
+from pipetrain.transport import NEVER, LostStageError
+from pipetrain.watch import BLAME_SECONDS, EXIT_LOST, Activity, Watch, failure_note
+
+EXIT_DIVERGED = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a process needs to know of a run; made once, where it is started.
+
+    Attributes:
+        config: the resolved configuration.
+        names: what was chosen of each group, such as {"model": "resnet20"}.
+        run: the run directory.
+        bounds: (first layer, last layer exclusive) of each stage.
+        plan: what is known of each stage before it runs, for the summary.
+        threads: intra-op threads of each stage.
+        device: cpu or cuda.
+        resume: the checkpoint to continue from.
+    """
+
+    config: dict[str, Any]
+    names: dict[str, str]
+    run: str
+    bounds: list[tuple[int, int]]
+    plan: list[dict[str, Any]]
+    threads: int
+    device: str
+    resume: str | None = None
+
+    @property
+    def stages(self) -> int:
+        """D."""
+        return len(self.bounds)
+
+    def head(self) -> dict[str, Any]:
+        """The first fields of the summary."""
+        names = {name: self.names[name] for name in ("method", "schedule", "model", "dataset")}
+        return {**names, "executor": self.config["executor"]["name"], "stages": self.stages}
+
+
+def simulate(job: Job, show: Show) -> dict[str, Any]:
+    """All stages in this process; the summary, also written."""
+    run = _Run(job, list(range(job.stages)), torch.device(job.device))
+    executor = SimulatedExecutor(run.stages, run.rules, run.clip_norm, run.on_step)
+    try:
+        return run.train(executor, show, barrier=None, coordinator=True) or {}
+    except DivergedError as error:
+        assert run.trainer is not None
+        return run.finish("diverged", run.trainer.reports(), error)
+
+
+def main(job: Job, show: Show = lambda record: None) -> dict[str, Any] | None:
+    """One stage in this process, which torch's launcher started as rank r of D; the summary where the last stage is.
+
+    Ends the process with exit code 3 when the loss is not finite, 75 when a neighbour is lost.
+    """
+    rank = int(os.environ["RANK"])
+    activity = Activity()
+    device = _device(job.device, int(os.environ.get("LOCAL_RANK", rank)))
+    dist.init_process_group("gloo", timeout=NEVER)
+    job = _agreed(job)
+    direct = device.type == "cuda" and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", job.stages))
+    run = _Run(job, [rank], device)
+    watch = Watch(
+        rank, job.stages, Path(job.run), job.config["launch"]["hang_timeout"], activity, _own_store(), run.own_report
+    )
+    try:
+        executor = DistributedExecutor(
+            run.stages[0],
+            run.rules,
+            run.clip_norm,
+            run.on_step,
+            lambda op: activity.now(str(op)),
+            activity.wait,
+            direct,
+        )
+        summary = run.train(executor, show, barrier=dist.barrier, coordinator=rank == job.stages - 1)
+    except DivergedError as error:
+        run.finish("diverged", [report or {} for report in watch.stop_others()], error)
+        os._exit(EXIT_DIVERGED)
+    except LostStageError as error:
+        failure_note(Path(job.run), rank, str(error))
+        time.sleep(BLAME_SECONDS)
+        os._exit(EXIT_LOST)
+    watch.close()
+    dist.destroy_process_group()
+    return summary
+
+
+class _Run:
+    """A run's objects in one process, and what is done with them in turn."""
+
+    def __init__(self, job: Job, mine: list[int], device: torch.device) -> None:
+        torch.set_num_threads(job.threads)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        config = job.config
+        self.job = job
+        self.folder = Path(job.run)
+        self.clip_norm: float | None = config["optimizer"].get("clip_norm")
+        self.data: Data = build_data(config)
+        self.rules = build_rules(config, job.stages)
+        steps_per_epoch = len(self.data.train)
+        self.timetable = Timetable(
+            total_steps(config, steps_per_epoch),
+            steps_per_epoch,
+            config["eval"]["every_epochs"],
+            config["checkpoint"]["every_epochs"],
+            config["checkpoint"]["every_steps"],
+        )
+        self.rate = build_rate(config, steps_per_epoch, self.timetable.total_steps)
+        self.stages = self._build_stages(mine, device)
+        self.trainer: Trainer | None = None
+        self.recorder: Recorder | None = None
+
+    def _build_stages(self, mine: list[int], device: torch.device) -> list[Stage]:
+        chain = build_chain(self.job.config, self.data.dataset)
+        optimizer = optimizer_builder(self.job.config, self.rate)
+        stages = []
+        for r in mine:
+            loss = build_loss(self.job.config) if r == self.job.stages - 1 else None
+            stages.append(Stage(r, chain, *self.job.bounds[r], optimizer, loss, self.job.config["seed"], device))
+        return stages
+
+    def on_step(self, minibatch: int, loss: torch.Tensor) -> None:
+        assert self.recorder is not None
+        self.recorder.step(minibatch, loss)
+
+    def own_report(self) -> dict[str, Any]:
+        return self.trainer.own_reports()[0] if self.trainer else {}
+
+    def train(
+        self, executor: Executor, show: Show, barrier: Callable[[], None] | None, coordinator: bool
+    ) -> dict[str, Any] | None:
+        """Restores, trains and saves; the summary where the last stage is."""
+        progress = self._restore()
+        if executor.has_last_stage:
+            history = self._history()
+            every = self.job.config["log"]["every_steps"]
+            self.recorder = Recorder(self.folder, self.rate, self.data.train.sizes, every, progress, history, show)
+
+        def save(step: int) -> None:
+            folder = self.folder / "checkpoints" / checkpoint.checkpoint_name(step)
+            checkpoint.save(folder, self._tensors(), self._progress(step), coordinator, barrier)
+
+        target = self.job.config["train"]["target"]
+        self.trainer = Trainer(executor, self.data, self.timetable, self.recorder, save, target)
+        self.trainer.step = progress.get("step", 0)
+        self.trainer.reached = progress.get("target")
+        if self.job.config["checkpoint"]["at_start"] and not self.trainer.step:
+            save(0)
+        reports = self.trainer.run()
+        return self.finish("completed", reports) if executor.has_last_stage else None
+
+    def _restore(self) -> dict[str, Any]:
+        if self.job.resume is None:
+            return {}
+        folder = Path(self.job.resume)
+        progress = checkpoint.load_progress(folder)
+        for stage in self.stages:
+            checkpoint.restore(stage, folder, progress["step"])
+        return progress
+
+    def _history(self) -> dict[str, torch.Tensor]:
+        if self.job.resume is None:
+            return {}
+        return checkpoint.load_tensors(Path(self.job.resume), lambda name: name.startswith(checkpoint.HISTORY))
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        tensors = self.recorder.history() if self.recorder else {}
+        for stage in self.stages:
+            tensors.update(checkpoint.stage_tensors(stage))
+        return tensors
+
+    def _progress(self, step: int) -> dict[str, Any]:
+        record = self.recorder.progress() if self.recorder else {}
+        reached = self.trainer.reached if self.trainer else None
+        return {"step": step, "target": reached, **self.job.head(), **record}
+
+    def finish(self, status: str, reports: list[dict[str, Any]], error: DivergedError | None = None) -> dict[str, Any]:
+        """Writes the summary and closes the files."""
+        recorder, trainer = self.recorder, self.trainer
+        assert recorder is not None
+        assert trainer is not None
+        steps = len(recorder.losses)
+        summary: dict[str, Any] = {
+            "status": status,
+            **self.job.head(),
+            "steps": steps,
+            "epochs": round(steps / self.timetable.steps_per_epoch, 4),
+            "wall_s": recorder.wall_s,
+            "samples_per_second": recorder.samples_per_second,
+            "target": trainer.reached,
+            "final": recorder.final,
+            "best": recorder.best,
+            "weights_sha256": None,
+            "loss_sha256": summaries.loss_sha256(recorder.losses),
+            "stale_weight_share": self._stale_share(),
+            "per_stage": [{**plan, **report} for plan, report in zip(self.job.plan, reports, strict=True)],
+        }
+        if error is not None:
+            summary["diverged_at_step"] = error.step
+            summary["reason"] = str(error)
+        else:
+            folder = self.folder / "checkpoints" / checkpoint.checkpoint_name(steps)
+            summary["weights_sha256"] = summaries.weights_sha256(checkpoint.model_state(folder))
+        recorder.close({**self.job.names, "stages": self.job.stages, "seed": self.job.config["seed"]})
+        summaries.write(self.folder, summary)
+        return summary
+
+    def _stale_share(self) -> float:
+        parameters = [stage["parameters"] for stage in self.job.plan]
+        return sum(parameters[:-1]) / sum(parameters) if sum(parameters) else 0.0
+
+
+def _device(kind: str, local_rank: int) -> torch.device:
+    if kind == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", local_rank % torch.cuda.device_count())
+
+
+def _agreed(job: Job) -> Job:
+    """Workers that an outer launcher started each named a run directory; rank 0's is that of all."""
+    places = [job.run, job.resume]
+    dist.broadcast_object_list(places, src=0)
+    return replace(job, run=str(places[0]), resume=places[1])
+
+
+def _own_store() -> Store:
+    """A second connection to the store, for the watching thread alone: a request on one connection blocks the next."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return dist.PrefixStore(f"pipetrain/{run_id}", dist.TCPStore(host, port, is_master=False, wait_for_workers=False))

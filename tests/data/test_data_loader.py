@@ -1,0 +1,226 @@
+import multiprocessing
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+
+
+class Noisy:
+    """Sample i is (i, a random number), so that a minibatch shows which samples it holds and what they drew."""
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, index):
+        return torch.stack((torch.tensor(float(index)), torch.rand(()))), index
+
+
+class WithTarget(Noisy):
+    def __getitem__(self, index):
+        raise AssertionError("decoded")
+
+    def target(self, index):
+        return torch.tensor(index)
+
+
+class Listed(list):
+    """A data set of the samples listed."""
+
+
+def read(loader, epoch=0, **span):
+    return [(tuple(inputs), tuple(targets)) for inputs, targets in loader.samples(epoch, **span)]
+
+
+def equal(first, second):
+    return len(first) == len(second) and all(
+        torch.equal(a, b)
+        for one, two in zip(first, second, strict=True)
+        for a, b in zip((*one[0], *one[1]), (*two[0], *two[1]), strict=True)
+    )
+
+
+@given(
+    samples=st.integers(1, 60),
+    batch_size=st.integers(1, 20),
+    microbatches=st.integers(1, 6),
+    limit=st.none() | st.integers(1, 70),
+    shuffle=st.booleans(),
+    drop_short=st.booleans(),
+)
+def test_every_sample_once_and_only_short_minibatches_dropped(
+    samples, batch_size, microbatches, limit, shuffle, drop_short
+):
+    expected = min(samples, limit or samples)
+    ragged = expected % batch_size
+    drops = drop_short and 0 < ragged < microbatches
+    options = dict(batch_size=batch_size, microbatches=microbatches, limit=limit, shuffle=shuffle)
+    if drops and expected < batch_size:
+        with pytest.raises(ConfigError, match="make no minibatch"):
+            Loader(Noisy(samples), drop_short=drop_short, **options)
+        return
+    loader = Loader(Noisy(samples), drop_short=drop_short, **options)
+    seen = [targets.tolist() for (targets,) in loader.targets(0)]
+    assert [len(batch) for batch in seen] == loader.sizes
+    assert loader.dropped == (ragged if drops else 0)
+    assert sum(loader.sizes) + loader.dropped == expected
+    flat = [index for batch in seen for index in batch]
+    assert sorted(flat) == sorted(loader.order(0)[: len(flat)])
+    assert sorted(loader.order(0)) == list(range(expected))
+    if not shuffle:
+        assert flat == list(range(len(flat)))
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    first, again, other = (Loader(Noisy(50), batch_size=7, seed=seed) for seed in (0, 0, 1))
+    assert first.order(3) == again.order(3)
+    assert len({tuple(order) for order in (first.order(0), first.order(1), other.order(0))}) == 3
+
+
+def test_evaluation_covers_every_sample():
+    loader = Loader(Noisy(10), batch_size=4, microbatches=4, shuffle=False, drop_short=False)
+    assert loader.sizes == [4, 4, 2]
+    assert len(loader) == 3
+    assert loader.dropped == 0
+    assert torch.cat([targets for (targets,) in loader.targets(0)]).tolist() == list(range(10))
+
+
+def test_random_numbers_belong_to_the_sample():
+    """The same draw whether samples are shuffled, cut into other minibatches, or read from the middle."""
+    shuffled = Loader(Noisy(20), batch_size=6)
+    ordered = Loader(Noisy(20), batch_size=5, shuffle=False)
+    draws = dict(torch.cat([inputs for (inputs,) in shuffled.inputs(2)]).tolist())
+    assert len(set(draws.values())) == 20
+    assert draws == dict(torch.cat([inputs for (inputs,) in ordered.inputs(2)]).tolist())
+    assert draws != dict(torch.cat([inputs for (inputs,) in ordered.inputs(3)]).tolist())
+    assert equal(read(shuffled)[1:3], read(shuffled, first=1, last=3))
+
+
+def test_sides_read_apart_equal_sides_read_together():
+    loader = Loader(Noisy(9), batch_size=4)
+    together = read(loader)
+    assert equal(together, list(zip(loader.inputs(0), loader.targets(0), strict=True)))
+
+
+def test_targets_decode_nothing_where_the_data_set_can_tell():
+    loader = Loader(WithTarget(6), batch_size=4, shuffle=False, workers=1)
+    assert [targets.tolist() for (targets,) in loader.targets(0)] == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_the_callers_random_numbers_are_left_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(4)
+    for workers in (0, 1):
+        torch.manual_seed(5)
+        drawn = [torch.rand(1)]
+        for minibatch in Loader(Noisy(6), batch_size=2, workers=workers).samples(0):
+            assert minibatch
+            drawn.append(torch.rand(1))
+        assert torch.equal(torch.cat(drawn), expected)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_change_nothing(workers):
+    plain, parallel = (Loader(Noisy(23), batch_size=4, workers=count) for count in (0, workers))
+    assert equal(read(plain, 1), read(parallel, 1))
+    assert equal(read(plain, 1, first=2, last=4), read(parallel, 1, first=2, last=4))
+    assert read(parallel, 1, first=2, last=2) == []
+
+
+def test_workers_of_one_loader_can_be_read_side_by_side():
+    loader = Loader(Noisy(9), batch_size=4, workers=1)
+    together = zip(loader.inputs(0), loader.targets(0), strict=True)
+    assert equal(list(together), read(Loader(Noisy(9), batch_size=4)))
+
+
+def _read_in_child(queue, workers):
+    try:
+        queue.put([targets.tolist() for (targets,) in Loader(Noisy(9), batch_size=4, workers=workers).targets(0)])
+    except ConfigError as error:
+        queue.put(str(error))
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+def test_workers_from_inside_a_spawned_process(daemon):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=_read_in_child, args=(queue, 1), daemon=daemon)
+    child.start()
+    answer = queue.get(timeout=120)
+    child.join()
+    plain = [targets.tolist() for (targets,) in Loader(Noisy(9), batch_size=4).targets(0)]
+    if daemon:
+        assert answer.startswith("dataset.workers=1: a daemonic process cannot start workers")
+    else:
+        assert answer == plain
+
+
+def test_tuples_of_tensors_on_either_side():
+    pair = ((torch.zeros(3), torch.ones(2, dtype=torch.long)), (torch.tensor(1), torch.tensor(2.0)))
+    ((inputs, targets),) = Loader(Listed([pair, pair]), batch_size=2).samples(0)
+    assert [tuple(tensor.shape) for tensor in inputs] == [(2, 3), (2, 2)]
+    assert [tensor.dtype for tensor in targets] == [torch.int64, torch.float32]
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (
+            [(torch.zeros(1, 2), 0), (torch.zeros(1, 3), 0)],
+            "inputs of samples 0 and 1 .*float32 .1, 2. and float32 .1, 3",
+        ),
+        ([(torch.zeros(2), 0), (torch.zeros(2), torch.zeros(2))], "targets of samples 0 and 1 .*int and float32"),
+        ([((torch.zeros(2),), 0), ((torch.zeros(2), torch.zeros(2)), 0)], "inputs of samples 0 and 1"),
+        ([torch.zeros(2)] * 2, "sample 0 must be an .input, target. pair, not a Tensor"),
+        ([(1, 2, 3)] * 2, "pair, not a tuple of 3"),
+        ([("text", 0)] * 2, "inputs must be tensors or tuples of tensors, not str"),
+        ([({"a": 1}, 0)] * 2, "not dict"),
+        ([(torch.zeros(2), None)] * 2, "targets must be tensors or tuples of tensors, not NoneType"),
+        ([((), 0)] * 2, "inputs must be tensors"),
+    ],
+)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_that_do_not_fit_are_named(samples, message, workers):
+    loader = Loader(Listed(samples), batch_size=2, shuffle=False, workers=workers)
+    with pytest.raises(ConfigError, match=message) as caught:
+        list(loader.samples(0))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("dataset.limit", 0),
+        ("dataset.limit", -3),
+        ("dataset.limit", 1.5),
+        ("dataset.limit", True),
+        ("dataset.workers", -1),
+        ("dataset.workers", "two"),
+        ("train.batch_size", 0),
+        ("train.microbatches", 0),
+    ],
+)
+def test_bad_settings_are_named(option, value):
+    settings = {"batch_size": 4, option.split(".")[1]: value}
+    with pytest.raises(ConfigError, match=rf"{option}={str(value).lower()}: must be a whole number"):
+        Loader(Noisy(8), **settings)
+
+
+def test_data_sets_without_length_or_samples():
+    with pytest.raises(ConfigError, match="generator must be a map-style data set"):
+        Loader((pair for pair in ()), batch_size=1)
+    with pytest.raises(ConfigError, match=r"dataset.limit=null: 0 samples make no minibatch"):
+        Loader(Listed(), batch_size=1)
+
+
+def test_minibatches_that_an_epoch_does_not_have():
+    loader = Loader(Noisy(8), batch_size=4)
+    for first, last in ((0, 3), (-1, 1), (2, 1)):
+        with pytest.raises(ValueError, match="an epoch has 2"):
+            loader.inputs(0, first, last)

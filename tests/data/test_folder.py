@@ -1,0 +1,143 @@
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pipetrain.data.folder import IMAGENET_MEAN, IMAGENET_STD, image_folder
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+COLOURS = {"blue": (0, 0, 250), "red": (250, 0, 0)}
+
+
+def write(path, colour=(9, 9, 9), size=(12, 8)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).save(path)
+
+
+@pytest.fixture
+def root(tmp_path):
+    for split, suffixes in (("train", ("png", "jpg", "jpeg")), ("test", ("bmp",))):
+        for name, colour in COLOURS.items():
+            for suffix in suffixes:
+                write(tmp_path / split / name / f"a.{suffix}", colour)
+    (tmp_path / "train" / "red" / "notes.txt").write_text("not a picture")
+    return tmp_path
+
+
+def values(picture):
+    """Back to 0 … 255."""
+    mean, std = (torch.tensor(constants)[:, None, None] for constants in (IMAGENET_MEAN, IMAGENET_STD))
+    return ((picture * std + mean) * 255).round()
+
+
+def test_tree(root):
+    read = image_folder(root=str(root))
+    assert (read.channels, read.classes, read.size) == (3, 2, (8, 12))
+    assert (len(read.train), len(read.eval)) == (6, 2)
+    assert [read.train.target(i).item() for i in range(6)] == [0, 0, 0, 1, 1, 1]
+    picture, target = read.eval[1]
+    assert (picture.shape, picture.dtype, picture.is_contiguous()) == ((3, 8, 12), torch.float32, True)
+    assert (target.dtype, target.item()) == (torch.int64, 1)
+    assert values(picture)[:, 3, 4].tolist() == list(COLOURS["red"])
+
+
+def test_val_stands_in_for_test(root):
+    (root / "test").rename(root / "val")
+    assert len(image_folder(root=str(root)).eval) == 2
+
+
+def test_size_scales_the_short_side_and_crops_the_middle(root):
+    stripes = np.zeros((8, 24, 3), dtype=np.uint8)
+    stripes[:, 8:16] = 200
+    Image.fromarray(stripes).save(root / "test" / "blue" / "a.bmp")
+    picture = values(image_folder(root=str(root), size=4).eval[0][0])
+    assert picture.shape == (3, 4, 4)
+    assert picture[0, :, 1:3].eq(200).all()
+    assert image_folder(root=str(root), size=[6, 5]).train[0][0].shape == (3, 6, 5)
+
+
+def test_pictures_of_other_sizes_and_modes_follow_the_first(root):
+    Image.new("L", (30, 30), 7).save(root / "train" / "red" / "b.png")
+    Image.new("RGBA", (5, 5), (1, 2, 3, 4)).save(root / "train" / "red" / "c.png")
+    ((inputs,),) = Loader(image_folder(root=str(root)).train, batch_size=8).inputs(0)
+    assert inputs.shape == (8, 3, 8, 12)
+
+
+def test_mean_and_std(root):
+    read = image_folder(root=str(root), mean=[0, 0, 0], std=[1, 1, 1])
+    assert read.eval[1][0][0, 0, 0].item() == pytest.approx(250 / 255)
+    for options in ({"mean": [0.5]}, {"std": [1, 1, 0]}, {"std": ["a", 1, 1]}):
+        with pytest.raises(ConfigError, match=r"dataset.mean=.* dataset.std="):
+            image_folder(root=str(root), **options)
+
+
+def test_augmentation_is_of_training_alone(root):
+    read = image_folder(root=str(root), augment=True)
+    ((inputs,),) = Loader(read.train, batch_size=6, shuffle=False).inputs(0)
+    assert inputs.shape == (6, 3, 8, 12)
+    assert any(values(picture)[:, 0, 0].eq(0).all() or values(picture)[:, -1, -1].eq(0).all() for picture in inputs)
+    assert torch.equal(read.eval[0][0], image_folder(root=str(root)).eval[0][0])
+
+
+def test_targets_decode_nothing(root):
+    read = image_folder(root=str(root))
+    for path in read.train.paths:
+        Path(path).write_bytes(b"damaged")
+    ((targets,),) = Loader(read.train, batch_size=6, shuffle=False).targets(0)
+    assert targets.tolist() == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(ConfigError, match=r"the picture .*a\.jp.*g cannot be decoded") as caught:
+        list(Loader(read.train, batch_size=6, shuffle=False).inputs(0))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_folders_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=rf"dataset.root=data: no folder {tmp_path}/data/train; put the pictures"):
+        image_folder()
+    write(tmp_path / "data" / "train" / "a" / "1.png")
+    with pytest.raises(ConfigError, match=r"no folder .*/test \(or val\)"):
+        image_folder()
+
+
+def test_empty_classes_are_named(root):
+    (root / "train" / "green").mkdir()
+    with pytest.raises(ConfigError, match=r"dataset.root=.*no valid file for the classes green"):
+        image_folder(root=str(root))
+
+
+def test_a_split_without_classes(root):
+    (root / "test").rename(root / "old")
+    (root / "test").mkdir()
+    with pytest.raises(ConfigError, match="find any class folder"):
+        image_folder(root=str(root))
+
+
+def test_classes_must_agree(root):
+    write(root / "test" / "green" / "1.png")
+    with pytest.raises(ConfigError, match="differ in the classes green"):
+        image_folder(root=str(root))
+
+
+def test_a_zip_is_to_be_unpacked(root):
+    with zipfile.ZipFile(root / "pictures.zip", "w"):
+        pass
+    with pytest.raises(ConfigError, match=r"unpack .*pictures\.zip"):
+        image_folder(root=str(root / "pictures.zip"))
+
+
+def test_cifar10_as_pictures(tmp_path):
+    path = SHARED / "data" / "cifar10_jpeg.zip"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith(("0000.jpg", "0001.jpg"))]
+        archive.extractall(tmp_path, names)
+    read = image_folder(root=str(tmp_path / "cifar10"))
+    assert (read.classes, read.size, len(read.train), len(read.eval)) == (10, (32, 32), 20, 20)
+    ((inputs, _),) = Loader(read.train, batch_size=20).samples(0)
+    assert inputs[0].shape == (20, 3, 32, 32)

@@ -1,0 +1,188 @@
+import gzip
+import hashlib
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pipetrain.data import published
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+
+
+def write_idx(path, values):
+    """The format of yann.lecun.com/exdb/mnist: magic number (type 8 = unsigned byte, dimensions), sizes, bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = struct.pack(">BBBB", 0, 0, 8, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape)
+    path.write_bytes(head + values.astype(np.uint8).tobytes())
+
+
+def write_mnist(root, name):
+    random = np.random.default_rng(0)
+    held = {}
+    for split, samples in (("train", 12), ("t10k", 5)):
+        pictures, labels = random.integers(256, size=(samples, 28, 28)), np.arange(samples) % 10
+        write_idx(root / name / "raw" / f"{split}-images-idx3-ubyte", pictures)
+        write_idx(root / name / "raw" / f"{split}-labels-idx1-ubyte", labels)
+        held[split] = pictures, labels
+    return held
+
+
+def write_pickle(path, entry):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(entry, protocol=2))
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def cifar_batch(samples, **labels):
+    pictures = np.random.default_rng(samples).integers(256, size=(samples, 3072), dtype=np.uint8)
+    return {"batch_label": "a batch", "data": pictures, "filenames": [f"{i}.png" for i in range(samples)], **labels}
+
+
+@pytest.fixture
+def cifar10_files(tmp_path, monkeypatch):
+    """CIFAR-10's layout in small; torchvision's real checks run against the sums of these files."""
+    from pipetrain.vision import datasets
+
+    folder = tmp_path / "cifar-10-batches-py"
+    batches = {f"data_batch_{i}": cifar_batch(i + 1, labels=[i] * (i + 1)) for i in range(1, 6)}
+    batches["test_batch"] = cifar_batch(3, labels=[9, 8, 7])
+    sums = [[name, write_pickle(folder / name, batch)] for name, batch in batches.items()]
+    meta = write_pickle(folder / "batches.meta", {"label_names": list("abcdefghij")})
+    monkeypatch.setattr(datasets.CIFAR10, "train_list", sums[:5])
+    monkeypatch.setattr(datasets.CIFAR10, "test_list", sums[5:])
+    monkeypatch.setattr(datasets.CIFAR10, "meta", {**datasets.CIFAR10.meta, "md5": meta})
+    return tmp_path, batches
+
+
+@pytest.fixture
+def cifar100_files(tmp_path, monkeypatch):
+    from pipetrain.vision import datasets
+
+    folder = tmp_path / "cifar-100-python"
+    train = cifar_batch(4, fine_labels=[99, 0, 1, 2], coarse_labels=[1, 2, 3, 4])
+    test = cifar_batch(2, fine_labels=[5, 50], coarse_labels=[0, 0])
+    monkeypatch.setattr(datasets.CIFAR100, "train_list", [["train", write_pickle(folder / "train", train)]])
+    monkeypatch.setattr(datasets.CIFAR100, "test_list", [["test", write_pickle(folder / "test", test)]])
+    meta = write_pickle(folder / "meta", {"fine_label_names": [str(i) for i in range(100)]})
+    monkeypatch.setattr(datasets.CIFAR100, "meta", {**datasets.CIFAR100.meta, "md5": meta})
+    return tmp_path, train
+
+
+@pytest.mark.parametrize(
+    ("build", "name", "mean", "std"),
+    [(published.mnist, "MNIST", 0.1307, 0.3081), (published.fashion_mnist, "FashionMNIST", 0.2860, 0.3530)],
+)
+def test_mnist_files(tmp_path, build, name, mean, std):
+    held = write_mnist(tmp_path, name)
+    read = build(root=str(tmp_path))
+    assert (read.channels, read.classes, read.size) == (1, 10, (28, 28))
+    assert (len(read.train), len(read.eval)) == (12, 5)
+    picture, target = read.train[11]
+    expected = (torch.tensor(held["train"][0][11], dtype=torch.float32) / 255 - mean) / std
+    torch.testing.assert_close(picture[0], expected)
+    assert (target.item(), target.dtype, read.eval.target(4).item()) == (1, torch.int64, 4)
+
+
+def test_digits_are_cropped_but_never_mirrored(tmp_path):
+    write_mnist(tmp_path, "MNIST")
+    augmented = published.mnist(root=str(tmp_path), augment=True)
+    assert not augmented.train.augment.flip
+    assert augmented.eval.augment is None
+
+
+def test_cifar10_files(cifar10_files):
+    root, batches = cifar10_files
+    read = published.cifar10(root=str(root))
+    assert (read.channels, read.classes, read.size) == (3, 10, (32, 32))
+    assert (len(read.train), len(read.eval)) == (2 + 3 + 4 + 5 + 6, 3)
+    assert read.eval.targets.tolist() == [9, 8, 7]
+    red, green, blue = batches["data_batch_2"]["data"][0].reshape(3, 32, 32)
+    assert torch.equal(read.train.pictures[2], torch.from_numpy(np.stack((red, green, blue))))
+    assert read.train[2][0][1, 4, 5].item() == pytest.approx((green[4, 5] / 255 - 0.4822) / 0.2435, abs=1e-5)
+    assert published.cifar10(root=str(root), augment=True).train.augment.flip
+
+
+def test_cifar100_has_the_fine_labels(cifar100_files):
+    root, batch = cifar100_files
+    read = published.cifar100(root=str(root))
+    assert (read.channels, read.classes, read.size) == (3, 100, (32, 32))
+    assert read.train.targets.tolist() == batch["fine_labels"]
+    ((inputs,),) = Loader(read.train, batch_size=4).inputs(0)
+    assert inputs.shape == (4, 3, 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "file"),
+    [
+        ("mnist", "MNIST/raw", "t10k-images-idx3-ubyte"),
+        ("fashion_mnist", "FashionMNIST/raw", "train-labels-idx1-ubyte"),
+        ("cifar10", "cifar-10-batches-py", "data_batch_1"),
+        ("cifar100", "cifar-100-python", "meta"),
+    ],
+)
+def test_missing_files_are_named_with_the_remedy(tmp_path, monkeypatch, name, folder, file):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        getattr(published, name)(root="here")
+    message = str(caught.value)
+    assert message.startswith("dataset.root=here: no ")
+    for part in (str(Path(tmp_path) / "here" / folder), file, "dataset.download=true", "or put"):
+        assert part in message
+    assert "\n" not in message
+    assert not (tmp_path / "here").exists()
+
+
+def test_one_missing_file_is_named_alone(cifar10_files):
+    root, _ = cifar10_files
+    (root / "cifar-10-batches-py" / "data_batch_4").unlink()
+    with pytest.raises(ConfigError, match=r"no data_batch_4 in /.*cifar-10-batches-py; set"):
+        published.cifar10(root=str(root))
+
+
+def test_damaged_files(tmp_path, cifar10_files):
+    root, _ = cifar10_files
+    (root / "cifar-10-batches-py" / "test_batch").write_bytes(b"not a pickle")
+    with pytest.raises(ConfigError, match=r"a file in .* is damaged"):
+        published.cifar10(root=str(root))
+    write_mnist(tmp_path, "MNIST")
+    (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"a file in .*MNIST/raw is damaged"):
+        published.mnist(root=str(tmp_path))
+
+
+def test_packed_files_are_unpacked_by_download(tmp_path, monkeypatch):
+    """The .gz files as published, already there: torchvision checks and unpacks them without a network."""
+    from pipetrain.vision import datasets
+
+    write_mnist(tmp_path, "MNIST")
+    sums = []
+    for path in sorted((tmp_path / "MNIST" / "raw").iterdir()):
+        packed = path.with_name(path.name + ".gz")
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+        sums.append((packed.name, hashlib.md5(packed.read_bytes()).hexdigest()))
+    monkeypatch.setattr(datasets.MNIST, "resources", sums)
+    with pytest.raises(ConfigError, match=r"dataset.download=true"):
+        published.mnist(root=str(tmp_path))
+    assert len(published.mnist(root=str(tmp_path), download=True).train) == 12
+
+
+def test_a_download_that_fails(tmp_path, monkeypatch):
+    from pipetrain.vision import datasets
+
+    monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:9/"])
+    with pytest.raises(
+        ConfigError, match=r"dataset.download=true: MNIST could not be fetched into .*: Error"
+    ) as caught:
+        published.mnist(root=str(tmp_path), download=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_root_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"dataset.root=.*cannot write to"):
+        published.mnist(root=str(tmp_path / "file"), download=True)
