@@ -86,12 +86,18 @@ class Bench:
 
     def chain(self):
         torch.manual_seed(0)
-        return build(depth=DEPTH, channels=3, classes=10, size=(32, 32))
+        return build(depth=DEPTH, channels=3, classes=10)
 
     def stage(self, r: int, bounds: list[tuple[int, int]]) -> Stage:
         loss = CrossEntropy() if r == len(bounds) - 1 else None
         return Stage(
-            r, self.chain(), *bounds[r], lambda named: StageOptimizer(sgd, named, lambda step: 0.01), loss, 0, self.device
+            r,
+            self.chain(),
+            *bounds[r],
+            lambda named: StageOptimizer(sgd, named, lambda step: 0.01),
+            loss,
+            0,
+            self.device,
         )
 
     def synchronize(self) -> None:

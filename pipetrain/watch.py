@@ -100,18 +100,23 @@ class Watch:
         self._seen: dict[int, tuple[str, float]] = {}
         self._reported = False
         self._closed = threading.Event()
-        self._wakeup, wakeup = os.pipe()
-        os.set_blocking(wakeup, False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        self._wakeup, self._wakeup_write = os.pipe()
+        os.set_blocking(self._wakeup_write, False)
+        self._handlers = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGTERM, signal.SIGINT)}
+        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread; the run is over."""
+        """Ends the thread and gives the signals back; the run is over."""
         self._closed.set()
+        os.write(self._wakeup_write, bytes(1))
         self._thread.join()
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        os.close(self._wakeup)
+        os.close(self._wakeup_write)
 
     def stop_others(self, seconds: float = 5.0) -> list[Any]:
         """Tells every worker that the run stops; the reports sent within `seconds`, None of a worker that sent none."""
@@ -131,6 +136,8 @@ class Watch:
         beat = 0
         while not self._closed.is_set():
             if select.select([self._wakeup], [], [], _POLL_SECONDS)[0]:
+                if self._closed.is_set():
+                    return
                 self._on_signal()
                 os._exit(128 + signal.SIGTERM)
             beat += 1

@@ -24,7 +24,9 @@ def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
     data = build_data(config)
     chain = build_chain(config, data.dataset)
     chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
-    chain.module.to(device).eval()
+    chain.module.to(device)
+    for layer in chain.layers:
+        layer.eval()
     loss = build_loss(config)
     score = Score(loss)
     with torch.no_grad():

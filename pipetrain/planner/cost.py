@@ -15,8 +15,8 @@ from torch.utils.flop_counter import flop_registry
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 
-# Fitted to the layers of ResNet-20 and ResNet-56 at batch 64 on one CPU core, float32, where each then is right to a
-# fifth, the first aside. Only the ratio of the two moves a partition.
+# Fitted to the layers of ResNet-20 and ResNet-56 at batch 64 on one CPU core, float32: nearly all are then right to a
+# fifth. Only the ratio of the two moves a partition.
 FLOPS_PER_SECOND = 140e9
 BYTES_PER_SECOND = 8e9
 
@@ -92,7 +92,8 @@ def _cost(label: str, layer: nn.Module, inputs: list[Tensor]) -> tuple[LayerCost
         returned = layer(*inputs)
         outputs = list(returned) if isinstance(returned, tuple) else [returned]
         if not all(isinstance(output, Tensor) for output in outputs):
-            raise TypeError(f"it returned a {type(returned).__name__} where a tensor or a tuple of tensors is needed")
+            kinds = ", ".join(type(output).__name__ for output in outputs)
+            raise TypeError(f"it returned ({kinds}); a tensor or a tuple of tensors is needed")
         computed_bytes = counter.written
         computed = [output for output in outputs if output.grad_fn is not None]
         if computed:

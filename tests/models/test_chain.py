@@ -1,0 +1,144 @@
+import pytest
+import torch
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain, chain_of, out_of_place
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 4)
+        self.norm = nn.LayerNorm(4)
+        self.decoder = nn.Linear(4, 7, bias=False)
+        self.decoder.weight = self.embedding.weight
+
+
+def tied_chain():
+    model = Tied()
+    return LayerChain(model, [model.embedding, model.norm, model.decoder])
+
+
+def test_a_sequential_is_the_chain_of_its_children_and_computes_the_same():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    chain = chain_of(model)
+    x = torch.randn(5, 3)
+    assert len(chain) == 3
+    assert chain.labels == ["0:Linear", "1:ReLU", "2:Linear"]
+    assert torch.equal(chain(x), model(x))
+
+
+def test_names_are_those_of_the_whole_state_dict():
+    model = nn.Sequential()
+    model.add_module("front", nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    model.add_module("back", nn.Linear(4, 2))
+    chain = chain_of(model)
+    full = [name for i in range(len(chain)) for name in chain.names(i).values()]
+    assert full == list(model.state_dict())
+    for i, layer in enumerate(chain.layers):
+        assert list(chain.names(i)) == list(layer.state_dict())
+    assert chain.labels == ["front", "back"]
+
+
+def test_a_module_that_appears_twice_is_two_layers():
+    relu = nn.ReLU()
+    model = nn.Sequential(nn.Linear(3, 3), relu, nn.Linear(3, 3), relu)
+    chain = chain_of(model)
+    x = torch.randn(2, 3)
+    assert len(chain) == 4
+    assert torch.equal(chain(x), model(x))
+
+
+def test_children_that_exchange_a_tuple_get_it_as_one_argument_as_in_plain_torch():
+    class Fork(nn.Module):
+        def forward(self, x):
+            return x, 2 * x
+
+    class Join(nn.Module):
+        def forward(self, pair):
+            return pair[0] + pair[1]
+
+    model = nn.Sequential(Fork(), Join())
+    x = torch.ones(2)
+    assert torch.equal(chain_of(model)(x), model(x))
+
+
+def test_in_place_activations_are_switched_off():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Sequential(nn.Hardtanh(inplace=True)))
+    chain_of(model)
+    assert not any(getattr(part, "inplace", False) for part in model.modules())
+    dropout = nn.Dropout(inplace=True)
+    out_of_place(dropout)
+    assert not dropout.inplace
+
+
+def test_a_chain_passes_through():
+    chain = tied_chain()
+    assert chain_of(chain) is chain
+
+
+class Rewired(nn.Sequential):
+    def forward(self, x):
+        return x
+
+
+@pytest.mark.parametrize("model", [nn.Linear(2, 2), Rewired(nn.Linear(2, 2)), None])
+def test_another_module_is_refused_with_what_works(model):
+    with pytest.raises(ConfigError, match=r"nn\.Sequential .*LayerChain"):
+        chain_of(model)
+
+
+def test_tied_weights_have_one_name_an_alias_and_a_pair():
+    chain = tied_chain()
+    assert chain.names(2) == {"weight": "embedding.weight"}
+    assert chain.aliases() == {"decoder.weight": "embedding.weight"}
+    assert chain.tied() == [(0, 2)]
+
+
+def test_a_weight_tied_three_times_glues_neighbours():
+    shared = nn.Linear(2, 2)
+    model = nn.Sequential(shared, nn.ReLU(), shared, shared)
+    assert chain_of(model).tied() == [(0, 2), (2, 3)]
+
+
+def test_weight_layers_leave_out_norms_and_what_has_no_weights():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Sequential(nn.Conv2d(4, 4, 3), nn.GroupNorm(2, 4)),
+        nn.Flatten(), nn.LayerNorm(4), nn.Linear(4, 2),
+    )  # fmt: skip
+    assert chain_of(model).weight_layers() == [0, 3, 6]
+
+
+def test_layers_are_named_after_what_they_hold():
+    chain = tied_chain()
+    assert chain.labels == ["embedding", "norm", "decoder"]
+    model = nn.Sequential(nn.Linear(2, 2))
+    again = LayerChain(model, [nn.Sequential(nn.Flatten()), model[0], nn.Sequential(model[0])])
+    assert again.labels == ["0:Sequential", "0", "0#2"]
+
+
+def test_a_forgotten_weight_is_refused_by_name():
+    model = Tied()
+    with pytest.raises(ConfigError, match=r"norm\.weight, norm\.bias of Tied is in none of its layers"):
+        LayerChain(model, [model.embedding, model.decoder])
+
+
+def test_a_forgotten_buffer_is_refused():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False))
+    with pytest.raises(ConfigError, match=r"1\.running_mean"):
+        LayerChain(model, [model[0]])
+
+
+def test_a_foreign_weight_is_refused():
+    model = nn.Linear(2, 2)
+    with pytest.raises(ConfigError, match=r"layer 1:Linear has a weight or buffer that Linear lacks"):
+        LayerChain(model, [model, nn.Linear(2, 2)])
+
+
+def test_an_empty_chain_and_wrong_labels_are_refused():
+    with pytest.raises(ConfigError, match="no layers"):
+        chain_of(nn.Sequential())
+    model = nn.Sequential(nn.ReLU(), nn.Tanh())
+    with pytest.raises(ConfigError, match="as many different labels"):
+        LayerChain(model, list(model), ["a", "a"])

@@ -1,0 +1,226 @@
+"""What every model of the house promises, whatever its family."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.utils import get_object, instantiate
+from omegaconf import OmegaConf
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.models import lenet, resnet_cifar, torchvision_models
+from pipetrain.vision import models as tv
+
+CONF = Path(__file__).parents[2] / "conf" / "model"
+NAMES = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "custom")
+BIG = {"alexnet", "vgg16", "resnet50", "resnet101", "resnet152", "resnet110"}
+PICTURES = [(1, 28, 28), (3, 32, 32), (3, 64, 64)]
+
+
+def build(name, shape=(3, 32, 32), classes=10):
+    options = OmegaConf.load(CONF / f"{name}.yaml")
+    known = {"channels": shape[0], "classes": classes, "size": list(shape[1:])}
+    accepted = inspect.signature(get_object(options._target_)).parameters
+    return instantiate(options, **{key: value for key, value in known.items() if key in accepted})
+
+
+@pytest.mark.parametrize("shape", PICTURES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_model_takes_every_picture(name, shape):
+    with torch.device("meta"):
+        chain = build(name, shape, classes=7)
+        x = torch.randn(2, *shape)
+        assert chain(x).shape == (2, 7)
+        assert chain.module(x).shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_weight_and_buffer_is_in_one_layer_under_its_own_name(name):
+    with torch.device("meta"):
+        chain = build(name)
+    held = [full for i in range(len(chain)) for full in chain.names(i).values()]
+    assert sorted(held) == sorted(chain.module.state_dict())
+    assert chain.tied() == []
+    assert chain.aliases() == {}
+    assert len(set(chain.labels)) == len(chain)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in BIG] + ["resnet50"])
+def test_no_layer_changes_its_inputs(name):
+    chain = build(name)
+    tensors = (torch.randn(2, 3, 32, 32),)
+    for layer in chain.layers:
+        before = [tensor.clone() for tensor in tensors]
+        outputs = layer(*tensors)
+        assert all(map(torch.equal, tensors, before))
+        tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_activation_works_in_place(name):
+    with torch.device("meta"):
+        chain = build(name)
+    parts = [part for module in (chain.module, *chain.layers) for part in module.modules()]
+    assert not any(getattr(part, "inplace", False) for part in parts)
+
+
+@pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50"])
+def test_training_through_the_layers_equals_training_the_module(name):
+    torch.manual_seed(0)
+    chain = build(name)
+    x = torch.randn(2, 3, 64, 64)
+    state = {key: value.clone() for key, value in chain.module.state_dict().items()}
+    chain.module(x).square().sum().backward()
+    expected = [weight.grad.clone() for weight in chain.module.parameters()]
+    buffers = [buffer.clone() for buffer in chain.module.buffers()]
+    chain.module.load_state_dict(state)
+    chain.module.zero_grad()
+    chain(x).square().sum().backward()
+    assert all(map(torch.equal, (weight.grad for weight in chain.module.parameters()), expected))
+    assert all(map(torch.equal, chain.module.buffers(), buffers))
+
+
+def cut_everywhere(chain, x):
+    """Run with every layer a stage of its own: gradients cross each cut as a message would carry them."""
+    received, sent = [], []
+    tensors = (x,)
+    for layer in chain.layers:
+        inputs = [tensor.detach().requires_grad_() for tensor in tensors]
+        outputs = layer(*inputs)
+        tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+        received.append(inputs)
+        sent.append(tensors)
+    gradients = [2 * tensors[0].detach()]
+    for inputs, outputs in zip(reversed(received), reversed(sent), strict=True):
+        torch.autograd.backward(outputs, gradients)
+        gradients = [tensor.grad for tensor in inputs]
+
+
+@pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50"])
+def test_cuts_inside_residual_blocks_do_not_change_the_gradients(name):
+    torch.manual_seed(0)
+    chain = build(name)
+    x = torch.randn(2, 3, 32, 32)
+    chain(x).square().sum().backward()
+    expected = [weight.grad.clone() for weight in chain.module.parameters()]
+    chain.module.zero_grad()
+    cut_everywhere(chain, x)
+    for weight, gradient in zip(chain.module.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.grad, gradient)
+
+
+@pytest.mark.parametrize(("name", "size"), [("resnet18", 64), ("resnet50", 64), ("alexnet", 64), ("vgg16", 32)])
+def test_torchvision_models_are_torchvisions(name, size):
+    torch.manual_seed(3)
+    theirs = getattr(tv, name)(weights=None, num_classes=10).eval()
+    torch.manual_seed(3)
+    chain = build(name)
+    chain.module.eval()
+    for layer in chain.layers:
+        layer.eval()
+    mine, other = chain.module.state_dict(), theirs.state_dict()
+    assert list(mine) == list(other)
+    assert all(torch.equal(mine[key], other[key]) for key in mine)
+    x = torch.randn(2, 3, size, size)
+    with torch.no_grad():
+        assert torch.equal(chain(x), theirs(x))
+        assert torch.equal(chain.module(x), theirs(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "layers", "weight_layers"),
+    [
+        ("alexnet", 61_100_840, 12, 8),
+        ("vgg16", 138_357_544, 22, 16),
+        ("resnet18", 11_689_512, 19, 18),
+        ("resnet34", 21_797_672, 35, 34),
+        ("resnet50", 25_557_032, 51, 50),
+        ("resnet101", 44_549_160, 102, 101),
+        ("resnet152", 60_192_808, 153, 152),
+    ],
+)
+def test_sizes_of_torchvision_models_are_the_published_ones(name, parameters, layers, weight_layers):
+    with torch.device("meta"):
+        chain = build(name, (3, 224, 224), classes=1000)
+    assert sum(weight.numel() for weight in chain.module.parameters()) == parameters
+    assert (len(chain), len(chain.weight_layers())) == (layers, weight_layers)
+
+
+def cifar_parameters(n, channels, classes):
+    """The convolutions of the paper's table, two numbers per norm channel, and the last linear layer."""
+    shapes = [(channels, 16)] + [(16, 16)] * 2 * n
+    shapes += [(16, 32)] + [(32, 32)] * (2 * n - 1) + [(32, 64)] + [(64, 64)] * (2 * n - 1)
+    return sum(9 * a * b + 2 * b for a, b in shapes) + 64 * classes + classes
+
+
+@pytest.mark.parametrize("depth", [20, 32, 44, 56, 110])
+def test_cifar_resnets_have_the_papers_layers_and_sizes(depth):
+    with torch.device("meta"):
+        chain = build(f"resnet{depth}")
+    parameters = sum(weight.numel() for weight in chain.module.parameters())
+    assert parameters == cifar_parameters((depth - 2) // 6, channels=3, classes=10)
+    assert len(chain) == len(chain.weight_layers()) == depth
+
+
+def test_resnet20_has_the_known_number_of_parameters():
+    chain = resnet_cifar.build(20, 3, 10)
+    assert sum(weight.numel() for weight in chain.module.parameters()) == 269_722
+
+
+def test_the_cifar_shortcut_subsamples_and_pads_with_zeros():
+    x = torch.randn(1, 16, 8, 8)
+    shortcut = resnet_cifar.Subsample(2, 16)(x)
+    assert torch.equal(shortcut[:, :16], x[:, :, ::2, ::2])
+    assert shortcut.shape == (1, 32, 4, 4)
+    assert not shortcut[:, 16:].any()
+
+
+def test_lenet5_has_the_papers_layers():
+    chain = lenet.build(1, 10, (28, 28))
+    assert sum(weight.numel() for weight in chain.module.parameters()) == 61_706
+    assert chain.labels == ["conv1", "pool1", "conv2", "pool2", "fc1", "fc2", "fc3"]
+    assert len(chain.weight_layers()) == 5
+
+
+def test_first_convolutions_follow_the_number_of_channels_and_the_initialisation():
+    torch.manual_seed(0)
+    stem = torchvision_models.resnet(18, channels=1, classes=2).module.conv1
+    assert stem.weight.shape == (64, 1, 7, 7)
+    assert stem.bias is None
+    assert stem.weight.std().item() == pytest.approx((2 / (64 * 49)) ** 0.5, rel=0.05)
+    with torch.device("meta"):
+        vgg = torchvision_models.vgg16(channels=4, classes=2)
+    assert vgg.module.features[0].weight.shape == (64, 4, 3, 3)
+    assert isinstance(vgg.module.features[0].bias, nn.Parameter)
+
+
+def test_small_pictures_are_enlarged_in_their_own_shape():
+    enlarge = torchvision_models.Enlarge(64)
+    assert enlarge(torch.zeros(1, 3, 28, 28)).shape == (1, 3, 64, 64)
+    assert enlarge(torch.zeros(1, 3, 32, 48)).shape == (1, 3, 64, 96)
+    large = torch.zeros(1, 3, 64, 80)
+    assert enlarge(large) is large
+
+
+def test_impossible_sizes_are_refused_with_what_works():
+    with pytest.raises(ConfigError, match=r"model\.depth=21: .* 6n \+ 2 layers, such as 20"):
+        resnet_cifar.build(21, 3, 10)
+    with pytest.raises(ConfigError, match=r"model\.depth=2:"):
+        resnet_cifar.build(2, 3, 10)
+    with pytest.raises(ConfigError, match=r"model\.depth=20: torchvision has .* 18, 34, 50"):
+        torchvision_models.resnet(20, 3, 10)
+    with pytest.raises(ConfigError, match=r"model\.size=\(8, 28\): lenet5 needs pictures of at least 12 x 12"):
+        lenet.build(1, 10, (8, 28))
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_configuration_opens_with_a_summary(path):
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("# ")
+    assert lines[1].startswith("_target_: ")
+
+
+def test_a_users_own_model_has_nothing_but_its_target():
+    assert OmegaConf.to_container(OmegaConf.load(CONF / "custom.yaml")) == {"_target_": "???"}

@@ -1,0 +1,30 @@
+import subprocess
+import sys
+
+import pytest
+
+# What a native library that loads does before torchvision's own check: the operators exist.
+AS_IF_LOADED = """
+import torch
+library = torch.library.Library("torchvision", "DEF")
+for operator in ("nms", "qnms"):
+    library.define(operator + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+from pipetrain import vision
+assert vision._schemas is None
+"""
+AS_IT_IS = "from pipetrain.vision import datasets, models, transforms, v2; models.resnet18"
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_torchvision_is_imported_with_or_without_its_native_library():
+    assert python(AS_IT_IS).returncode == 0
+
+
+def test_schemas_that_exist_are_not_defined_again():
+    if python("import torchvision").returncode == 0:
+        pytest.skip("the native library loads here and defines the operators itself")
+    result = python(AS_IF_LOADED)
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,117 @@
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.models import lenet, resnet_cifar
+from pipetrain.models.chain import chain_of
+from pipetrain.planner.cost import layer_costs
+from pipetrain.planner.partition import Even, Explicit, Ppv
+
+CONF = Path(__file__).parents[2] / "conf" / "partition"
+# conv1 pool1 conv2 pool2 fc1 fc2 fc3: seven layers, five of them with weights
+LENET = lenet.build(1, 10, (28, 28))
+
+
+def cuts(rule, chain=LENET):
+    return rule.cuts(chain, layer_costs(chain, [torch.zeros(2, 1, 28, 28)]))
+
+
+def tied():
+    first, last = nn.Linear(4, 4), nn.Linear(4, 4)
+    last.weight = first.weight
+    chain = chain_of(nn.Sequential(nn.Linear(4, 4), first, nn.ReLU(), last, nn.Linear(4, 2)))
+    return chain, layer_costs(chain, [torch.zeros(2, 4)])
+
+
+def test_even_stages_are_balanced_by_time():
+    chain = resnet_cifar.build(20, 3, 10)
+    costs = layer_costs(chain, [torch.zeros(64, 3, 32, 32)])
+    for stages in (1, 2, 4, 20):
+        bounds = [0, *Even(stages).cuts(chain, costs), 20]
+        times = [sum(cost.cost for cost in costs[a:b]) for a, b in itertools.pairwise(bounds)]
+        assert len(times) == stages
+        assert max(times) <= sum(times) / stages + max(cost.cost for cost in costs)
+
+
+def test_ppv_counts_weight_layers_and_leaves_a_pooling_to_the_next_stage():
+    assert cuts(Ppv([1])) == [1]
+    assert cuts(Ppv([1, 2, 3, 4])) == [1, 3, 5, 6]
+    assert cuts(Ppv([2, 4], stages=3)) == [3, 6]
+    assert cuts(Ppv([])) == []
+
+
+def test_explicit_cuts_are_as_given():
+    assert cuts(Explicit([2, 3, 6])) == [2, 3, 6]
+    assert cuts(Explicit((1,), stages=2)) == [1]
+    assert cuts(Explicit([])) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Even(0), r"partition\.stages=0: a whole number of at least 1 is needed"),
+        (Even(-2), r"partition\.stages=-2:"),
+        (Even(1.5), r"partition\.stages=1\.5: a whole number"),
+        (Even(True), r"partition\.stages=True: a whole number"),
+        (Even(None), r"partition\.stages=None: a whole number"),
+        (Even(8), r"partition\.stages=8: the model has 7 layers; at most 7 stages"),
+        (Ppv([0, 1]), r"partition\.ppv=\[0, 1\]: the model has 5 weight layers; numbers between 1 and 4 work"),
+        (Ppv([2, 5]), r"partition\.ppv=\[2, 5\]: the model has 5 weight layers; numbers between 1 and 4 work"),
+        (Ppv([3, 3]), r"partition\.ppv=\[3, 3\]: each number must be larger than the one before, such as \[3\]"),
+        (Ppv([3, 1]), r"partition\.ppv=\[3, 1\]: .* such as \[1, 3\]"),
+        (Ppv(3), r"partition\.ppv=3: a list of whole numbers is needed"),
+        (Ppv(["1"]), r"partition\.ppv=\['1'\]: a list of whole numbers is needed"),
+        (Ppv([1], stages=3), r"partition\.stages=3: partition\.ppv=\[1\] makes 2 stages"),
+        (Explicit([7]), r"partition\.boundaries=\[7\]: the model has 7 layers; numbers between 1 and 6 work"),
+        (Explicit([0, 3]), r"partition\.boundaries=\[0, 3\]: the model has 7 layers; numbers between 1 and 6 work"),
+        (Explicit([4, 2]), r"partition\.boundaries=\[4, 2\]: each number must be larger .* such as \[2, 4\]"),
+        (Explicit([1.0]), r"partition\.boundaries=\[1\.0\]: a list of whole numbers"),
+        (Explicit([], stages=2), r"partition\.stages=2: partition\.boundaries=\[\] makes 1 stage;"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_with_what_works(rule, message):
+    with pytest.raises(ConfigError, match=message):
+        cuts(rule)
+
+
+def test_a_model_of_one_layer_is_one_stage():
+    chain = chain_of(nn.Sequential(nn.Linear(2, 2)))
+    costs = layer_costs(chain, [torch.zeros(2, 2)])
+    with pytest.raises(ConfigError, match=r"the model has 1 layer; at most 1 stage$"):
+        Even(2).cuts(chain, costs)
+    with pytest.raises(ConfigError, match=r"the model has 1 layer; only \[\], a single stage, works"):
+        Explicit([1]).cuts(chain, costs)
+    assert Even(1).cuts(chain, costs) == []
+
+
+def test_tied_layers_stay_in_one_stage():
+    chain, costs = tied()
+    assert Even(3).cuts(chain, costs) == [1, 4]
+    with pytest.raises(ConfigError, match=r"stages=4: the model has 5 layers in 3 parts .* tied .*; at most 3 stages"):
+        Even(4).cuts(chain, costs)
+    with pytest.raises(ConfigError, match=r"boundaries=\[1, 3\]: layers 1 \(1:Linear\) and 3 \(3:Linear\) share"):
+        Explicit([1, 3]).cuts(chain, costs)
+    with pytest.raises(ConfigError, match=r"ppv=\[2\]: layers 1 .* share a weight or buffer and must be in one stage"):
+        Ppv([2]).cuts(chain, costs)
+    assert Explicit([1, 4]).cuts(chain, costs) == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("even", {"stages": 1}, []),
+        ("ppv", {"ppv": [2]}, [3]),
+        ("explicit", {"boundaries": [2, 4], "stages": 3}, [2, 4]),
+    ],
+)
+def test_the_configurations_build_the_rules(name, settings, expected):
+    config = OmegaConf.merge(OmegaConf.load(CONF / f"{name}.yaml"), settings)
+    rule = instantiate(config, _convert_="all")
+    assert rule.name == name
+    assert cuts(rule) == expected

@@ -1,0 +1,67 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from pipetrain.models import lenet, torchvision_models
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.partition import Even, Explicit, Ppv
+from pipetrain.planner.plan import Plan, StagePlan, make_plan
+
+EXAMPLE = [torch.zeros(4, 1, 28, 28)]
+LENET = lenet.build(1, 10, (28, 28))
+
+
+def test_a_plan_says_what_each_stage_is():
+    plan = make_plan(LENET, Ppv([2, 3]), EXAMPLE)
+    assert plan.rule == "ppv"
+    assert [(stage.first, stage.last) for stage in plan.stages] == [(0, 3), (3, 5), (5, 7)]
+    assert plan.stages[1].labels == ["pool2", "fc1"]
+    assert [stage.parameters for stage in plan.stages] == [156 + 2_416, 48_120, 10_164 + 850]
+    assert all(stage.estimated_seconds > 0 for stage in plan.stages)
+    assert plan.stages[1].estimated_bytes > 2 * 4 * 48_120
+
+
+def test_the_plan_is_reproducible_json():
+    plan = make_plan(LENET, Explicit([3, 5]), EXAMPLE)
+    content = json.loads(json.dumps(plan.to_json()))
+    assert content == make_plan(LENET, Explicit([3, 5]), EXAMPLE).to_json()
+    assert content["rule"] == "explicit"
+    assert content["parameters"] == 61_706
+    assert content["stale_weight_share"] == pytest.approx(1 - 11_014 / 61_706)
+    assert set(content["stages"][0]) == {
+        "stage", "first", "last", "labels", "parameters", "estimated_seconds", "estimated_bytes",
+    }  # fmt: skip
+
+
+def test_one_stage_has_no_stale_weights():
+    assert make_plan(LENET, Even(1), EXAMPLE).stale_weight_share == 0.0
+    assert Plan("even", [StagePlan(0, 1, ["relu"], 0, 0.0, 0)]).stale_weight_share == 0.0
+
+
+def test_a_tied_weight_counts_once_in_its_stage():
+    embedding, decoder = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+    decoder.weight = embedding.weight
+    chain = LayerChain(nn.ModuleList([embedding, decoder]), [embedding, decoder])
+    plan = make_plan(chain, Even(1), [torch.zeros(2, 3, dtype=torch.long)])
+    assert plan.stages[0].parameters == 28
+
+
+def test_the_table():
+    stages = [
+        StagePlan(0, 3, ["conv1", "pool1", "conv2"], 2_572, 3.0, 1),
+        StagePlan(3, 4, ["a.very.long.name.of.one.layer"], 1_048_120, 1.0, 1),
+    ]
+    assert Plan("even", stages).table(["cpu", "cuda:1"]).splitlines() == [
+        "stage  layers                        parameters    time  device",
+        "    0  0-2     conv1 to conv2             2,572  75.0 %  cpu",
+        "    1  3       ...name.of.one.layer   1,048,120  25.0 %  cuda:1",
+    ]
+
+
+def test_the_table_of_a_big_model_is_not_too_wide():
+    with torch.device("meta"):
+        chain = torchvision_models.resnet(152, 3, 1000)
+    table = make_plan(chain, Even(4), [torch.zeros(2, 3, 64, 64)]).table(["cuda:0"] * 4)
+    assert max(map(len, table.splitlines())) <= 100
