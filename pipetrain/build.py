@@ -1,13 +1,14 @@
 """Turns a configuration into the objects of a run: data, layer chain, rules, optimizers."""
 
 import inspect
+import pydoc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -96,8 +97,8 @@ def build_chain(config: Mapping[str, Any], dataset: Any) -> LayerChain:
 
 def _accepted(section: Mapping[str, Any]) -> list[str]:
     try:
-        parameters = inspect.signature(get_object(section["_target_"])).parameters
-    except (ImportError, AttributeError, ValueError, TypeError):
+        parameters = inspect.signature(pydoc.locate(section["_target_"])).parameters  # type: ignore[arg-type]
+    except (pydoc.ErrorDuringImport, ValueError, TypeError):
         return []  # calling the target will say what is wrong
     return [name for name in _FROM_DATA if name in parameters]
 

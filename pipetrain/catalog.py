@@ -1,5 +1,6 @@
 """What there is to choose from, read off the configuration files and the code they name."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +33,16 @@ class Choice:
 def choices(group: str) -> Iterator[Choice]:
     """The files of a group, a user's own (`custom`) aside, sorted by name."""
     folder = config_dir() / group
-    for path in sorted(folder.rglob("*.yaml")):
-        name = path.relative_to(folder).with_suffix("").as_posix()
+    named = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
+    for name in sorted(named, key=_natural):
         if name != "custom":
-            yield Choice(name, _summary(path), _content(path))
+            yield Choice(name, _summary(named[name]), _content(named[name]))
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """resnet20 before resnet110."""
+    parts = re.findall(r"\d+|\D+", name)
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def _summary(path: Path) -> str:

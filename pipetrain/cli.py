@@ -9,7 +9,7 @@ from pathlib import Path
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain import __version__
@@ -70,7 +70,7 @@ def _run(words: list[str]) -> int:
     def task(config: DictConfig) -> None:
         settings = HydraConfig.get()
         names = {group: str(choice) for group, choice in settings.runtime.choices.items() if "/" not in str(group)}
-        codes.append(run(config, names, Path(settings.runtime.output_dir)))
+        codes.append(run(config, names, Path(settings.runtime.output_dir), OmegaConf.structured(settings)))
 
     # with it Hydra raises what it else prints in several lines before it exits with 1
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -78,7 +78,7 @@ def _run(words: list[str]) -> int:
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace("pipetrain run", "pipetrain", 1)
     if os.environ.get("RANK", "0") != "0":
         # one directory for all workers: that of rank 0
-        words = [*words, "hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=none"]
+        words = [*words, "hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job_logging.root.handlers=[]"]
     register_schema()
     sys.argv = [sys.argv[0], *words]
     wrapped = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)

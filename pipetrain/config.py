@@ -25,7 +25,7 @@ class TrainConfig:
     """Samples of a minibatch, one optimizer step."""
     microbatches: int = 1
     """N, the slices of a minibatch that pass the pipeline one by one; must divide batch_size."""
-    target: dict[str, float] | None = None
+    target: Any = None
     """Evaluation metrics at which the run ends, such as {top1: 66}; for `loss` and `perplexity` lower is better."""
 
 
@@ -139,6 +139,11 @@ def check(config: dict[str, Any]) -> None:
             f"train.batch_size={batch} is not a multiple of train.microbatches={microbatches}; "
             f"microbatches that divide it: {choices}"
         )
+    target = train["target"]
+    if target is not None and not (
+        isinstance(target, dict) and target and all(isinstance(value, int | float) for value in target.values())
+    ):
+        raise ConfigError(f"train.target={target}: metrics and the values to reach, such as {{top1: 66}}")
     if config["device"] not in DEVICES:
         raise ConfigError(f"device={config['device']}: one of {', '.join(DEVICES)}")
     if config["threads"] is not None and config["threads"] < 1:

@@ -17,6 +17,8 @@ from pipetrain.observe import summary as summaries
 from pipetrain.watch import EXIT_LOST, failure_notes
 from pipetrain.worker import EXIT_DIVERGED, Job, main
 
+_LAUNCHER_LOGS = ("torch.distributed", "torch.multiprocessing")
+
 
 class WorkerError(Exception):
     """A stage's process failed; says which, and where its log is."""
@@ -79,11 +81,10 @@ def _explained(run: Path, error: ChildFailedError) -> WorkerError:
 def _reason(failure: ProcessFailure) -> str:
     if failure.exitcode < 0:
         return f"killed by {signal.Signals(-failure.exitcode).name}"
-    lines = [line for line in str(failure.message).splitlines() if line.strip()]
-    known = failure.error_file_data if isinstance(failure.error_file_data, dict) else {}
-    inner = known.get("message", {})
-    text = inner.get("message", "") if isinstance(inner, dict) else ""
-    return text or (lines[-1] if lines else "") or f"exit code {failure.exitcode}"
+    # what the worker's own record says, where it had the time to write one
+    message = (failure.error_file_data or {}).get("message", {})
+    text = message.get("message", "") if isinstance(message, dict) else ""
+    return text or f"exit code {failure.exitcode}"
 
 
 @contextlib.contextmanager
@@ -103,14 +104,9 @@ def _environment(**values: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _quiet_launcher(run: Path) -> Iterator[None]:
     """The launcher's own log goes to a file: on the terminal it would garble the progress bar."""
-    logger = logging.getLogger("torch.distributed")
-    elastic = [
-        logging.getLogger(name)
-        for name in logging.root.manager.loggerDict
-        if name.startswith("torch.distributed.elastic")
-    ]
+    loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith(_LAUNCHER_LOGS)]
     handler = logging.FileHandler(run / "logs" / "launcher.log")
-    before = [(each, each.handlers[:], each.propagate) for each in (logger, *elastic)]
+    before = [(each, each.handlers[:], each.propagate) for each in loggers]
     for each, _, _ in before:
         each.handlers, each.propagate = [handler], False
     try:

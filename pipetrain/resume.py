@@ -1,6 +1,7 @@
 """Which checkpoint `resume` names."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pipetrain import checkpoint
 from pipetrain.errors import ConfigError
 from pipetrain.observe import summary as summaries
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _MAY_DIFFER = ("resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "partition")
 """Settings that do not change what is computed, or that a checkpoint does not depend on."""
 
@@ -35,7 +37,9 @@ def checkpoint_to_resume(config: Mapping[str, Any], names: Mapping[str, str], ru
 
 
 def _automatic(config: Mapping[str, Any], run: Path) -> Path | None:
-    beside = (path for day in (run.parent, *run.parent.parent.glob("*")) for path in day.glob("*"))
+    # the default directories are outputs/DATE/TIME
+    days = run.parent.parent.glob("????-??-??") if _DATE.fullmatch(run.parent.name) else [run.parent]
+    beside = (path for day in days for path in day.glob("*"))
     others = sorted((path for path in beside if (path / "config.yaml").is_file()), key=_age)
     for candidate in (run, *others):
         found = checkpoint.checkpoints(candidate)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from pipetrain.errors import ConfigError
 
@@ -27,8 +28,14 @@ COMPLETED, FAILED, WRONG_CONFIG, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
 log = logging.getLogger(__name__)
 
 
-def run(config: DictConfig, names: dict[str, str], folder: Path) -> int:
+def run(config: DictConfig, names: dict[str, str], folder: Path, hydra: DictConfig) -> int:
     """Carries out one run in its directory; its exit code. Errors are shown, not raised, so that a sweep goes on.
+
+    Args:
+        config: as composed.
+        names: what was chosen of each group.
+        folder: the run directory.
+        hydra: Hydra's own settings, kept beside the run's.
 
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the run has ended its processes.
@@ -41,20 +48,32 @@ def run(config: DictConfig, names: dict[str, str], folder: Path) -> int:
 
             prepared = prepare(resolved, names, folder)
         except (ConfigError, OmegaConfBaseException) as error:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # Hydra made it; a directory in use is not empty, and stays
             return report_error(error, WRONG_CONFIG, bool(config.get("debug")))
         if "RANK" in os.environ:
-            return _join(prepared)
-        return _lead(prepared)
+            return _join(prepared, hydra)
+        return _lead(prepared, hydra)
 
 
 def report_error(error: BaseException, code: int, debug: bool = False) -> int:
     """One line on stderr, with a traceback where asked for; the exit code."""
     if debug:
         traceback.print_exception(error)
-    text = " ".join(str(error).split()) or type(error).__name__
-    log.error(text)
+    text = " ".join(_message(error).split()) or type(error).__name__
     print(f"pipetrain: error: {text}", file=sys.stderr, flush=True)
     return code
+
+
+def _message(error: BaseException) -> str:
+    """Hydra's and OmegaConf's messages without their search paths and types."""
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} is not set; give it a value: {error.full_key}=..."
+    if not isinstance(error, HydraException | OmegaConfBaseException) or isinstance(error, ConfigError):
+        return str(error)
+    text = str(error).split("Config search path")[0].split("\n    full_key")[0]
+    cause = str(error.__cause__).splitlines()[0] if error.__cause__ else ""
+    return f"{text.rstrip()}: {cause}" if cause and cause not in text else text
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:
@@ -63,13 +82,13 @@ def _resolved(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in resolved.items()}
 
 
-def _lead(prepared: "Prepared") -> int:
+def _lead(prepared: "Prepared", hydra: DictConfig) -> int:
     """This process starts the others, or simulates them, and alone writes to the terminal."""
     from pipetrain.observe import summary as summaries
     from pipetrain.observe.progress import ProgressBar
 
     job = prepared.job
-    _begin(prepared)
+    _begin(prepared, hydra)
     bar = ProgressBar(prepared.total_steps, job.config["train"]["epochs"], prepared.start_step)
     try:
         summary = _carry_out(job, bar, prepared.start_step)
@@ -103,7 +122,7 @@ def _carry_out(job: "Job", bar: "ProgressBar", start_step: int) -> dict[str, Any
         return launch(job)
 
 
-def _join(prepared: "Prepared") -> int:
+def _join(prepared: "Prepared", hydra: DictConfig) -> int:
     """An outer launcher (torchrun, Slurm) started this process as one of the workers."""
     from pipetrain.observe.progress import ProgressBar
     from pipetrain.worker import main
@@ -119,7 +138,7 @@ def _join(prepared: "Prepared") -> int:
     if wrong is not None:
         return report_error(ConfigError(wrong), WRONG_CONFIG, job.config["debug"])
     if rank == 0:
-        _begin(prepared)
+        _begin(prepared, hydra)
     last = rank == job.stages - 1
     bar = ProgressBar(prepared.total_steps, job.config["train"]["epochs"], prepared.start_step) if last else None
     summary = main(job, bar.update if bar else lambda record: None)
@@ -131,7 +150,7 @@ def _join(prepared: "Prepared") -> int:
     return COMPLETED
 
 
-def _begin(prepared: "Prepared") -> None:
+def _begin(prepared: "Prepared", hydra: DictConfig) -> None:
     """Shows the partition, and writes what is known before the run."""
     job, folder = prepared.job, Path(prepared.job.run)
     print(prepared.plan.table(prepared.devices))
@@ -142,7 +161,11 @@ def _begin(prepared: "Prepared") -> None:
     print(f"writing to {folder}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "summary.json").unlink(missing_ok=True)
-    OmegaConf.save(OmegaConf.create({**job.config, "names": job.names}), folder / "config.yaml")
+    OmegaConf.save(OmegaConf.create(job.config), folder / "config.yaml")
+    (folder / ".hydra").mkdir(exist_ok=True)
+    OmegaConf.save(OmegaConf.create(job.config), folder / ".hydra" / "config.yaml")
+    OmegaConf.save(OmegaConf.create({"hydra": hydra}), folder / ".hydra" / "hydra.yaml")
+    OmegaConf.save(hydra.overrides.task, folder / ".hydra" / "overrides.yaml")
     (folder / "plan.json").write_text(json.dumps(prepared.plan.to_json(), indent=2) + "\n")
 
 

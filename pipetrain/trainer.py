@@ -1,10 +1,11 @@
 """A run from its first step to its last: segments, epochs, evaluation, when to save, when to stop."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipetrain.build import Data
+from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor, Segment
 from pipetrain.memory import peak_memory_bytes
 from pipetrain.observe.recorder import LOWER_IS_BETTER, Recorder
@@ -113,10 +114,10 @@ class Trainer:
     def _target_reached(self, metrics: Mapping[str, float] | None) -> dict[str, Any] | None:
         if not self.target or metrics is None or self.recorder is None:
             return None
+        if unknown := self.target.keys() - metrics.keys():
+            raise ConfigError(f"train.target: no metric {min(unknown)}; an evaluation gives {', '.join(metrics)}")
         for name, value in self.target.items():
-            if name not in metrics or not (
-                metrics[name] <= value if name in LOWER_IS_BETTER else metrics[name] >= value
-            ):
+            if not (metrics[name] <= value if name in LOWER_IS_BETTER else metrics[name] >= value):
                 return None
         epoch = -(-self.step // self.timetable.steps_per_epoch)
         return {"step": self.step, "epoch": epoch, "wall_s": self.recorder.wall_s}
@@ -127,7 +128,7 @@ class Trainer:
 
     def own_reports(self) -> list[dict[str, Any]]:
         """What was measured on the stages of this process."""
-        idle = self._idle or [0.0] * len(self.executor.stages)
+        idle: Sequence[float | None] = self._idle or [None] * len(self.executor.stages)
         return [
             {**stage.report(), "peak_memory_bytes": peak_memory_bytes(stage.device), "idle_share": share}
             for stage, share in zip(self.executor.stages, idle, strict=True)

@@ -35,7 +35,8 @@ class Board:
             self._writer.add_scalar(f"memory/stage{r}_weight_bytes", stage["weight_bytes_peak"], step)
             self._writer.add_scalar(f"memory/stage{r}_activation_bytes", stage["activation_bytes_peak"], step)
             self._writer.add_scalar(f"weights/stage{r}_versions", stage["weight_versions_max"], step)
-            self._writer.add_scalar(f"perf/stage{r}_idle_share", stage["idle_share"], step)
+            if stage["idle_share"] is not None:
+                self._writer.add_scalar(f"perf/stage{r}_idle_share", stage["idle_share"], step)
             for which in ("forward", "backward"):
                 if values := stage[f"{which}_staleness"]:
                     self._writer.add_scalar(f"weights/stage{r}_{which}_staleness", max(values), step)

@@ -65,11 +65,15 @@ def _stages(stages: Sequence[Mapping[str, Any]]) -> list[str]:
     for r, stage in enumerate(stages):
         forward, backward = (_set(stage[f"{which}_staleness"]) for which in ("forward", "backward"))
         lines.append(
-            f"{r:5}  {stage['idle_share']:4.0%}  {stage['weight_versions_max']:9}  "
+            f"{r:5}  {_percent(stage['idle_share']):>4}  {stage['weight_versions_max']:9}  "
             f"{stage['weight_bytes_peak'] / 1e6:10.1f}  {stage['activation_bytes_peak'] / 1e6:14.1f}  "
             f"{forward} / {backward}"
         )
     return lines
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
 
 
 def _set(values: Sequence[int]) -> str:

@@ -1,0 +1,42 @@
+"""Runs the command as a user does: as a subprocess."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+TINY = ("model=lenet5", "dataset.limit=160", "train.batch_size=32", "train.epochs=2")
+"""Ten steps of a small model."""
+
+
+def arguments(*words: str) -> list[str]:
+    return [sys.executable, "-m", "pipetrain", *words]
+
+
+def environment(**more: str) -> dict[str, str]:
+    here = str(Path(__file__).parent)
+    clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    return {**clean, "PYTHONPATH": os.pathsep.join([here, *sys.path[1:2]]), **more}
+
+
+def pipetrain(*words: str, cwd: Path, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        arguments(*words), cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=timeout
+    )
+
+
+def run(folder: Path, *overrides: str, code: int = 0, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """`pipetrain run` into `folder`; its exit code must be `code`."""
+    done = pipetrain("run", f"hydra.run.dir={folder}", *overrides, cwd=folder.parent, timeout=timeout)
+    assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

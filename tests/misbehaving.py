@@ -1,0 +1,30 @@
+"""A model one of whose layers fails in training, in a way of one's choice."""
+
+import os
+import time
+
+from torch import Tensor, nn
+
+
+class Misbehaving(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if self.training and self.calls > 20:
+            if self.how == "raise":
+                raise ValueError("this layer gave up\nand says so in two lines")
+            if self.how == "exit":
+                os._exit(7)
+            time.sleep(1000)
+        return x
+
+
+def build(how: str, width: int = 8) -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), Misbehaving(how),
+        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10),
+    )  # fmt: skip

@@ -1,0 +1,227 @@
+"""The command line end to end, as a subprocess."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from command import TINY, environment, pipetrain, records, run, summary
+
+from pipetrain import __version__, cli
+
+
+def test_a_run_in_two_processes_leaves_everything_behind(tmp_path):
+    folder = tmp_path / "run"
+    done = run(folder, *TINY)
+    assert "stage  layers" in done.stdout
+    assert f"writing to {folder}" in done.stdout
+    assert "epoch 2/2" in done.stdout
+    assert done.stderr == ""
+    for name in ("config.yaml", "plan.json", "metrics.jsonl", "summary.json", ".hydra/overrides.yaml", "tensorboard"):
+        assert (folder / name).exists(), name
+    found = summary(folder)
+    assert found["status"] == "completed"
+    assert (found["model"], found["dataset"], found["method"]) == ("lenet5", "fashion_mnist_mini", "pipeoptim")
+    assert (found["schedule"], found["executor"], found["stages"]) == ("1f1b", "distributed", 2)
+    assert (found["steps"], found["epochs"]) == (10, 2)
+    assert {"loss", "top1", "top5"} <= found["final"].keys()
+    assert [stage["forward_staleness"] for stage in found["per_stage"]] == [[1], [0]]
+    assert [stage["weight_versions_max"] for stage in found["per_stage"]] == [2, 1]
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-00000005", "step-00000010"]
+    assert sum(stage["parameters"] for stage in json.loads((folder / "plan.json").read_text())["stages"]) == 61706
+
+
+def test_simulated_and_distributed_commands_give_the_same_bits_and_metrics(tmp_path):
+    run(tmp_path / "a", *TINY)
+    run(tmp_path / "b", *TINY, "executor=simulated")
+    one, other = summary(tmp_path / "a"), summary(tmp_path / "b")
+    assert one["weights_sha256"] == other["weights_sha256"]
+    assert one["loss_sha256"] == other["loss_sha256"]
+    losses = [[r["loss"] for r in records(tmp_path / name) if "lr" in r] for name in "ab"]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 10
+
+
+def test_tensorboard_reads_what_a_run_writes(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run(tmp_path / "run", *TINY, "executor=simulated")
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    assert {"train/loss", "train/lr", "eval/top1", "perf/samples_per_second", "memory/stage0_bytes"} <= set(tags)
+    assert {"weights/stage0_versions", "weights/stage0_forward_staleness", "perf/stage1_idle_share"} <= set(tags)
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 11))
+    assert [event.step for event in events.Scalars("eval/top1")] == [5, 10]
+
+
+WRONG = [
+    (["model=nope"], r"model/nope.*resnet20"),
+    (["train.batch_size=10", "train.microbatches=3"], r"train.batch_size=10 .*train.microbatches=3.*: 2"),
+    (["method=pipeoptim", "schedule=gpipe"], r"schedule=gpipe.*goes with schedule=1f1b.*method=gpipe"),
+    (["method=gpipe", "schedule=1f1b"], r"method=gpipe does not go with schedule=1f1b"),
+    (["model=lenet5", "partition.stages=8"], r"partition.stages=8.*7"),
+    (["dataset=cifar10", "dataset.root=/nowhere"], r"dataset.root=/nowhere.*dataset.download=true"),
+    (["dataset=image_folder", "dataset.root=/nowhere"], r"dataset.root=/nowhere"),
+    (["partition=ppv", "partition.ppv=[20]"], r"partition.ppv=\[20\].*between 1 and 19"),
+    (["partition=explicit", "partition.boundaries=[3,3]"], r"partition.boundaries=\[3, ?3\]"),
+    (["optimizer._target_=torch.optim.RMSprop"], r"RMSprop has no prediction rule.*SGD, Adam, AdamW"),
+    (["+optimizer.nesterov=true"], r"optimizer.nesterov=true has no prediction rule"),
+    (["optimizer.lrr=1"], r"optimizer.lrr"),
+    (["+optimizer.lrr=1"], r"optimizer.*lrr"),
+    (["train.epoch=1"], r"train.epoch"),
+    (["train.epochs=many"], r"train.epochs=many"),
+    (["model=custom"], r"model._target_ is not set"),
+    (["model=custom", "model._target_=no.such"], r"model._target_=no.such"),
+    (["lr_schedule=multistep"], r"lr_schedule.milestones"),
+    (["resume=/nowhere"], r"/nowhere: no checkpoint"),
+    (["schedule.depth=0"], r"schedule.depth=0"),
+    (["dataset.limit=0"], r"dataset.limit=0"),
+    (["threads=0"], r"threads=0"),
+    (["train.target=66"], r"train.target=66.*top1"),
+    (["log.every_steps=0"], r"log.every_steps=0"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
+def test_a_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch, overrides, message):
+    # in this process: importing torch for each would take minutes
+    monkeypatch.setattr(sys, "argv", ["pipetrain", "run", f"hydra.run.dir={tmp_path / 'run'}", *overrides])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    shown = capsys.readouterr()
+    assert end.value.code == 2
+    assert re.search(message, shown.err), shown.err
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_setting_overwrites_nothing_of_an_earlier_run(tmp_path):
+    folder = tmp_path / "run"
+    run(folder, *TINY, "train.epochs=1", "executor=simulated")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    run(folder, *TINY, "method=gpipe", "schedule=1f1b", code=2)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    assert "Traceback" in run(tmp_path / "run", "threads=0", "debug=true", code=2).stderr
+
+
+@pytest.mark.parametrize("words", [[], ["nope"], ["run", "--nope"], ["list", "nope"], ["export", "x"]])
+def test_wrong_usage_is_exit_code_2(tmp_path, words):
+    assert pipetrain(*words, cwd=tmp_path).returncode == 2
+
+
+def test_version_and_help(tmp_path):
+    assert pipetrain("--version", cwd=tmp_path).stdout.split() == ["pipetrain", __version__]
+    assert "doctor" in pipetrain("--help", cwd=tmp_path).stdout
+    shown = pipetrain("run", "--help", cwd=tmp_path).stdout
+    for line in ("method: ", "schedule: 1f1b, 1f1b_flush, gpipe, sequential", "  batch_size: 64"):
+        assert line in shown
+
+
+def test_the_job_is_shown_without_torch(tmp_path):
+    code = "import sys, pipetrain.cli as c; c._main(['run', '--cfg', 'job']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "_target_: pipetrain.methods.pipeoptim.PipeOptim" in done.stdout
+
+
+def test_completion_knows_the_choices_with_and_without_the_subcommand(tmp_path):
+    for line in ("pipetrain run method=pipe", "pipetrain method=pipe"):
+        done = pipetrain("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line)
+        assert done.stdout.split() == ["method=pipedream", "method=pipedream_flush", "method=pipeoptim"]
+
+
+def test_a_method_brings_its_schedule_and_an_explicit_one_wins(tmp_path):
+    def schedule(*words):
+        shown = pipetrain("run", *words, "--cfg", "job", "--package", "schedule", cwd=tmp_path).stdout
+        return re.search(r"_target_: (\S+)", shown)[1].rsplit(".", 1)[1]
+
+    assert schedule("method=gpipe") == "GPipe"
+    assert schedule("method=pipedream_flush") == "OneFOneBFlush"
+    assert schedule("method=gpipe", "schedule=1f1b_flush") == "OneFOneBFlush"
+    assert schedule("experiment=demo") == "OneFOneB"
+    assert schedule("experiment=demo", "method=gpipe") == "GPipe"
+
+
+def test_list_has_a_row_for_every_file(tmp_path):
+    for kind in ("models", "datasets", "methods", "schedules", "experiments"):
+        rows = json.loads(pipetrain("list", kind, "--json", cwd=tmp_path).stdout)
+        assert rows
+        assert all(row["name"] and row["summary"] for row in rows)
+        if kind == "models":
+            assert {"resnet20", "vgg16", "lenet5"} <= {row["name"] for row in rows}
+            assert all(row["task"] and row["parameters"] > 0 and row["layers"] > 0 for row in rows)
+    assert "pipeoptim" in pipetrain("list", cwd=tmp_path).stdout
+
+
+def test_doctor_says_what_there_is(tmp_path):
+    done = pipetrain("doctor", cwd=tmp_path)
+    assert done.returncode == 0
+    assert torch.__version__ in done.stdout
+    assert "gloo" in done.stdout
+
+
+def test_eval_and_export_of_a_run(tmp_path):
+    folder = tmp_path / "run"
+    run(folder, *TINY, "executor=simulated", "partition.stages=3", "checkpoint.at_start=true")
+    done = pipetrain("eval", str(folder), cwd=tmp_path)
+    assert json.loads(done.stdout) == pytest.approx({"step": 10, **summary(folder)["final"]}, rel=1e-5)
+    first = json.loads(pipetrain("eval", str(folder), "--step", "5", cwd=tmp_path).stdout)
+    assert first["step"] == 5
+    assert pipetrain("eval", str(folder), "--step", "6", cwd=tmp_path).returncode == 2
+    assert pipetrain("export", str(folder), "-o", "w.pt", cwd=tmp_path).returncode == 0
+    assert pipetrain("export", str(folder), "--step", "0", "-o", "w0.pt", cwd=tmp_path).returncode == 0
+    from pipetrain.models.lenet import build
+
+    torch.manual_seed(0)
+    module = build(channels=1, classes=10, size=(28, 28)).module
+    start = torch.load(tmp_path / "w0.pt")
+    assert all(torch.equal(start[name], value) for name, value in module.state_dict().items())
+    module.load_state_dict(torch.load(tmp_path / "w.pt"))
+
+
+def test_a_sweep_goes_on_after_a_run_that_fails(tmp_path):
+    sweep = ["run", "--multirun", "hydra.sweep.dir=sweep", "executor=simulated", *TINY, "train.epochs=1"]
+    done = pipetrain(*sweep, "method=pipeoptim,gpipe", "optimizer.lr=0.01,1e30", cwd=tmp_path)
+    statuses = [summary(tmp_path / "sweep" / str(i))["status"] for i in range(4)]
+    assert statuses == ["completed", "diverged", "completed", "diverged"]
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize("executor", ["simulated", "distributed"])
+def test_divergence_names_the_step_and_is_exit_code_3(tmp_path, executor):
+    folder = tmp_path / "run"
+    done = run(folder, *TINY, f"executor={executor}", "optimizer.lr=1e20", "partition.stages=3", code=3)
+    found = summary(folder)
+    assert found["status"] == "diverged"
+    assert re.fullmatch(r"pipetrain: error: diverged: the loss of step \d+ is (nan|inf)\n", done.stderr)
+    assert f"step {found['diverged_at_step']} " in done.stderr
+    assert found["steps"] == found["diverged_at_step"] + 1
+    assert all("weight_versions_max" in stage for stage in found["per_stage"])
+
+
+def test_the_target_ends_the_run(tmp_path):
+    folder = tmp_path / "run"
+    run(folder, *TINY, "executor=simulated", "train.epochs=5", "train.target={loss: 5.0}")
+    found = summary(folder)
+    assert found["steps"] == 5
+    assert (found["target"]["step"], found["target"]["epoch"]) == (5, 1)
+
+
+def test_max_steps_ends_within_an_epoch(tmp_path):
+    folder = tmp_path / "run"
+    run(folder, *TINY, "executor=simulated", "train.max_steps=7")
+    assert summary(folder)["steps"] == 7
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-00000005", "step-00000007"]
+
+
+def test_a_users_own_model_runs(tmp_path):
+    folder = tmp_path / "run"
+    run(folder, *TINY, "model=custom", "model._target_=cluster.small_model")
+    assert summary(folder)["model"] == "custom"

@@ -1,0 +1,164 @@
+"""What happens when processes are killed, stopped or told to end: who is named, what is left."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from command import arguments, environment, pipetrain, run, summary
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker processes in /proc"),
+]
+
+LONG = ("train.epochs=50", "partition.stages=3", "model=resnet20", "dataset.limit=640")
+
+
+@pytest.fixture
+def started(tmp_path):
+    """A run in its second epoch, with a checkpoint behind it."""
+    folder = tmp_path / "run"
+    words = arguments("run", f"hydra.run.dir={folder}", *LONG, "launch.hang_timeout=8")
+    process = subprocess.Popen(
+        words, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    metrics = folder / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (metrics.exists() and metrics.read_text().count("\n") > 14):
+        time.sleep(0.1)
+    yield process, folder
+    process.kill()
+    process.communicate()
+
+
+def children(pid: int) -> list[int]:
+    """The workers of a run, stage 0 first."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+            command = (stat.parent / "cmdline").read_text()
+        except OSError:
+            continue
+        if parent == pid and "spawn_main" in command:
+            found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+def ended(process: subprocess.Popen[str], workers: list[int], within: float) -> str:
+    """What the run said on stderr; it and its workers must be gone."""
+    _, error = process.communicate(timeout=within)
+    left = [pid for pid in workers if Path(f"/proc/{pid}/stat").exists() and not _zombie(pid)]
+    assert not left
+    return error
+
+
+def _zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def checkpoints_load(folder: Path) -> None:
+    from pipetrain import checkpoint
+
+    found = checkpoint.checkpoints(folder)
+    assert found
+    for each in found:
+        assert checkpoint.model_state(each)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_a_killed_worker_ends_the_run_and_is_named(started, stage):
+    process, folder = started
+    workers = children(process.pid)
+    os.kill(workers[stage], signal.SIGKILL)
+    error = ended(process, workers, within=30)
+    assert process.returncode == 1
+    assert error.splitlines() == [
+        f"pipetrain: error: stage {stage} failed: killed by SIGKILL; logs in {folder / 'logs'}"
+    ]
+    assert summary(folder)["status"] == "failed"
+    checkpoints_load(folder)
+
+
+@pytest.mark.parametrize(
+    ("number", "to_group"), [(signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, True)]
+)
+def test_a_signal_ends_the_run_promptly_as_interrupted(started, number, to_group):
+    process, folder = started
+    workers = children(process.pid)
+    (os.killpg if to_group else os.kill)(process.pid, number)
+    error = ended(process, workers, within=10)
+    assert process.returncode == 130
+    assert error == ""
+    assert summary(folder)["status"] == "interrupted"
+    checkpoints_load(folder)
+
+
+def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):
+    process, folder = started
+    workers = children(process.pid)
+    os.kill(workers[1], signal.SIGSTOP)
+    time.sleep(2)  # by now both neighbours wait
+    os.kill(process.pid, signal.SIGTERM)
+    time.sleep(0.5)
+    os.kill(workers[1], signal.SIGCONT)
+    ended(process, workers, within=10)
+    assert process.returncode == 130
+
+
+def test_a_stopped_worker_is_noticed_and_named(started):
+    process, folder = started
+    workers = children(process.pid)
+    os.kill(workers[1], signal.SIGSTOP)
+    error = ended(process, workers, within=40)
+    assert process.returncode == 1
+    assert re.search(r"stage 1 hung: no sign of life for 8 s", error)
+    checkpoints_load(folder)
+
+
+MISBEHAVING = (
+    "model=custom", "model._target_=misbehaving.build", "partition=explicit", "partition.boundaries=[4,5]",
+    "train.epochs=1", "launch.hang_timeout=4",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("raise", "stage 1 failed: ValueError: this layer gave up"),
+        ("sleep", r"stage 1 hung: \d+ s in F20.0"),
+        ("exit", "stage 1 failed: exit code 7"),
+    ],
+)
+def test_the_stage_at_fault_is_named_and_not_a_neighbour(tmp_path, how, message):
+    done = run(tmp_path / "run", *MISBEHAVING, f"+model.how={how}", code=1)
+    assert re.search(message, done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert summary(tmp_path / "run")["status"] == "failed"
+
+
+def test_torchrun_starts_the_workers_as_well(tmp_path):
+    words = [
+        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pipetrain", "run",
+        "hydra.run.dir=out", "model=lenet5", "dataset.limit=160", "train.epochs=2", "train.batch_size=32",
+    ]  # fmt: skip
+    done = subprocess.run(
+        [arguments()[0], *words], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("writing to") == 1
+    assert done.stdout.count("completed after 10 steps") == 1
+    pipetrain("run", "hydra.run.dir=own", *words[9:], cwd=tmp_path)
+    assert summary(tmp_path / "out")["weights_sha256"] == summary(tmp_path / "own")["weights_sha256"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "own"]
+
+
+def test_torchrun_with_the_wrong_number_of_processes_is_refused(tmp_path):
+    done = pipetrain("run", "model=lenet5", cwd=tmp_path, RANK="0", WORLD_SIZE="3")
+    assert done.returncode == 2
+    assert "WORLD_SIZE=3: partition.stages=2 needs as many processes" in done.stderr

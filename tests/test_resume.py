@@ -1,0 +1,117 @@
+"""A run that was stopped and resumed gives the bits of a run that was never stopped."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from cluster import METHODS, distributed, job, simulated
+from command import TINY, records, run, summary
+
+from pipetrain import checkpoint
+from pipetrain.errors import ConfigError
+from pipetrain.resume import checkpoint_to_resume
+
+EPOCHS = {"train": {"epochs": 4}, "checkpoint": {"every_epochs": 1}}
+
+
+def resumed(folder, source, method, stages, **changes):
+    changed = job(folder, method, stages, **{**EPOCHS, **changes})
+    return type(changed)(**{**changed.__dict__, "resume": str(source)})
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+def test_a_resumed_simulation_has_the_bits_of_one_never_stopped(tmp_path, method, optimizer):
+    changes = {"optimizer": {"_target_": f"torch.optim.{optimizer}"}}
+
+    def made(folder, resume=None):
+        each = job(folder, method, 3, **EPOCHS, **changes)
+        if optimizer != "SGD":
+            del each.config["optimizer"]["momentum"]
+        return each if resume is None else type(each)(**{**each.__dict__, "resume": str(resume)})
+
+    whole = simulated(made(tmp_path / "whole"))
+    half = checkpoint.checkpoints(tmp_path / "whole")[1]
+    again = simulated(made(tmp_path / "again", half))
+    for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
+        assert again[field] == whole[field], field
+
+
+def test_sgd_without_momentum_keeps_the_last_gradient_that_its_prediction_needs(tmp_path):
+    changes = {"optimizer": {"momentum": 0.0}}
+    whole = simulated(job(tmp_path / "whole", "pipeoptim", 3, **EPOCHS, **changes))
+    half = checkpoint.checkpoints(tmp_path / "whole")[1]
+    again = simulated(resumed(tmp_path / "again", half, "pipeoptim", 3, **changes))
+    assert again["weights_sha256"] == whole["weights_sha256"]
+
+
+@pytest.mark.parametrize("method", ["pipedream", "pipeoptim"])
+def test_a_resumed_distributed_run_has_the_bits_of_one_never_stopped(tmp_path, method):
+    whole = simulated(job(tmp_path / "whole", method, 2, **EPOCHS))
+    half = checkpoint.checkpoints(tmp_path / "whole")[0]
+    (again,) = distributed([resumed(tmp_path / "again", half, method, 2)])
+    assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
+
+
+def test_another_partition_loads_a_checkpoint(tmp_path):
+    whole = simulated(job(tmp_path / "whole", "gpipe", 3, **EPOCHS))
+    half = checkpoint.checkpoints(tmp_path / "whole")[1]
+    again = simulated(resumed(tmp_path / "again", half, "gpipe", 2))
+    assert again["final"] == pytest.approx(whole["final"], rel=1e-5)
+
+
+def test_checkpoints_every_so_many_steps_and_at_the_start(tmp_path):
+    simulated(job(tmp_path / "run", "pipeoptim", 2, checkpoint={"every_steps": 4, "at_start": True}))
+    names = [path.name for path in checkpoint.checkpoints(tmp_path / "run")]
+    assert names == [checkpoint.checkpoint_name(step) for step in (0, 4, 8, 12)]
+
+
+def test_a_checkpoint_still_being_written_is_none(tmp_path):
+    simulated(job(tmp_path / "run", "pipeoptim", 2, **EPOCHS))
+    folders = checkpoint.checkpoints(tmp_path / "run")
+    folders[-1].rename(folders[-1].with_name(folders[-1].name + ".partial"))
+    assert checkpoint.find(str(tmp_path / "run")) == folders[-2].resolve()
+
+
+def test_the_command_resumes_a_run_by_name_and_automatically(tmp_path):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    run(whole, *TINY, "executor=simulated")
+    shutil.copytree(whole, stopped)
+    shutil.rmtree(stopped / "checkpoints" / "step-00000010")
+    (stopped / "summary.json").unlink()
+    named = run(tmp_path / "named", *TINY, "executor=simulated", f"resume={stopped}")
+    assert "continuing" in named.stdout
+    assert summary(tmp_path / "named")["weights_sha256"] == summary(whole)["weights_sha256"]
+    # in its own directory: the log goes on where the checkpoint stands
+    run(stopped, *TINY, "resume=auto")
+    assert summary(stopped)["weights_sha256"] == summary(whole)["weights_sha256"]
+    steps = [record["step"] for record in records(stopped) if "lr" in record]
+    assert steps == list(range(1, 11))
+    run(tmp_path / "more", *TINY, "executor=simulated", f"resume={whole}", code=2)
+
+
+def test_auto_finds_the_unfinished_run_of_the_same_configuration_beside_this_one(tmp_path):
+    simulated(job(tmp_path / "day" / "a", "pipeoptim", 2, **EPOCHS))
+    config = {**job(tmp_path / "b", "pipeoptim", 2, **EPOCHS).config, "resume": "auto"}
+    (tmp_path / "day" / "a" / "config.yaml").write_text(json.dumps(config))
+    names = {"model": "small", "dataset": "synthetic_images"}
+    fresh = tmp_path / "day" / "b"
+    assert checkpoint_to_resume(config, names, fresh) is None  # completed: nothing to go on with
+    (tmp_path / "day" / "a" / "summary.json").unlink()
+    found = checkpoint_to_resume(config, names, fresh)
+    assert found == checkpoint.checkpoints(tmp_path / "day" / "a")[-1].resolve()
+    assert checkpoint_to_resume({**config, "seed": 9}, names, fresh) is None
+    with pytest.raises(ConfigError, match="holds model=small, this run lenet5"):
+        checkpoint_to_resume({**config, "resume": str(found)}, {**names, "model": "lenet5"}, fresh)
+
+
+def test_the_whole_models_state_is_under_its_own_names(tmp_path):
+    from cluster import small_model
+
+    simulated(job(tmp_path / "run", "pipeoptim", 3, checkpoint={"at_start": True}))
+    start = checkpoint.model_state(checkpoint.checkpoints(tmp_path / "run")[0])
+    torch.manual_seed(3)
+    expected = small_model(1, 4).module.state_dict()
+    assert start.keys() == expected.keys()
+    assert all(torch.equal(start[name], value) for name, value in expected.items())
