@@ -23,8 +23,10 @@ from pipetrain.build import (
 from pipetrain.catalog import check_pair
 from pipetrain.config import check
 from pipetrain.errors import ConfigError
+from pipetrain.executors.base import Rules
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.plan import Plan, make_plan
+from pipetrain.probe import weight_derived_layers
 from pipetrain.resume import checkpoint_to_resume
 from pipetrain.worker import Job
 
@@ -71,6 +73,9 @@ def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> Prep
     check_pair(rules.method, rules.schedule, dict(names))
     rules.lists(2 * stages + 1)
     _check_optimizer(config, chain, rules.method)
+    notes = _notes(config, data.train.dropped, rules.schedule.synchronous)
+    if _backward_reads_others(rules):
+        notes += _derived(weight_derived_layers(chain, data.example), names["method"])
     build_loss(config)
     steps_per_epoch = len(data.train)
     total = total_steps(config, steps_per_epoch)
@@ -92,9 +97,22 @@ def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> Prep
         device=device,
         resume=str(resume) if resume else None,
     )
-    return Prepared(
-        job, plan, _devices(job), total, start, _notes(config, data.train.dropped, rules.schedule.synchronous)
-    )
+    return Prepared(job, plan, _devices(job), total, start, notes)
+
+
+def _backward_reads_others(rules: Rules) -> bool:
+    """Whether some backward finds other weights than its forward read."""
+    minibatches = 2 * rules.stages + 1
+    return any(rules.readings(r, minibatches).changes for r in range(rules.stages))
+
+
+def _derived(layers: list[str], method: str) -> list[str]:
+    if not layers:
+        return []
+    return [
+        f"warning: {', '.join(layers)} computes a tensor from its weights in the forward; the backward reads it as it "
+        f"was then, even where method={method} names other weights"
+    ]
 
 
 def _check_optimizer(config: Mapping[str, Any], chain: LayerChain, method: Any) -> None:

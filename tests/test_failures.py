@@ -100,7 +100,7 @@ def test_a_signal_ends_the_run_promptly_as_interrupted(started, number, to_group
 
 
 def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):
-    process, folder = started
+    process, _ = started
     workers = children(process.pid)
     os.kill(workers[1], signal.SIGSTOP)
     time.sleep(2)  # by now both neighbours wait

@@ -115,7 +115,7 @@ class Walker:
         self._on_operation = on_operation
         self._inputs: list[Tensors] = []
         self._minibatches: dict[int, _Minibatch] = {}
-        self._changes = _changes(readings)
+        self._changes = readings.changes
 
     @property
     def next(self) -> Operation | None:
@@ -142,7 +142,7 @@ class Walker:
     def _forward(self, operation: Operation) -> None:
         microbatch = self._global(operation)
         inputs = self._next_input(operation) if self._first else self._ports.receive_activations(microbatch)
-        read, changes = self._read(), self._changes[operation.minibatch, operation.microbatch]
+        read, changes = self._read(), (operation.minibatch, operation.microbatch) in self._changes
         if not self._last:
             with self.stage.clock.computing():
                 outputs = self.stage.forward(microbatch, inputs, read, changes)
@@ -158,7 +158,7 @@ class Walker:
     def _backward(self, operation: Operation) -> None:
         microbatch = self._global(operation)
         received = None if self._last else self._ports.receive_gradients(microbatch)
-        changes = self._changes[operation.minibatch, operation.microbatch]
+        changes = (operation.minibatch, operation.microbatch) in self._changes
         with self.stage.clock.computing():
             gradients = self.stage.backward(microbatch, received, self._read(), changes)
         if not self._first:
@@ -208,16 +208,3 @@ class Walker:
             counts = [count_of(self.stage.loss, target) for target in targets]
             self._minibatches[t] = _Minibatch(counts=counts, targets=targets)
         return self._minibatches[t]
-
-
-def _changes(readings: Readings) -> dict[tuple[int, int], bool]:
-    """Whether the backward of a microbatch finds other weights than its forward read."""
-    forward: dict[tuple[int, int], Read] = {}
-    changes: dict[tuple[int, int], bool] = {}
-    for operation, read in zip(readings.operations, readings.reads, strict=True):
-        if read is not None and operation.kind is Kind.FORWARD:
-            forward[operation.minibatch, operation.microbatch] = read
-        elif read is not None:
-            microbatch = operation.minibatch, operation.microbatch
-            changes[microbatch] = read != forward.pop(microbatch)
-    return changes

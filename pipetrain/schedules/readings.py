@@ -65,11 +65,13 @@ class Readings:
         operations: the stage's list.
         reads: for each operation its Read; None for an update.
         last_reader: version -> index of the last operation that reads it.
+        changes: the microbatches (t, j) whose backward reads other weights than their forward.
     """
 
     operations: list[Operation]
     reads: list[Read | None]
     last_reader: dict[int, int]
+    changes: set[tuple[int, int]]
 
     def needed_after(self, index: int, version: int) -> bool:
         """Whether an operation behind `index` still reads `version`."""
@@ -89,6 +91,7 @@ def readings(stage: int, lists: Sequence[list[Operation]], microbatches: int, ru
     position = {op: i for i, op in enumerate(operations)}
     forward_reads: dict[tuple[int, int], Read] = {}
     reads: list[Read | None] = []
+    changes: set[tuple[int, int]] = set()
     for index, op in enumerate(operations):
         if op.kind is Kind.UPDATE:
             reads.append(None)
@@ -104,8 +107,10 @@ def readings(stage: int, lists: Sequence[list[Operation]], microbatches: int, ru
             reads.append(forward_reads[microbatch])
         else:
             reads.append(rule.backward(moment, forward_reads[microbatch]))
+            if reads[-1] != forward_reads[microbatch]:
+                changes.add(microbatch)
     last_reader = {read.version: index for index, read in enumerate(reads) if read is not None}
-    return Readings(operations, reads, last_reader)
+    return Readings(operations, reads, last_reader, changes)
 
 
 def steady_from(first_stage: Sequence[Operation]) -> int:

@@ -1,0 +1,108 @@
+"""Looks for what version bookkeeping cannot see: weights that autograd saves in another form, or that layers hide."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import Node
+from torch.func import functional_call
+
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+
+_SAMPLES = 4
+Tensors = tuple[Tensor, ...]
+
+
+def weight_derived_layers(chain: LayerChain, inputs: Tensors) -> list[str]:
+    """The layers whose backward reads a tensor computed from weights in the forward, such as weight_norm's.
+
+    Where a method's backward reads other weights than its forward, such a tensor stays as the forward saved it (SPEC
+    of saved tensors: it is no view of a weight). It is told by running each layer three times: a saved tensor that is
+    the same for other inputs but not for other weights comes from the weights alone.
+
+    Raises:
+        ConfigError: a layer uses a parameter that is not registered, or one that its forward changes.
+    """
+    probe = copy.deepcopy(chain)
+    first = tuple(tensor[:_SAMPLES].clone() for tensor in inputs)
+    second = tuple(_other(tensor) for tensor in first)
+    derived = []
+    for label, layer in zip(probe.labels, probe.layers, strict=True):
+        _refuse_max_norm(label, layer)
+        once, first_out = _saved(layer, first, label)
+        again, second_out = _saved(layer, second, label)
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.mul_(1.25).add_(0.125)
+        changed, _ = _saved(layer, first, label)
+        if any(_same(a, b) and not _same(a, c) for a, b, c in zip(once, again, changed, strict=False)):
+            derived.append(label)
+        first, second = first_out, second_out
+    return derived
+
+
+def _other(tensor: Tensor) -> Tensor:
+    return torch.randn_like(tensor) if tensor.is_floating_point() else tensor
+
+
+def _saved(layer: nn.Module, inputs: Tensors, label: str) -> tuple[list[Tensor], Tensors]:
+    """The saved tensors that are no view of a weight, and the outputs."""
+    leaves = {
+        name: parameter.detach().requires_grad_(parameter.requires_grad) for name, parameter in layer.named_parameters()
+    }
+    weights = {leaf.untyped_storage().data_ptr() for leaf in leaves.values()}
+    found: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() not in weights:
+            found.append(tensor.detach().clone())
+        return tensor
+
+    torch.default_generator.manual_seed(0)
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, _identity):
+        result = functional_call(layer, leaves, inputs)
+    outputs = result if isinstance(result, tuple) else (result,)
+    _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs])
+    # behind the first layer a gradient flows to the inputs as well, and autograd saves what that needs
+    return found, tuple(output.detach().requires_grad_(output.is_floating_point()) for output in outputs)
+
+
+def _identity(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other)
+
+
+def _refuse_hidden_parameters(label: str, outputs: Tensors, leaves: list[Tensor]) -> None:
+    known = {id(leaf) for leaf in leaves}
+    for node in _graph(outputs):
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, Tensor) and id(variable) not in known:
+            raise ConfigError(
+                f"model: layer {label} uses a parameter of shape {tuple(variable.shape)} that none of its modules "
+                "registers; assign it as an attribute of the module that uses it"
+            )
+
+
+def _graph(outputs: Tensors) -> list[Node]:
+    nodes, waiting = [], [output.grad_fn for output in outputs if output.grad_fn is not None]
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            nodes.append(node)
+            waiting += [parent for parent, _ in node.next_functions if parent is not None]
+    return nodes
+
+
+def _refuse_max_norm(label: str, layer: nn.Module) -> None:
+    for module in layer.modules():
+        if getattr(module, "max_norm", None) is not None:
+            raise ConfigError(
+                f"model: layer {label} is an embedding with max_norm={module.max_norm}, which changes its weights in "
+                "the forward, behind the back of every weight version; use max_norm=None"
+            )

@@ -1,0 +1,63 @@
+"""Weights that version bookkeeping cannot see are found before a run starts."""
+
+import pytest
+import torch
+from cluster import small_model
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import chain_of
+from pipetrain.probe import weight_derived_layers
+
+
+class Scaled(nn.Module):
+    """A linear layer whose weight is computed from its parameters in every forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+        self.scale = nn.Parameter(torch.ones(4, 1))
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight * self.scale)
+
+
+class Hidden(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = [nn.Parameter(torch.randn(4, 4))]
+
+    def forward(self, x):
+        return x @ self.weights[0]
+
+
+def probe(*layers):
+    return weight_derived_layers(chain_of(nn.Sequential(*layers)), (torch.randn(6, 4),))
+
+
+def test_ordinary_layers_are_left_alone():
+    assert probe(nn.Linear(4, 4), nn.ReLU(), nn.LayerNorm(4), nn.Dropout(0.5), nn.Linear(4, 2)) == []
+    assert weight_derived_layers(small_model(1, 4), (torch.randn(4, 1, 8, 8),)) == []
+
+
+@pytest.mark.parametrize("layer", [Scaled, lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))])
+def test_weights_computed_in_the_forward_are_named(layer):
+    assert probe(nn.Linear(4, 4), layer(), nn.ReLU()) == ["1:" + type(layer()).__name__]
+
+
+def test_the_model_is_left_as_it_was():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    weight_derived_layers(chain_of(model), (torch.randn(6, 4),))
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_a_parameter_that_no_module_registers_is_refused():
+    with pytest.raises(ConfigError, match=r"1:Hidden uses a parameter of shape \(4, 4\) that none"):
+        probe(nn.Linear(4, 4), Hidden())
+
+
+def test_an_embedding_that_changes_its_weights_is_refused():
+    chain = chain_of(nn.Sequential(nn.Embedding(5, 4, max_norm=1.0)))
+    with pytest.raises(ConfigError, match="max_norm"):
+        weight_derived_layers(chain, (torch.tensor([[1, 2]]),))
