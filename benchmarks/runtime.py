@@ -11,9 +11,12 @@ them alike. Each row is the median over its steps behind the warm-up, then over 
 """
 
 import argparse
+import contextlib
+import functools
 import json
 import os
 import platform
+import socket
 import statistics
 import tempfile
 import time
@@ -37,6 +40,7 @@ from pipetrain.methods.base import Method
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.methods.synchronous import Synchronous
+from pipetrain.models.chain import LayerChain
 from pipetrain.models.resnet_cifar import build
 from pipetrain.optimizer import StageOptimizer
 from pipetrain.planner.partition import Even
@@ -84,7 +88,7 @@ class Bench:
         plan = make_plan(self.chain(), Even(STAGES), example)
         self.bounds = [(stage.first, stage.last) for stage in plan.stages]
 
-    def chain(self):
+    def chain(self) -> LayerChain:
         torch.manual_seed(0)
         return build(depth=DEPTH, channels=3, classes=10)
 
@@ -194,16 +198,17 @@ class Bench:
             times.append(time.perf_counter())
         return durations(times)
 
-    def rows(self) -> Iterator[tuple[str, list[float]]]:
-        yield "sequential", self.sequential()
-        dist.barrier()
-        yield "limit", self.limit()
-        for name, (schedule, method, microbatches) in OURS.items():
-            dist.barrier()
-            yield name, self.ours(schedule, method, microbatches)
-        for name, (schedule_class, microbatches) in TORCH.items():
-            dist.barrier()
-            yield name, self.torchs(schedule_class, microbatches)
+    def rows(self, only: list[str]) -> Iterator[tuple[str, list[float]]]:
+        measures: dict[str, Callable[[], list[float]]] = {
+            "sequential": self.sequential,
+            "limit": self.limit,
+            **{name: functools.partial(self.ours, *row) for name, row in OURS.items()},
+            **{name: functools.partial(self.torchs, *row) for name, row in TORCH.items()},
+        }
+        for name, measure in measures.items():
+            if not only or name in only:
+                dist.barrier()
+                yield name, measure()
 
 
 class _Plain(nn.Module):
@@ -218,9 +223,7 @@ class _Plain(nn.Module):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-def _no_wait(what: str):
-    import contextlib
-
+def _no_wait(what: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
@@ -228,7 +231,7 @@ def durations(times: list[float]) -> list[float]:
     return [b - a for a, b in zip(times[WARM_UP - 1 :], times[WARM_UP:], strict=False)]
 
 
-def process(rank: int, port: int, kind: str, steps: int, repeats: int, out: str) -> None:
+def process(rank: int, port: int, kind: str, steps: int, repeats: int, only: list[str], out: str) -> None:
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
     device = torch.device("cuda", rank % torch.cuda.device_count()) if kind == "cuda" else torch.device("cpu")
@@ -238,7 +241,7 @@ def process(rank: int, port: int, kind: str, steps: int, repeats: int, out: str)
     bench = Bench(rank, device, steps)
     speeds: dict[str, list[float]] = {}
     for repeat in range(repeats):
-        for name, seconds in bench.rows():
+        for name, seconds in bench.rows(only):
             known: list[list[float]] = [[] for _ in range(STAGES)]
             dist.all_gather_object(known, seconds)
             # every process times its own steps; the slowest is the pipeline's
@@ -296,15 +299,16 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--steps", type=int, default=13, help=f"of each row, the first {WARM_UP} to warm up")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=[], help="rows to measure; nothing is written then")
     options = parser.parse_args()
-    import socket
-
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "speeds.json"
-        mp.spawn(process, (port, options.device, options.steps, options.repeats, str(out)), nprocs=STAGES)
+        mp.spawn(process, (port, options.device, options.steps, options.repeats, options.only, str(out)), nprocs=STAGES)
+        if options.only:
+            return
         result = report(json.loads(out.read_text()), options.device, options.steps)
     path = RESULT if options.device == "cpu" else RESULT.with_name("runtime_cuda.json")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -136,8 +136,10 @@ def prediction_rule(optimizer: Optimizer) -> Rule:
 
 def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:
     """Sum of squares over a stage's gradients, a float32 scalar."""
+    if not gradients:
+        return torch.zeros(())
     norms = torch._foreach_norm(list(gradients.values()))
-    return torch.stack([norm.float() for norm in norms]).square().sum() if norms else torch.zeros(())
+    return torch.stack([norm.float() for norm in norms]).square().sum()
 
 
 def clipped(gradients: Mapping[str, Tensor], squared_norms: Sequence[Tensor], limit: float) -> dict[str, Tensor]:

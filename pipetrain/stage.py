@@ -1,84 +1,23 @@
 """Carries out F, B and U on one stage: its layers, weight versions, optimizer and method."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pipetrain import wire
+from pipetrain.audit import Audit
 from pipetrain.clock import Clock
 from pipetrain.losses import Loss
 from pipetrain.models.chain import LayerChain
 from pipetrain.optimizer import StageOptimizer
 from pipetrain.saved import SavedTensors
 from pipetrain.schedules import Read
-from pipetrain.seeding import key
+from pipetrain.stage_module import Arrive, MicrobatchId, StageModule, Tensors
 from pipetrain.weights import Weights, WeightTransform, WeightVersion
-
-Tensors = tuple[Tensor, ...]
-MicrobatchId = tuple[int, int]
-
-
-class StageModule(nn.Module):
-    """Consecutive layers of a chain; what each draws at random depends on where it stands, not on who runs it."""
-
-    def __init__(self, layers: Sequence[nn.Module], first: int, seed: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-        self.first = first
-        self.seed = seed
-        names = {id(parameter): name for name, parameter in self.named_parameters()}
-        self._slots = [
-            (module._parameters, local, names[id(parameter)])
-            for module in self.modules()
-            for local, parameter in module._parameters.items()
-            if parameter is not None
-        ]
-
-    @contextmanager
-    def reading(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
-        """Computes with `weights` (by parameter name) in place of the parameters.
-
-        torch.func.functional_call does the same at a hundred times the cost, which a small microbatch feels.
-        """
-        own = [slots[name] for slots, name, _ in self._slots]
-        try:
-            for slots, name, full in self._slots:
-                slots[name] = weights[full]  # type: ignore[assignment]
-            yield
-        finally:
-            for (slots, name, _), parameter in zip(self._slots, own, strict=True):
-                slots[name] = parameter
-
-    def forward(self, *tensors: Tensor, microbatch: MicrobatchId) -> Tensors:
-        """All layers in turn; `microbatch` is (minibatch since the start of the run, microbatch)."""
-        for index, layer in enumerate(self.layers, start=self.first):
-            reseed(key(self.seed, *microbatch, index))
-            result = layer(*tensors)
-            tensors = result if isinstance(result, tuple) else (result,)
-        return tensors
-
-
-def reseed(seed: int) -> None:
-    """Seeds the generators that layers draw from; torch.manual_seed does the same at a hundred times the cost."""
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
-
-
-class _Arrive(torch.autograd.Function):
-    """The stage's input as no leaf, so that a first layer may work on it in place."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        return tensor.data
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0]
 
 
 @dataclass(eq=False)
@@ -93,24 +32,6 @@ class _InFlight:
     saved: SavedTensors | None
     activation_bytes: int
     gradient_of_loss: Tensor | None = None
-
-
-@dataclass
-class Audit:
-    """What was seen while the stage ran: staleness of each microbatch, activation bytes."""
-
-    forward: dict[int, list[int]] = field(default_factory=dict)
-    backward: dict[int, list[int]] = field(default_factory=dict)
-    forward_staleness: set[int] = field(default_factory=set)
-    backward_staleness: set[int] = field(default_factory=set)
-    activation_bytes_peak: int = 0
-
-    def settle(self, minibatch: int, newest: int, steady: bool) -> None:
-        """At the update of `minibatch`, which `newest` other updates preceded, turns versions read into staleness."""
-        forward, backward = self.forward.pop(minibatch, []), self.backward.pop(minibatch, [])
-        if steady:
-            self.forward_staleness.update(newest - version for version in forward)
-            self.backward_staleness.update(newest - version for version in backward)
 
 
 class Stage:
@@ -196,7 +117,7 @@ class Stage:
         shapes = tuple(tensor.shape for tensor in inputs)
         saved = SavedTensors(tensors) if changes or shapes not in self._activation_bytes else None
         with saved.hooks() if saved else nullcontext():
-            arrived = tuple(_Arrive.apply(t) if t.requires_grad else t for t in inputs)
+            arrived = tuple(Arrive.apply(t) if t.requires_grad else t for t in inputs)
             with self.module.reading(leaves):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
             if targets is not None:

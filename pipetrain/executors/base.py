@@ -15,7 +15,8 @@ from pipetrain.methods import Method
 from pipetrain.schedules import Operation, Readings, Schedule, readings
 from pipetrain.schedules.readings import steady_from
 from pipetrain.schedules.validate import checked_lists
-from pipetrain.stage import Stage, Tensors
+from pipetrain.stage import Stage
+from pipetrain.stage_module import Tensors
 
 
 @dataclass(frozen=True)

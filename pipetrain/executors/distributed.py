@@ -14,7 +14,8 @@ from pipetrain.data.loader import Loader
 from pipetrain.executors.base import Executor, LoaderFeed, Rules, Score, Segment
 from pipetrain.executors.walk import OnStep, Walker
 from pipetrain.schedules import Kind, Operation
-from pipetrain.stage import MicrobatchId, Stage, Tensors
+from pipetrain.stage import Stage
+from pipetrain.stage_module import MicrobatchId, Tensors
 from pipetrain.transport import NEVER, Incoming, Key, Link, Outgoing
 
 Waiting = Callable[[str], AbstractContextManager[None]]

@@ -12,7 +12,8 @@ from pipetrain.executors.base import Executor, LoaderFeed, Rules, Score, Segment
 from pipetrain.executors.walk import OnStep, Walker
 from pipetrain.schedules import Kind, Operation
 from pipetrain.schedules.timeline import idle_shares, play
-from pipetrain.stage import MicrobatchId, Stage, Tensors
+from pipetrain.stage import Stage
+from pipetrain.stage_module import MicrobatchId, Tensors
 
 
 class _Norms:

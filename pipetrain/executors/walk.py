@@ -10,7 +10,8 @@ from pipetrain.data.batch import split
 from pipetrain.losses import count_of, step_loss
 from pipetrain.optimizer import clipped, squared_norm
 from pipetrain.schedules import Kind, Operation, Read, Readings
-from pipetrain.stage import MicrobatchId, Stage, Tensors
+from pipetrain.stage import Stage
+from pipetrain.stage_module import MicrobatchId, Tensors
 
 
 class Ports(Protocol):

@@ -1,0 +1,21 @@
+"""What was seen while a stage ran, for the measured part of its report."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Audit:
+    """What was seen while the stage ran: staleness of each microbatch, activation bytes."""
+
+    forward: dict[int, list[int]] = field(default_factory=dict)
+    backward: dict[int, list[int]] = field(default_factory=dict)
+    forward_staleness: set[int] = field(default_factory=set)
+    backward_staleness: set[int] = field(default_factory=set)
+    activation_bytes_peak: int = 0
+
+    def settle(self, minibatch: int, newest: int, steady: bool) -> None:
+        """At the update of `minibatch`, which `newest` other updates preceded, turns versions read into staleness."""
+        forward, backward = self.forward.pop(minibatch, []), self.backward.pop(minibatch, [])
+        if steady:
+            self.forward_staleness.update(newest - version for version in forward)
+            self.backward_staleness.update(newest - version for version in backward)

@@ -1,0 +1,229 @@
+"""Synchronous methods give the same numbers for every D and schedule; clipping reaches as far as the method allows."""
+
+import pytest
+import torch
+from harness import ASYNCHRONOUS, SYNCHRONOUS, batches, difference, half_decay, pipeline, sgd
+from torch import nn
+
+from pipetrain.data.batch import split
+from pipetrain.models.chain import LayerChain
+
+SAMPLES, BATCH, EPOCHS = 22, 8, 2  # minibatches of 8, 8 and 6
+
+
+class Opens(nn.Module):
+    """The first half of a residual block: its input goes on beside its output."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.conv, self.norm, self.drop = nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.Dropout(0.2)
+
+    def forward(self, x):
+        return self.drop(torch.relu(self.norm(self.conv(x)))), x
+
+
+class Closes(nn.Module):
+    """The second half, which adds what was relayed."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width)
+
+    def forward(self, x, skip):
+        return torch.relu(self.norm(self.conv(x)) + skip)
+
+
+class Recurrent(nn.Module):
+    """Rows of the picture as a sequence; the output of the LSTM is not contiguous."""
+
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.lstm = nn.LSTM(width, hidden)
+
+    def forward(self, x):
+        return self.lstm(x.mean(3).permute(2, 0, 1))[0].transpose(0, 1)
+
+
+class Head(nn.Module):
+    def __init__(self, hidden, classes):
+        super().__init__()
+        self.drop, self.linear = nn.Dropout(0.1), nn.Linear(hidden, classes)
+
+    def forward(self, x):
+        return self.linear(self.drop(x).mean(1))
+
+
+CUTS = {
+    1: [],
+    2: [2],
+    3: [2, 5],
+    4: [2, 4, 6],
+    5: [1, 2, 4, 6],
+}  # 2 and 4 lie inside a residual block, 6 behind the LSTM
+
+
+def model():
+    torch.manual_seed(1)
+    layers = [nn.Conv2d(1, 4, 3, padding=1), Opens(4), Closes(4), Opens(4), Closes(4), Recurrent(4, 5), Head(5, 3)]
+    return LayerChain(nn.Sequential(*layers), layers)
+
+
+def data():
+    torch.manual_seed(2)
+    return torch.randn(SAMPLES, 1, 6, 6), torch.randint(0, 3, (SAMPLES,))
+
+
+def run(rule, D, N=1, **settings):
+    x, y = data()
+    pipe = pipeline(model(), CUTS[D], rule, N, seed=5, **settings)
+    pipe.train(batches(x, y, BATCH, N), EPOCHS)
+    return pipe
+
+
+@pytest.mark.parametrize("N", [1, 2, 4])
+@pytest.mark.parametrize("D", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("rule", SYNCHRONOUS)
+def test_weights_buffers_and_losses_do_not_depend_on_d_or_the_schedule(rule, D, N):
+    reference, pipe = run("sequential", 1, N), run(rule, D, N)
+    assert pipe.losses == pytest.approx(reference.losses, rel=1e-6)
+    assert difference(pipe.state(), reference.state()) < 1e-6
+
+
+@pytest.mark.parametrize("N", [1, 2])
+def test_one_stage_is_plain_torch_training(N):
+    chain, (x, y) = model(), data()
+    for module in chain.module.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    plain = model().module
+    plain.load_state_dict(chain.module.state_dict())
+    layers = list(plain)
+    for module in plain.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    optimizer, losses = sgd(list(plain.parameters())), []
+    for _ in range(EPOCHS):
+        for xs, ys in zip(x.split(BATCH), y.split(BATCH), strict=True):
+            optimizer.param_groups[0]["lr"] = half_decay(len(losses))
+            optimizer.zero_grad()
+            total = 0.0
+            for inputs, targets in split((xs, ys), N):
+                value = (inputs,)
+                for layer in layers:
+                    result = layer(*value)
+                    value = result if isinstance(result, tuple) else (result,)
+                loss = nn.functional.cross_entropy(value[0], targets) * (len(targets) / len(ys))
+                loss.backward()
+                total += loss.item()
+            optimizer.step()
+            losses.append(total)
+    pipe = pipeline(chain, [], "sequential", N)
+    pipe.train(batches(x, y, BATCH, N), EPOCHS)
+    assert pipe.losses == pytest.approx(losses, rel=1e-5)
+    assert difference(pipe.state(), dict(plain.state_dict())) < 1e-5
+
+
+def test_dropout_and_the_seed_matter_to_this_comparison():
+    x, y = data()
+    first, other = (
+        pipeline(model(), CUTS[2], "gpipe", seed=seed).train(batches(x, y, BATCH), EPOCHS) for seed in (5, 6)
+    )
+    assert difference(first.state(), other.state()) > 1e-4
+
+
+@pytest.mark.parametrize("rule", ASYNCHRONOUS)
+def test_asynchronous_methods_of_one_stage_are_plain_training(rule):
+    assert difference(run(rule, 1, 2).state(), run("sequential", 1, 2).state()) < 1e-6
+
+
+@pytest.mark.parametrize("rule", ASYNCHRONOUS)
+def test_asynchronous_methods_of_several_stages_are_not(rule):
+    assert difference(run(rule, 3).state(), run("sequential", 1).state()) > 1e-4
+
+
+@pytest.mark.parametrize("D", [2, 4])
+@pytest.mark.parametrize("rule", SYNCHRONOUS)
+def test_clipping_under_synchronous_methods_is_over_the_whole_model(rule, D):
+    limit = 0.2
+    reference, pipe = run("sequential", 1, 2, clip_norm=limit), run(rule, D, 2, clip_norm=limit)
+    assert difference(pipe.state(), reference.state()) < 1e-6
+    assert difference(pipe.state(), run(rule, D, 2).state()) > 1e-3
+
+
+def first_update(pipe):
+    """The gradients that the first update of each stage was given, by stage."""
+    seen = {}
+    for stage in pipe.stages:
+        original = stage.update
+
+        def spy(minibatch, gradients, keep, steady, stage=stage, original=original):
+            seen.setdefault(stage.index, {name: value.clone() for name, value in gradients.items()})
+            original(minibatch, gradients, keep, steady)
+
+        stage.update = spy
+    x, y = data()
+    pipe.train(batches(x, y, BATCH))
+    return seen
+
+
+def norm_of(gradients):
+    return torch.stack([value.norm() for value in gradients.values()]).norm().item()
+
+
+def test_the_clipped_gradient_is_that_of_torchs_clip_grad_norm():
+    limit = 0.05
+    unclipped = first_update(pipeline(model(), CUTS[3], "gpipe"))
+    whole = [nn.Parameter(value) for r in range(3) for value in unclipped[r].values()]
+    for parameter in whole:
+        parameter.grad = parameter.detach().clone()
+    total = nn.utils.clip_grad_norm_(whole, limit)
+    assert total > limit
+    ours = first_update(pipeline(model(), CUTS[3], "gpipe", clip_norm=limit))
+    found = [value for r in range(3) for value in ours[r].values()]
+    for value, parameter in zip(found, whole, strict=True):
+        torch.testing.assert_close(value, parameter.grad, rtol=1e-5, atol=1e-8)
+    assert norm_of({str(i): value for i, value in enumerate(found)}) == pytest.approx(limit, rel=1e-4)
+
+
+@pytest.mark.parametrize("rule", ASYNCHRONOUS)
+def test_clipping_under_asynchronous_methods_is_of_each_stage_alone(rule):
+    limit = 0.02
+    unclipped = first_update(pipeline(model(), CUTS[3], rule))
+    ours = first_update(pipeline(model(), CUTS[3], rule, clip_norm=limit))
+    for r, gradients in unclipped.items():
+        assert norm_of(gradients) > limit
+        assert norm_of(ours[r]) == pytest.approx(limit, rel=1e-4)
+        scale = limit / (norm_of(gradients) + 1e-6)
+        for name, value in gradients.items():
+            torch.testing.assert_close(ours[r][name], value * scale, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("rule", ["gpipe", "pipeoptim"])
+def test_a_gradient_within_the_limit_is_left_as_it_is(rule):
+    assert difference(run(rule, 3, clip_norm=1e6).state(), run(rule, 3).state()) == 0.0
+
+
+@pytest.mark.parametrize("rule", ["gpipe", "pipeoptim"])
+def test_a_stage_without_weights_trains_and_clips(rule):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
+    x, y = torch.randn(8, 4), torch.arange(8) % 3
+    pipe = pipeline(net, [1, 2], rule, clip_norm=0.1).train(batches(x, y, 4))
+    assert len(pipe.losses) == 2
+
+
+@pytest.mark.parametrize("rule", ["gpipe", "pipeoptim"])
+def test_minibatches_are_counted_over_drains_so_no_epoch_repeats_the_draws_of_another(rule):
+    pipe = pipeline(model(), CUTS[3], rule, 2)
+    seen = [[] for _ in pipe.stages]
+    for stage in pipe.stages:
+        original = stage.module.forward
+
+        def spy(*tensors, microbatch, place=seen[stage.index], original=original):
+            place.append(microbatch)
+            return original(*tensors, microbatch=microbatch)
+
+        stage.module.forward = spy
+    x, y = data()
+    pipe.train(batches(x, y, BATCH, 2), EPOCHS)
+    assert seen == [[(t, j) for t in range(6) for j in range(2)]] * 3

@@ -1,0 +1,67 @@
+"""Timelines drawn as text, against drawings by hand."""
+
+from textwrap import dedent
+
+import pytest
+
+from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.grid import grid
+from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.sequential import Sequential
+
+
+@pytest.mark.parametrize(
+    ("schedule", "D", "N", "M", "drawing"),
+    [
+        (
+            Sequential(), 3, 1, 2,
+            """
+            stage 0  F0.0  .    .    .    .   B0.0 F1.0  .    .    .    .   B1.0
+            stage 1   .   F0.0  .    .   B0.0  .    .   F1.0  .    .   B1.0
+            stage 2   .    .   F0.0 B0.0  .    .    .    .   F1.0 B1.0
+            """,
+        ),
+        (
+            GPipe(), 3, 3, 1,
+            """
+            stage 0  F0.0 F0.1 F0.2  .    .    .    .   B0.0 B0.1 B0.2
+            stage 1   .   F0.0 F0.1 F0.2  .    .   B0.0 B0.1 B0.2
+            stage 2   .    .   F0.0 F0.1 F0.2 B0.0 B0.1 B0.2
+            """,
+        ),
+        (
+            OneFOneBFlush(), 3, 3, 1,
+            """
+            stage 0  F0.0 F0.1 F0.2  .    .   B0.0  .   B0.1  .   B0.2
+            stage 1   .   F0.0 F0.1  .   B0.0 F0.2 B0.1  .   B0.2
+            stage 2   .    .   F0.0 B0.0 F0.1 B0.1 F0.2 B0.2
+            """,
+        ),
+        (
+            OneFOneB(), 3, 1, 4,
+            """
+            stage 0  F0.0 F1.0 F2.0  .    .   B0.0 F3.0 B1.0  .   B2.0  .   B3.0
+            stage 1   .   F0.0 F1.0  .   B0.0 F2.0 B1.0 F3.0 B2.0  .   B3.0
+            stage 2   .    .   F0.0 B0.0 F1.0 B1.0 F2.0 B2.0 F3.0 B3.0
+            """,
+        ),
+        (
+            OneFOneB(depth=1), 2, 1, 2,
+            """
+            stage 0  F0.0  .    .   B0.0 F1.0  .    .   B1.0
+            stage 1   .   F0.0 B0.0  .    .   F1.0 B1.0
+            """,
+        ),
+    ],
+    ids=["sequential", "gpipe", "1f1b_flush", "1f1b", "1f1b depth 1"],
+)  # fmt: skip
+def test_the_grid_is_the_one_drawn_by_hand(schedule, D, N, M, drawing):
+    drawn = grid([schedule.operations(r, D, N, M) for r in range(D)])
+    assert drawn == dedent(drawing).strip("\n")
+
+
+def test_cells_line_up_when_numbers_have_different_widths():
+    lines = grid([OneFOneB().operations(r, 2, 1, 12) for r in range(2)]).splitlines()
+    starts = [line.index("F11.0") % 6 for line in lines]
+    assert len(set(starts)) == 1

@@ -1,0 +1,83 @@
+"""When operations run, and how much of its time a stage idles, against closed forms."""
+
+import pytest
+
+from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.grid import unit_duration
+from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.sequential import Sequential
+from pipetrain.schedules.timeline import DeadlockError, idle_shares, play
+
+
+def played(schedule, D, N, M, duration=unit_duration):
+    return play([schedule.operations(r, D, N, M) for r in range(D)], duration)
+
+
+def length(slices):
+    return max(row[-1].end for row in slices)
+
+
+@pytest.mark.parametrize("N", [1, 2, 5, 8])
+@pytest.mark.parametrize("D", [1, 2, 4, 7])
+@pytest.mark.parametrize("schedule", [GPipe(), OneFOneBFlush()])
+def test_flushed_pipelines_idle_for_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
+    assert idle_shares(played(schedule, D, N, 3)) == pytest.approx([(D - 1) / (N + D - 1)] * D)
+
+
+@pytest.mark.parametrize("D", [1, 2, 5])
+def test_sequential_pipelines_work_one_stage_at_a_time(D):
+    assert idle_shares(played(Sequential(), D, 3, 2)) == pytest.approx([1 - 1 / D] * D)
+
+
+@pytest.mark.parametrize(("D", "M"), [(2, 5), (4, 10), (4, 100)])
+def test_1f1b_idles_only_while_it_fills_and_drains(D, M):
+    # 2M operations a stage, and D - 1 before the last stage starts and after it ends
+    slices = played(OneFOneB(), D, 1, M)
+    assert length(slices) == 2 * M + 2 * (D - 1)
+    assert idle_shares(slices) == pytest.approx([(D - 1) / (M + D - 1)] * D)
+
+
+def test_backwards_of_twice_the_length_and_a_slow_stage_set_the_pace():
+    def duration(stage, operation):
+        unit = {Kind.FORWARD: 1.0, Kind.BACKWARD: 2.0, Kind.UPDATE: 0.0}[operation.kind]
+        return unit * (2 if stage == 1 else 1)
+
+    minibatches = 50
+    slices = played(OneFOneB(), 3, 1, minibatches, duration)
+    assert 6 * minibatches <= length(slices) <= 6 * minibatches + 12
+    idle = idle_shares(slices)
+    assert idle[1] < 0.05
+    assert idle[0] == pytest.approx(idle[2])
+    assert idle[0] == pytest.approx(1 - 3 * minibatches / length(slices))
+
+
+def test_an_operation_starts_when_its_stage_and_its_input_are_ready():
+    rows = played(OneFOneB(), 3, 2, 3)
+    ends = {(r, s.operation): s.end for r, row in enumerate(rows) for s in row}
+    for r, row in enumerate(rows):
+        free = 0.0
+        for s in row:
+            source = {Kind.FORWARD: r - 1, Kind.BACKWARD: r + 1}.get(s.operation.kind, -1)
+            arrived = ends.get((source, s.operation), 0.0) if 0 <= source < len(rows) else 0.0
+            assert s.start == max(free, arrived)
+            free = s.end
+
+
+def test_updates_count_as_work_where_they_take_time():
+    slices = played(GPipe(), 1, 1, 2, lambda stage, operation: 1.0)
+    assert length(slices) == 6
+    assert idle_shares(slices) == [0.0]
+
+
+def test_nothing_played_idles_for_no_time():
+    assert idle_shares([[], []]) == [0.0, 0.0]
+
+
+def test_a_deadlock_carries_what_ran_and_where_each_stage_is_stuck():
+    lists = [[Operation.parse(word) for word in text.split()] for text in ("F0.0 B0.0 F0.1", "F0.0 F0.1 B0.0")]
+    with pytest.raises(DeadlockError) as caught:
+        play(lists, unit_duration)
+    assert {r: str(op) for r, op in caught.value.stuck.items()} == {0: "B0.0", 1: "F0.1"}
+    assert [len(row) for row in caught.value.played] == [1, 1]

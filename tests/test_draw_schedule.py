@@ -1,0 +1,58 @@
+"""scripts/draw_schedule.py draws the lists that run: what its boxes say, and the idle share in its titles."""
+
+import runpy
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "draw_schedule.py"
+
+
+@pytest.fixture(scope="module")
+def draw():
+    return SimpleNamespace(**runpy.run_path(str(SCRIPT), run_name="draw_schedule"))
+
+
+def reads(panel, stage):
+    return [f"{box.operation}@{box.read}" for box in panel.boxes if box.stage == stage]
+
+
+def test_boxes_name_the_operation_and_the_version_it_reads(draw):
+    panel = draw.panel("method=pipeoptim partition.stages=2", units=8, minibatches=3, backward=1)
+    assert reads(panel, 0) == ["F0.0@v0", "F1.0@v0+1", "B0.0@v0", "F2.0@v1+1", "B1.0@v1", "B2.0@v2"]
+    assert reads(panel, 1) == ["F0.0@v0", "B0.0@v0", "F1.0@v1", "B1.0@v1", "F2.0@v2", "B2.0@v2"]
+    assert [box.updates for box in panel.boxes if box.stage == 1] == [False, True] * 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "share"),
+    [
+        ("method=sequential partition.stages=4", 3 / 4),
+        ("method=gpipe partition.stages=4 train.microbatches=4", 3 / 7),
+        ("method=pipedream_flush partition.stages=3 train.microbatches=2", 2 / 4),
+        ("method=pipedream partition.stages=4", 0),
+        ("method=pipedream partition.stages=4 schedule.depth=7", 0),
+        ("method=pipeoptim partition.stages=3 train.microbatches=2", 0),
+    ],
+)
+def test_idle_share_of_the_steady_state(draw, settings, share):
+    rules, _ = draw.rules_of(settings)
+    assert draw.steady_idle_share(rules, draw.durations(1.0)) == pytest.approx(share, abs=1e-9)
+    assert draw.steady_idle_share(rules, draw.durations(2.0)) == pytest.approx(share, abs=1e-9)
+
+
+def test_a_picture_is_cut_where_it_is_said(draw):
+    panel = draw.panel("method=gpipe partition.stages=2 train.microbatches=2", units=5, minibatches=None, backward=1)
+    assert max(box.start for box in panel.boxes) < 5 == panel.end
+
+
+def test_the_command_writes_a_picture_that_parses(draw, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["draw_schedule.py", "method=gpipe", "method=pipeoptim", "-o", str(tmp_path / "a")])
+    draw.main()
+    root = ET.parse(tmp_path / "a").getroot()
+    assert root.tag.endswith("svg")
+    title = root.find("{http://www.w3.org/2000/svg}title").text
+    assert "method=gpipe, schedule=gpipe, D = 2, N = 1: idle share 50%" in title
+    assert "method=pipeoptim, schedule=1f1b, D = 2, N = 1: no idle share once filled" in title

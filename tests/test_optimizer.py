@@ -1,0 +1,158 @@
+"""A stage's optimizer: torch's own steps, its state, Δ, and clipping."""
+
+import pytest
+import torch
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.optimizer import StageOptimizer, clipped, prediction_rule, squared_norm
+
+BUILDS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=1.0),
+    "momentum": lambda p: torch.optim.SGD(p, lr=1.0, momentum=0.9, weight_decay=0.01),
+    "adam": lambda p: torch.optim.Adam(p, lr=1.0),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1.0, weight_decay=0.1),
+}
+
+
+def rate(k):
+    return 0.1 / (k + 1)
+
+
+def parameters():
+    torch.manual_seed(0)
+    return {"weight": nn.Parameter(torch.randn(3, 2)), "bias": nn.Parameter(torch.randn(3))}
+
+
+def gradients(step):
+    torch.manual_seed(100 + step)
+    return {"weight": torch.randn(3, 2), "bias": torch.randn(3)}
+
+
+def run(optimizer, steps, first=0):
+    for step in range(first, first + steps):
+        optimizer.step(gradients(step))
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_steps_are_torchs_own_with_the_rate_of_each_update(kind):
+    ours, plain = parameters(), parameters()
+    run(StageOptimizer(BUILDS[kind], ours, rate), 5)
+    optimizer = BUILDS[kind](list(plain.values()))
+    for step in range(5):
+        optimizer.param_groups[0]["lr"] = rate(step)
+        for name, gradient in gradients(step).items():
+            plain[name].grad = gradient
+        optimizer.step()
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_a_parameter_without_a_gradient_is_skipped(kind):
+    ours = parameters()
+    optimizer = StageOptimizer(BUILDS[kind], ours, rate)
+    run(optimizer, 2)
+    before = {name: value.detach().clone() for name, value in ours.items()}
+    state = {key: value.clone() for key, value in optimizer.state()["bias"].items()}
+    optimizer.step({"weight": torch.ones(3, 2)})
+    assert torch.equal(ours["bias"], before["bias"])
+    assert not torch.equal(ours["weight"], before["weight"])
+    assert all(torch.equal(optimizer.state()["bias"][key], value) for key, value in state.items())
+
+
+def test_updates_and_the_next_rate_count_even_where_there_is_nothing_to_optimize():
+    optimizer = StageOptimizer(BUILDS["momentum"], {}, rate)
+    optimizer.step({})
+    assert (optimizer.updates, optimizer.next_learning_rate) == (1, rate(1))
+    assert optimizer.deltas() == {}
+    assert optimizer.state() == {}
+
+
+def test_gradients_are_let_go_after_the_step():
+    ours = parameters()
+    run(StageOptimizer(BUILDS["adam"], ours, rate), 1)
+    assert all(value.grad is None for value in ours.values())
+
+
+@pytest.mark.parametrize("kind", BUILDS)
+def test_state_put_back_into_a_new_optimizer_continues_with_the_same_bits(kind):
+    whole, part = parameters(), parameters()
+    run(StageOptimizer(BUILDS[kind], whole, rate), 6)
+    first = StageOptimizer(BUILDS[kind], part, rate)
+    run(first, 3)
+    state = {n: {k: v.clone() for k, v in values.items()} for n, values in first.state().items()}
+    assert all(isinstance(v, torch.Tensor) for values in state.values() for v in values.values())
+    second = StageOptimizer(BUILDS[kind], part, rate, updates=3)
+    second.load_state(state)
+    for name, delta in first.deltas().items():
+        assert torch.equal(second.deltas()[name], delta)
+    run(second, 3, first=3)
+    assert all(torch.equal(whole[name], part[name]) for name in whole)
+
+
+@pytest.mark.parametrize(("beta1", "beta2", "eps"), [(0.9, 0.999, 1e-8), (0.5, 0.6, 0.1)])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_delta_of_adam_is_the_corrected_mean_over_the_corrected_root_plus_epsilon(kind, beta1, beta2, eps):
+    optimizer = StageOptimizer(lambda p: kind(p, betas=(beta1, beta2), eps=eps, weight_decay=0), parameters(), rate)
+    run(optimizer, 3)
+    m = v = torch.zeros(3, 2)
+    for step in range(3):
+        g = gradients(step)["weight"]
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+    expected = (m / (1 - beta1**3)) / ((v / (1 - beta2**3)).sqrt() + eps)
+    torch.testing.assert_close(optimizer.deltas()["weight"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_delta_of_adam_is_the_very_step_just_made_per_unit_of_rate():
+    ours = parameters()
+    optimizer = StageOptimizer(lambda p: torch.optim.Adam(p), ours, lambda k: 0.1)
+    run(optimizer, 2)
+    before = ours["bias"].detach().clone()
+    run(optimizer, 1, first=2)
+    torch.testing.assert_close((before - ours["bias"]) / 0.1, optimizer.deltas()["bias"], rtol=1e-4, atol=1e-5)
+
+
+def test_delta_of_momentum_is_the_buffer_decay_included():
+    ours = parameters()
+    start = ours["weight"].detach().clone()
+    optimizer = StageOptimizer(BUILDS["momentum"], ours, rate)
+    run(optimizer, 1)
+    torch.testing.assert_close(optimizer.deltas()["weight"], gradients(0)["weight"] + 0.01 * start)
+
+
+def test_delta_of_plain_sgd_is_the_last_gradient():
+    optimizer = StageOptimizer(BUILDS["sgd"], parameters(), rate)
+    assert optimizer.deltas() == {}
+    run(optimizer, 2)
+    assert torch.equal(optimizer.deltas()["weight"], gradients(1)["weight"])
+
+
+def test_an_optimizer_without_a_rule_is_refused_naming_those_that_have_one():
+    with pytest.raises(ConfigError, match=r"RMSprop.*SGD, Adam, AdamW"):
+        prediction_rule(torch.optim.RMSprop(list(parameters().values())))
+
+
+@pytest.mark.parametrize("limit", [0.1, 1.0, 100.0])
+def test_clipping_over_several_stages_is_torchs_own_over_the_whole_model(limit):
+    torch.manual_seed(3)
+    whole = {f"{s}.{name}": value for s in range(3) for name, value in gradients(s).items()}
+    stages = [{n: v for n, v in whole.items() if n.startswith(f"{s}.")} for s in range(3)]
+    norms = [squared_norm(stage) for stage in stages]
+    ours = {n: v for stage in stages for n, v in clipped(stage, norms, limit).items()}
+    plain = [nn.Parameter(torch.zeros_like(value)) for value in whole.values()]
+    for parameter, value in zip(plain, whole.values(), strict=True):
+        parameter.grad = value.clone()
+    nn.utils.clip_grad_norm_(plain, limit)
+    for parameter, name in zip(plain, whole, strict=True):
+        torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-6, atol=0)
+
+
+def test_clipping_makes_new_tensors():
+    given = gradients(0)
+    before = {name: value.clone() for name, value in given.items()}
+    clipped(given, [squared_norm(given)], 0.01)
+    assert all(torch.equal(given[name], before[name]) for name in given)
+
+
+def test_the_squared_norm_of_no_gradients_is_zero():
+    assert squared_norm({}).item() == 0.0

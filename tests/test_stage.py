@@ -1,0 +1,325 @@
+"""What one stage computes: gradients, relays, parameters, operations in place."""
+
+import pytest
+import torch
+from harness import Function, newest, stage_of
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from pipetrain.losses import CrossEntropy
+from pipetrain.schedules import Read
+from pipetrain.weights import Predicted
+
+
+def step(stage, inputs, gradients, microbatch=(0, 0), changes=False):
+    """F and B on the newest weights; (outputs, gradients of the inputs)."""
+    outputs = stage.forward(microbatch, inputs, newest(stage), changes)
+    return outputs, stage.backward(microbatch, gradients, newest(stage), changes)
+
+
+def test_a_stage_computes_what_its_layers_do_and_returns_the_gradient_of_its_input():
+    torch.manual_seed(0)
+    layers, x, g = [nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)], torch.randn(5, 3), torch.randn(5, 2)
+    stage = stage_of(*layers, index=1)
+    (y,), (dx,) = step(stage, (x,), (g,))
+    plain = x.clone().requires_grad_()
+    output = nn.Sequential(*layers)(plain)
+    wanted = torch.autograd.grad(output, [plain, *nn.Sequential(*layers).parameters()], g)
+    assert torch.equal(y, output)
+    assert not y.requires_grad
+    assert torch.equal(dx, wanted[0])
+    assert all(torch.equal(a, b) for a, b in zip(stage.take_gradients().values(), wanted[1:], strict=True))
+
+
+def test_gradients_of_microbatches_add_up_and_are_taken_once():
+    torch.manual_seed(0)
+    stage = stage_of(nn.Linear(3, 2), index=1)
+    parts = []
+    for j in range(3):
+        step(stage, (torch.randn(2, 3),), (torch.randn(2, 2),), (0, j))
+        parts.append({name: value.clone() for name, value in stage.gradients.items()})
+    total = stage.take_gradients()
+    assert stage.take_gradients() == {}
+    assert all(torch.equal(total[name], parts[-1][name]) for name in total)
+    assert not any(torch.equal(parts[0][name], total[name]) for name in total)
+
+
+def test_the_loss_of_a_microbatch_weighs_by_its_share_of_the_minibatch():
+    torch.manual_seed(0)
+    layer, x, y = nn.Linear(3, 4), torch.randn(7, 3), torch.randint(0, 4, (7,))
+    stage = stage_of(layer, loss=CrossEntropy())
+    for j, (rows, share) in enumerate(((slice(0, 4), 4 / 7), (slice(4, 7), 3 / 7))):
+        loss = stage.forward_loss((0, j), (x[rows],), (y[rows],), share, newest(stage), False)
+        torch.testing.assert_close(loss, nn.functional.cross_entropy(layer(x[rows]), y[rows]))
+        stage.backward((0, j), None, newest(stage), False)
+    wanted = torch.autograd.grad(nn.functional.cross_entropy(layer(x), y), list(layer.parameters()))
+    for ours, theirs in zip(stage.take_gradients().values(), wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+# -- gradients that alias ------------------------------------------------------------------------------------------
+
+
+class TwoBiases(nn.Module):
+    """x + a + b: the gradients of x, a and b are one tensor, and the incoming one."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        return x + self.a + self.b
+
+
+def test_gradients_that_alias_each_other_are_never_written_in_place():
+    stage = stage_of(TwoBiases(), index=1)
+    incoming = [torch.full((3,), float(j + 1)) for j in range(3)]
+    returned = [step(stage, (torch.zeros(3),), (g,), (0, j))[1][0] for j, g in enumerate(incoming)]
+    gradients = stage.take_gradients()
+    assert [g.tolist() for g in incoming] == [[j + 1.0] * 3 for j in range(3)]
+    assert [g.tolist() for g in returned] == [[j + 1.0] * 3 for j in range(3)]
+    assert [g.tolist() for g in gradients.values()] == [[6.0] * 3] * 2
+
+
+def storages(tensors):
+    return [tensor.untyped_storage().data_ptr() for tensor in tensors]
+
+
+def test_an_optimizer_that_writes_into_a_gradient_changes_no_other_tensor():
+    stage, g = stage_of(TwoBiases(), index=1), torch.ones(3)
+    _, (dx,) = step(stage, (torch.zeros(3),), (g,))
+    gradients = list(stage.take_gradients().values())
+    assert len(set(storages([*gradients, g]))) == 3
+    assert not set(storages(gradients)) & set(storages([dx]))
+
+
+class Joined(nn.Module):
+    """cat(a, b) + c: the gradients of a and b are views of c's, b's at an offset."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = (
+            nn.Parameter(torch.zeros(2)),
+            nn.Parameter(torch.zeros(2)),
+            nn.Parameter(torch.zeros(4)),
+        )
+
+    def forward(self, x):
+        return x + torch.cat([self.a, self.b]) + self.c
+
+
+def test_gradients_that_are_views_into_each_other_are_separated_too():
+    stage, g = stage_of(Joined(), index=1), torch.ones(4)
+    _, (dx,) = step(stage, (torch.zeros(4),), (g,))
+    gradients = list(stage.take_gradients().values())
+    assert len(set(storages(gradients))) == 3
+    assert not set(storages(gradients)) & set(storages([dx, g]))
+
+
+class _OwnGradient(torch.autograd.Function):
+    """x + w, whose gradient for w is a tensor that somebody else owns."""
+
+    @staticmethod
+    def forward(ctx, x, w, direction):
+        ctx.direction = direction
+        return x + w
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, ctx.direction, None
+
+
+class Directed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(3))
+        self.register_buffer("direction", torch.ones(3))
+
+    def forward(self, x):
+        return _OwnGradient.apply(x, self.w, self.direction)
+
+
+def test_a_gradient_that_a_layer_owns_is_not_added_to_in_place():
+    stage = stage_of(Directed(), index=1)
+    for j in range(3):
+        step(stage, (torch.zeros(3),), (torch.ones(3),), (0, j))
+    assert stage.module.layers[0].direction.tolist() == [1.0] * 3
+    assert stage.take_gradients()["layers.0.w"].tolist() == [3.0] * 3
+
+
+# -- relays ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_relayed_tensor_that_nobody_uses_gets_zeros():
+    stage = stage_of(Function(lambda linear, x, skip: (linear(x), skip.detach()), nn.Linear(2, 2)), index=1)
+    outputs, gradients = step(stage, (torch.ones(3, 2), torch.ones(3, 5)), (torch.ones(3, 2), torch.ones(3, 5)))
+    assert [tuple(o.shape) for o in outputs] == [(3, 2), (3, 5)]
+    assert torch.equal(gradients[1], torch.zeros(3, 5))
+    assert gradients[0].abs().sum() > 0
+
+
+def test_a_relay_returns_the_gradient_that_came_and_keeps_it_whole():
+    stage = stage_of(Function(lambda linear, x, skip: (linear(x), skip), nn.Linear(2, 2)), index=1)
+    g = torch.randn(3, 5)
+    _, gradients = step(stage, (torch.ones(3, 2), torch.ones(3, 5)), (torch.ones(3, 2), g))
+    assert torch.equal(gradients[1], g)
+
+
+def test_a_stage_of_relays_alone_has_nothing_to_learn_and_passes_all_gradients():
+    stage = stage_of(Function(lambda x, ids: (x, ids)), index=1)
+    outputs, gradients = step(stage, (torch.ones(2), torch.arange(2)), (torch.full((2,), 3.0),))
+    assert torch.equal(outputs[1], torch.arange(2))
+    assert [g.tolist() for g in gradients] == [[3.0, 3.0]]
+    stage.update(0, stage.take_gradients(), False, True)
+    assert stage.updates == 1
+
+
+def test_only_floating_point_tensors_carry_gradients_back():
+    embed, linear = nn.Embedding(5, 2), nn.Linear(2, 2)
+
+    def layer(embed, linear, x, ids, mask):
+        return linear(x + embed(ids)).masked_fill(mask, 0.0), ids, mask
+
+    stage = stage_of(Function(layer, embed, linear), index=1)
+    inputs = torch.randn(3, 2), torch.tensor([0, 4, 4]), torch.tensor([[True], [False], [False]])
+    outputs, gradients = step(stage, inputs, (torch.ones(3, 2),))
+    assert [o.dtype for o in outputs] == [torch.float32, torch.int64, torch.bool]
+    assert len(gradients) == 1
+    assert gradients[0][0].tolist() == [0.0, 0.0]
+    assert stage.take_gradients().keys() == dict(stage.module.named_parameters()).keys()
+
+
+def test_the_first_stage_returns_no_gradient_of_its_data():
+    stage = stage_of(nn.Linear(2, 2), index=0)
+    assert step(stage, (torch.ones(1, 2),), (torch.ones(1, 2),))[1] == ()
+
+
+def test_an_output_that_needs_no_gradient_takes_its_message_and_ignores_it():
+    stage = stage_of(Function(lambda linear, x: (linear(x), x), nn.Linear(2, 2)), index=0)
+    step(stage, (torch.ones(1, 2),), (torch.ones(1, 2), torch.ones(1, 2)))
+    assert len(stage.take_gradients()) == 2
+
+
+# -- parameters ------------------------------------------------------------------------------------------------------
+
+
+def test_frozen_parameters_stay_and_have_no_gradient():
+    frozen, free = nn.Linear(3, 3), nn.Linear(3, 3)
+    frozen.requires_grad_(False)
+    stage = stage_of(frozen, free, index=1)
+    before = {name: value.clone() for name, value in stage.state().items()}
+    _, (dx,) = step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), changes=True)
+    assert dx.abs().sum() > 0
+    gradients = stage.take_gradients()
+    assert gradients.keys() == {"layers.1.child.weight", "layers.1.child.bias"}
+    stage.update(0, gradients, True, True)
+    changed = {name for name, value in stage.state().items() if not torch.equal(value, before[name])}
+    assert changed == {"1.weight", "1.bias"}
+    assert not frozen.weight.requires_grad
+
+
+def test_a_weight_that_a_minibatch_does_not_touch_has_no_gradient():
+    stage = stage_of(Function(lambda a, b, x: a(x) if x.sum() > 0 else b(x), nn.Linear(2, 2), nn.Linear(2, 2)), index=1)
+    step(stage, (torch.ones(1, 2),), (torch.ones(1, 2),))
+    assert {name.split(".")[3] for name in stage.take_gradients()} == {"0"}
+
+
+def test_a_weight_used_by_two_layers_is_one_weight():
+    a, b = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+    b.weight = a.weight
+    stage, x = stage_of(a, nn.Tanh(), b, index=1), torch.randn(2, 3)
+    wanted = torch.autograd.grad(b(torch.tanh(a(x))).sum(), [a.weight])[0]
+    step(stage, (x,), (torch.ones(2, 3),))
+    (gradient,) = stage.take_gradients().values()
+    torch.testing.assert_close(gradient, wanted)
+
+
+def test_the_parameters_of_the_module_are_put_back_after_a_forward_that_fails():
+    stage = stage_of(nn.Linear(3, 3), index=1)
+    own = stage.module.layers[0].weight
+    with pytest.raises(RuntimeError):
+        stage.forward((0, 0), (torch.ones(2, 5),), newest(stage), False)
+    assert stage.module.layers[0].weight is own
+
+
+class Product(nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.w = nn.Parameter(weight)
+
+    def forward(self, x):
+        return torch.tanh(x @ self.w) @ self.w.t()
+
+
+@pytest.mark.parametrize("layout", ["offset", "every other", "transposed"])
+def test_the_memory_layout_of_a_parameter_does_not_change_a_prediction_or_its_gradients(layout):
+    torch.manual_seed(0)
+    weight = {
+        "offset": torch.randn(20)[4:].view(4, 4),
+        "every other": torch.randn(4, 8)[:, ::2],
+        "transposed": torch.randn(4, 4).t(),
+    }[layout]
+    x, results = torch.randn(2, 4), []
+    for given in (weight, weight.clone(memory_format=torch.contiguous_format)):
+        stage = stage_of(Product(given), index=1)
+        stage.update(0, {"layers.0.w": torch.ones(4, 4)}, False, True)
+        (y,) = stage.forward((1, 0), (x,), Read(1, Predicted(2)), True)
+        (dx,) = stage.backward((1, 0), (torch.ones(2, 4),), Read(1), True)
+        results.append((y, dx, stage.take_gradients()["layers.0.w"]))
+    for ours, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(ours, wanted)
+
+
+# -- operations in place ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_first_layer_may_work_in_place_on_the_input(changes):
+    def layer(linear, x):
+        return linear(x.mul_(2.0).relu_())
+
+    linear, x, g = nn.Linear(3, 3), torch.randn(2, 3), torch.randn(2, 3)
+    plain = x.clone().requires_grad_()
+    wanted = torch.autograd.grad(linear((plain * 2).relu()), plain, g)[0]
+    stage = stage_of(Function(layer, linear), index=1)
+    _, (dx,) = step(stage, (x.clone(),), (g,), changes=changes)
+    torch.testing.assert_close(dx, wanted)
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(changes):
+    def layer(linear, x):
+        hidden = linear(x).exp()
+        hidden.add_(1.0)
+        return hidden
+
+    stage = stage_of(Function(layer, nn.Linear(3, 3)), index=1)
+    with pytest.raises(RuntimeError, match=r"in-?place"):
+        step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), changes=changes)
+
+
+@pytest.mark.parametrize("reads", ["stashed", "newest"])
+def test_a_layer_that_checkpoints_itself_redoes_its_forward_with_the_weights_of_the_backward(reads):
+    torch.manual_seed(0)
+    inner = [nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)]
+    x, results = torch.randn(2, 3), []
+    for again in (False, True):
+        block = nn.Sequential(*[type(p)(3, 3) if isinstance(p, nn.Linear) else nn.Tanh() for p in inner])
+        block.load_state_dict(nn.Sequential(*inner).state_dict())
+        if again:
+            layer = Function(lambda b, x: checkpoint(b, x, use_reentrant=False), block)
+        else:
+            layer = Function(lambda b, x: b(x), block)
+        stage = stage_of(layer, index=1)
+        changes = reads == "newest"
+        stage.forward((0, 0), (x,), Read(0), changes)
+        step_of_one = {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}
+        stage.update(9, step_of_one, not changes, True)
+        (dx,) = stage.backward((0, 0), (torch.ones(2, 3),), Read(1 if changes else 0), changes)
+        results.append(dx)
+    if reads == "stashed":
+        torch.testing.assert_close(*results)
+    else:  # activations are redone with the newest weights, the weights are the newest either way
+        w = [layer.weight.detach() for layer in (block[0], block[2])]
+        hidden = torch.tanh(x @ w[0].T + block[0].bias.detach())
+        torch.testing.assert_close(results[1], ((torch.ones(2, 3) @ w[1]) * (1 - hidden**2)) @ w[0])
