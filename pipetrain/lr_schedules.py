@@ -94,6 +94,10 @@ class Polynomial(LearningRateSchedule):
     power: float = 1.0
     total: int | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_total(self.total, self.unit)
+
     def at(self, position: int, total: int) -> float:
         """(1 - position / total) ** power, 0 from `total` on."""
         length = self.total or total
@@ -107,7 +111,16 @@ class Cosine(LearningRateSchedule):
     minimum: float = 0.0
     total: int | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_total(self.total, self.unit)
+
     def at(self, position: int, total: int) -> float:
         """minimum + (1 - minimum) (1 + cos(pi position / total)) / 2."""
         length = self.total or total
         return self.minimum + (1 - self.minimum) * (1 + math.cos(math.pi * min(position, length) / length)) / 2
+
+
+def _check_total(total: int | None, unit: str) -> None:
+    if total is not None and total < 1:
+        raise ConfigError(f"lr_schedule.total={total}: at least 1 {unit}, or null for the whole run")

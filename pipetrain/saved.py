@@ -13,6 +13,8 @@ class _WeightView(NamedTuple):
     size: torch.Size
     stride: tuple[int, ...]
     offset: int
+    conjugate: bool
+    negative: bool
 
 
 class _Kept(NamedTuple):
@@ -55,12 +57,16 @@ class SavedTensors:
         if name is None or tensor.dtype != self._dtypes[name]:
             self._sizes[storage.data_ptr()] = storage.nbytes()
             return _Kept(tensor, tensor._version)
-        return _WeightView(name, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+        return _WeightView(
+            name, tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.is_conj(), tensor.is_neg()
+        )
 
     def _unpack(self, saved: _WeightView | _Kept) -> Tensor:
         if isinstance(saved, _WeightView):
             weight = self.backward_weights[saved.name]
-            return weight.as_strided(saved.size, saved.stride, saved.offset)
+            view = weight.as_strided(saved.size, saved.stride, saved.offset)
+            view = view.conj() if saved.conjugate else view
+            return torch._neg_view(view) if saved.negative else view
         if saved.tensor._version != saved.version:
             raise RuntimeError(
                 f"a tensor of shape {tuple(saved.tensor.shape)} that the backward needs was modified by an in-place "

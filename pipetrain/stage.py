@@ -1,6 +1,6 @@
 """Carries out F, B and U on one stage: its layers, weight versions, optimizer and method."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -170,7 +170,9 @@ class Stage:
         wanted = [*inputs, *(record.leaves[name] for name in names)]
         found: Sequence[Tensor | None] = [None] * len(wanted)
         if outputs and wanted:
-            found = torch.autograd.grad(outputs, wanted, given, allow_unused=True)
+            # a layer that checkpoints itself reads the module's parameters again here
+            with self.module.reading(self._again(record, version)):
+                found = torch.autograd.grad(outputs, wanted, given, allow_unused=True)
         self._accumulate(dict(zip(names, found[len(inputs) :], strict=True)), [*given, *found[: len(inputs)]])
         self.audit.backward.setdefault(microbatch[0], []).append(version.number)
         return tuple(
@@ -178,13 +180,18 @@ class Stage:
             for tensor, gradient in zip(inputs, found[: len(inputs)], strict=True)
         )
 
+    def _again(self, record: _InFlight, version: WeightVersion) -> Mapping[str, Tensor]:
+        if record.version is not None or record.saved is None:
+            return record.leaves
+        return {n: t.detach().requires_grad_(self._requires_grad[n]) for n, t in record.saved.backward_weights.items()}
+
     def _accumulate(self, found: dict[str, Tensor | None], others: Sequence[Tensor | None]) -> None:
         # autograd may return one tensor under several names, or the incoming gradient itself; optimizers write in place
-        shared = {other.data_ptr() for other in others if other is not None}
+        shared = {other.untyped_storage().data_ptr() for other in others if other is not None}
         for name, gradient in found.items():
             if gradient is None:
                 continue
-            pointer = gradient.data_ptr()
+            pointer = gradient.untyped_storage().data_ptr()
             if name in self._summed:
                 self.gradients[name].add_(gradient)
             elif name in self.gradients:
@@ -222,9 +229,11 @@ class Stage:
     @torch.no_grad()
     def evaluate(self, inputs: Tensors) -> Tensors:
         """The newest weights and buffers in evaluation mode; no state changes."""
+        training = [module for module in self.module.modules() if module.training]
         self.module.eval()
         outputs: Tensors = self.module(*inputs, microbatch=(0, 0))
-        self.module.train()
+        for module in training:
+            module.training = True
         return outputs
 
     def state(self) -> dict[str, Tensor]:
@@ -259,7 +268,8 @@ def _separate(parameters: dict[str, nn.Parameter]) -> None:
     # a saved tensor is recognised by its storage, so no two weights may share one
     seen: set[int] = set()
     for parameter in parameters.values():
-        pointer = parameter.untyped_storage().data_ptr()
-        if pointer in seen:
-            parameter.data = parameter.data.clone()
-        seen.add(pointer)
+        storage = parameter.untyped_storage()
+        whole = storage.nbytes() == parameter.numel() * parameter.element_size() and wire.is_dense(parameter)
+        if storage.data_ptr() in seen or not whole:
+            parameter.data = wire.copy(parameter.data)
+        seen.add(parameter.untyped_storage().data_ptr())

@@ -13,7 +13,6 @@ from pipetrain.executors.walk import Clipping, OnStep
 from pipetrain.losses import Loss, count_of, hits_of
 from pipetrain.methods import Method
 from pipetrain.schedules import Operation, Readings, Schedule, readings
-from pipetrain.schedules.readings import steady_from
 from pipetrain.schedules.validate import checked_lists
 from pipetrain.stage import Stage
 from pipetrain.stage_module import Tensors
@@ -54,7 +53,10 @@ class Rules:
 
     def steady(self, minibatches: int) -> int:
         """The first minibatch of the steady state of such a segment."""
-        return steady_from(self.lists(minibatches)[0])
+        if self.schedule.synchronous:
+            return 0
+        delay = self.schedule.in_flight(0, self.stages, self.microbatches) - 1
+        return -(-delay // self.microbatches)
 
 
 class Executor(ABC):

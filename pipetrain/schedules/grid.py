@@ -11,27 +11,36 @@ def unit_duration(stage: int, operation: Operation) -> float:
     return 0.0 if operation.kind is Kind.UPDATE else 1.0
 
 
-def grid(lists: Sequence[Sequence[Operation]]) -> str:
+def grid(lists: Sequence[Sequence[Operation]], guilty: tuple[int, int | None] | None = None) -> str:
     """The lists as a grid; where they deadlock, what ran until then, each guilty cell marked `!`.
+
+    `guilty` is a stage and the place in its list that a check blames instead, if any.
 
     Two stages under `gpipe` with N = 2, one minibatch::
 
         stage 0  F0.0 F0.1  .    .   B0.0 B0.1
         stage 1   .   F0.0 F0.1 B0.0 B0.1
     """
+    stuck: dict[int, Operation] = {}
     try:
-        return _draw(play(lists, unit_duration), {})
+        played = play(lists, unit_duration)
     except DeadlockError as error:
-        return _draw(error.played, error.stuck)
+        played, stuck = error.played, error.stuck
+    if guilty is None:
+        return _draw(played, stuck, None)
+    r, index = guilty
+    unplayed = index is not None and index >= len(played[r])
+    return _draw(played, {r: lists[r][index]} if unplayed and index is not None else {}, guilty)
 
 
-def _draw(played: Sequence[Sequence[Slice]], stuck: dict[int, Operation]) -> str:
+def _draw(played: Sequence[Sequence[Slice]], stuck: dict[int, Operation], guilty: tuple[int, int | None] | None) -> str:
     rows = []
     for r, slices in enumerate(played):
         cells: list[str] = []
-        for piece in slices:
-            if piece.operation.kind is not Kind.UPDATE:
-                cells += ["."] * (int(piece.start) - len(cells)) + [str(piece.operation)]
+        for index, piece in enumerate(slices):
+            marked = (r, index) == guilty
+            if piece.operation.kind is not Kind.UPDATE or marked:
+                cells += ["."] * (int(piece.start) - len(cells)) + [f"{'!' if marked else ''}{piece.operation}"]
         if r in stuck:
             cells.append(f"!{stuck[r]}")
         rows.append(cells)

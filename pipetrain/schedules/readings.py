@@ -113,20 +113,6 @@ def readings(stage: int, lists: Sequence[list[Operation]], microbatches: int, ru
     return Readings(operations, reads, last_reader, changes)
 
 
-def steady_from(first_stage: Sequence[Operation]) -> int:
-    """The first minibatch of the steady state: from it on no formula is clipped by the last drain.
-
-    The forwards that stage 0 starts before its first update, its own minibatch's aside, fill the pipeline.
-    """
-    filling = 0
-    for op in first_stage:
-        if op.kind is Kind.UPDATE:
-            break
-        filling += op.kind is Kind.FORWARD and op.minibatch > 0
-    microbatches = 1 + max((op.microbatch for op in first_stage), default=0)
-    return -(-filling // microbatches)
-
-
 def _updates_before(operations: Sequence[Operation]) -> list[int]:
     counts, updates = [], 0
     for op in operations:

@@ -31,11 +31,10 @@ def validate(lists: Sequence[Sequence[Operation]], microbatches: int, minibatche
     """
     wanted = set(_all_operations(microbatches, minibatches))
     for r, operations in enumerate(lists):
-        reason = _first_fault(operations, wanted)
-        if reason is None and _forwards(operations) != _forwards(lists[0]):
-            reason = "its forwards are in another order than stage 0's, so messages would be mistaken for each other"
-        if reason is not None:
-            raise ScheduleError(f"stage {r}: {reason}\n{grid(lists)}")
+        fault = _first_fault(operations, wanted) or _first_disorder(operations, lists[0])
+        if fault is not None:
+            index, reason = fault
+            raise ScheduleError(f"stage {r}: {reason}\n{grid(lists, (r, index))}")
     try:
         play(lists, unit_duration)
     except DeadlockError as error:
@@ -50,25 +49,33 @@ def _all_operations(microbatches: int, minibatches: int) -> Iterator[Operation]:
         yield update(t)
 
 
-def _forwards(operations: Sequence[Operation]) -> list[Operation]:
-    return [op for op in operations if op.kind is Kind.FORWARD]
+def _first_disorder(operations: Sequence[Operation], first_stage: Sequence[Operation]) -> tuple[int, str] | None:
+    for kind, word in ((Kind.FORWARD, "forwards"), (Kind.BACKWARD, "backwards")):
+        theirs = iter(op for op in first_stage if op.kind is kind)
+        for index, op in enumerate(operations):
+            if op.kind is kind and op != next(theirs):
+                return (
+                    index,
+                    f"its {word} are in another order than stage 0's: messages would be mistaken for each other",
+                )
+    return None
 
 
-def _first_fault(operations: Sequence[Operation], wanted: set[Operation]) -> str | None:
+def _first_fault(operations: Sequence[Operation], wanted: set[Operation]) -> tuple[int | None, str] | None:
     position: dict[Operation, int] = {}
     for index, op in enumerate(operations):
         if op in position:
-            return f"{op} stands twice in its list"
+            return index, f"{op} stands twice in its list"
         if op not in wanted:
-            return f"{op} is of no minibatch of this list"
+            return index, f"{op} is of no minibatch of this list"
         position[op] = index
     if missing := wanted - position.keys():
-        return f"{min(missing, key=str)} is missing from its list"
+        return None, f"{min(missing, key=str)} is missing from its list"
     for op, index in position.items():
         if op.kind is Kind.BACKWARD and position[forward(op.minibatch, op.microbatch)] > index:
-            return f"{op} comes before its forward"
+            return index, f"{op} comes before its forward"
         if op.kind is Kind.BACKWARD and position[update(op.minibatch)] < index:
-            return f"{op} comes after its update"
+            return index, f"{op} comes after its update"
         if op.kind is Kind.UPDATE and op.minibatch and position[update(op.minibatch - 1)] > index:
-            return f"{op} comes before the update of the minibatch before it"
+            return index, f"{op} comes before the update of the minibatch before it"
     return None

@@ -8,7 +8,7 @@ from cluster import METHODS, SYNCHRONOUS, distributed, job, simulated
 MICROBATCHES = (1, 2, 4)
 
 
-@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("stages", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
 def test_simulated_and_distributed_runs_are_equal_bit_for_bit(tmp_path, stages):
     cases = list(itertools.product(METHODS, MICROBATCHES))
     jobs = [
