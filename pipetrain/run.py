@@ -1,6 +1,7 @@
 """One run as the command line sees it: prepare, show the plan, train, report."""
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 COMPLETED, FAILED, WRONG_CONFIG, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
+
+_OF_ONE_RUN = (".hydra", "checkpoints", "config.yaml", "metrics.jsonl", "plan.json", "summary.json", "tensorboard")
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +144,14 @@ def _join(prepared: "Prepared", hydra: DictConfig) -> int:
         _begin(prepared, hydra)
     last = rank == job.stages - 1
     bar = ProgressBar(prepared.total_steps, job.config["train"]["epochs"], prepared.start_step) if last else None
-    summary = main(job, bar.update if bar else lambda record: None)
+    show = bar.update if bar else lambda record: None
+    try:
+        # there is no parent of ours to say how the run ended
+        summary = main(job, show, lambda: _leave_summary(job, "interrupted", "signal") if rank == 0 else None)
+    except Exception as error:
+        if rank == 0:
+            _leave_summary(job, "failed", str(error))
+        raise
     if bar and summary:
         from pipetrain.observe import summary as summaries
 
@@ -160,6 +170,8 @@ def _begin(prepared: "Prepared", hydra: DictConfig) -> None:
         print(f"continuing {job.resume}")
     print(f"writing to {folder}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
+    if job.resume is None:
+        _set_aside(folder)
     (folder / "summary.json").unlink(missing_ok=True)
     OmegaConf.save(OmegaConf.create(job.config), folder / "config.yaml")
     (folder / ".hydra").mkdir(exist_ok=True)
@@ -167,6 +179,18 @@ def _begin(prepared: "Prepared", hydra: DictConfig) -> None:
     OmegaConf.save(OmegaConf.create({"hydra": hydra}), folder / ".hydra" / "hydra.yaml")
     OmegaConf.save(hydra.overrides.task, folder / ".hydra" / "overrides.yaml")
     (folder / "plan.json").write_text(json.dumps(prepared.plan.to_json(), indent=2) + "\n")
+
+
+def _set_aside(folder: Path) -> None:
+    """A fresh run in the directory of an earlier one must not be mistaken for its continuation, nor destroy it."""
+    found = [folder / name for name in _OF_ONE_RUN if (folder / name).exists()]
+    if (folder / "checkpoints").exists():
+        number = next(n for n in itertools.count(1) if not (folder / f"earlier-{n}").exists())
+        aside = folder / f"earlier-{number}"
+        aside.mkdir()
+        for path in found:
+            path.rename(aside / path.name)
+        print(f"an earlier run's files are now in {aside}")
 
 
 def _leave_summary(job: "Job", status: str, reason: str) -> None:

@@ -82,7 +82,9 @@ def simulate(job: Job, show: Show) -> dict[str, Any]:
         return run.finish("diverged", run.trainer.reports(), error)
 
 
-def main(job: Job, show: Show = lambda record: None) -> dict[str, Any] | None:
+def main(
+    job: Job, show: Show = lambda record: None, on_signal: Callable[[], None] = lambda: None
+) -> dict[str, Any] | None:
     """One stage in this process, which torch's launcher started as rank r of D; the summary where the last stage is.
 
     Ends the process with exit code 3 when the loss is not finite, 75 when a neighbour is lost.
@@ -95,7 +97,14 @@ def main(job: Job, show: Show = lambda record: None) -> dict[str, Any] | None:
     direct = device.type == "cuda" and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", job.stages))
     run = _Run(job, [rank], device)
     watch = Watch(
-        rank, job.stages, Path(job.run), job.config["launch"]["hang_timeout"], activity, _own_store(), run.own_report
+        rank,
+        job.stages,
+        Path(job.run),
+        job.config["launch"]["hang_timeout"],
+        activity,
+        _own_store(),
+        run.own_report,
+        on_signal,
     )
     try:
         executor = DistributedExecutor(

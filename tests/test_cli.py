@@ -225,3 +225,13 @@ def test_a_users_own_model_runs(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "model=custom", "model._target_=cluster.small_model")
     assert summary(folder)["model"] == "custom"
+
+
+def test_a_fresh_run_in_the_directory_of_an_earlier_one_sets_it_aside(tmp_path):
+    folder = tmp_path / "run"
+    run(folder, *TINY, "executor=simulated")
+    before = summary(folder)
+    run(folder, *TINY, "executor=simulated", "train.epochs=1")
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000005"]
+    assert summary(folder / "earlier-1") == before
+    assert (folder / "earlier-1" / "checkpoints" / "step-00000010").is_dir()
