@@ -20,6 +20,7 @@ class ProgressBar:
     def __init__(self, total_steps: int, epochs: int, step: int = 0) -> None:
         self._epochs = epochs
         self._evaluated = ""
+        self._started = False
         self._bar = tqdm(
             total=total_steps, initial=step, unit="step", disable=None, dynamic_ncols=True, leave=False, file=sys.stderr
         )
@@ -34,6 +35,9 @@ class ProgressBar:
             tqdm.write(f"epoch {epoch}/{self._epochs} | step {record['step']}{loss}{shown}", file=sys.stdout)
             sys.stdout.flush()
             return
+        if not self._started:
+            self._bar.unpause()  # the start of the processes counts to no step
+            self._started = True
         self._bar.set_description(f"epoch {epoch}/{self._epochs}", refresh=False)
         speed = f"{record['samples_per_second']:.0f} samples/s"
         self._bar.set_postfix_str(" ".join(filter(None, (f"loss {record['loss']:.4f}", speed, self._evaluated))), False)
