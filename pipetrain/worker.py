@@ -271,5 +271,7 @@ def _agreed(job: Job) -> Job:
 def _own_store() -> Store:
     """A second connection to the store, for the watching thread alone: a request on one connection blocks the next."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    return dist.PrefixStore(f"pipetrain/{run_id}", dist.TCPStore(host, port, is_master=False, wait_for_workers=False))
+    attempt = [os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT")]
+    return dist.PrefixStore(
+        "pipetrain/" + "/".join(attempt), dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
+    )

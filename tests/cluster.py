@@ -1,7 +1,9 @@
 """Runs many jobs over the same D worker processes, as the launcher would start them one by one."""
 
+import contextlib
 import json
 import os
+import random
 import socket
 from pathlib import Path
 from typing import Any
@@ -152,11 +154,13 @@ def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """All different: a worker that is ahead must not reach the store of the job before."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("localhost", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """All different, as a worker that is ahead must not reach the store of the job before.
+
+    Below the ports that systems hand out by themselves, so that none is taken by the time its job comes.
+    """
+    free = []
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 4 * count):
+        with socket.socket() as each, contextlib.suppress(OSError):
+            each.bind(("localhost", port))
+            free.append(port)
+    return free[:count]
