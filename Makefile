@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-demo: setup  ## Train ResNet-20 in two processes under PipeOptim on the embedded pictures (about two minutes)
+demo: setup  ## Train ResNet-20 in two processes under PipeOptim on the embedded pictures (about a minute)
 	$(BIN)/pipetrain run method=pipeoptim model=resnet20 lr_schedule=cosine train.epochs=5
 
 test: setup  ## The quick tests

@@ -8,7 +8,7 @@ class ConfigError(CompactHydraException):
 
 
 class DivergedError(Exception):
-    """The training loss of `step` was not finite; exit code 3."""
+    """The training loss of `step`, counted from 1 as in metrics.jsonl, was not finite; exit code 3."""
 
     def __init__(self, step: int, loss: float) -> None:
         super().__init__(f"diverged: the loss of step {step} is {loss}")

@@ -17,8 +17,8 @@ Tensors = tuple[Tensor, ...]
 def weight_derived_layers(chain: LayerChain, inputs: Tensors) -> list[str]:
     """The layers whose backward reads a tensor computed from weights in the forward, such as weight_norm's.
 
-    Where a method's backward reads other weights than its forward, such a tensor stays as the forward saved it (SPEC
-    of saved tensors: it is no view of a weight). It is told by running each layer three times: a saved tensor that is
+    Where a method's backward reads other weights than its forward, such a tensor stays as the forward saved it,
+    being no view of a weight. It is told by running each layer three times: a saved tensor that is
     the same for other inputs but not for other weights comes from the weights alone.
 
     Raises:

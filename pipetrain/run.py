@@ -168,6 +168,8 @@ def _begin(prepared: "Prepared", hydra: DictConfig) -> None:
         print(note)
     if job.resume:
         print(f"continuing {job.resume}")
+    elif job.config["resume"] == "auto":
+        print("resume=auto: no unfinished run of this configuration; starting afresh")
     print(f"writing to {folder}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     if job.resume is None:
@@ -210,7 +212,7 @@ def _leave_summary(job: "Job", status: str, reason: str) -> None:
             **job.head(),
             "reason": reason,
             "steps": records[-1]["step"] if records else 0,
-            "epochs": records[-1]["epoch"] if records else 0,
+            "epochs": sum("per_stage" in record for record in records),
             "wall_s": records[-1]["wall_s"] if records else 0.0,
             "final": evaluations[-1] if evaluations else {},
             "per_stage": job.plan,

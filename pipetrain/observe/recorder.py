@@ -105,7 +105,7 @@ class Recorder:
         for minibatch, loss in unread:
             self.losses.append(loss.item())
             if not math.isfinite(self.losses[-1]):
-                raise DivergedError(minibatch, self.losses[-1])
+                raise DivergedError(minibatch + 1, self.losses[-1])
 
     def epoch(self, step: int, metrics: dict[str, float] | None, per_stage: list[dict[str, Any]]) -> None:
         """At the end of an epoch or of the run, with the metrics of its evaluation if there was one."""
