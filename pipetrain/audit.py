@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from pipetrain.schedules.readings import staleness
+
 
 @dataclass
 class Audit:
@@ -17,5 +19,5 @@ class Audit:
         """At the update of `minibatch`, which `newest` other updates preceded, turns versions read into staleness."""
         forward, backward = self.forward.pop(minibatch, []), self.backward.pop(minibatch, [])
         if steady:
-            self.forward_staleness.update(newest - version for version in forward)
-            self.backward_staleness.update(newest - version for version in backward)
+            self.forward_staleness.update(staleness(version, newest) for version in forward)
+            self.backward_staleness.update(staleness(version, newest) for version in backward)

@@ -171,7 +171,7 @@ class Stage:
         found: Sequence[Tensor | None] = [None] * len(wanted)
         if outputs and wanted:
             # a layer that checkpoints itself reads the module's parameters again here
-            with self.module.reading(self._again(record, version)):
+            with self.module.reading(self._again(record)):
                 found = torch.autograd.grad(outputs, wanted, given, allow_unused=True)
         self._accumulate(dict(zip(names, found[len(inputs) :], strict=True)), [*given, *found[: len(inputs)]])
         self.audit.backward.setdefault(microbatch[0], []).append(version.number)
@@ -180,7 +180,7 @@ class Stage:
             for tensor, gradient in zip(inputs, found[: len(inputs)], strict=True)
         )
 
-    def _again(self, record: _InFlight, version: WeightVersion) -> Mapping[str, Tensor]:
+    def _again(self, record: _InFlight) -> Mapping[str, Tensor]:
         if record.version is not None or record.saved is None:
             return record.leaves
         return {n: t.detach().requires_grad_(self._requires_grad[n]) for n, t in record.saved.backward_weights.items()}

@@ -10,7 +10,7 @@ import torch
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.walk import Clipping, OnStep
-from pipetrain.losses import Loss, count_of, hits_of
+from pipetrain.losses import Loss, count_of, hits_of, percent
 from pipetrain.methods import Method
 from pipetrain.schedules import Operation, Readings, Schedule, readings
 from pipetrain.schedules.validate import checked_lists
@@ -114,7 +114,7 @@ class Score:
         """`loss`, and each metric of the loss in percent."""
         return {
             "loss": self._sum / self._count,
-            **{name: 100.0 * hits / self._count for name, hits in self._hits.items()},
+            **{name: percent(hits, self._count) for name, hits in self._hits.items()},
         }
 
 
