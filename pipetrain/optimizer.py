@@ -1,18 +1,19 @@
 """A stage's optimizer: torch.optim's, with its learning rate, clipping, and the step that it would take next (Δ)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 
-from pipetrain.errors import ConfigError
+from pipetrain.prediction_rules import LAST_GRADIENT, PREDICTION_RULES
+from pipetrain.prediction_rules import prediction_rule as prediction_rule  # methods ask here
 
 Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""
 
-LAST_GRADIENT = "last_gradient"
+_NUMBERS = ("step", "mu_product")
+"""States that torch keeps on the host, wherever the weights are, unless told to be `fused` or `capturable`."""
 
 
 class StageOptimizer:
@@ -23,6 +24,9 @@ class StageOptimizer:
         parameters: name -> parameter, those that require a gradient; may be empty.
         rate: the learning rate of update k.
         updates: how many updates the parameters have behind them.
+
+    Attributes:
+        scale: what a method multiplies the rate of update k by.
     """
 
     def __init__(
@@ -36,27 +40,37 @@ class StageOptimizer:
         # torch's optimizers refuse an empty list, and a stage of pooling layers has nothing to optimize
         self.optimizer = build(list(self.parameters.values())) if self.parameters else None
         self.rate = rate
+        self.scale: Rate = lambda update: 1.0
         self.updates = updates
-        self._keeps_gradient = isinstance(self.optimizer, SGD) and not self.optimizer.defaults["momentum"]
 
     @property
     def next_learning_rate(self) -> float:
         """The learning rate of the stage's next update."""
-        return self.rate(self.updates)
+        return self.rate(self.updates) * self.scale(self.updates)
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """One update; a parameter without a gradient is skipped, as in plain torch training."""
         if self.optimizer is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.next_learning_rate
+            kept = self._kept_gradients(self.optimizer, gradients)
             for name, gradient in gradients.items():
                 self.parameters[name].grad = gradient
             self.optimizer.step()
-            for name, gradient in gradients.items():
+            for name in gradients:
                 self.parameters[name].grad = None
-                if self._keeps_gradient:
-                    self.optimizer.state[self.parameters[name]][LAST_GRADIENT] = gradient
+            for name, gradient in kept.items():
+                self.optimizer.state[self.parameters[name]][LAST_GRADIENT] = gradient
         self.updates += 1
+
+    def _kept_gradients(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Those that the prediction rule takes from the last update, as they are before it."""
+        rule = PREDICTION_RULES.get(type(optimizer))
+        if rule is None:
+            return {}
+        settings = optimizer.param_groups[0]
+        found = {name: rule.kept_gradient(g, self.parameters[name], settings) for name, g in gradients.items()}
+        return {name: gradient for name, gradient in found.items() if gradient is not None}
 
     def deltas(self) -> dict[str, Tensor]:
         """Δ of every parameter that has one: the next step per unit of learning rate, from present state alone.
@@ -70,7 +84,7 @@ class StageOptimizer:
             return {}
         rule = prediction_rule(self.optimizer)
         group = self.optimizer.param_groups[0]
-        found = {name: rule(self.optimizer.state[p], group) for name, p in self.parameters.items()}
+        found = {name: rule.delta(self.optimizer.state[p], group) for name, p in self.parameters.items()}
         return {name: delta for name, delta in found.items() if delta is not None}
 
     def state(self) -> dict[str, dict[str, Tensor]]:
@@ -84,54 +98,15 @@ class StageOptimizer:
         }
 
     def load_state(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Puts back what `state` gave, for the parameters of this stage."""
+        """Puts back what `state` gave, for the parameters of this stage, each value on the device that torch wants."""
+        if self.optimizer is None:
+            return
+        settings = self.optimizer.defaults
+        follow = settings.get("fused") or settings.get("capturable")
         for name, values in state.items():
-            if self.optimizer is not None:
-                self.optimizer.state[self.parameters[name]] = dict(values)
-
-
-Rule = Callable[[Mapping[str, Any], Mapping[str, Any]], Tensor | None]
-
-
-def sgd_delta(state: Mapping[str, Any], group: Mapping[str, Any]) -> Tensor | None:
-    """The momentum buffer; without momentum the last gradient (PipeOptim, table I)."""
-    delta: Tensor | None = state.get("momentum_buffer") if group["momentum"] else state.get(LAST_GRADIENT)
-    return delta
-
-
-def adam_delta(state: Mapping[str, Any], group: Mapping[str, Any]) -> Tensor | None:
-    """m̂ / (sqrt(v̂) + ε) with the bias corrections of the last step (PipeOptim, table I; ε outside the root)."""
-    if "exp_avg" not in state:
-        return None
-    step = float(state["step"])
-    beta1, beta2 = group["betas"]
-    denominator = (state["exp_avg_sq"].sqrt() / (1 - beta2**step) ** 0.5).add_(group["eps"])
-    delta: Tensor = (state["exp_avg"] / (1 - beta1**step)).div_(denominator)
-    return delta
-
-
-PREDICTION_RULES: dict[type[Optimizer], Rule] = {SGD: sgd_delta, Adam: adam_delta, AdamW: adam_delta}
-"""AdamW's decoupled decay is no part of Δ, as in the paper."""
-
-_VARIANTS = ("nesterov", "amsgrad", "maximize")
-
-
-def prediction_rule(optimizer: Optimizer) -> Rule:
-    """The function that gives Δ for this optimizer.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    known = ", ".join(kind.__name__ for kind in PREDICTION_RULES)
-    rule = PREDICTION_RULES.get(type(optimizer))
-    if rule is None:
-        raise ConfigError(f"optimizer {type(optimizer).__name__} has no prediction rule; those that have one: {known}")
-    for variant in _VARIANTS:
-        if optimizer.defaults.get(variant):
-            raise ConfigError(
-                f"optimizer.{variant}=true has no prediction rule; plain {known} have one (optimizer.{variant}=false)"
-            )
-    return rule
+            p = self.parameters[name]
+            places = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
+            self.optimizer.state[p] = {key: value.to(places[key]) for key, value in values.items()}
 
 
 def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:

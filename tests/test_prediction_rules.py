@@ -1,0 +1,243 @@
+"""Δ of every optimizer that has one, against the steps that torch makes."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.optimizer import StageOptimizer
+from pipetrain.prediction_rules import LAST_GRADIENT, PREDICTION_RULES, prediction_rule, rmsprop_delta
+
+SHAPES = {"w": (2, 3), "b": (2,)}
+FROZEN = {"w": torch.linspace(-1.2, 2, 6, dtype=torch.float64).reshape(2, 3), "b": torch.tensor([0.7, -0.4]).double()}
+MOST = 0.8  # of the share that an average keeps: 0.8^250 is nothing beside 1
+SETTLED = 250
+
+
+def share(least=0.0):
+    return st.floats(least, MOST)
+
+
+def epsilon():
+    return st.sampled_from([1e-8, 1e-3, 0.1])
+
+
+def averages():
+    return st.tuples(share(), share())
+
+
+CONVERGING = {
+    "sgd": (torch.optim.SGD, {}),
+    "momentum": (torch.optim.SGD, {"momentum": share(0.1), "dampening": st.floats(0.0, 0.9)}),
+    "nesterov": (torch.optim.SGD, {"momentum": share(0.1), "nesterov": st.just(True)}),
+    "adam": (torch.optim.Adam, {"betas": averages(), "eps": epsilon()}),
+    "adamw": (torch.optim.AdamW, {"betas": averages(), "eps": epsilon(), "weight_decay": st.just(0.0)}),
+    # with ψ = 0 the shares μ never change, with a large one they soon stop changing
+    "nadam": (
+        torch.optim.NAdam,
+        {"betas": averages(), "eps": epsilon(), "momentum_decay": st.sampled_from([0.0, 20.0, 200.0])},
+    ),
+    "rmsprop": (torch.optim.RMSprop, {"alpha": share(), "eps": epsilon()}),
+    "rmsprop momentum": (torch.optim.RMSprop, {"alpha": share(), "eps": epsilon(), "momentum": share(0.1)}),
+}
+"""Optimizers whose steps become equal where the gradient stays, with their settings."""
+
+DECAY = {"weight_decay": st.floats(0.0, 0.5)}
+ALL = {
+    **{name: (kind, choices | DECAY) for name, (kind, choices) in CONVERGING.items() if name not in ("sgd", "adamw")},
+    "sgd": CONVERGING["sgd"],
+    "adamw": CONVERGING["adamw"],
+    "nadam psi": (torch.optim.NAdam, {"betas": averages(), "momentum_decay": st.floats(0.0, 1.0), **DECAY}),
+    "centered": (torch.optim.RMSprop, {"alpha": share(0.2), "eps": epsilon(), "centered": st.just(True), **DECAY}),
+    "adagrad": (torch.optim.Adagrad, {"eps": epsilon(), "initial_accumulator_value": st.floats(0, 2), **DECAY}),
+}
+EXAMPLES = settings(max_examples=15, deadline=None)
+
+
+def stage_optimizer(kind, rate=0.1, dtype=torch.float64, device="cpu", **chosen):
+    torch.manual_seed(0)
+    parameters = {name: nn.Parameter(torch.randn(shape, dtype=dtype).to(device)) for name, shape in SHAPES.items()}
+    return StageOptimizer(lambda p: kind(p, lr=0.0, **chosen), parameters, lambda k: rate)
+
+
+def weights(optimizer):
+    return {name: parameter.detach().clone() for name, parameter in optimizer.parameters.items()}
+
+
+def random_gradients(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(shape, dtype=torch.float64, generator=generator) for name, shape in SHAPES.items()}
+
+
+def freeze(optimizer, steps):
+    for _ in range(steps):
+        optimizer.step({name: gradient.clone() for name, gradient in FROZEN.items()})
+
+
+def made(optimizer, gradients):
+    """What one update does to the weights, per unit of learning rate."""
+    before, rate = weights(optimizer), optimizer.next_learning_rate
+    optimizer.step(gradients)
+    after = weights(optimizer)
+    return {name: (before[name] - after[name]) / rate for name in before}
+
+
+def assert_close(ours, theirs, rtol=1e-9):
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=rtol, atol=1e-12)
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", ALL)
+@EXAMPLES
+@given(data=st.data(), steps=st.integers(1, 5), seed=st.integers(0, 99))
+def test_delta_is_the_step_just_made_decay_included(name, foreach, data, steps, seed):
+    kind, choices = ALL[name]
+    optimizer = stage_optimizer(kind, foreach=foreach, **data.draw(st.fixed_dictionaries(choices)))
+    for step in range(steps):
+        last = made(optimizer, random_gradients(seed + step))
+    assert_close(optimizer.deltas(), last)
+
+
+@pytest.mark.parametrize("name", CONVERGING)
+@EXAMPLES
+@given(data=st.data(), ahead=st.integers(1, 8))
+def test_once_the_moments_have_settled_s_steps_predicted_are_s_steps_made(name, data, ahead):
+    kind, choices = CONVERGING[name]
+    optimizer = stage_optimizer(kind, **data.draw(st.fixed_dictionaries(choices)))
+    freeze(optimizer, SETTLED)
+    start, deltas = weights(optimizer), optimizer.deltas()
+    freeze(optimizer, ahead)
+    assert_close({name: start[name] - ahead * 0.1 * deltas[name] for name in start}, weights(optimizer))
+
+
+@pytest.mark.parametrize("ahead", [1, 5])
+def test_a_settled_centered_rmsprop_steps_by_the_gradient_over_epsilon(ahead):
+    optimizer = stage_optimizer(torch.optim.RMSprop, alpha=0.5, eps=0.5, centered=True)
+    gradients = {name: torch.full(shape, 2.0, dtype=torch.float64) for name, shape in SHAPES.items()}
+    for _ in range(100):  # of powers of 2, so that the variance is 0 and not nearly so
+        optimizer.step(gradients)
+    start, deltas = weights(optimizer), optimizer.deltas()
+    assert_close(deltas, {name: gradient / 0.5 for name, gradient in gradients.items()})
+    for _ in range(ahead):
+        optimizer.step(gradients)
+    assert_close({name: start[name] - ahead * 0.1 * deltas[name] for name in start}, weights(optimizer))
+
+
+def test_a_variance_that_rounding_left_below_0_counts_as_0():
+    state = {"square_avg": torch.tensor([1 - 2**-24]), "grad_avg": torch.ones(1), LAST_GRADIENT: torch.tensor([3.0])}
+    chosen = {"momentum": 0, "centered": True, "eps": 0.5}
+    assert rmsprop_delta(state, chosen).item() == pytest.approx(6.0)
+
+
+def test_a_frozen_gradient_under_nesterov_steps_by_the_buffer_that_momentum_will_have_next():
+    nesterov = stage_optimizer(torch.optim.SGD, momentum=0.9, nesterov=True)
+    plain = stage_optimizer(torch.optim.SGD, momentum=0.9)
+    freeze(plain, 1)
+    for _ in range(4):
+        freeze(nesterov, 1)
+        freeze(plain, 1)
+        assert_close(nesterov.deltas(), plain.deltas())
+
+
+@pytest.mark.parametrize("ahead", [1, 8])
+@pytest.mark.parametrize("before", [40, 400])
+def test_a_frozen_gradient_under_adagrad_is_predicted_to_within_a_quarter_of_s_over_t(before, ahead):
+    optimizer = stage_optimizer(torch.optim.Adagrad)
+    freeze(optimizer, before)
+    start, deltas = weights(optimizer), optimizer.deltas()
+    freeze(optimizer, ahead)
+    for name, end in weights(optimizer).items():
+        excess = ahead * 0.1 * deltas[name] / (start[name] - end) - 1
+        assert (excess > 0).all()  # the sum of squares grows, so that real steps are shorter
+        assert (excess < (ahead + 1) / (4 * before) * 1.1).all()
+
+
+def test_adagrad_predicts_with_the_decay_of_the_next_update():
+    # beside so large a sum of squares those that come are nothing: only the decay shortens the steps
+    optimizer = stage_optimizer(torch.optim.Adagrad, rate=1e20, lr_decay=0.5, initial_accumulator_value=1e40)
+    freeze(optimizer, 3)
+    predicted = optimizer.deltas()
+    assert_close(predicted, {name: g * 1e-20 / (1 + 3 * 0.5) for name, g in FROZEN.items()})
+    following = made(optimizer, {name: gradient.clone() for name, gradient in FROZEN.items()})
+    for name, delta in predicted.items():
+        torch.testing.assert_close(delta * 1e20, following[name] * 1e20)
+
+
+def test_nadam_of_torchs_settings_is_predicted_nearly_as_its_shares_change_slowly():
+    optimizer = stage_optimizer(torch.optim.NAdam)
+    freeze(optimizer, SETTLED)
+    deltas = optimizer.deltas()
+    following = made(optimizer, {name: gradient.clone() for name, gradient in FROZEN.items()})
+    assert_close(deltas, following, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.NAdam])
+def test_decoupled_decay_is_no_part_of_delta(kind):
+    found = []
+    for decay in (0.0, 0.5):
+        more = {"decoupled_weight_decay": True} if kind is torch.optim.NAdam else {}
+        optimizer = stage_optimizer(kind, weight_decay=decay, **more)
+        optimizer.step(random_gradients(0))
+        found.append(optimizer.deltas())
+    assert_close(*found, rtol=0)
+
+
+@pytest.mark.parametrize("name", ALL)
+@EXAMPLES
+@given(data=st.data())
+def test_before_its_first_update_a_weight_has_no_delta(name, data):
+    kind, choices = ALL[name]
+    optimizer = stage_optimizer(kind, **data.draw(st.fixed_dictionaries(choices)))
+    assert optimizer.deltas() == {}
+    optimizer.step({"w": FROZEN["w"].clone()})
+    assert optimizer.deltas().keys() == {"w"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "chosen", "kept"),
+    [
+        (torch.optim.SGD, {}, True),
+        (torch.optim.SGD, {"momentum": 0.9}, False),
+        (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}, True),
+        (torch.optim.Adam, {}, False),
+        (torch.optim.AdamW, {}, False),
+        (torch.optim.NAdam, {}, True),
+        (torch.optim.RMSprop, {}, True),
+        (torch.optim.RMSprop, {"momentum": 0.9}, False),
+        (torch.optim.Adagrad, {}, True),
+        (torch.optim.Rprop, {}, False),
+    ],
+)
+def test_the_last_gradient_is_kept_where_a_rule_takes_it_and_nowhere_else(kind, chosen, kept):
+    optimizer = stage_optimizer(kind, **chosen)
+    freeze(optimizer, 2)
+    assert all((LAST_GRADIENT in state) == kept for state in optimizer.state().values())
+
+
+@pytest.mark.parametrize(("capturable", "place"), [(False, "cpu"), (True, "meta")])
+def test_loaded_state_follows_the_weights_but_for_the_numbers_that_torch_keeps_on_the_host(capturable, place):
+    source = stage_optimizer(torch.optim.NAdam)
+    freeze(source, 2)
+    target = stage_optimizer(torch.optim.NAdam, device="meta", capturable=capturable)
+    target.load_state(source.state())
+    for state in target.state().values():
+        places = {key: value.device.type for key, value in state.items()}
+        assert (places.pop("step"), places.pop("mu_product")) == (place, place)
+        assert set(places.values()) == {"meta"}
+
+
+def test_an_optimizer_without_a_rule_is_refused_naming_all_that_have_one():
+    known = ", ".join(kind.__name__ for kind in PREDICTION_RULES)
+    assert known == "SGD, Adam, AdamW, NAdam, RMSprop, Adagrad"
+    with pytest.raises(ConfigError, match=rf"Adamax has no prediction rule; those that have one: {known}$"):
+        prediction_rule(torch.optim.Adamax([nn.Parameter(torch.ones(1))]))
+
+
+@pytest.mark.parametrize("variant", ["amsgrad", "maximize"])
+def test_variants_without_a_rule_are_refused_by_their_setting(variant):
+    with pytest.raises(ConfigError, match=rf"optimizer\.{variant}=true .*optimizer\.{variant}=false"):
+        prediction_rule(torch.optim.Adam([nn.Parameter(torch.ones(1))], **{variant: True}))
