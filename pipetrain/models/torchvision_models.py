@@ -47,14 +47,42 @@ def resnet(depth: int, channels: int, classes: int) -> LayerChain:
     Raises:
         ConfigError: torchvision has no ResNet of this depth.
     """
+    model = _plain_resnet(depth, classes)
+    if channels != 3:
+        _start(model, _rechannel(model.conv1, channels))
+    return _resnet_chain(model, [model.maxpool])
+
+
+def resnet_cifar(depth: int, channels: int, classes: int) -> LayerChain:
+    """Build torchvision's ResNet with a stem for small pictures: a 3 x 3 convolution of stride 1, and no max-pool.
+
+    The names and all but the first convolution are those of `resnet`, and so are the layers, for any picture size.
+
+    Raises:
+        ConfigError: torchvision has no ResNet of this depth.
+    """
+    model = _plain_resnet(depth, classes)
+    _start(model, nn.Conv2d(channels, model.conv1.out_channels, 3, padding=1, bias=False))
+    model.maxpool = nn.Identity()
+    return _resnet_chain(model, [])
+
+
+def _plain_resnet(depth: int, classes: int) -> Any:
     if depth not in _RESNETS:
         raise ConfigError(f"model.depth={depth}: torchvision has ResNets of depth {', '.join(map(str, _RESNETS))}")
     model = _RESNETS[depth](weights=None, num_classes=classes)
     out_of_place(model)
-    if channels != 3:
-        model.conv1 = _rechannel(model.conv1, channels)
-        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
-    layers: list[nn.Module] = [nn.Sequential(model.conv1, model.bn1, nn.ReLU()), model.maxpool]
+    return model
+
+
+def _start(model: Any, conv: nn.Conv2d) -> None:
+    """Give a ResNet another first convolution, with the initial weights that torchvision gives its own."""
+    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+    model.conv1 = conv
+
+
+def _resnet_chain(model: Any, pool: list[nn.Module]) -> LayerChain:
+    layers: list[nn.Module] = [nn.Sequential(model.conv1, model.bn1, nn.ReLU()), *pool]
     for group in (model.layer1, model.layer2, model.layer3, model.layer4):
         for block in group:
             last = 3 if hasattr(block, "conv3") else 2

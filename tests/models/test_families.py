@@ -15,7 +15,7 @@ from pipetrain.vision import models as tv
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 NAMES = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "custom")
-BIG = {"alexnet", "vgg16", "resnet50", "resnet101", "resnet152", "resnet110"}
+BIG = {"alexnet", "vgg16", "resnet50", "resnet101", "resnet152", "resnet110", "resnet50_cifar", "resnet152_cifar"}
 PICTURES = [(1, 28, 28), (3, 32, 32), (3, 64, 64)]
 
 
@@ -66,7 +66,7 @@ def test_no_activation_works_in_place(name):
     assert not any(getattr(part, "inplace", False) for part in parts)
 
 
-@pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50"])
+@pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50", "resnet18_cifar"])
 def test_training_through_the_layers_equals_training_the_module(name):
     torch.manual_seed(0)
     chain = build(name)
@@ -98,7 +98,7 @@ def cut_everywhere(chain, x):
         gradients = [tensor.grad for tensor in inputs]
 
 
-@pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50"])
+@pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50", "resnet18_cifar"])
 def test_cuts_inside_residual_blocks_do_not_change_the_gradients(name):
     torch.manual_seed(0)
     chain = build(name)
@@ -146,6 +146,39 @@ def test_sizes_of_torchvision_models_are_the_published_ones(name, parameters, la
         chain = build(name, (3, 224, 224), classes=1000)
     assert sum(weight.numel() for weight in chain.module.parameters()) == parameters
     assert (len(chain), len(chain.weight_layers())) == (layers, weight_layers)
+
+
+@pytest.mark.parametrize(
+    ("depth", "units", "parameters"),
+    [(18, 41, 11_173_962), (50, 107, 23_520_842), (152, 311, 58_156_618)],
+)
+def test_torchvisions_resnets_for_small_pictures_have_the_known_units_and_sizes(depth, units, parameters):
+    with torch.device("meta"):
+        chain = build(f"resnet{depth}_cifar")
+        theirs = getattr(tv, f"resnet{depth}")(weights=None, num_classes=10)
+    # a weight and its bias are one unit
+    assert sum(1 for part in chain.module.modules() if next(part.parameters(recurse=False), None) is not None) == units
+    assert sum(weight.numel() for weight in chain.module.parameters()) == parameters
+    assert len(chain) == len(chain.weight_layers()) == depth
+    mine, other = chain.module.state_dict(), theirs.state_dict()
+    assert list(mine) == list(other)
+    assert [key for key in mine if mine[key].shape != other[key].shape] == ["conv1.weight"]
+
+
+def test_the_stem_for_small_pictures_keeps_their_size_and_the_other_initial_weights():
+    torch.manual_seed(3)
+    theirs = tv.resnet18(weights=None, num_classes=10).state_dict()
+    torch.manual_seed(3)
+    chain = torchvision_models.resnet_cifar(18, channels=3, classes=10)
+    mine = chain.module.state_dict()
+    assert [key for key in mine if mine[key].shape != theirs[key].shape or not torch.equal(mine[key], theirs[key])] == [
+        "conv1.weight"
+    ]
+    stem = chain.module.conv1
+    assert (stem.kernel_size, stem.stride, stem.padding, stem.bias) == ((3, 3), (1, 1), (1, 1), None)
+    assert stem.weight.std().item() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.05)
+    assert chain.layers[0](torch.zeros(2, 3, 32, 32)).shape == (2, 64, 32, 32)
+    assert torchvision_models.resnet_cifar(18, channels=1, classes=2).module.conv1.weight.shape == (64, 1, 3, 3)
 
 
 def cifar_parameters(n, channels, classes):
@@ -211,6 +244,8 @@ def test_impossible_sizes_are_refused_with_what_works():
         resnet_cifar.build(2, 3, 10)
     with pytest.raises(ConfigError, match=r"model\.depth=20: torchvision has .* 18, 34, 50"):
         torchvision_models.resnet(20, 3, 10)
+    with pytest.raises(ConfigError, match=r"model\.depth=20: torchvision has .* 18, 34, 50"):
+        torchvision_models.resnet_cifar(20, 3, 10)
     with pytest.raises(ConfigError, match=r"model\.size=\(8, 28\): lenet5 needs pictures of at least 12 x 12"):
         lenet.build(1, 10, (8, 28))
 
