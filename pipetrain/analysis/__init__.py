@@ -1,0 +1,1 @@
+"""Closed forms, computed before or without any run."""

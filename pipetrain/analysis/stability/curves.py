@@ -1,0 +1,123 @@
+"""The curves of PipeMare's figs 5, 6, 10 and 16, in the settings of their captions (λ = 1)."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pipetrain.analysis.stability.limits import Floats, largest_stable_step, spectral_radii
+from pipetrain.analysis.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma
+from pipetrain.analysis.stability.recurrence import weights
+from pipetrain.analysis.stability.regression import Regression, delayed_sgd
+
+PRINTED, RULE = "T2 as printed", "T2 by the rule"
+DELAYS_5A, ALPHA_5A = (0, 5, 7, 10), 0.2
+"""The paper names τ = 10 alone; lemma 1 puts the limit between 7 and 8."""
+DISCREPANCIES_6A, ALPHA_6A = (0.0, 2.0, 3.0, 5.0), 0.06
+"""The paper names neither; the largest stable steps are 0.149, 0.070, 0.055 and 0.038."""
+REGRESSION_TAUS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines over a common x, by name."""
+
+    x: Floats
+    lines: dict[str, Floats]
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """What delayed SGD made of a regression by delay (rows) and step size (columns)."""
+
+    taus: tuple[int, ...]
+    alphas: Floats
+    losses: Floats
+    """Behind the last iteration; inf where weights overflowed."""
+    iterations: int
+    largest_curvature: float
+    least_loss: float
+    """At the minimum."""
+    first_loss: float
+    """At the start, w = 0."""
+
+    @property
+    def diverged(self) -> npt.NDArray[np.bool_]:
+        """Where the loss is a thousand times that at the start, or more."""
+        return np.asarray(self.losses >= 1000 * self.first_loss)
+
+    def largest_steps(self) -> list[float]:
+        """For each delay, the largest step size on the grid up to which no run diverged; 0 if there is none."""
+        kept = np.logical_and.accumulate(~self.diverged, axis=1).sum(axis=1)
+        return [float(self.alphas[count - 1]) if count else 0.0 for count in kept]
+
+
+def fig5a(steps: int = 250) -> Curves:
+    """Loss λw²/2 over iterations for several τ: α = 0.2, noise N(0, 1)."""
+    return _noisy({f"τ = {tau}": Quadratic(tau) for tau in DELAYS_5A}, ALPHA_5A, steps)
+
+
+def fig6a(steps: int = 250) -> Curves:
+    """Loss over iterations for several Δ: τ_F = 10, τ_B = 6, noise N(0, 1)."""
+    models = {f"Δ = {delta:g}": Quadratic(10, 6, discrepancy=delta) for delta in DISCREPANCIES_6A}
+    return _noisy(models, ALPHA_6A, steps)
+
+
+def _noisy(models: dict[str, Quadratic], alpha: float, steps: int) -> Curves:
+    noise = np.random.default_rng(0).standard_normal(steps)
+    found = {name: weights(model, np.array([alpha]), steps, noise, 0.0)[:, 0] for name, model in models.items()}
+    return Curves(np.arange(steps + 1.0), {name: w**2 / 2 for name, w in found.items()})
+
+
+def fig6b(points: int = 200) -> Curves:
+    """Spectral radius over α: τ_F = 10, τ_B = 6, Δ = 5 and 0, T2 with D = 0.1."""
+    model = Quadratic(10, 6, discrepancy=5.0)
+    models = {"no discrepancy": replace(model, discrepancy=0.0), "discrepancy": model, **_t2(model)}
+    return _radii(models, np.geomspace(1e-3, 1.0, points))
+
+
+def fig16(points: int = 200) -> Curves:
+    """Spectral radius over α with recomputation: Δ = 10, Φ = -5, τ_F = 10, τ_B = 1, τ_R = 4, T2 with D = 0.1."""
+    recomputed = Quadratic(10, 1, 4, discrepancy=10.0, recompute_discrepancy=-5.0)
+    no_recompute = replace(recomputed, recompute_discrepancy=0.0)
+    models = {
+        "no discrepancy": replace(no_recompute, discrepancy=0.0),
+        "no recompute": no_recompute,
+        "recompute": recomputed,
+        **_t2(recomputed),
+    }
+    return _radii(models, np.geomspace(1e-3, 1.0, points))
+
+
+def _t2(model: Quadratic) -> dict[str, Quadratic]:
+    gamma = gamma_of_decay(0.1, model.tau_forward, model.tau_backward)
+    return {PRINTED: replace(model, gamma=gamma, printed=True), RULE: replace(model, gamma=gamma)}
+
+
+def _radii(models: dict[str, Quadratic], alphas: Floats) -> Curves:
+    return Curves(alphas, {name: spectral_radii(model, alphas) for name, model in models.items()})
+
+
+def fig10(points: int = 101) -> Curves:
+    """Largest stable step over Δ in [-100, 100], denser in [-10, 10]: τ_F = 40, τ_B = 10, γ of eq. 14."""
+    sensitivities = np.union1d(np.linspace(-100, 100, points), np.linspace(-10, 10, points))
+    corrected = Quadratic(40, 10, gamma=matched_gamma(40, 10))
+    models = {"no T2": Quadratic(40, 10), PRINTED: replace(corrected, printed=True), RULE: corrected}
+    return Curves(sensitivities, {name: _limits(model, sensitivities) for name, model in models.items()})
+
+
+def _limits(model: Quadratic, sensitivities: Floats) -> Floats:
+    return np.array([largest_stable_step(replace(model, discrepancy=float(delta))) for delta in sensitivities])
+
+
+def fig5b(problem: Regression, iterations: int, watch: Callable[[range], Iterable[int]] = iter) -> Heatmap:
+    """Losses of delayed SGD over τ and α, from a thousandth of 2/λ to 2/λ with λ the largest curvature.
+
+    `watch` wraps the range of iterations, to show how far it is.
+    """
+    alphas = np.geomspace(1e-3, 1.0, 49) * 2 / problem.largest_curvature
+    losses = delayed_sgd(problem, REGRESSION_TAUS, alphas, watch(range(iterations)))
+    at_start = float(problem.losses(np.zeros(problem.inputs.shape[1])))
+    curvature, least = problem.largest_curvature, problem.least_loss
+    return Heatmap(REGRESSION_TAUS, alphas, losses, iterations, curvature, least, at_start)

@@ -1,0 +1,96 @@
+"""Largest stable steps against delay and against discrepancy, with and without T2, momentum and recomputation."""
+
+from dataclasses import dataclass, replace
+
+from pipetrain.analysis.stability.limits import largest_stable_step
+from pipetrain.analysis.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma
+
+DELAYS = (1, 2, 5, 10, 20, 40, 80)
+DISCREPANCIES = (-100.0, -20.0, -5.0, -1.0, 0.0, 1.0, 5.0, 20.0, 100.0)
+"""In units of λ; the range is that of app. B.4."""
+Row = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The quadratic model that the tables vary; by default with fig. 10's delays, Φ/Δ and τ_R in proportion to fig. 16.
+
+    Raises:
+        ConfigError: see Quadratic and gamma_of_decay.
+    """
+
+    curvature: float = 1.0
+    discrepancy: float = 5.0
+    tau_forward: int = 40
+    tau_backward: int = 10
+    tau_recompute: int | None = None
+    """None: a third of the way from τ_B to τ_F."""
+    recompute_ratio: float = -0.5
+    """Φ/Δ."""
+    momentum: float = 0.9
+    decay: float | None = None
+    """D of γ = D^{1/(τ_F - τ_B)}; None: γ of eq. 14."""
+
+    def __post_init__(self) -> None:
+        for model in self.variants().values():
+            self.with_t2(model, printed=False)
+
+    @property
+    def recompute(self) -> int:
+        """τ_R, in updates."""
+        third = (self.tau_forward - self.tau_backward) // 3
+        return self.tau_backward + third if self.tau_recompute is None else self.tau_recompute
+
+    def variants(self) -> dict[str, Quadratic]:
+        """The model without T2: plain, with momentum, with recomputation."""
+        plain = Quadratic(self.tau_forward, self.tau_backward, curvature=self.curvature, discrepancy=self.discrepancy)
+        recomputed = replace(
+            plain, tau_recompute=self.recompute, recompute_discrepancy=self.recompute_ratio * self.discrepancy
+        )
+        return {"plain": plain, "momentum": replace(plain, momentum=self.momentum), "recompute": recomputed}
+
+    def with_t2(self, model: Quadratic, printed: bool) -> Quadratic:
+        """The model with T2 on top, its polynomial as printed or by the rule of § 3.2."""
+        if self.decay is None:
+            gamma = matched_gamma(model.tau_forward, model.tau_backward)
+        else:
+            gamma = gamma_of_decay(self.decay, model.tau_forward, model.tau_backward)
+        return replace(model, gamma=gamma, printed=printed)
+
+    def models(self) -> dict[str, Quadratic]:
+        """Every variant without T2, with T2 as printed, and with T2 by the rule; `plain`, `plain_printed`, …"""
+        found: dict[str, Quadratic] = {}
+        for name, model in self.variants().items():
+            found[name] = model
+            found[f"{name}_printed"] = self.with_t2(model, printed=True)
+            found[f"{name}_rule"] = self.with_t2(model, printed=False)
+        return found
+
+    def at_delay(self, tau_forward: int) -> "Setting":
+        """The same with another τ_F, and τ_B and τ_R in proportion, rounded down."""
+        backward, recompute = (tau * tau_forward // self.tau_forward for tau in (self.tau_backward, self.recompute))
+        return replace(self, tau_forward=tau_forward, tau_backward=backward, tau_recompute=recompute)
+
+
+def by_delay(setting: Setting) -> list[Row]:
+    """A row for each τ_F: the delays, the largest stable step without discrepancy, and that of each model."""
+    rows: list[Row] = []
+    for tau in sorted({*DELAYS, setting.tau_forward}):
+        at = setting.at_delay(tau)
+        delays = {"tau_forward": tau, "tau_backward": at.tau_backward, "tau_recompute": at.recompute}
+        aligned = largest_stable_step(replace(at.variants()["plain"], discrepancy=0.0))
+        rows.append({**delays, "no_discrepancy": aligned, **_limits(at)})
+    return rows
+
+
+def by_discrepancy(setting: Setting) -> list[Row]:
+    """A row for each Δ: the largest stable step of each model."""
+    scaled = {delta * setting.curvature for delta in DISCREPANCIES}
+    return [
+        {"discrepancy": delta, **_limits(replace(setting, discrepancy=delta))}
+        for delta in sorted({*scaled, setting.discrepancy})
+    ]
+
+
+def _limits(setting: Setting) -> Row:
+    return {name: largest_stable_step(model) for name, model in setting.models().items()}

@@ -1,0 +1,87 @@
+"""`pipetrain stability`: PipeMare's theory of stable step sizes in tables, checks and figures."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from pipetrain.analysis.stability import curves
+from pipetrain.analysis.stability.checks import claim_checks, lemma_checks
+from pipetrain.analysis.stability.curves import Heatmap
+from pipetrain.analysis.stability.limits import largest_stable_step
+from pipetrain.analysis.stability.recurrence import simulated_limit
+from pipetrain.analysis.stability.regression import Regression, load
+from pipetrain.analysis.stability.tables import Row, Setting, by_delay, by_discrepancy
+from pipetrain.errors import ConfigError
+from pipetrain.report import stability as figures
+from pipetrain.report import stability_tables as tables
+
+NO_DATA = """\
+fig05.png shows fig. 5(a) alone. For 5(b) give --data FILE: the data set cpusmall in LIBSVM format, from
+https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/regression.html"""
+
+
+def stability(setting: Setting, data: Path | None, iterations: int, output: Path) -> bool:
+    """Prints tables and checks, writes stability.json and the figures to `output`; False if a lemma's check failed.
+
+    Raises:
+        ConfigError: `data` cannot be read, `iterations` is below 1, or `output` is not a directory.
+    """
+    if iterations < 1:
+        raise ConfigError(f"--iterations {iterations}: must be 1 or more")
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"-o {output}: exists and is not a directory")
+    problem = load(data) if data is not None else None
+    found: dict[str, Any] = {"setting": {**asdict(setting), "tau_recompute": setting.recompute}}
+    found |= _tables(setting)
+    lemmas, claims = lemma_checks(), claim_checks()
+    _show(tables.check_table("Lemmas 1 to 4 and the formulas in their proofs, λ = 1", lemmas))
+    _show(tables.check_table("Claims of app. B.4, λ = 1", claims))
+    found["lemmas"], found["claims"] = ([asdict(check) for check in checks] for checks in (lemmas, claims))
+    output.mkdir(parents=True, exist_ok=True)
+    found["figures"] = _figures(output, problem, iterations)
+    (output / "stability.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    print(f"written to {output}: fig05.png, fig06.png, fig10.png, fig16.png, stability.json")
+    return all(check.holds for check in lemmas)
+
+
+def _show(lines: Iterable[str]) -> None:
+    print(*lines, "", sep="\n", flush=True)
+
+
+def _tables(setting: Setting) -> dict[str, list[Row]]:
+    """Prints and returns what the largest stable step depends on."""
+    delays, discrepancies = by_delay(setting), by_discrepancy(setting)
+    _show(tables.heading(setting))
+    _show(tables.delay_table(setting, delays))
+    _show(tables.discrepancy_table(setting, discrepancies))
+    simulated = [
+        {"roots": largest_stable_step(model), "simulated": simulated_limit(model)}
+        for model in setting.models().values()
+    ]
+    _show(tables.simulated_table(simulated))
+    return {"by_delay": delays, "by_discrepancy": discrepancies, "simulated": simulated}
+
+
+def _figures(output: Path, problem: Regression | None, iterations: int) -> dict[str, Any]:
+    """Writes the figures; returns the numbers of figs 5(b) and 10."""
+    heatmap = None if problem is None else curves.fig5b(problem, iterations, _watched)
+    _show([NO_DATA] if heatmap is None else tables.regression_table(heatmap))
+    limits = curves.fig10()
+    figures.draw_fig05(output / "fig05.png", curves.fig5a(), heatmap)
+    figures.draw_fig06(output / "fig06.png", curves.fig6a(), curves.fig6b())
+    figures.draw_fig10(output / "fig10.png", limits)
+    figures.draw_fig16(output / "fig16.png", curves.fig16())
+    lines = {name: values.tolist() for name, values in limits.lines.items()}
+    return {"fig05b": _numbers(heatmap), "fig10": {"discrepancy": limits.x.tolist(), **lines}}
+
+
+def _numbers(heatmap: Heatmap | None) -> list[Row] | None:
+    return None if heatmap is None else tables.regression_rows(heatmap)
+
+
+def _watched(steps: range) -> Iterable[int]:
+    return tqdm(steps, desc="fig. 5(b)", unit=" iterations", disable=None, leave=False)
