@@ -2,6 +2,10 @@
 
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.operation import Kind, Operation
-from pipetrain.schedules.readings import Moment, Read, Readings, readings
+from pipetrain.schedules.placement import Placement
+from pipetrain.schedules.readings import Graph, Moment, Place, Read, Readings, readings
+from pipetrain.schedules.recomputation import Spans
 
-__all__ = ["Kind", "Moment", "Operation", "Read", "Readings", "Schedule", "readings"]
+__all__ = [
+    "Graph", "Kind", "Moment", "Operation", "Place", "Placement", "Read", "Readings", "Schedule", "Spans", "readings",
+]  # fmt: skip

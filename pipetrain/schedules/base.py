@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from pipetrain.schedules.operation import Operation, backward, forward, update
+from pipetrain.schedules.placement import Placement
 
 
 class Family(StrEnum):
@@ -15,6 +16,10 @@ class Family(StrEnum):
     """Drained at every minibatch."""
     CONTINUOUS = "continuous"
     """Never drained between minibatches; one update after every N-th backward."""
+    DOUBLE_BUFFERED = "double-buffered"
+    """Continuous, with so many microbatches in a minibatch that two versions serve all in flight."""
+    WHOLE_BACKWARD = "whole-backward"
+    """Continuous; microbatches go forward one by one, and back as one minibatch."""
 
 
 class Schedule(ABC):
@@ -22,15 +27,26 @@ class Schedule(ABC):
 
     A list covers the minibatches between two drains; r is the stage, D the number of stages, N the microbatches of a
     minibatch, M the minibatches.
+
+    Attributes:
+        listed: whether it has lists, which the executors walk; else a library carries it out by itself.
     """
 
     name: ClassVar[str]
     family: ClassVar[Family]
+    listed: ClassVar[bool] = True
 
     @property
     def synchronous(self) -> bool:
         """Whether every stage finishes its update before it starts a forward of the next minibatch."""
         return self.family is Family.SYNCHRONOUS
+
+    def check(self, D: int, N: int) -> None:  # noqa: B027  (most run anywhere)
+        """Raises ConfigError where it cannot run on D stages with N microbatches."""
+
+    def placement(self, D: int) -> Placement:
+        """Which process has which of D stages."""
+        return Placement.one_each(D)
 
     @abstractmethod
     def in_flight(self, r: int, D: int, N: int) -> int:
@@ -39,6 +55,19 @@ class Schedule(ABC):
     @abstractmethod
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """The list of stage r for M minibatches of N microbatches."""
+
+    def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
+        """Updates behind stage r when F(t, j) starts: t, or under a continuous schedule max(0, floor((k - d) / N)).
+
+        k = tN + j, d = in-flight(r) - 1. A closed form, so that what ran can be held against it.
+        """
+        if self.synchronous:
+            return t
+        return max(0, (t * N + j - (self.in_flight(r, D, N) - 1)) // N)
+
+    def delay(self, r: int, D: int, N: int) -> int:
+        """Updates that stage r makes, at most, between a minibatch's forward and the update with its gradient."""
+        return 0 if self.synchronous else -(-(self.in_flight(r, D, N) - 1) // N)
 
 
 def one_forward_one_backward(warm_up: int, N: int, first: int, minibatches: int) -> Iterator[Operation]:

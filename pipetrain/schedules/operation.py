@@ -3,14 +3,16 @@
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
-_PATTERN = re.compile(r"(?P<kind>[FB])(?P<minibatch>\d+)\.(?P<microbatch>\d+)|U(?P<update>\d+)")
+_PATTERN = re.compile(r"(?P<kind>[FRB])(?P<minibatch>\d+)\.(?P<microbatch>\d+)|(?P<whole>[RBU])(?P<t>\d+)")
 
 
 class Kind(StrEnum):
-    """What an operation does: the forward or backward of a microbatch, or the optimizer step of a minibatch."""
+    """What an operation does: a microbatch's forward, its repetition or its backward, or a minibatch's update."""
 
     FORWARD = "F"
+    RECOMPUTATION = "R"
     BACKWARD = "B"
     UPDATE = "U"
 
@@ -19,43 +21,57 @@ class Kind(StrEnum):
 class Operation:
     """One entry of a stage's list; `F3.0` is the forward of microbatch 0 of minibatch 3, `U3` its optimizer step.
 
-    `minibatch` counts from the last drain, as the formulas of every schedule do.
+    `minibatch` counts from the last drain, as the formulas of every schedule do. `microbatch` is None where the
+    operation is of the whole minibatch: `B3` is one backward of all its microbatches.
     """
 
     kind: Kind
     minibatch: int
-    microbatch: int = 0
+    microbatch: int | None = 0
 
     def __str__(self) -> str:
-        if self.kind is Kind.UPDATE:
-            return f"U{self.minibatch}"
-        return f"{self.kind}{self.minibatch}.{self.microbatch}"
+        return f"{self.kind}{self.minibatch}" + ("" if self.microbatch is None else f".{self.microbatch}")
 
     @classmethod
     def parse(cls, text: str) -> "Operation":
         """The operation that prints as `text`.
 
         Raises:
-            ValueError: `text` is not of the form F3.0, B3.0 or U3.
+            ValueError: `text` is not of the form F3.0, R3.0, B3.0, R3, B3 or U3.
         """
         match = _PATTERN.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is no operation; operations look like F3.0, B3.0 or U3")
-        if match["update"] is not None:
-            return update(int(match["update"]))
+            raise ValueError(f"{text!r} is no operation; operations look like F3.0, R3.0, B3.0, B3 or U3")
+        if match["whole"] is not None:
+            return cls(Kind(match["whole"]), int(match["t"]), None)
         return cls(Kind(match["kind"]), int(match["minibatch"]), int(match["microbatch"]))
 
+    def covers(self, microbatches: int) -> range:
+        """The microbatches, of N in a minibatch, that it is an operation of."""
+        return range(microbatches) if self.microbatch is None else range(self.microbatch, self.microbatch + 1)
 
+    def like(self, kind: Kind) -> "Operation":
+        """The operation of another kind on the same microbatches."""
+        return Operation(kind, self.minibatch, self.microbatch)
+
+
+_shared = lru_cache(maxsize=1 << 16)
+"""Lists of many stages hold the same operations: one object each keeps them small."""
+
+
+@_shared
 def forward(minibatch: int, microbatch: int = 0) -> Operation:
     """F(t, j)."""
     return Operation(Kind.FORWARD, minibatch, microbatch)
 
 
-def backward(minibatch: int, microbatch: int = 0) -> Operation:
-    """B(t, j)."""
+@_shared
+def backward(minibatch: int, microbatch: int | None = 0) -> Operation:
+    """B(t, j); without j the one backward of all of minibatch t."""
     return Operation(Kind.BACKWARD, minibatch, microbatch)
 
 
+@_shared
 def update(minibatch: int) -> Operation:
     """U(t)."""
-    return Operation(Kind.UPDATE, minibatch)
+    return Operation(Kind.UPDATE, minibatch, None)

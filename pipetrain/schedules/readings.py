@@ -1,10 +1,13 @@
 """Which version each operation of a list reads, and until when each is needed, known before anything runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
 from typing import Protocol
 
-from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.base import Schedule
+from pipetrain.schedules.operation import Kind, Operation, backward, forward
 
 
 class Transform(Protocol):
@@ -23,38 +26,81 @@ class Read:
     def __str__(self) -> str:
         return f"v{self.version}{self.transform or ''}"
 
+    def moved(self, by: int) -> "Read":
+        """The same with another count of versions, such as from the start of the run."""
+        return Read(self.version + by, self.transform)
+
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What a stage can know when it starts a forward or backward, all of it read off the operation lists.
+class Place:
+    """Where a stage stands under a schedule.
 
     Attributes:
         stage, stages, microbatches: r, D and N.
-        operation: the forward or backward about to start.
-        newest: updates that the stage has made since the last drain.
-        entry: the newest version on stage 0 when this microbatch's forward started there.
-        updates_until_backward: updates that the stage makes between the microbatch's forward and its backward.
+        delay: updates that the stage makes, at most, between a minibatch's forward and its own update.
+        entry_delay: the same of stage 0.
     """
 
     stage: int
     stages: int
     microbatches: int
+    delay: int
+    entry_delay: int
+
+    @classmethod
+    def under(cls, schedule: Schedule, r: int, D: int, N: int) -> "Place":
+        """The place of stage r."""
+        return cls(r, D, N, schedule.delay(r, D, N), schedule.delay(0, D, N))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a stage can know when it starts a forward, recomputation or backward, all of it known before it runs.
+
+    Attributes:
+        place: the stage's.
+        operation: the operation about to start.
+        newest: updates that the stage has made since the last drain.
+        entry: the newest version on stage 0 when this microbatch's forward started there.
+        updates_until_backward: updates that the stage makes between the microbatch's forward and its backward.
+        lead: microbatch steps between the recomputation, if this is one, and the backward.
+        start: minibatches since the start of the run at the last drain.
+    """
+
+    place: Place
     operation: Operation
     newest: int
     entry: int
     updates_until_backward: int
+    lead: int = 0
+    start: int = 0
 
 
 class ReadingRule(Protocol):
-    """The part of a method that needs no tensors: which weights F reads, and which B."""
+    """The part of a method that needs no tensors: which weights an operation reads."""
 
     def forward(self, moment: Moment) -> Read:
         """The weights that F reads."""
         ...
 
+    def recomputation(self, moment: Moment, forward: Read) -> Read:
+        """The weights that R reads, given what its F read."""
+        ...
+
     def backward(self, moment: Moment, forward: Read) -> Read:
         """The weights that B reads, given what its F read."""
         ...
+
+
+class Graph(StrEnum):
+    """What becomes of the activations that a forward or recomputation computes."""
+
+    KEPT = "kept"
+    """They serve a backward that reads the same weights."""
+    REREAD = "reread"
+    """They serve a backward that finds other weights, or the same made anew."""
+    DROPPED = "dropped"
+    """A recomputation makes them again."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +110,19 @@ class Readings:
     Attributes:
         operations: the stage's list.
         reads: for each operation its Read; None for an update.
+        graphs: for each operation the Graph that it makes, or for a backward uses; None for an update.
         last_reader: version -> index of the last operation that reads it.
-        changes: the microbatches (t, j) whose backward reads other weights than their forward.
     """
 
     operations: list[Operation]
     reads: list[Read | None]
+    graphs: list[Graph | None]
     last_reader: dict[int, int]
-    changes: set[tuple[int, int]]
+
+    @property
+    def change(self) -> bool:
+        """Whether some backward reads other weights than the forward or recomputation that it goes through."""
+        return Graph.REREAD in self.graphs
 
     def needed_after(self, index: int, version: int) -> bool:
         """Whether an operation behind `index` still reads `version`."""
@@ -83,34 +134,89 @@ class Readings:
         return [read.version] if read is not None and self.last_reader[read.version] == index else []
 
 
-def readings(stage: int, lists: Sequence[list[Operation]], microbatches: int, rule: ReadingRule) -> Readings:
-    """What each operation of `lists[stage]` reads under `rule`; `lists` holds every stage's operations."""
-    operations = lists[stage]
-    newest = _updates_before(operations)
-    entries = _entries(lists[0])
-    position = {op: i for i, op in enumerate(operations)}
-    forward_reads: dict[tuple[int, int], Read] = {}
+def readings(
+    place: Place,
+    operations: list[Operation],
+    first_stage: Sequence[Operation],
+    rule: ReadingRule,
+    lead: int = 0,
+    start: int = 0,
+) -> Readings:
+    """What each operation of a stage's list reads under `rule`; `first_stage` is the list of stage 0."""
+    moments = _moments(place, operations, _entries(first_stage), lead, start)
+    forwards: dict[tuple[int, int], Read] = {}
     reads: list[Read | None] = []
-    changes: set[tuple[int, int]] = set()
+    for op, moment in zip(operations, moments, strict=True):
+        if moment is None:
+            reads.append(None)
+        elif op.kind is Kind.FORWARD:
+            reads.append(_shared(rule.forward(moment)))
+            forwards[op.minibatch, op.microbatch or 0] = reads[-1]  # type: ignore[assignment]
+        else:
+            theirs = forwards[op.minibatch, op.microbatch or 0]
+            ask = rule.recomputation if op.kind is Kind.RECOMPUTATION else rule.backward
+            reads.append(_shared(ask(moment, theirs)))
+    last_reader = {read.version: index for index, read in enumerate(reads) if read is not None}
+    return Readings(operations, reads, _graphs(operations, reads, place.microbatches), last_reader)
+
+
+@lru_cache(maxsize=1 << 16)
+def _shared(read: Read) -> Read:
+    """One object for equal readings: the lists of thousands of stages hold many."""
+    return read
+
+
+def closed_moment(schedule: Schedule, place: Place, op: Operation, lead: int = 0, start: int = 0) -> Moment:
+    """The moment of an operation by the schedule's closed forms, not off its list: what ran is held against it."""
+    r, D, N = place.stage, place.stages, place.microbatches
+    t, j = op.minibatch, op.microbatch or 0
+    at_forward = schedule.newest_at_forward(r, D, N, t, j)
+    if op.kind is Kind.FORWARD:
+        newest = at_forward
+    elif op.kind is Kind.BACKWARD:
+        newest = t
+    else:
+        newest = t if schedule.synchronous else max(0, (t * N + j - lead) // N)
+    entry = schedule.newest_at_forward(0, D, N, t, j)
+    return Moment(place, op, newest, entry, t - at_forward, lead, start)
+
+
+def _moments(
+    place: Place, operations: Sequence[Operation], entries: dict[tuple[int, int], int], lead: int, start: int
+) -> Iterator[Moment | None]:
+    newest = _updates_before(operations)
+    position = {op: i for i, op in enumerate(operations)}
+    whole = any(op.kind is Kind.BACKWARD and op.microbatch is None for op in operations)
     for index, op in enumerate(operations):
         if op.kind is Kind.UPDATE:
-            reads.append(None)
+            yield None
             continue
-        microbatch = (op.minibatch, op.microbatch)
-        start = position[Operation(Kind.FORWARD, *microbatch)]
-        end = position[Operation(Kind.BACKWARD, *microbatch)]
-        moment = Moment(
-            stage, len(lists), microbatches, op, newest[index], entries[microbatch], newest[end] - newest[start]
-        )
-        if op.kind is Kind.FORWARD:
-            forward_reads[microbatch] = rule.forward(moment)
-            reads.append(forward_reads[microbatch])
-        else:
-            reads.append(rule.backward(moment, forward_reads[microbatch]))
-            if reads[-1] != forward_reads[microbatch]:
-                changes.add(microbatch)
-    last_reader = {read.version: index for index, read in enumerate(reads) if read is not None}
-    return Readings(operations, reads, last_reader, changes)
+        t, j = op.minibatch, op.microbatch or 0
+        there, back = newest[position[forward(t, j)]], newest[position[backward(t, None if whole else j)]]
+        yield Moment(place, op, newest[index], entries[t, j], back - there, lead, start)
+
+
+def _graphs(operations: Sequence[Operation], reads: Sequence[Read | None], N: int) -> list[Graph | None]:
+    graphs: list[Graph | None] = [None] * len(operations)
+    latest: dict[tuple[int, int], int] = {}
+    for index, op in enumerate(operations):
+        if op.kind is Kind.UPDATE:
+            continue
+        for key in ((op.minibatch, j) for j in op.covers(N)):
+            if op.kind is Kind.BACKWARD:
+                source = latest.pop(key)
+                graphs[index] = graphs[source] = _graph(reads[source], reads[index], adjacent=index == source + 1)
+                continue
+            if op.kind is Kind.RECOMPUTATION:
+                graphs[latest[key]] = Graph.DROPPED
+            latest[key] = index
+    return graphs
+
+
+def _graph(theirs: Read | None, own: Read | None, adjacent: bool) -> Graph:
+    """Of a forward or recomputation and its backward; weights made for a reading are made again, not kept for long."""
+    made = own is not None and own.transform is not None
+    return Graph.KEPT if theirs == own and (adjacent or not made) else Graph.REREAD
 
 
 def _updates_before(operations: Sequence[Operation]) -> list[int]:
@@ -123,7 +229,9 @@ def _updates_before(operations: Sequence[Operation]) -> list[int]:
 
 def _entries(first_stage: Sequence[Operation]) -> dict[tuple[int, int], int]:
     newest = _updates_before(first_stage)
-    return {(op.minibatch, op.microbatch): newest[i] for i, op in enumerate(first_stage) if op.kind is Kind.FORWARD}
+    return {
+        (op.minibatch, op.microbatch or 0): newest[i] for i, op in enumerate(first_stage) if op.kind is Kind.FORWARD
+    }
 
 
 def staleness(version: int, minibatch: int) -> int:

@@ -4,8 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.recomputation import Spans
 
 Duration = Callable[[int, Operation], float]
+Transfer = Callable[[int, int, Operation], float]
+"""(sending stage, receiving stage, the receiver's operation) -> time on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +30,16 @@ class DeadlockError(ValueError):
         super().__init__(f"the operation lists deadlock: {waiting}")
 
 
-def play(lists: Sequence[Sequence[Operation]], duration: Duration) -> list[list[Slice]]:
+def play(
+    lists: Sequence[Sequence[Operation]],
+    duration: Duration,
+    spans: Spans | None = None,
+    transfer: Transfer = lambda source, target, operation: 0.0,
+) -> list[list[Slice]]:
     """The slices of every stage when each operation starts as soon as its stage and its input are ready.
 
-    F needs the F of the same microbatch one stage before, B its B one stage behind; messages take no time.
+    F needs the F of the same microbatch one stage before, B its B one stage behind, and R the R of the stage before
+    where that is of the same span. `transfer` says how long a message takes; none keeps its sender busy.
 
     Raises:
         DeadlockError: some operation waits for ever.
@@ -44,10 +53,11 @@ def play(lists: Sequence[Sequence[Operation]], duration: Duration) -> list[list[
         for r, operations in enumerate(lists):
             while len(played[r]) < len(operations):
                 op = operations[len(played[r])]
-                source = _source(r, op, last)
+                source = _source(r, op, last, spans)
                 if source is not None and source not in ends:
                     break
-                start = max(played[r][-1].end if played[r] else 0.0, ends.get(source, 0.0) if source else 0.0)
+                arrival = ends[source] + transfer(source[0], r, op) if source else 0.0
+                start = max(played[r][-1].end if played[r] else 0.0, arrival)
                 ends[r, op] = start + duration(r, op)
                 played[r].append(Slice(op, start, ends[r, op]))
                 progress = True
@@ -57,11 +67,13 @@ def play(lists: Sequence[Sequence[Operation]], duration: Duration) -> list[list[
     return played
 
 
-def _source(r: int, op: Operation, last: int) -> tuple[int, Operation] | None:
+def _source(r: int, op: Operation, last: int, spans: Spans | None) -> tuple[int, Operation] | None:
     if op.kind is Kind.FORWARD and r > 0:
         return r - 1, op
     if op.kind is Kind.BACKWARD and r < last:
         return r + 1, op
+    if op.kind is Kind.RECOMPUTATION and spans is not None and not spans.begins(r):
+        return r - 1, op
     return None
 
 

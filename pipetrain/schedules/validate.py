@@ -1,10 +1,11 @@
 """Checks operation lists before anything runs; a wrong one is shown as a grid with the guilty cell marked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.grid import grid, unit_duration
-from pipetrain.schedules.operation import Kind, Operation, backward, forward, update
+from pipetrain.schedules.operation import Kind, Operation, forward, update
+from pipetrain.schedules.recomputation import Spans, with_recomputation
 from pipetrain.schedules.timeline import DeadlockError, play
 
 
@@ -12,70 +13,98 @@ class ScheduleError(ValueError):
     """Operation lists that no pipeline can carry out."""
 
 
-def checked_lists(schedule: Schedule, stages: int, microbatches: int, minibatches: int) -> list[list[Operation]]:
-    """Every stage's list under `schedule`, validated.
+def checked_lists(
+    schedule: Schedule, stages: int, microbatches: int, minibatches: int, spans: Spans | None = None
+) -> list[list[Operation]]:
+    """Every stage's list under `schedule`, validated; with recomputation where there are spans.
 
     Raises:
         ScheduleError: see `validate`.
     """
     lists = [schedule.operations(r, stages, microbatches, minibatches) for r in range(stages)]
-    validate(lists, microbatches, minibatches)
+    if spans is not None:
+        lists = [with_recomputation(operations, spans.lead(r)) for r, operations in enumerate(lists)]
+    validate(lists, microbatches, minibatches, spans)
     return lists
 
 
-def validate(lists: Sequence[Sequence[Operation]], microbatches: int, minibatches: int) -> None:
-    """Every microbatch passes every stage once, in one order, F before B before U, and none waits for ever.
+def validate(
+    lists: Sequence[Sequence[Operation]], microbatches: int, minibatches: int, spans: Spans | None = None
+) -> None:
+    """Every microbatch passes every stage once, in one order, F before R before B before U, and none waits for ever.
 
     Raises:
         ScheduleError: with the reason and the grid.
     """
-    wanted = set(_all_operations(microbatches, minibatches))
+    kinds = (Kind.FORWARD, Kind.BACKWARD) if spans is None else (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD)
+    wanted = set(_everything(microbatches, minibatches, kinds))
     for r, operations in enumerate(lists):
-        fault = _first_fault(operations, wanted) or _first_disorder(operations, lists[0])
+        fault = _first_fault(operations, wanted, microbatches) or _first_disorder(operations, lists[0], kinds)
         if fault is not None:
             index, reason = fault
             raise ScheduleError(f"stage {r}: {reason}\n{grid(lists, (r, index))}")
     try:
-        play(lists, unit_duration)
+        play(lists, unit_duration, spans)
     except DeadlockError as error:
         raise ScheduleError(f"{error}\n{grid(lists)}") from None
 
 
-def _all_operations(microbatches: int, minibatches: int) -> Iterator[Operation]:
+_Part = tuple[Kind, int, int | None]
+
+
+def _everything(microbatches: int, minibatches: int, kinds: Collection[Kind]) -> Iterator[_Part]:
     for t in range(minibatches):
         for j in range(microbatches):
-            yield forward(t, j)
-            yield backward(t, j)
-        yield update(t)
+            yield from ((kind, t, j) for kind in kinds)
+        yield Kind.UPDATE, t, None
 
 
-def _first_disorder(operations: Sequence[Operation], first_stage: Sequence[Operation]) -> tuple[int, str] | None:
-    for kind, word in ((Kind.FORWARD, "forwards"), (Kind.BACKWARD, "backwards")):
+def _parts(op: Operation, microbatches: int) -> Iterator[_Part]:
+    if op.kind is Kind.UPDATE:
+        yield op.kind, op.minibatch, None
+    else:
+        yield from ((op.kind, op.minibatch, j) for j in op.covers(microbatches))
+
+
+_WORDS = {Kind.FORWARD: "forwards", Kind.RECOMPUTATION: "recomputations", Kind.BACKWARD: "backwards"}
+
+
+def _first_disorder(
+    operations: Sequence[Operation], first_stage: Sequence[Operation], kinds: Collection[Kind]
+) -> tuple[int, str] | None:
+    for kind in kinds:
         theirs = iter(op for op in first_stage if op.kind is kind)
         for index, op in enumerate(operations):
             if op.kind is kind and op != next(theirs):
-                return (
-                    index,
-                    f"its {word} are in another order than stage 0's: messages would be mistaken for each other",
-                )
+                order = f"its {_WORDS[kind]} are in another order than stage 0's"
+                return index, f"{order}: messages would be mistaken for each other"
     return None
 
 
-def _first_fault(operations: Sequence[Operation], wanted: set[Operation]) -> tuple[int | None, str] | None:
-    position: dict[Operation, int] = {}
+def _first_fault(operations: Sequence[Operation], wanted: set[_Part], N: int) -> tuple[int | None, str] | None:
+    position: dict[_Part, int] = {}
     for index, op in enumerate(operations):
-        if op in position:
-            return index, f"{op} stands twice in its list"
-        if op not in wanted:
-            return index, f"{op} is of no minibatch of this list"
-        position[op] = index
+        for part in _parts(op, N):
+            if part in position:
+                return index, f"{op} stands twice in its list"
+            if part not in wanted:
+                return index, f"{op} is of no minibatch of this list"
+            position[part] = index
     if missing := wanted - position.keys():
-        return None, f"{min(missing, key=str)} is missing from its list"
-    for op, index in position.items():
-        if op.kind is Kind.BACKWARD and position[forward(op.minibatch, op.microbatch)] > index:
-            return index, f"{op} comes before its forward"
-        if op.kind is Kind.BACKWARD and position[update(op.minibatch)] < index:
-            return index, f"{op} comes after its update"
-        if op.kind is Kind.UPDATE and op.minibatch and position[update(op.minibatch - 1)] > index:
+        return None, f"{min(_name(part) for part in missing)} is missing from its list"
+    for (kind, t, j), index in position.items():
+        op = operations[index]
+        if kind is Kind.UPDATE and t and position[Kind.UPDATE, t - 1, None] > index:
             return index, f"{op} comes before the update of the minibatch before it"
+        if kind in (Kind.RECOMPUTATION, Kind.BACKWARD) and position[Kind.FORWARD, t, j] > index:
+            return index, f"{op} comes before its forward"
+        if kind is Kind.BACKWARD and position.get((Kind.RECOMPUTATION, t, j), -1) > index:
+            return index, f"{op} comes before its recomputation"
+        if kind is Kind.BACKWARD and position[Kind.UPDATE, t, None] < index:
+            return index, f"{op} comes after its update"
     return None
+
+
+def _name(part: _Part) -> str:
+    kind, t, j = part
+    return str(update(t) if kind is Kind.UPDATE else forward(t, j or 0).like(kind))

@@ -6,6 +6,8 @@ import pytest
 
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.grid import grid
+from pipetrain.schedules.lockstep import PipelinedBackprop
+from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.sequential import Sequential
@@ -53,8 +55,22 @@ from pipetrain.schedules.sequential import Sequential
             stage 1   .   F0.0 B0.0  .    .   F1.0 B1.0
             """,
         ),
+        (
+            PipelinedBackprop(), 2, 1, 4,
+            """
+            stage 0  F0.0 F1.0 F2.0 B0.0 F3.0 B1.0  .   B2.0  .   B3.0
+            stage 1   .   F0.0 B0.0 F1.0 B1.0 F2.0 B2.0 F3.0 B3.0
+            """,
+        ),
+        (
+            NF1B(), 2, 2, 2,
+            """
+            stage 0  F0.0 F0.1 F1.0 F1.1  B0   .    .    B1
+            stage 1   .   F0.0 F0.1  B0  F1.0 F1.1  B1
+            """,
+        ),
     ],
-    ids=["sequential", "gpipe", "1f1b_flush", "1f1b", "1f1b depth 1"],
+    ids=["sequential", "gpipe", "1f1b_flush", "1f1b", "1f1b depth 1", "pipelined_backprop", "nf1b"],
 )  # fmt: skip
 def test_the_grid_is_the_one_drawn_by_hand(schedule, D, N, M, drawing):
     drawn = grid([schedule.operations(r, D, N, M) for r in range(D)])

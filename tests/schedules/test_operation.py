@@ -9,24 +9,38 @@ from pipetrain.schedules.operation import Kind, Operation, backward, forward, up
 COUNTS = st.integers(0, 10**9)
 
 
-@given(kind=st.sampled_from([Kind.FORWARD, Kind.BACKWARD]), minibatch=COUNTS, microbatch=COUNTS)
-def test_forwards_and_backwards_parse_back_from_what_they_print(kind, minibatch, microbatch):
+@given(kind=st.sampled_from([Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD]), minibatch=COUNTS, microbatch=COUNTS)
+def test_forwards_recomputations_and_backwards_parse_back_from_what_they_print(kind, minibatch, microbatch):
     operation = Operation(kind, minibatch, microbatch)
     assert str(operation) == f"{kind.value}{minibatch}.{microbatch}"
     assert Operation.parse(str(operation)) == operation
 
 
-@given(minibatch=COUNTS)
-def test_updates_parse_back_from_what_they_print(minibatch):
-    assert Operation.parse(f"U{minibatch}") == update(minibatch)
-    assert str(update(minibatch)) == f"U{minibatch}"
+@given(kind=st.sampled_from([Kind.RECOMPUTATION, Kind.BACKWARD, Kind.UPDATE]), minibatch=COUNTS)
+def test_operations_of_a_whole_minibatch_parse_back_from_what_they_print(kind, minibatch):
+    operation = Operation(kind, minibatch, None)
+    assert str(operation) == f"{kind.value}{minibatch}"
+    assert Operation.parse(str(operation)) == operation
 
 
 def test_the_short_forms_make_the_operations_of_their_letters():
-    assert [str(op) for op in (forward(3), backward(3, 1), update(3))] == ["F3.0", "B3.1", "U3"]
+    made = [forward(3), backward(3, 1), backward(3, None), update(3)]
+    assert [str(op) for op in made] == ["F3.0", "B3.1", "B3", "U3"]
 
 
-@pytest.mark.parametrize("text", ["", "F", "F3", "F3.", "F.0", "U3.0", "X3.0", "f3.0", "F-1.0", "F3.0 ", "F3.0@v1"])
+def test_an_operation_covers_its_microbatch_or_all():
+    assert list(forward(3, 2).covers(4)) == [2]
+    assert list(backward(3, None).covers(4)) == list(update(3).covers(4)) == [0, 1, 2, 3]
+
+
+def test_the_operation_of_another_kind_is_on_the_same_microbatches():
+    assert str(backward(3, 1).like(Kind.RECOMPUTATION)) == "R3.1"
+    assert str(backward(3, None).like(Kind.RECOMPUTATION)) == "R3"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "F", "F3", "R", "R3.", "B", "F3.", "F.0", "U3.0", "X3.0", "f3.0", "F-1.0", "F3.0 ", "F3.0@v1"]
+)
 def test_what_is_no_operation_is_refused_with_the_text_named(text):
     with pytest.raises(ValueError, match="no operation") as caught:
         Operation.parse(text)

@@ -1,31 +1,51 @@
 """Which versions operations read, against the specification's worked example and closed forms."""
 
+import by_hand
 import pytest
-from hypothesis import given, settings
+from harness import ASYNCHRONOUS, RULES, SYNCHRONOUS, fitting
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipetrain.executors.base import Rules
+from pipetrain.executors.rules import Rules
+from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
+from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.pipeoptim import PipeOptim
+from pipetrain.methods.spectrain import SpecTrain
+from pipetrain.methods.stale import Stale
 from pipetrain.methods.synchronous import Synchronous
+from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
+from pipetrain.schedules import Graph, Spans
 from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.lockstep import PipelinedBackprop, PipeMareSchedule
+from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.operation import Kind, backward, forward
-from pipetrain.schedules.readings import readings, staleness
+from pipetrain.schedules.readings import staleness
 from pipetrain.schedules.sequential import Sequential
 
-ASYNCHRONOUS = [NaiveAsync(), PipeDream(), PipeDream(vertical_sync=True), PipeOptim()]
 QUICK = settings(max_examples=60, deadline=None)
+asynchronous_rules = st.sampled_from(ASYNCHRONOUS)
+
+
+def all_readings(method, schedule, D, N=1, M=8, spans=None):
+    rules = Rules(schedule, method, D, N, spans)
+    return [rules.readings(r, M) for r in range(D)]
 
 
 def stage_readings(method, schedule, r, D, N=1, M=8):
-    return readings(r, [schedule.operations(i, D, N, M) for i in range(D)], N, method)
+    return all_readings(method, schedule, D, N, M)[r]
 
 
 def read_by(found, operation):
     return found.reads[found.operations.index(operation)]
+
+
+def backward_of(found, t, j):
+    """The operation that takes a microbatch back: its own, or that of the whole minibatch."""
+    return next(op for op in (backward(t, j), backward(t, None)) if op in found.operations)
 
 
 @pytest.mark.parametrize(
@@ -37,37 +57,67 @@ def read_by(found, operation):
         (PipeDream(), OneFOneB(), ["v1/v1", "v2/v2", "v3/v3", "v4/v4"]),
         (PipeDream(vertical_sync=True), OneFOneB(), ["v1/v1", "v1/v1", "v1/v1", "v1/v1"]),
         (PipeOptim(), OneFOneB(), ["v1+3/v4", "v2+2/v4", "v3+1/v4", "v4/v4"]),
+        (SpecTrain(), OneFOneB(), ["v1+3/v4", "v2+2/v4", "v3+2/v4+1", "v4+1/v4+1"]),
         (NaiveAsync(), OneFOneB(), ["v1/v4", "v2/v4", "v3/v4", "v4/v4"]),
+        (Stale(), PipelinedBackprop(), ["v0/v4", "v0/v4", "v2/v4", "v4/v4"]),
+        (PipeMare(t2=False), PipeMareSchedule(), ["v0/v4", "v0/v4", "v1/v4", "v3/v4"]),
+        (PipeMare(), PipeMareSchedule(), ["v0/v4-7δ", "v0/v4-5δ", "v1/v4-3δ", "v3/v4-1δ"]),
+        (PipeDream(), PipeMareSchedule(), ["v0/v0", "v0/v0", "v1/v1", "v3/v3"]),
+        (PipeOptim(), PipelinedBackprop(), ["v0+4/v4", "v0+4/v4", "v2+2/v4", "v4/v4"]),
     ],
-    ids=["gpipe", "1f1b_flush", "sequential", "pipedream", "vertical sync", "pipeoptim", "naive_async"],
+    ids=[
+        *("gpipe", "1f1b_flush", "sequential", "pipedream", "vertical sync", "pipeoptim", "spectrain", "naive_async"),
+        *("stale", "pipemare without t2", "pipemare", "pipedream as pipemare", "pipeoptim as stale"),
+    ],
 )
 def test_the_worked_example_of_four_stages_and_the_fifth_minibatch(method, schedule, row):
-    found = [stage_readings(method, schedule, r, 4) for r in range(4)]
+    found = all_readings(method, schedule, 4)
     assert [f"{read_by(f, forward(4))}/{read_by(f, backward(4))}" for f in found] == row
 
 
+@pytest.mark.parametrize("N", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("method", "row"),
+    [
+        (TiMePReSt(), ["v1/v4", "v1/v4", "v1/v4", "v1/v4"]),
+        (VTiMePReSt(), ["v1/v4", "v2/v4", "v3/v4", "v4/v4"]),
+        (ITiMePReSt(0.1), ["v1/v1*0.6501", "v2/v2*0.7786", "v3/v3*0.8948", "v4/v4"]),
+    ],
+    ids=["timeprest", "v_timeprest", "i_timeprest"],
+)
+def test_the_worked_example_under_one_backward_for_any_number_of_forwards(method, row, N):
+    found = all_readings(method, NF1B(), 4, N)
+    for j in range(N):
+        assert [f"{read_by(f, forward(4, j))}/{read_by(f, backward(4, None))}" for f in found] == row
+
+
 @QUICK
-@given(st.integers(1, 8), st.integers(1, 6), st.integers(1, 8))
-def test_every_asynchronous_method_reads_its_formula(D, N, M):
-    for r in range(D):
-        found = {method: stage_readings(method, OneFOneB(), r, D, N, M) for method in ASYNCHRONOUS}
+@given(asynchronous_rules, st.integers(1, 8), st.integers(1, 8), st.integers(1, 8))
+def test_every_asynchronous_method_reads_its_formula(rule, D, N, M):
+    assume(fitting(rule, D, N))
+    stashed = rule in by_hand.STASHING or rule in by_hand.SHRINKAGE
+    for r, found in enumerate(all_readings(*RULES[rule], D, N, M)):
         for t in range(M):
             for j in range(N):
-                k = t * N + j
-                now, entered = max(0, (k - (D - 1 - r)) // N), max(0, (k - (D - 1)) // N)
-                versions = [
-                    (read_by(found[m], forward(t, j)).version, read_by(found[m], backward(t, j)).version)
-                    for m in ASYNCHRONOUS
-                ]
-                assert versions == [(now, t), (now, now), (entered, entered), (now, t)]
+                in_forward = by_hand.version_of_forward(rule, t, j, N, D, r)
+                assert read_by(found, forward(t, j)).version == in_forward
+                assert read_by(found, backward_of(found, t, j)).version == (in_forward if stashed else t)
+
+
+@QUICK
+@given(st.sampled_from(SYNCHRONOUS), st.integers(1, 8), st.integers(1, 8), st.integers(1, 4))
+def test_every_synchronous_method_reads_version_t_alone(rule, D, N, M):
+    for found in all_readings(*RULES[rule], D, N, M):
+        for op, read in zip(found.operations, found.reads, strict=True):
+            assert op.kind is Kind.UPDATE or (read.version, read.transform) == (op.minibatch, None)
 
 
 @QUICK
 @given(st.integers(1, 10), st.integers(1, 8))
 def test_pipeoptim_predicts_the_updates_between_forward_and_backward(D, N):
     enough = -(-D // N) + 4
-    for r in range(D):
-        d, found = D - 1 - r, stage_readings(PipeOptim(), OneFOneB(), r, D, N, enough)
+    for r, found in enumerate(all_readings(PipeOptim(), OneFOneB(), D, N, enough)):
+        d = D - 1 - r
         for t in range(enough):
             for j in range(N):
                 read = read_by(found, forward(t, j))
@@ -88,10 +138,10 @@ def test_pipeoptim_predicts_fewer_steps_just_after_a_drain_and_none_on_the_last_
 
 
 @QUICK
-@given(st.sampled_from(ASYNCHRONOUS), st.integers(1, 6), st.integers(1, 4), st.integers(1, 8))
-def test_the_last_reader_of_a_version_is_the_last_operation_that_reads_it(method, D, N, M):
-    for r in range(D):
-        found = stage_readings(method, OneFOneB(), r, D, N, M)
+@given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
+def test_the_last_reader_of_a_version_is_the_last_operation_that_reads_it(rule, D, N, M):
+    assume(fitting(rule, D, N))
+    for found in all_readings(*RULES[rule], D, N, M):
         readers = {}
         for index, read in enumerate(found.reads):
             if read is not None:
@@ -105,15 +155,77 @@ def test_the_last_reader_of_a_version_is_the_last_operation_that_reads_it(method
 
 
 @QUICK
-@given(st.sampled_from(ASYNCHRONOUS), st.integers(1, 6), st.integers(1, 4), st.integers(1, 8))
-def test_changes_are_the_microbatches_whose_backward_reads_other_weights(method, D, N, M):
-    for r in range(D):
-        found = stage_readings(method, OneFOneB(), r, D, N, M)
+@given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
+def test_a_backward_goes_through_a_graph_that_read_its_own_weights_or_rereads(rule, D, N, M):
+    assume(fitting(rule, D, N))
+    for found in all_readings(*RULES[rule], D, N, M):
+        graph = dict(zip(found.operations, found.graphs, strict=True))
         for t in range(M):
             for j in range(N):
-                stale = t > max(0, (t * N + j - (D - 1 - r)) // N)
-                changes = stale and not isinstance(method, PipeDream)
-                assert ((t, j) in found.changes) == changes
+                there, back = forward(t, j), backward_of(found, t, j)
+                assert graph[there] is graph[back]
+                if read_by(found, there) != read_by(found, back):
+                    assert graph[back] is Graph.REREAD
+                elif read_by(found, back).transform is None:
+                    assert graph[back] is Graph.KEPT
+        assert found.change == any(graph is Graph.REREAD for graph in found.graphs)
+
+
+@QUICK
+@given(st.sampled_from([NaiveAsync(), Stale(), PipeDream(), PipeDream(vertical_sync=True)]), st.integers(1, 6))
+def test_the_backwards_that_find_other_weights_are_those_of_stale_microbatches_not_stashed(method, D):
+    for r, found in enumerate(all_readings(method, OneFOneB(), D)):
+        for op, graph in zip(found.operations, found.graphs, strict=True):
+            stale = op.minibatch > max(0, op.minibatch - (D - 1 - r))
+            if op.kind is Kind.BACKWARD:
+                assert (graph is Graph.REREAD) == (stale and not isinstance(method, PipeDream))
+
+
+@QUICK
+@given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
+def test_with_recomputation_every_forward_is_dropped_and_the_backward_goes_through_the_repetition(rule, D, N, M):
+    assume(fitting(rule, D, N))
+    for found in all_readings(*RULES[rule], D, N, M, Spans.of_single_stages(D)):
+        graph = dict(zip(found.operations, found.graphs, strict=True))
+        for op in found.operations:
+            if op.kind is Kind.FORWARD:
+                assert graph[op] is Graph.DROPPED
+            if op.kind is Kind.BACKWARD:
+                again = op.like(Kind.RECOMPUTATION)
+                same = read_by(found, again) == read_by(found, op)
+                assert graph[op] is graph[again] is (Graph.KEPT if same else Graph.REREAD)
+                assert same == (rule not in by_hand.SHRINKAGE or read_by(found, op).transform is None)
+
+
+@QUICK
+@given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
+def test_what_a_recomputation_reads_is_what_the_specification_names(rule, D, N, M):
+    assume(fitting(rule, D, N))
+    for found in all_readings(*RULES[rule], D, N, M, Spans.of_single_stages(D)):
+        for op in found.operations:
+            if op.kind is Kind.BACKWARD:
+                again = read_by(found, op.like(Kind.RECOMPUTATION))
+                in_forward = read_by(found, forward(op.minibatch, op.microbatch or 0))
+                stashed = rule in by_hand.STASHING or rule in by_hand.SHRINKAGE
+                assert again == (in_forward if stashed else read_by(found, op))
+
+
+@QUICK
+@given(st.sampled_from(["pipemare", "stale", "pipeoptim_backprop", "pipedream_pipemare"]), st.data())
+def test_a_segment_recomputes_with_the_weights_of_its_moment(rule, data):
+    D, N, M = (data.draw(st.integers(1, most)) for most in (8, 5, 12))
+    firsts = tuple(sorted({0, *data.draw(st.lists(st.integers(0, D - 1)))}))
+    for r, found in enumerate(all_readings(*RULES[rule], D, N, M, Spans(firsts, D))):
+        lead, tau = by_hand.lead(firsts, D, r), by_hand.delay(N, D, r)
+        for op in found.operations:
+            if op.kind is Kind.RECOMPUTATION:
+                k, read = op.minibatch * N + op.microbatch, read_by(found, op)
+                if rule == "pipedream_pipemare":
+                    assert read == read_by(found, forward(op.minibatch, op.microbatch))
+                    continue
+                assert read.version == max(0, (k - lead) // N)
+                steps = tau - -(-lead // N) if rule == "pipemare" else 0
+                assert str(read.transform or "") == (f"-{steps}δ" if steps else "")
 
 
 def versions_held(found):
@@ -136,6 +248,15 @@ def test_versions_held_are_those_of_the_specification(D, N):
         assert versions_held(stage_readings(PipeDream(vertical_sync=True), OneFOneB(), r, D, N, 12)) == first
 
 
+@pytest.mark.parametrize("N", [1, 2, 3, 4])
+@pytest.mark.parametrize("D", [1, 2, 3, 4, 6])
+def test_versions_held_under_one_backward_for_n_forwards_do_not_depend_on_n(D, N):
+    for r in range(D):
+        assert versions_held(stage_readings(VTiMePReSt(), NF1B(), r, D, N, 12)) == 1
+        assert versions_held(stage_readings(TiMePReSt(), NF1B(), r, D, N, 12)) == r + 1
+        assert versions_held(stage_readings(ITiMePReSt(), NF1B(), r, D, N, 12)) == D - r  # and what B is using
+
+
 @pytest.mark.parametrize("depth", [1, 2, 4, 6, 9])
 def test_versions_of_pipedream_follow_the_depth(depth):
     schedule = OneFOneB(depth)
@@ -152,6 +273,11 @@ def test_the_steady_state_begins_where_no_formula_is_clipped(depth, D, N, M):
     unclipped = [t for t in range(M) if all(t * N >= d for d in delays)]
     steady = Rules(schedule, NaiveAsync(), D, N).steady(M)
     assert [t for t in range(M) if t >= steady] == unclipped
+
+
+@pytest.mark.parametrize("D", [1, 2, 5])
+def test_two_buffered_versions_are_steady_once_a_minibatch_reads_the_version_before_its_own(D):
+    assert Rules(*RULES["pipedream_2bw"][::-1], D, max(2, D)).steady(4) == 1
 
 
 @pytest.mark.parametrize("schedule", [GPipe(), Sequential(), OneFOneBFlush()])

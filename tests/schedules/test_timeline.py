@@ -2,13 +2,17 @@
 
 import pytest
 
+from pipetrain.schedules import Spans
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.grid import unit_duration
+from pipetrain.schedules.lockstep import PipelinedBackprop, PipeMareSchedule
+from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.operation import Kind, Operation
 from pipetrain.schedules.sequential import Sequential
 from pipetrain.schedules.timeline import DeadlockError, idle_shares, play
+from pipetrain.schedules.validate import checked_lists
 
 
 def played(schedule, D, N, M, duration=unit_duration):
@@ -63,6 +67,49 @@ def test_an_operation_starts_when_its_stage_and_its_input_are_ready():
             arrived = ends.get((source, s.operation), 0.0) if 0 <= source < len(rows) else 0.0
             assert s.start == max(free, arrived)
             free = s.end
+
+
+@pytest.mark.parametrize("schedule", [PipelinedBackprop(), PipeMareSchedule()])
+@pytest.mark.parametrize(("D", "M"), [(2, 10), (4, 50)])
+def test_every_cycle_of_lockstep_schedules_has_one_forward_and_one_backward(schedule, D, M):
+    # the last stage starts D - 1 forwards after the first, and never waits again: one more in flight costs nothing
+    slices = played(schedule, D, 1, M)
+    assert length(slices) == 2 * M + 2 * (D - 1)
+
+
+def test_one_backward_of_n_forwards_starts_when_the_last_forward_has_ended():
+    def duration(stage, operation):
+        return {Kind.FORWARD: 1.0, Kind.BACKWARD: 6.0, Kind.UPDATE: 0.0}[operation.kind]
+
+    (first, last) = played(NF1B(), 2, 3, 1, duration)
+    assert [s.start for s in first] == [0.0, 1.0, 2.0, 10.0, 16.0]
+    assert [s.start for s in last] == [1.0, 2.0, 3.0, 4.0, 10.0]
+
+
+def test_a_recomputation_waits_for_that_of_the_stage_before_within_its_segment_alone():
+    ends = {}
+    for firsts in ((0, 1), (0,)):
+        segments = Spans(firsts, 2)
+        lists = checked_lists(PipeMareSchedule(), 2, 1, 8, segments)
+        rows = play(lists, lambda stage, op: 7.0 if stage == 0 and op.kind is Kind.RECOMPUTATION else 1.0, segments)
+        ends[firsts] = [{s.operation: s for s in row} for row in rows]
+    waits = [Operation.parse(f"R{t}.0") for t in range(8)]
+    assert all(ends[0,][1][op].start >= ends[0,][0][op].end for op in waits)
+    assert any(ends[0, 1][1][op].start < ends[0, 1][0][op].end for op in waits)
+
+
+def test_a_message_takes_the_time_of_its_transfer_and_keeps_nobody_busy():
+    lists = checked_lists(GPipe(), 2, 2, 1)
+    seen = []
+
+    def transfer(source, target, operation):
+        seen.append((source, target, str(operation)))
+        return 10.0
+
+    first, last = play(lists, unit_duration, transfer=transfer)
+    assert [s.start for s in first] == [0.0, 1.0, 24.0, 25.0, 26.0]
+    assert [s.start for s in last] == [11.0, 12.0, 13.0, 14.0, 15.0]
+    assert sorted(seen) == [(0, 1, "F0.0"), (0, 1, "F0.1"), (1, 0, "B0.0"), (1, 0, "B0.1")]
 
 
 def test_updates_count_as_work_where_they_take_time():

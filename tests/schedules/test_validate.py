@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipetrain.schedules import Spans
 from pipetrain.schedules.operation import Operation
 from pipetrain.schedules.validate import ScheduleError, validate
 
@@ -12,9 +13,9 @@ def lists(*texts):
     return [[Operation.parse(word) for word in text.split()] for text in texts]
 
 
-def refused(*texts, microbatches=2, minibatches=1):
+def refused(*texts, microbatches=2, minibatches=1, spans=None):
     with pytest.raises(ScheduleError) as caught:
-        validate(lists(*texts), microbatches, minibatches)
+        validate(lists(*texts), microbatches, minibatches, spans)
     return str(caught.value)
 
 
@@ -90,3 +91,60 @@ def test_the_grid_marks_the_guilty_cell_of_lists_that_are_wrong_but_do_not_wait(
     message = refused(*broken)
     assert guilty in row(message, stage).split()
     assert message.count("!") == 1
+
+
+# -- one backward of a whole minibatch ---------------------------------------------------------------------------------
+
+WHOLE = ["F0.0 F0.1 B0 U0", "F0.0 F0.1 B0 U0"]
+
+
+def test_one_backward_may_take_all_microbatches_back():
+    validate(lists(*WHOLE), 2, 1)
+
+
+def test_a_backward_of_all_microbatches_before_the_last_forward_is_refused():
+    assert "B0 comes before its forward" in refused(WHOLE[0], "F0.0 B0 F0.1 U0")
+
+
+def test_a_microbatch_that_goes_back_alone_and_with_all_is_refused():
+    assert "B0 stands twice" in refused(WHOLE[0], "F0.0 F0.1 B0.0 B0 U0")
+
+
+def test_neighbours_that_disagree_on_what_goes_back_at_once_are_refused():
+    assert "order" in refused(WHOLE[0], GOOD[1])
+
+
+# -- recomputation -----------------------------------------------------------------------------------------------------
+
+APART, TOGETHER = Spans((0, 1), 2), Spans((0,), 2)
+REPEATED = ["F0.0 F0.1 R0.0 B0.0 R0.1 B0.1 U0", "F0.0 F0.1 R0.0 B0.0 R0.1 B0.1 U0"]
+
+
+def test_lists_with_a_recomputation_for_every_backward_pass():
+    validate(lists(*REPEATED), 2, 1, APART)
+    validate(lists(*REPEATED), 2, 1, TOGETHER)
+    validate(lists("F0.0 F0.1 R0 B0 U0", "F0.0 F0.1 R0 B0 U0"), 2, 1, APART)
+
+
+def test_a_recomputation_that_is_missing_is_named():
+    assert "R0.1 is missing" in refused(REPEATED[0], REPEATED[1].replace("R0.1", ""), spans=APART)
+
+
+def test_a_recomputation_where_none_is_wanted_is_refused():
+    assert "R0.0 is of no minibatch" in refused(GOOD[0], REPEATED[1])
+
+
+def test_a_recomputation_before_its_forward_or_after_its_backward_is_refused():
+    assert "R0.1 comes before its forward" in refused(REPEATED[0], "F0.0 R0.0 R0.1 F0.1 B0.0 B0.1 U0", spans=APART)
+    assert "B0.1 comes before its recomputation" in refused(
+        REPEATED[0], "F0.0 F0.1 R0.0 B0.0 B0.1 R0.1 U0", spans=APART
+    )
+
+
+def test_a_recomputation_that_its_stage_waits_for_and_never_gets_is_a_deadlock_within_a_segment_alone():
+    # stage 1 wants R0.1 of stage 0 before it sends B0.0, which stage 0 wants before R0.1
+    early = "F0.0 F0.1 R0.0 R0.1 B0.0 B0.1 U0"
+    message = refused(REPEATED[0], early, spans=TOGETHER)
+    assert "deadlock" in message
+    assert "stage 1 at R0.1" in message
+    validate(lists(REPEATED[0], early), 2, 1, APART)

@@ -1,0 +1,37 @@
+"""One forward and one backward on every stage in every cycle: the delays of stale-weight training and of PipeMare."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipetrain.schedules.base import Family, Schedule, one_forward_one_backward
+from pipetrain.schedules.operation import Operation
+
+
+@dataclass(frozen=True)
+class PipelinedBackprop(Schedule):
+    """Every cycle one F and one B, so a microbatch comes back to stage r after 2(D-1-r) cycles.
+
+    Zhang & Abdelrahman, § 3: their K register pairs are K + 1 = D stages.
+    """
+
+    name: ClassVar[str] = "pipelined_backprop"
+    family: ClassVar[Family] = Family.CONTINUOUS
+
+    def in_flight(self, r: int, D: int, N: int) -> int:
+        """2(D-1-r) + 1."""
+        return 2 * (D - 1 - r) + 1
+
+    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """One warm-up, one steady state, one drain for all M minibatches."""
+        return list(one_forward_one_backward(self.in_flight(r, D, N) - 1, N, 0, M))
+
+
+@dataclass(frozen=True)
+class PipeMareSchedule(PipelinedBackprop):
+    """As pipelined backpropagation, one more in flight: the delay of PipeMare's table 1, 2(P-i) + 1 with i = r + 1."""
+
+    name: ClassVar[str] = "pipemare"
+
+    def in_flight(self, r: int, D: int, N: int) -> int:
+        """2(D-1-r) + 2."""
+        return super().in_flight(r, D, N) + 1

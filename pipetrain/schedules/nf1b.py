@@ -1,0 +1,44 @@
+"""N forwards, one backward: the schedule of TiMePReSt."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipetrain.schedules.base import Family, Schedule
+from pipetrain.schedules.operation import Operation, backward, forward, update
+
+
+@dataclass(frozen=True)
+class NF1B(Schedule):
+    """As 1F1B with F(t,0) .. F(t,N-1) in F's place and one backward of the whole minibatch (TiMePReSt § 3).
+
+    Each forward is sent on as soon as it is done; the gradient of a minibatch is one message.
+    """
+
+    name: ClassVar[str] = "nf1b"
+    family: ClassVar[Family] = Family.WHOLE_BACKWARD
+
+    def in_flight(self, r: int, D: int, N: int) -> int:
+        """D - r minibatches."""
+        return (D - r) * N
+
+    def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
+        """max(0, t - (D-1-r)), the same for every microbatch."""
+        return max(0, t - self.delay(r, D, N))
+
+    def delay(self, r: int, D: int, N: int) -> int:
+        """D - 1 - r."""
+        return D - 1 - r
+
+    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """Warm-up of D-1-r minibatches, then a minibatch forward and one back in turn, then the drain."""
+        return list(self._operations(self.delay(r, D, N), N, M))
+
+    @staticmethod
+    def _operations(warm_up: int, N: int, M: int) -> Iterator[Operation]:
+        for t in range(M + warm_up):
+            if t < M:
+                yield from (forward(t, j) for j in range(N))
+            if t >= warm_up:
+                yield backward(t - warm_up, None)
+                yield update(t - warm_up)

@@ -1,0 +1,62 @@
+"""Adds recomputation to operation lists: which forwards are repeated, when, and from whose stored input."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipetrain.schedules.operation import Kind, Operation
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Which stages recompute together: a span stores the input of its first stage alone (PipeMare app. A.3, D).
+
+    The stages of a span recompute one after the other, stage i of L starting 2(L-1-i) microbatch steps before its
+    backward, so that the repeated activations arrive when the backward does.
+
+    Attributes:
+        firsts: the first stage of every span, ascending from 0.
+        stages: D.
+    """
+
+    firsts: tuple[int, ...]
+    stages: int
+
+    @classmethod
+    def of_single_stages(cls, stages: int) -> "Spans":
+        """Every stage recomputes by itself, just before its backward."""
+        return cls(tuple(range(stages)), stages)
+
+    def begins(self, r: int) -> bool:
+        """Whether stage r recomputes from its own stored input."""
+        return r in self.firsts
+
+    def ends(self, r: int) -> bool:
+        """Whether stage r's repeated outputs go to nobody."""
+        return r == self.stages - 1 or r + 1 in self.firsts
+
+    def lead(self, r: int) -> int:
+        """Microbatch steps between a recomputation on stage r and its backward."""
+        behind = next((first for first in self.firsts if first > r), self.stages)
+        return 2 * (behind - 1 - r)
+
+
+def with_recomputation(operations: Sequence[Operation], lead: int) -> list[Operation]:
+    """The list with an R for every B, `lead` backwards before it, or as soon after that as its F has ended."""
+    return list(_with_recomputation(operations, lead))
+
+
+def _with_recomputation(operations: Sequence[Operation], lead: int) -> Iterator[Operation]:
+    backwards = [op for op in operations if op.kind is Kind.BACKWARD]
+    started: set[tuple[int, int | None]] = set()
+    done = repeated = 0
+    for op in operations:
+        if op.kind is Kind.FORWARD:
+            started.update({(op.minibatch, op.microbatch), (op.minibatch, None)})
+        if op.kind is Kind.BACKWARD:
+            for other in backwards[repeated : done + lead + 1]:
+                if (other.minibatch, other.microbatch) not in started:
+                    break
+                yield other.like(Kind.RECOMPUTATION)
+                repeated += 1
+            done += 1
+        yield op

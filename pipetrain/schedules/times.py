@@ -1,0 +1,44 @@
+"""How long every operation and every message of a pipeline takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipetrain.schedules.operation import Kind, Operation
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Times in one unit, whichever it is.
+
+    Attributes:
+        forward, recomputation, backward: of a microbatch, by stage. An operation of a whole minibatch takes N times
+            as long, as it computes as much.
+        update: by stage.
+        microbatches: N.
+        latency: of any message, by link; link r joins stages r and r + 1.
+        transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch's.
+    """
+
+    forward: Sequence[float]
+    recomputation: Sequence[float]
+    backward: Sequence[float]
+    update: Sequence[float]
+    microbatches: int
+    latency: Sequence[float]
+    transmission: Sequence[float]
+
+    def duration(self, stage: int, operation: Operation) -> float:
+        """What `operation` takes on `stage`."""
+        if operation.kind is Kind.UPDATE:
+            return self.update[stage]
+        of_kind = {
+            Kind.FORWARD: self.forward,
+            Kind.RECOMPUTATION: self.recomputation,
+            Kind.BACKWARD: self.backward,
+        }
+        return of_kind[operation.kind][stage] * len(operation.covers(self.microbatches))
+
+    def transfer(self, source: int, target: int, operation: Operation) -> float:
+        """What the message takes that `operation` of stage `target` waits for."""
+        link = min(source, target)
+        return self.latency[link] + self.transmission[link] * len(operation.covers(self.microbatches))

@@ -1,0 +1,138 @@
+"""The synchronous schedules of torch.distributed.pipelining, which that library carries out: names and conditions."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NoReturn
+
+from pipetrain.errors import ConfigError
+from pipetrain.schedules.base import Family, Schedule
+from pipetrain.schedules.operation import Operation
+from pipetrain.schedules.placement import Placement
+
+
+class TorchSchedule(Schedule):
+    """A schedule without a list of ours; several stages live in each process.
+
+    Attributes:
+        library_name: what torch.distributed.pipelining.schedules.get_schedule_class calls it.
+        splits_backward: whether some backwards find the gradients of inputs first, and those of weights later.
+        stages_per_rank: stages of a process.
+    """
+
+    family: ClassVar[Family] = Family.SYNCHRONOUS
+    listed: ClassVar[bool] = False
+    library_name: ClassVar[str]
+    splits_backward: ClassVar[bool] = True
+    stages_per_rank: int
+
+    def check(self, D: int, N: int) -> None:
+        """Raises ConfigError where the library would refuse so many stages or microbatches."""
+        if self.stages_per_rank < 2:
+            raise ConfigError(
+                f"schedule.stages_per_rank={self.stages_per_rank}: at least 2; with one stage in each process "
+                "schedule=1f1b_flush does the same"
+            )
+        if D % self.stages_per_rank:
+            near = {max(1, D // self.stages_per_rank + more) * self.stages_per_rank for more in (0, 1)}
+            raise ConfigError(
+                f"partition.stages={D}: schedule={self.name} places {self.stages_per_rank} stages in each process; "
+                f"partition.stages={' or '.join(map(str, sorted(near)))} works"
+            )
+        self.check_microbatches(D, N)
+
+    @abstractmethod
+    def check_microbatches(self, D: int, N: int) -> None:
+        """Raises ConfigError where the library would refuse so many microbatches."""
+
+    def in_flight(self, r: int, D: int, N: int) -> NoReturn:
+        """Raises ConfigError: the library decides."""
+        self._refuse()
+
+    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """Raises ConfigError: there is none."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ConfigError(
+            f"schedule={self.name} is run by torch.distributed.pipelining and has no list here; schedule=gpipe and "
+            "1f1b_flush have one"
+        )
+
+
+@dataclass(frozen=True)
+class Interleaved(TorchSchedule):
+    """Stage r in process r mod P: the first stage of each process, then the second of each, and so on.
+
+    Args:
+        stages_per_rank: stages of a process.
+    """
+
+    stages_per_rank: int = 2
+
+    def placement(self, D: int) -> Placement:
+        """A loop over the processes."""
+        return Placement.loop(D, D // self.stages_per_rank)
+
+    def check_microbatches(self, D: int, N: int) -> None:
+        """The library takes microbatches in max(1, N // P) rounds of equal size."""
+        processes = D // self.stages_per_rank
+        if N % max(1, N // processes):
+            raise ConfigError(
+                f"train.microbatches={N}: schedule={self.name} on {processes} processes takes fewer than "
+                f"{2 * processes}, or a multiple of {processes} such as {N // processes * processes} or "
+                f"{(N // processes + 1) * processes}"
+            )
+
+
+@dataclass(frozen=True)
+class Interleaved1F1B(Interleaved):
+    """Narayanan et al. 2021, *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*."""
+
+    name: ClassVar[str] = "torch_interleaved_1f1b"
+    library_name: ClassVar[str] = "Interleaved1F1B"
+    splits_backward: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class InterleavedZeroBubble(Interleaved):
+    """ZB1P of Qi et al. 2023, *Zero Bubble Pipeline Parallelism*: gradients of weights fill the bubbles."""
+
+    name: ClassVar[str] = "torch_interleaved_zero_bubble"
+    library_name: ClassVar[str] = "InterleavedZeroBubble"
+
+
+class _V(TorchSchedule):
+    """Stages p and D - 1 - p in process p."""
+
+    stages_per_rank: int = 2
+
+    def placement(self, D: int) -> Placement:
+        """There and back."""
+        return Placement.v(D)
+
+    def check_microbatches(self, D: int, N: int) -> None:
+        """Any number."""
+
+
+@dataclass(frozen=True)
+class ZBVZeroBubble(_V):
+    """ZB-V of Qi et al. 2023, § 6."""
+
+    name: ClassVar[str] = "torch_zbv_zero_bubble"
+    library_name: ClassVar[str] = "ZBVZeroBubble"
+
+
+@dataclass(frozen=True)
+class DualPipeV(_V):
+    """DualPipeV: DualPipe (DeepSeek-V3, 2024) folded so that every process has two stages."""
+
+    name: ClassVar[str] = "torch_dualpipev"
+    library_name: ClassVar[str] = "DualPipeV"
+
+    def check_microbatches(self, D: int, N: int) -> None:
+        """As many microbatches as stages."""
+        if N < D:
+            raise ConfigError(
+                f"train.microbatches={N} with partition.stages={D}: schedule={self.name} needs at least as many "
+                f"microbatches as stages; train.microbatches={D} works"
+            )

@@ -1,0 +1,93 @@
+"""Steady states against closed forms, and what stages hold against the schedules' own numbers."""
+
+import pytest
+
+from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.lockstep import PipelinedBackprop
+from pipetrain.schedules.nf1b import NF1B
+from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.operation import Operation
+from pipetrain.schedules.sequential import Sequential
+from pipetrain.schedules.steady import between_updates, minibatches_held, peak_in_flight, steady_state
+from pipetrain.schedules.timeline import Slice, play
+from pipetrain.schedules.times import StageTimes
+
+
+def times(D, N, forward=1.0, backward=1.0, update=0.0, latency=0.0, transmission=0.0):
+    forwards = forward if isinstance(forward, list) else [forward] * D
+    backwards = backward if isinstance(backward, list) else [backward] * D
+    links = [latency] * (D - 1), [transmission] * (D - 1)
+    return StageTimes(forwards, forwards, backwards, [update] * D, N, *links)
+
+
+def steady(schedule, D, N, **given):
+    took = times(D, N, **given)
+
+    def played(minibatches):
+        lists = [schedule.operations(r, D, N, minibatches) for r in range(D)]
+        return play(lists, took.duration, None, took.transfer)
+
+    return steady_state(schedule, D, N, played)
+
+
+@pytest.mark.parametrize("D", [1, 2, 3, 5])
+@pytest.mark.parametrize("N", [1, 2, 4])
+@pytest.mark.parametrize("schedule", [GPipe(), OneFOneBFlush()])
+def test_a_flushed_pipeline_idles_for_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
+    found = steady(schedule, D, N)
+    assert found.idle == pytest.approx([(D - 1) / (N + D - 1)] * D)
+    assert found.period == pytest.approx(2 * (N + D - 1))
+
+
+@pytest.mark.parametrize("D", [1, 3])
+def test_one_at_a_time_idles_for_all_but_one_of_d(D):
+    found = steady(Sequential(), D, 2, backward=2.0)
+    assert found.idle == pytest.approx([1 - 1 / D] * D)
+    assert found.period == pytest.approx(2 * 3 * D)
+
+
+@pytest.mark.parametrize(("schedule", "D", "N"), [(OneFOneB(), 4, 1), (OneFOneB(), 3, 2), (NF1B(), 4, 2)])
+def test_a_pipeline_that_never_drains_is_as_fast_as_its_slowest_stage(schedule, D, N):
+    assert steady(schedule, D, N, backward=2.0).idle == pytest.approx([0.0] * D, abs=1e-9)
+    slow = steady(schedule, D, N, forward=[1.0, 2.0] + [1.0] * (D - 2), backward=[2.0, 4.0] + [2.0] * (D - 2))
+    assert slow.period == pytest.approx(6.0 * N)
+    assert slow.idle == pytest.approx([0.5, 0.0] + [0.5] * (D - 2))
+
+
+def test_updates_take_time_as_well():
+    assert steady(OneFOneB(), 3, 2, update=0.5).period == pytest.approx(2 * 2 + 0.5)
+
+
+def test_messages_lengthen_fill_and_drain():
+    assert steady(GPipe(), 3, 2, latency=0.25).period == pytest.approx(2 * (2 + 2) + 2 * 2 * 0.25)
+
+
+def test_a_rate_that_repeats_every_second_minibatch_is_found_exactly():
+    """Two minibatches in flight go round in F + c + F + B + c + B = 6."""
+    found = steady(OneFOneB(), 2, 1, latency=1.0)
+    assert found.period == pytest.approx(6 / 2, abs=1e-12)
+    assert found.idle == pytest.approx([1 / 3] * 2)
+
+
+def test_one_gradient_of_a_whole_minibatch_takes_n_times_as_long_to_compute_and_to_send():
+    took = times(2, 3, forward=1.0, backward=2.0, latency=0.5, transmission=0.25)
+    assert took.duration(0, Operation.parse("B4")) == 6.0
+    assert took.duration(0, Operation.parse("B4.1")) == took.duration(1, Operation.parse("B4.0")) == 2.0
+    assert took.transfer(1, 0, Operation.parse("B4")) == 0.5 + 3 * 0.25
+    assert took.transfer(0, 1, Operation.parse("F4.2")) == 0.5 + 0.25
+
+
+@pytest.mark.parametrize(("D", "N"), [(1, 1), (2, 3), (4, 1), (4, 4)])
+@pytest.mark.parametrize("schedule", [Sequential(), GPipe(), OneFOneB(), OneFOneBFlush(), NF1B(), PipelinedBackprop()])
+def test_what_a_list_holds_is_what_its_schedule_says(schedule, D, N):
+    minibatches = 2 * minibatches_held(schedule, D, N) + 1
+    peaks = [peak_in_flight(schedule.operations(r, D, N, minibatches), N) for r in range(D)]
+    assert peaks == [schedule.in_flight(r, D, N) for r in range(D)]
+
+
+def test_a_stage_between_two_of_its_updates():
+    words = [("F0.0", 1, 2), ("B0.0", 2, 4), ("U0", 4, 5), ("F1.0", 6, 7), ("B1.0", 7, 9), ("U1", 9, 10)]
+    row = [Slice(Operation.parse(word), start, end) for word, start, end in words]
+    assert between_updates(row, 1, 2) == pytest.approx((5, 1 / 5))
+    assert between_updates(row, 0, 2) == pytest.approx((9, 1 / 9))

@@ -1,0 +1,104 @@
+"""What we say of torch.distributed.pipelining's schedules against what that library says itself."""
+
+import pytest
+from torch import nn
+from torch.distributed.pipelining.schedules import get_schedule_class
+
+from pipetrain.errors import ConfigError
+from pipetrain.schedules import Placement
+from pipetrain.schedules.torch_pipelining import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
+
+LOOPS = [cls(stages) for cls in (Interleaved1F1B, InterleavedZeroBubble) for stages in (2, 3)]
+SCHEDULES = [*LOOPS, ZBVZeroBubble(), DualPipeV()]
+
+
+class StageAlone:
+    """As much of the library's stage as its schedules look at when they are made."""
+
+    def __init__(self, index: int, stages: int, processes: int) -> None:
+        self.stage_index, self.num_stages = index, stages
+        self.group_size, self.group_rank = processes, 0
+        self.is_first, self.is_last = index == 0, index == stages - 1
+        self.submod = nn.Identity()
+        self.stage_index_to_group_rank: dict[int, int] = {}
+
+
+def library(schedule, D, N):
+    placement = schedule.placement(D)
+    stages = [StageAlone(r, D, placement.processes) for r in placement.stages[0]]
+    return get_schedule_class(schedule.library_name)(stages, N, loss_fn=lambda *_: None)
+
+
+def accepts(make, error):
+    try:
+        make()
+    except error:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_stages_and_microbatches_are_refused_where_the_library_refuses_them(schedule, processes):
+    D = processes * schedule.stages_per_rank
+    for N in range(1, 17):
+        ours = accepts(lambda N=N: schedule.check(D, N), ConfigError)
+        assert ours == accepts(lambda N=N: library(schedule, D, N), ValueError), N
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_stages_are_where_the_library_places_them(schedule, processes):
+    D = processes * schedule.stages_per_rank
+    placement = schedule.placement(D)
+    theirs = library(schedule, D, 2 * D).stage_index_to_group_rank
+    assert {r: placement.process_of(r) for r in range(D)} == theirs
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_each_stage_takes_the_microbatches_forward_in_order(schedule):
+    D = 2 * schedule.stages_per_rank
+    for actions in library(schedule, D, 8).pipeline_order.values():
+        forwards = [each for action in actions if action for each in action.sub_actions or (action,)]
+        for r in range(D):
+            seen = [each[2] for each in forwards if each[0] == r and each[1].value == "F"]
+            assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_whether_backwards_are_split_in_two_is_said(schedule):
+    order = library(schedule, 2 * schedule.stages_per_rank, 8).pipeline_order
+    kinds = {action.computation_type.value for actions in order.values() for action in actions if action}
+    assert ("W" in kinds) == schedule.splits_backward
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_they_have_no_lists(schedule):
+    assert not schedule.listed
+    for ask in (lambda: schedule.operations(0, 4, 4, 1), lambda: schedule.in_flight(0, 4, 4)):
+        with pytest.raises(ConfigError, match=f"{schedule.name} is run by torch.distributed.pipelining and has no"):
+            ask()
+
+
+def test_one_stage_in_each_process_is_refused():
+    with pytest.raises(ConfigError, match=r"stages_per_rank=1: at least 2.*schedule=1f1b_flush"):
+        Interleaved1F1B(1).check(4, 4)
+
+
+def test_stages_that_do_not_divide_are_refused_with_those_that_do():
+    with pytest.raises(
+        ConfigError, match=r"partition.stages=7: .* 3 stages in each process; partition.stages=6 or 9 works"
+    ):
+        Interleaved1F1B(3).check(7, 4)
+    with pytest.raises(ConfigError, match=r"partition.stages=1: .* partition.stages=2 works"):
+        ZBVZeroBubble().check(1, 4)
+
+
+def test_placements():
+    assert Placement.one_each(3).stages == ((0,), (1,), (2,))
+    assert Placement.loop(6, 2).stages == ((0, 2, 4), (1, 3, 5))
+    assert Placement.v(6).stages == ((0, 5), (1, 4), (2, 3))
+    assert [Placement.v(6).process_of(r) for r in range(6)] == [0, 1, 2, 2, 1, 0]
+    assert (Placement.v(6).of_last_stage, Placement.loop(6, 2).of_last_stage) == (0, 1)
+    assert Placement.v(4).in_order([["a", "d"], ["b", "c"]]) == ["a", "b", "c", "d"]
+    assert (Placement.one_each(3).name(1), Placement.v(4).name(0)) == ("stage 1", "stages 0 and 3")
