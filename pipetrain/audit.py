@@ -1,8 +1,12 @@
-"""What was seen while a stage ran, for the measured part of its report."""
+"""What was seen while a stage ran, for the measured part of its report, and what may not be seen."""
 
 from dataclasses import dataclass, field
 
 from pipetrain.schedules.readings import staleness
+
+
+class InvariantError(RuntimeError):
+    """What ran is not what the method and schedule promise: an error of pipetrain's, never of the user's."""
 
 
 @dataclass

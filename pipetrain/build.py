@@ -12,16 +12,19 @@ from hydra.utils import instantiate
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from pipetrain.catalog import check_pair
 from pipetrain.config import LOADER_KEYS
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.executors.base import Rules
+from pipetrain.executors.rules import Phase, Rules
 from pipetrain.losses import Loss
 from pipetrain.lr_schedules import LearningRateSchedule
 from pipetrain.methods import Method
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optimizer import StageOptimizer
-from pipetrain.schedules import Schedule
+from pipetrain.phases import length
+from pipetrain.phases import settings as phase_settings
+from pipetrain.schedules import Schedule, Spans
 
 _FROM_DATA = ("channels", "classes", "size")
 """Parameters of a model's target that are filled from the data set unless the configuration sets them."""
@@ -47,6 +50,8 @@ def call_target(section: str, config: Mapping[str, Any], *args: Any, **extra: An
     Raises:
         ConfigError: the target does not exist, does not take these settings, or refuses one.
     """
+    if "_target_" not in config:
+        raise ConfigError(f"{section}={dict(config)}: names no class; {section}._target_ is missing")
     try:
         return instantiate({**config, **extra}, *args, _convert_="all")
     except InstantiationException as error:
@@ -109,21 +114,54 @@ def build_loss(config: Mapping[str, Any]) -> Loss:
     return loss
 
 
-def build_schedule(config: Mapping[str, Any]) -> Schedule:
-    """The run's schedule."""
-    schedule: Schedule = call_target("schedule", config["schedule"])
-    return schedule
+def build_phases(
+    config: Mapping[str, Any], names: Mapping[str, str], stages: int, stage_of: Mapping[int, int], data: Data
+) -> list[Phase]:
+    """The phases of a run; one where the configuration has none.
+
+    Args:
+        stages: D.
+        stage_of: first layer of a stage -> the stage.
+
+    Raises:
+        ConfigError: a schedule or method takes other settings, they do not go together, or a phase never starts.
+    """
+    steps_per_epoch = len(data.train)
+    total = total_steps(config, names, steps_per_epoch)
+    spans = build_spans(config, stages, stage_of)
+    phases: list[Phase] = []
+    start = 0
+    for number, settings in enumerate(phase_settings(config, names, steps_per_epoch)):
+        if start >= total:
+            raise ConfigError(
+                f"phases[{number}] would start after step {start}, and the run ends at step {total}; raise "
+                "train.epochs or train.max_steps, or shorten the phases before it"
+            )
+        schedule: Schedule = call_target("schedule", settings.schedule)
+        method: Method = call_target("method", settings.method)
+        check_pair(method, schedule, settings.names)
+        rules = Rules(schedule, method, stages, config["train"]["microbatches"], spans)
+        end = total if settings.steps is None else min(total, start + settings.steps)
+        phases.append(Phase(rules, start, end))
+        start = end
+    return phases
 
 
-def build_method(config: Mapping[str, Any]) -> Method:
-    """The run's method."""
-    method: Method = call_target("method", config["method"])
-    return method
+def build_spans(config: Mapping[str, Any], stages: int, stage_of: Mapping[int, int]) -> Spans | None:
+    """Which stages recompute together; None where none does.
 
-
-def build_rules(config: Mapping[str, Any], stages: int) -> Rules:
-    """Schedule and method for so many stages."""
-    return Rules(build_schedule(config), build_method(config), stages, config["train"]["microbatches"])
+    Raises:
+        ConfigError: a boundary is not the first layer of a stage.
+    """
+    layers = config["train"]["recompute_boundaries"]
+    if layers is None:
+        return Spans.of_single_stages(stages) if config["train"]["recompute"] else None
+    if not isinstance(layers, list) or (wrong := [layer for layer in layers if layer not in stage_of]):
+        raise ConfigError(
+            f"train.recompute_boundaries={layers}: first layers of stages, of which there are "
+            f"{', '.join(map(str, stage_of))}" + (f"; not {wrong[0]}" if isinstance(layers, list) else "")
+        )
+    return Spans(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), stages)
 
 
 def build_rate(config: Mapping[str, Any], steps_per_epoch: int, total_steps: int) -> Callable[[int], float]:
@@ -151,8 +189,8 @@ def optimizer_builder(
     return lambda named: StageOptimizer(lambda parameters: build_torch_optimizer(config, parameters), named, rate)
 
 
-def total_steps(config: Mapping[str, Any], steps_per_epoch: int) -> int:
-    """Optimizer steps of the whole run."""
+def total_steps(config: Mapping[str, Any], names: Mapping[str, str], steps_per_epoch: int) -> int:
+    """Optimizer steps of the whole run: its epochs, train.max_steps or its phases, whichever ends first."""
     steps: int = config["train"]["epochs"] * steps_per_epoch
-    limit = config["train"]["max_steps"]
-    return steps if limit is None else min(steps, limit)
+    limits = [config["train"]["max_steps"], length(list(phase_settings(config, names, steps_per_epoch)))]
+    return min(steps, *(steps if limit is None else limit for limit in limits))

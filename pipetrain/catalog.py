@@ -39,6 +39,19 @@ def choices(group: str) -> Iterator[Choice]:
             yield Choice(name, _summary(named[name]), _content(named[name]))
 
 
+def section(group: str, name: str) -> dict[str, Any]:
+    """The settings of a choice, its defaults list aside."""
+    content = _content(config_dir() / group / f"{name}.yaml")
+    return {key: value for key, value in content.items() if key != "defaults"}
+
+
+def default_schedule(method: str) -> str:
+    """The schedule that a method brings."""
+    (line,) = _content(config_dir() / "method" / f"{method}.yaml")["defaults"]
+    (name,) = line.values()
+    return str(name)
+
+
 def _natural(name: str) -> list[tuple[bool, int, str]]:
     """resnet20 before resnet110."""
     parts = re.findall(r"\d+|\D+", name)
@@ -57,7 +70,8 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _of_family(group: str, family: str) -> list[str]:
-    return [choice.name for choice in choices(group) if get_object(choice.content["_target_"]).family == family]
+    targets = {choice.name: choice.content.get("_target_") for choice in choices(group)}  # a preset of phases has none
+    return [name for name, target in targets.items() if target and get_object(target).family == family]
 
 
 def check_pair(method: Any, schedule: Any, names: dict[str, str]) -> None:

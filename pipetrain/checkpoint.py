@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from pipetrain.drift import Drift
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.stage import Stage
+from pipetrain.stage_state import StageState
 
-MODEL, OPTIMIZER, HISTORY = "model.", "optimizer.", "run."
+MODEL, OPTIMIZER, DRIFT, HISTORY = "model.", "optimizer.", "drift.", "run."
 _PROGRESS = "progress.json"
 _SEPARATOR = "/"
 
@@ -28,12 +29,14 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def stage_tensors(stage: Stage) -> dict[str, Tensor]:
+def stage_tensors(stage: StageState) -> dict[str, Tensor]:
     """A stage's part of a checkpoint: weights, buffers and optimizer state under the whole model's names."""
     tensors = {MODEL + name: tensor for name, tensor in stage.state().items()}
     for local, state in stage.optimizer.state().items():
         full = stage.full_names[local]
         tensors.update({f"{OPTIMIZER}{full}{_SEPARATOR}{key}": value for key, value in state.items()})
+    if stage.weights.drift is not None:
+        tensors.update({DRIFT + stage.full_names[local]: x for local, x in stage.weights.drift.average.items()})
     return tensors
 
 
@@ -97,17 +100,18 @@ def load_tensors(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tenso
     return state
 
 
-def restore(stage: Stage, folder: Path, step: int) -> None:
+def restore(stage: StageState, folder: Path, step: int) -> None:
     """Puts a checkpoint's weights, buffers and optimizer state into a stage, as they were after `step` updates."""
     local_names = {full: local for local, full in stage.full_names.items()}
 
     def ours(name: str) -> bool:
         if name.startswith(OPTIMIZER):
             return name.removeprefix(OPTIMIZER).split(_SEPARATOR)[0] in local_names
-        return name.removeprefix(MODEL) in local_names and name.startswith(MODEL)
+        return any(name.startswith(part) and name.removeprefix(part) in local_names for part in (MODEL, DRIFT))
 
     tensors = load_tensors(folder, ours)
     model = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
+    drift = {local_names[n.removeprefix(DRIFT)]: x for n, x in tensors.items() if n.startswith(DRIFT)}
     missing = local_names.keys() - model.keys()
     if missing:
         raise ConfigError(f"resume={folder}: holds another model; it has no {min(missing)}")
@@ -118,10 +122,10 @@ def restore(stage: Stage, folder: Path, step: int) -> None:
     for name, value in tensors.items():
         if name.startswith(OPTIMIZER):
             full, key = name.removeprefix(OPTIMIZER).split(_SEPARATOR)
-            # Adam's step stays on the host, as torch keeps it; all else follows the weights
-            placed = value if key == "step" else value.to(stage.device)
-            optimizer.setdefault(local_names[full], {})[key] = placed
+            optimizer.setdefault(local_names[full], {})[key] = value
     stage.optimizer.load_state(optimizer)
+    if drift:
+        stage.weights.drift = Drift(0.0, {name: value.to(stage.device) for name, value in drift.items()})
     stage.restart_at(step)
 
 

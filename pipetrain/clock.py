@@ -1,27 +1,51 @@
-"""How long a stage computes: host time on the CPU, device events on CUDA, nothing of the waiting in between."""
+"""When and how long a stage computes and waits: host time on the CPU, device events on CUDA."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
+from pipetrain.schedules import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time, in seconds; `start` on the host's monotonic clock, which all processes of a machine share."""
+
+    start: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A stretch of time that a stage spent handing over or waiting for a message; `what` is recv or send."""
+
+    what: str
+    of: Operation
+    span: Span
+
 
 class Clock:
-    """Collects the computing time of operations, in seconds.
+    """Collects the computing time of operations; where `traced`, also the time of sending and receiving.
 
     On CUDA an operation is queued rather than carried out, so events are recorded around it and read when asked.
     """
 
     def __init__(self, device: torch.device) -> None:
+        self.traced = False
         self._cuda = device.type == "cuda"
-        self._seconds: list[float] = []
+        self._spans: list[Span] = []
+        self._waits: list[Wait] = []
+        self._origin: tuple[torch.cuda.Event, float] | None = None
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Times the block as one operation."""
         if self._cuda:
+            self._origin = self._origin or _origin()
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
             yield
@@ -30,13 +54,41 @@ class Clock:
         else:
             began = time.perf_counter()
             yield
-            self._seconds.append(time.perf_counter() - began)
+            self._spans.append(Span(began, time.perf_counter() - began))
 
-    def take(self) -> list[float]:
-        """The seconds of each operation since the last call, in order; waits for the device."""
-        if self._cuda:
+    @contextmanager
+    def waiting(self, what: str, of: Operation) -> Iterator[None]:
+        """Times the block, on the host, as a message's."""
+        if not self.traced:
+            yield
+            return
+        began = time.perf_counter()
+        yield
+        self._waits.append(Wait(what, of, Span(began, time.perf_counter() - began)))
+
+    def take(self) -> list[Span]:
+        """The computing time of each operation since the last call, in order; waits for the device."""
+        if self._origin is not None:
             torch.cuda.synchronize()
-            self._seconds = [start.elapsed_time(end) / 1000 for start, end in self._events]
+            event, host = self._origin
+            self._spans = [
+                Span(host + event.elapsed_time(start) / 1000, start.elapsed_time(end) / 1000)
+                for start, end in self._events
+            ]
             self._events = []
-        taken, self._seconds = self._seconds, []
+        taken, self._spans = self._spans, []
         return taken
+
+    def take_waits(self) -> list[Wait]:
+        """The messages' time since the last call."""
+        taken, self._waits = self._waits, []
+        return taken
+
+
+def _origin() -> tuple[torch.cuda.Event, float]:
+    """A device event, and the host's time when it happened."""
+    event = torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    event.record()
+    event.synchronize()
+    return event, time.perf_counter()

@@ -25,6 +25,10 @@ class TrainConfig:
     """Samples of a minibatch, one optimizer step."""
     microbatches: int = 1
     """N, the slices of a minibatch that pass the pipeline one by one; must divide batch_size."""
+    recompute: bool = False
+    """Keep only a stage's inputs between forward and backward, and compute its activations again before the latter."""
+    recompute_boundaries: Any = None
+    """First layers of segments of stages that recompute from the first one's input; simulated only; null: none."""
     target: Any = None
     """Evaluation metrics at which the run ends, such as {top1: 66}; for `loss` and `perplexity` lower is better."""
 
@@ -92,14 +96,18 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    phases: Any = None
+    """A list of {schedule, method, steps or epochs}, one after the other; null: `schedule` and `method` throughout."""
     seed: int = 0
     """What initial weights, order, augmentation and dropout are drawn from."""
     device: str = "auto"
     """auto (CUDA where there is a device), cpu or cuda."""
     threads: int | None = None
-    """Intra-op threads of a stage; null: cores // stages, at least 1. Part of the numerics on the CPU."""
+    """Intra-op threads of a process; null: cores // stage processes, at least 1. Part of the numerics on the CPU."""
     resume: str | None = None
     """A run directory or checkpoint to continue, or `auto`: the newest checkpoint of this very configuration."""
+    trace: bool = False
+    """Write trace.json, a Chrome trace of every operation and message; simulated runs write when each would happen."""
     debug: bool = False
     """Show tracebacks of errors in the configuration."""
 

@@ -52,11 +52,12 @@ class SavedTensors:
         try:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # a sparse tensor has no storage, and is no weight of ours
-            return _Kept(tensor, tensor._version)
+            return _Kept(tensor.detach(), tensor._version)
         name = self._names.get(storage.data_ptr()) if tensor.numel() else None
         if name is None or tensor.dtype != self._dtypes[name]:
             self._sizes[storage.data_ptr()] = storage.nbytes()
-            return _Kept(tensor, tensor._version)
+            # a node that keeps its own output would keep itself alive where no backward comes
+            return _Kept(tensor.detach(), tensor._version)
         return _WeightView(
             name, tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.is_conj(), tensor.is_neg()
         )

@@ -1,6 +1,7 @@
 """The module of a stage: its layers, computing with whichever weights they are lent."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +12,8 @@ from pipetrain.seeding import key
 
 Tensors = tuple[Tensor, ...]
 MicrobatchId = tuple[int, int]
+AtLayer = Callable[[int, Tensors], Tensors]
+"""(index of a layer in the chain, its inputs) -> what it gets instead."""
 
 
 class StageModule(nn.Module):
@@ -28,6 +31,13 @@ class StageModule(nn.Module):
             for local, parameter in module._parameters.items()
             if parameter is not None
         ]
+        self._recurrent = [module for module in self.modules() if isinstance(module, nn.RNNBase)]
+        self._buffer_slots = [
+            (module._buffers, local)
+            for module in self.modules()
+            for local, buffer in module._buffers.items()
+            if buffer is not None
+        ]
 
     @contextmanager
     def reading(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
@@ -43,14 +53,49 @@ class StageModule(nn.Module):
         finally:
             for (slots, name, _), parameter in zip(self._slots, own, strict=True):
                 slots[name] = parameter
+            for module in self._recurrent:
+                # torch keeps a list of its own, which would hold the lent weights until the next forward
+                module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
+                module._flat_weight_refs = [None if w is None else weakref.ref(w) for w in module._flat_weights]
 
-    def forward(self, *tensors: Tensor, microbatch: MicrobatchId) -> Tensors:
-        """All layers in turn; `microbatch` is (minibatch since the start of the run, microbatch)."""
+    @contextmanager
+    def spare_buffers(self) -> Iterator[None]:
+        """Computes with copies of the buffers, which are then forgotten."""
+        own = [slots[name] for slots, name in self._buffer_slots]
+        try:
+            for (slots, name), buffer in zip(self._buffer_slots, own, strict=True):
+                slots[name] = buffer.clone() if buffer is not None else None
+            yield
+        finally:
+            for (slots, name), buffer in zip(self._buffer_slots, own, strict=True):
+                slots[name] = buffer
+
+    def forward(
+        self, *tensors: Tensor, microbatch: MicrobatchId, at_layer: AtLayer = lambda layer, tensors: tensors
+    ) -> Tensors:
+        """All layers in turn.
+
+        Args:
+            tensors: the first layer's inputs.
+            microbatch: (minibatch since the start of the run, microbatch).
+            at_layer: what a layer's inputs are replaced by.
+        """
         for index, layer in enumerate(self.layers, start=self.first):
+            tensors = at_layer(index, tensors)
             reseed(key(self.seed, *microbatch, index))
             result = layer(*tensors)
             tensors = result if isinstance(result, tuple) else (result,)
         return tensors
+
+    @torch.no_grad()
+    def evaluate(self, *tensors: Tensor) -> Tensors:
+        """All layers in turn in evaluation mode; no state changes."""
+        training = [module for module in self.modules() if module.training]
+        self.eval()
+        outputs: Tensors = self(*tensors, microbatch=(0, 0))
+        for module in training:
+            module.training = True
+        return outputs
 
 
 def reseed(seed: int) -> None:

@@ -1,5 +1,6 @@
 """A run from its first step to its last: segments, epochs, evaluation, when to save, when to stop."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ class Timetable:
         steps_per_epoch: minibatches of an epoch.
         evaluate_every, save_every: epochs; 0 for only at the end (evaluate: never).
         save_every_steps: also every so many steps.
+        phase_ends: steps of the run at which its phases end, the last included.
     """
 
     total_steps: int
@@ -30,6 +32,7 @@ class Timetable:
     evaluate_every: int
     save_every: int
     save_every_steps: int | None
+    phase_ends: Sequence[int]
 
     def segments(self, step: int) -> Iterator[Segment]:
         """The segments from `step` on, each up to the next drain."""
@@ -38,7 +41,9 @@ class Timetable:
             end = min((epoch + 1) * self.steps_per_epoch, self.total_steps)
             if self.save_every_steps:
                 end = min(end, (step // self.save_every_steps + 1) * self.save_every_steps)
-            yield Segment(epoch, first, first + end - step, step)
+            phase = bisect_right(self.phase_ends, step)
+            end = min(end, self.phase_ends[phase])
+            yield Segment(epoch, first, first + end - step, step, phase)
             step = end
 
     def ends_epoch(self, step: int) -> bool:
@@ -129,13 +134,17 @@ class Trainer:
     def own_reports(self) -> list[dict[str, Any]]:
         """What was measured on the stages of this process."""
         idle: Sequence[float | None] = self._idle or [None] * len(self.executor.stages)
+        unmeasured = dict.fromkeys(self.executor.unmeasured)
         return [
-            {**stage.report(), "peak_memory_bytes": peak_memory_bytes(stage.device), "idle_share": share}
+            {**stage.report(), **unmeasured, "peak_memory_bytes": peak_memory_bytes(stage.device), "idle_share": share}
             for stage, share in zip(self.executor.stages, idle, strict=True)
         ]
 
-    def _add_idle(self, shares: list[float], steps: int) -> None:
-        old = self._idle or [0.0] * len(shares)
+    def _add_idle(self, shares: Sequence[float | None], steps: int) -> None:
+        known = [share for share in shares if share is not None]
+        if len(known) < len(shares):
+            return
+        old = self._idle or [0.0] * len(known)
         total = self._idle_steps + steps
-        self._idle = [(a * self._idle_steps + b * steps) / total for a, b in zip(old, shares, strict=True)]
+        self._idle = [(a * self._idle_steps + b * steps) / total for a, b in zip(old, known, strict=True)]
         self._idle_steps = total

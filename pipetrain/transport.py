@@ -22,7 +22,7 @@ AHEAD = 2
 NEVER = datetime.timedelta(days=30)
 """A timeout of torch's would close a connection that is merely slow; hangs are the watchdog's to find."""
 
-_HEADER_WORDS = 1024
+_HEADER_WORDS = 8192
 _DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128,
     torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
@@ -31,10 +31,10 @@ _TAGS = 2**30
 
 
 class LostStageError(Exception):
-    """The connection to a neighbouring stage broke."""
+    """The connection to a neighbouring stage broke; null where a library does not say which."""
 
-    def __init__(self, stage: int) -> None:
-        super().__init__(f"lost the connection to stage {stage}")
+    def __init__(self, stage: int | None) -> None:
+        super().__init__(f"lost the connection to {'another stage' if stage is None else f'stage {stage}'}")
         self.stage = stage
 
 

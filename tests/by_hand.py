@@ -5,6 +5,7 @@ minibatch t needs no version above t. The backward is derived by hand, since aut
 one version and its backward with another.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -59,10 +60,14 @@ class Optimizer:
 
 @dataclass
 class Part:
-    """One stage: its weights [W, b, W, b, ...] and optimizer states by version; tanh follows all but the output."""
+    """One stage: its weights [W, b, W, b, ...], optimizer states and PipeMare's δ by version.
+
+    tanh follows all layers but the output.
+    """
 
     versions: list
     states: list
+    drifts: list
     output: bool
     gradient: list = field(default_factory=list)
 
@@ -86,65 +91,227 @@ class Part:
         return found[::-1], g
 
 
-def version_read(rule, t, j, N, D, r):
-    """(version of F, version of B), counted from the last drain."""
-    k = t * N + j
-    newest = max(0, (k - (D - 1 - r)) // N)
-    entered = max(0, (k - (D - 1)) // N)
-    if rule in ("sequential", "gpipe", "pipedream_flush"):
-        return t, t
-    return {
-        "naive_async": (newest, t),
-        "pipedream": (newest, newest),
-        "vertical_sync": (entered, entered),
-        "pipeoptim": (newest, t),
-    }[rule]
+SYNCHRONOUS = ("sequential", "gpipe", "pipedream_flush")
+STASHING = ("pipedream", "vertical_sync", "pipedream_pipemare", "pipedream_2bw")
+DEPTH = {"spectrain_depth": 6}  # schedule.depth
+ANNEAL = {"pipemare_t1": 7, "pipemare": 7}  # K of T1
+DECAY = {"pipemare_t2": 0.3, "pipemare": 0.3}  # Dc of T2
+SHRINKAGE = {"i_timeprest": 0.05, "i_timeprest_strong": 0.3}  # λ
+WHOLE_BACKWARD = ("timeprest", "v_timeprest", *SHRINKAGE)
+SCALES = {"stale_scaled": (0.5, 0.25, 1.5, 0.75)}  # stage_lr_scale
 
 
-def train(rule, parts, optimizer, rate, epochs, N):
+def in_flight(rule, D, r):
+    """Forwards of a stage whose backward is not done: of microbatches, or of minibatches that go back whole."""
+    behind = D - 1 - r
+    if rule == "hogwild":
+        return 1
+    if rule.startswith("stale") or rule.endswith("_backprop"):
+        return 2 * behind + 1
+    if "pipemare" in rule:
+        return 2 * behind + 2
+    if rule in DEPTH:
+        return 1 + (DEPTH[rule] - 1) * behind // (D - 1) if D > 1 else 1
+    return D - r
+
+
+def newest_at_forward(rule, t, j, N, D, r):
+    """Updates of the stage before F(t, j), counted from the last drain."""
+    if rule in SYNCHRONOUS:
+        return t
+    d = in_flight(rule, D, r) - 1
+    return max(0, t - d) if rule in WHOLE_BACKWARD else max(0, (t * N + j - d) // N)
+
+
+def version_of_forward(rule, t, j, N, D, r):
+    """The version that F(t, j) reads, or starts from, counted from the last drain."""
+    if rule == "pipedream_2bw":
+        return max(0, t - 1)
+    return newest_at_forward(rule, t, j, N, D, 0 if rule in ("vertical_sync", "timeprest") else r)
+
+
+def delay(N, D, r):
+    """τ of PipeMare, i = r + 1 and P = D: ceil((2(P - i) + 1) / N)."""
+    return math.ceil((2 * (D - r - 1) + 1) / N)
+
+
+def lead(spans, D, r):
+    """Microbatch steps from R to B: 2(L - 1 - i) for stage i of a segment of L stages; `spans` are their first ones."""
+    first = max(s for s in spans if s <= r)
+    behind = min([s for s in spans if s > r], default=D)
+    return 2 * ((behind - first) - 1 - (r - first))
+
+
+@dataclass
+class Run:
+    """A pipeline in training: phase after phase, epoch after epoch.
+
+    Attributes:
+        stages: one part for each.
+        optimizer: the update rule of every part.
+        rate: the learning rate of update k of the run.
+        N: microbatches of a minibatch.
+        spans: the first stages of segments that recompute; None where nothing is recomputed.
+        tau: (stage, minibatch of the run) -> the delay that hogwild drew.
+    """
+
+    stages: list
+    optimizer: Optimizer
+    rate: object
+    N: int
+    spans: object = None
+    tau: object = None
+    rule: str = ""
+    updates: int = 0  # of the run
+    drained: int = 0  # updates of the run at the last drain
+    began: int = 0  # updates of the run at the start of the phase
+    losses: list = field(default_factory=list)
+
+    @classmethod
+    def of(cls, parts, optimizer, rate, N, spans=None, tau=None):
+        """`parts` is a list of weight lists, one for each stage."""
+        none = [[0 * w for w in part] for part in parts]
+        stages = [Part([w], [optimizer.start(w)], [none[r]], r == len(parts) - 1) for r, w in enumerate(parts)]
+        return cls(stages, optimizer, rate, N, spans, tau)
+
+    @property
+    def newest(self):
+        """The newest weights of all stages."""
+        return [stage.versions[-1] for stage in self.stages]
+
+    def phase(self, rule, epochs):
+        """`epochs` are lists of minibatches (x, y); the pipeline drains after each. T1's k and T2's δ begin anew."""
+        self.rule, self.began = rule, self.updates
+        for stage in self.stages:
+            stage.drifts[-1] = [0 * w for w in stage.versions[0]]
+        for minibatches in epochs:
+            self.drained = self.updates
+            for t, (x, y) in enumerate(minibatches):
+                self.losses.append(self._minibatch(x, y, t))
+                self._update()
+        return self
+
+    # -- what a stage reads, t, j and versions counted from the last drain ---------------------------------------
+
+    def _predicted(self, r, version, steps):
+        """W - steps · lr · Δ, lr that of the next update."""
+        stage, now = self.stages[r], self.drained + version
+        delta, ahead = self.optimizer.delta(stage.states[now]), steps * self._rate(r, now)
+        return [w - ahead * d for w, d in zip(stage.versions[now], delta, strict=True)]
+
+    def _corrected(self, r, version, steps):
+        """W - steps · δ."""
+        stage, now = self.stages[r], self.drained + version
+        return [w - steps * d for w, d in zip(stage.versions[now], stage.drifts[now], strict=True)]
+
+    def _plain(self, r, version):
+        return self.stages[r].versions[self.drained + version]
+
+    def _forward_weights(self, r, t, j):
+        read = self._forward_version(r, t, j)
+        if self.rule.startswith("pipeoptim"):
+            return self._predicted(r, read, t - read)
+        if self.rule.startswith("spectrain"):
+            return self._predicted(r, read, r // 2 + t - read)
+        return self._plain(r, read)
+
+    def _forward_version(self, r, t, j):
+        read = version_of_forward(self.rule, t, j, self.N, len(self.stages), r)
+        return max(0, min(read, t - self.tau(r, self.drained + t))) if self.rule.startswith("hogwild") else read
+
+    def _backward_weights(self, r, t, j):
+        rule, read = self.rule, self._forward_version(r, t, j)
+        if rule in STASHING or rule.startswith("hogwild"):
+            return self._plain(r, read)
+        if rule in SHRINKAGE:
+            return [(2 - math.exp(SHRINKAGE[rule] * (t - read))) * w for w in self._plain(r, read)]
+        if rule.startswith("spectrain"):
+            return self._predicted(r, t, r // 2)
+        if rule in DECAY:
+            return self._corrected(r, t, delay(self.N, len(self.stages), r))
+        return self._plain(r, t)
+
+    def _recomputation_weights(self, r, t, j):
+        D = len(self.stages)
+        steps = lead(self.spans, D, r)
+        now = t if self.rule in SYNCHRONOUS else max(0, (t * self.N + j - steps) // self.N)
+        if self.rule in SHRINKAGE or self.rule in STASHING or self.rule.startswith("hogwild"):
+            return self._plain(r, self._forward_version(r, t, j))
+        if self.rule.startswith("spectrain"):
+            return self._predicted(r, now, r // 2)
+        if self.rule in DECAY:
+            return self._corrected(r, now, delay(self.N, D, r) - math.ceil(steps / self.N))
+        return self._plain(r, now)
+
+    def _rate(self, r, update):
+        """The learning rate of a stage's update, counted from the start of the run."""
+        rate, k = self.rate(update), update - self.began
+        if self.rule in ANNEAL:
+            rate /= delay(self.N, len(self.stages), r) ** (1 - min(k / ANNEAL[self.rule], 1))
+        if self.rule in SCALES:
+            rate *= SCALES[self.rule][r]
+        return rate
+
+    # -- a minibatch ---------------------------------------------------------------------------------------------
+
+    def _minibatch(self, x, y, t):
+        loss = 0.0
+        for stage in self.stages:
+            stage.gradient = [0 * w for w in stage.versions[0]]
+        sizes = [len(x) // self.N + (j < len(x) % self.N) for j in range(self.N)]
+        for j, (xs, ys) in enumerate(zip(x.split(sizes), y.split(sizes), strict=True)):
+            share = sizes[j] / len(x)
+            inputs, kept, value = [], [], xs
+            for r, stage in enumerate(self.stages):
+                inputs.append(value)
+                value, saved = stage.forward(self._forward_weights(r, t, j), value)
+                kept.append(saved)
+            loss += share * cross_entropy(value, ys)[0]
+            if self.spans is not None:
+                kept, value = self._again(inputs, t, j)
+            g = share * cross_entropy(value, ys)[1]
+            for r in reversed(range(len(self.stages))):
+                stage = self.stages[r]
+                found, g = stage.backward(self._backward_weights(r, t, j), kept[r], g)
+                stage.gradient = [a + b for a, b in zip(stage.gradient, found, strict=True)]
+        return loss
+
+    def _again(self, inputs, t, j):
+        """What the stages keep after recomputing, each segment from the input of its first stage; the last's result."""
+        kept, value = [], None
+        for r, stage in enumerate(self.stages):
+            value, saved = stage.forward(self._recomputation_weights(r, t, j), inputs[r] if r in self.spans else value)
+            kept.append(saved)
+        return kept, value
+
+    def _update(self):
+        for r, stage in enumerate(self.stages):
+            old, rate = stage.versions[-1], self._rate(r, self.updates)
+            weights, state = self.optimizer.step(old, stage.gradient, stage.states[-1], rate)
+            stage.versions.append(weights)
+            stage.states.append(state)
+            gamma = DECAY.get(self.rule, 0.0) ** (1 / delay(self.N, len(self.stages), r))
+            stage.drifts.append(
+                [gamma * d + (1 - gamma) * (w - o) for d, w, o in zip(stage.drifts[-1], weights, old, strict=True)]
+            )
+        self.updates += 1
+
+
+def cross_entropy(scores, truth):
+    """(the mean over samples, its gradient)."""
+    shifted = scores - scores.max(1, keepdim=True).values
+    log_probabilities = shifted - shifted.exp().sum(1, keepdim=True).log()
+    wanted = torch.zeros_like(scores)
+    wanted[torch.arange(len(truth)), truth] = 1.0
+    loss = -(log_probabilities * wanted).sum().item() / len(truth)
+    return loss, (log_probabilities.exp() - wanted) / len(truth)
+
+
+def train(rule, parts, optimizer, rate, epochs, N, spans=None, tau=None):
     """Losses of all steps; `epochs` are lists of minibatches (x, y), the pipeline drains after each.
 
     `parts` is a list of weight lists, one for each stage; afterwards it holds the newest weights.
     """
-    stages = [Part([w], [optimizer.start(w)], r == len(parts) - 1) for r, w in enumerate(parts)]
-    losses, base = [], 0
-    for minibatches in epochs:
-        for t, (x, y) in enumerate(minibatches):
-            losses.append(_minibatch(rule, stages, optimizer, rate, x, y, N, base, t))
-        base += len(minibatches)
-    for r, stage in enumerate(stages):
-        parts[r] = stage.versions[-1]
-    return losses
-
-
-def _minibatch(rule, stages, optimizer, rate, x, y, N, base, t):
-    count, loss = len(stages), 0.0
-    for stage in stages:
-        stage.gradient = [0 * w for w in stage.versions[0]]
-    sizes = [len(x) // N + (j < len(x) % N) for j in range(N)]
-    for j, (xs, ys) in enumerate(zip(x.split(sizes), y.split(sizes), strict=True)):
-        share, kept, value = sizes[j] / len(x), [], xs
-        for r, stage in enumerate(stages):
-            read, _ = version_read(rule, t, j, N, count, r)
-            weights = stage.versions[base + read]
-            if rule == "pipeoptim" and t > read:
-                ahead = (t - read) * rate(base + read)
-                delta = optimizer.delta(stage.states[base + read])
-                weights = [w - ahead * d for w, d in zip(weights, delta, strict=True)]
-            value, saved = stage.forward(weights, value)
-            kept.append(saved)
-        shifted = value - value.max(1, keepdim=True).values
-        log_probabilities = shifted - shifted.exp().sum(1, keepdim=True).log()
-        truth = torch.zeros_like(value)
-        truth[torch.arange(len(ys)), ys] = 1.0
-        loss += share * -(log_probabilities * truth).sum().item() / len(ys)
-        g = share * (log_probabilities.exp() - truth) / len(ys)
-        for r in reversed(range(count)):
-            _, read = version_read(rule, t, j, N, count, r)
-            found, g = stages[r].backward(stages[r].versions[base + read], kept[r], g)
-            stages[r].gradient = [a + b for a, b in zip(stages[r].gradient, found, strict=True)]
-    for stage in stages:
-        weights, state = optimizer.step(stage.versions[-1], stage.gradient, stage.states[-1], rate(base + t))
-        stage.versions.append(weights)
-        stage.states.append(state)
-    return loss
+    run = Run.of(parts, optimizer, rate, N, spans, tau).phase(rule, epochs)
+    parts[:] = run.newest
+    return run.losses

@@ -1,4 +1,4 @@
-"""Runs many jobs over the same D worker processes, as the launcher would start them one by one."""
+"""Runs many jobs over the same worker processes, as the launcher would start them one by one."""
 
 import contextlib
 import json
@@ -27,7 +27,17 @@ CONFIG: dict[str, Any] = {
     "loss": {"_target_": "pipetrain.losses.CrossEntropy"},
     "lr_schedule": {"_target_": "pipetrain.lr_schedules.Polynomial", "unit": "step"},
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4},
-    "train": {"epochs": 2, "max_steps": None, "batch_size": 4, "microbatches": 1, "target": None},
+    "train": {
+        "epochs": 2,
+        "max_steps": None,
+        "batch_size": 4,
+        "microbatches": 1,
+        "recompute": False,
+        "recompute_boundaries": None,
+        "target": None,
+    },
+    "phases": None,
+    "trace": False,
     "eval": {"every_epochs": 1, "batch_size": None},
     "checkpoint": {"at_start": False, "every_epochs": 0, "every_steps": None},
     "launch": {"hang_timeout": 60.0},
@@ -42,6 +52,14 @@ METHODS = {
     "pipedream": ("pipedream.PipeDream", {}, "one_f_one_b.OneFOneB"),
     "pipedream_vertical_sync": ("pipedream.PipeDream", {"vertical_sync": True}, "one_f_one_b.OneFOneB"),
     "pipeoptim": ("pipeoptim.PipeOptim", {}, "one_f_one_b.OneFOneB"),
+    "pipedream_2bw": ("pipedream_2bw.PipeDream2BW", {}, "one_f_one_b_2bw.OneFOneB2BW"),
+    "spectrain": ("spectrain.SpecTrain", {}, "one_f_one_b.OneFOneB"),
+    "stale": ("stale.Stale", {}, "lockstep.PipelinedBackprop"),
+    "pipemare": ("pipemare.PipeMare", {"anneal_steps": 9}, "lockstep.PipeMareSchedule"),
+    "pipedream_pipemare": ("pipedream.PipeDream", {}, "lockstep.PipeMareSchedule"),
+    "timeprest": ("timeprest.TiMePReSt", {}, "nf1b.NF1B"),
+    "v_timeprest": ("timeprest.VTiMePReSt", {}, "nf1b.NF1B"),
+    "i_timeprest": ("i_timeprest.ITiMePReSt", {"staleness_decay": 0.1}, "nf1b.NF1B"),
 }
 SYNCHRONOUS = ("sequential", "gpipe", "pipedream_flush")
 
@@ -112,15 +130,32 @@ def bounds(stages: int) -> list[tuple[int, int]]:
     return list(zip([0, *cuts], [*cuts, 7], strict=True))
 
 
+def fitting(method: str, stages: int, microbatches: int) -> bool:
+    """Whether the method's schedule takes so many stages and microbatches."""
+    return method != "pipedream_2bw" or microbatches >= stages
+
+
+def sections(method: str) -> dict[str, dict[str, Any]]:
+    """The sections of the configuration that choose a method and its schedule."""
+    target, options, schedule = METHODS[method]
+    return {
+        "method": {"_target_": f"pipetrain.methods.{target}", **options},
+        "schedule": {"_target_": f"pipetrain.schedules.{schedule}"},
+    }
+
+
+def phase(method: str, **end: int) -> dict[str, Any]:
+    """An entry of `phases`, resolved; `end` is steps or epochs."""
+    names = {"method": method, "schedule": METHODS[method][2]}
+    return {**sections(method), "steps": None, "epochs": None, **end, "names": names}
+
+
 def job(run: Path, method: str, stages: int, **changes: Any) -> Job:
     """A tiny run; `changes` name settings, such as train={"microbatches": 2}."""
-    target, options, schedule = METHODS[method]
-    config = json.loads(json.dumps(CONFIG))
-    config["method"] = {"_target_": f"pipetrain.methods.{target}", **options}
-    config["schedule"] = {"_target_": f"pipetrain.schedules.{schedule}"}
+    config = {**json.loads(json.dumps(CONFIG)), **sections(method)}
     for section, values in changes.items():
         config[section] = {**config[section], **values} if isinstance(values, dict) else values
-    names = {"method": method, "schedule": schedule, "model": "small", "dataset": "synthetic_images"}
+    names = {"method": method, "schedule": METHODS[method][2], "model": "small", "dataset": "synthetic_images"}
     plan = [{"layers": last - first, "parameters": 1} for first, last in bounds(stages)]
     return Job(config, names, str(run), bounds(stages), plan, threads=1, device=os.environ.get("DEVICE", "cpu"))
 
@@ -133,11 +168,11 @@ def simulated(job: Job) -> dict[str, Any]:
 
 
 def distributed(jobs: list[Job]) -> list[dict[str, Any]]:
-    """The summaries of the distributed runs of `jobs`, all of the same D."""
+    """The summaries of the distributed runs of `jobs`, all on as many processes."""
     for each in jobs:
         each.config["executor"] = {"name": "distributed"}
         Path(each.run).mkdir(parents=True, exist_ok=True)
-    mp.spawn(_process, (jobs, _free_ports(len(jobs))), nprocs=jobs[0].stages)
+    mp.spawn(_process, (jobs, _free_ports(len(jobs))), nprocs=jobs[0].placement.processes)
     return [json.loads((Path(each.run) / "summary.json").read_text()) for each in jobs]
 
 
@@ -146,7 +181,7 @@ def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:
         os.environ.update(
             RANK=str(rank),
             LOCAL_RANK=str(rank),
-            WORLD_SIZE=str(each.stages),
+            WORLD_SIZE=str(each.placement.processes),
             MASTER_ADDR="localhost",
             MASTER_PORT=str(port),
         )

@@ -1,28 +1,42 @@
 """A simulated pipeline in a few lines, for tests of what stages compute."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import Rules, Segment
+from pipetrain.executors.rules import Phase, Rules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
+from pipetrain.methods import Method
+from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
+from pipetrain.methods.pipedream_2bw import PipeDream2BW
+from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.pipeoptim import PipeOptim
+from pipetrain.methods.spectrain import SpecTrain
+from pipetrain.methods.stale import Stale
 from pipetrain.methods.synchronous import Synchronous
+from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optimizer import StageOptimizer
-from pipetrain.schedules import Read
+from pipetrain.schedules import Place, Read, Schedule, Spans
 from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.lockstep import PipelinedBackprop, PipeMareSchedule
+from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.one_f_one_b_2bw import OneFOneB2BW
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.sequential import Sequential
 from pipetrain.stage import Stage
+from pipetrain.trainer import Timetable
 
 RULES = {
     "sequential": (Synchronous(), Sequential()),
@@ -32,17 +46,36 @@ RULES = {
     "pipedream": (PipeDream(), OneFOneB()),
     "vertical_sync": (PipeDream(vertical_sync=True), OneFOneB()),
     "pipeoptim": (PipeOptim(), OneFOneB()),
+    "pipedream_2bw": (PipeDream2BW(), OneFOneB2BW()),
+    "spectrain": (SpecTrain(), OneFOneB()),
+    "stale": (Stale(), PipelinedBackprop()),
+    "pipemare_plain": (PipeMare(t1=False, t2=False), PipeMareSchedule()),
+    "pipemare_t1": (PipeMare(t2=False, anneal_steps=7), PipeMareSchedule()),
+    "pipemare_t2": (PipeMare(t1=False, decay=0.3), PipeMareSchedule()),
+    "pipemare": (PipeMare(anneal_steps=7, decay=0.3), PipeMareSchedule()),
+    "timeprest": (TiMePReSt(), NF1B()),
+    "v_timeprest": (VTiMePReSt(), NF1B()),
+    "i_timeprest": (ITiMePReSt(staleness_decay=0.05), NF1B()),
+    "pipedream_pipemare": (PipeDream(), PipeMareSchedule()),
+    "pipeoptim_backprop": (PipeOptim(), PipelinedBackprop()),
+    "spectrain_depth": (SpecTrain(), OneFOneB(depth=6)),
 }
 """What the tests call a method -> the method and its default schedule."""
 
 SYNCHRONOUS = ("sequential", "gpipe", "pipedream_flush")
-ASYNCHRONOUS = ("naive_async", "pipedream", "vertical_sync", "pipeoptim")
+ASYNCHRONOUS = tuple(rule for rule in RULES if rule not in SYNCHRONOUS)
+STALE_ALONE = tuple(rule for rule in RULES if rule == "pipedream_2bw" or "pipemare" in rule)
+"""Those under which one stage by itself is stale: an update of its own lies between F and B."""
 CPU = torch.device("cpu")
+NEVER = 10**9
+"""The step at which a phase ends that lasts to the end of the run."""
 
 torch.set_num_threads(1)  # the tensors are tiny: a second thread only waits for the first
 
 Build = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 Rate = Callable[[int], float]
+Rule = str | tuple[Method, Schedule]
+"""A name of `RULES`, or a method and a schedule."""
 
 
 class Function(nn.Module):
@@ -68,9 +101,11 @@ def half_decay(k: int) -> float:
 
 
 def stage_of(*layers: nn.Module, index: int = 0, loss: object = None, build: Build = sgd, rate: float = 0.1) -> Stage:
-    """One stage of these layers, at place `index` of some pipeline."""
+    """One stage of these layers, at place `index` of some pipeline; it may stash a few weight versions."""
     chain = chain_of(nn.Sequential(*layers))
-    return Stage(index, chain, 0, len(layers), optimizers(build, lambda k: rate), loss, 0, CPU)
+    stage = Stage(index, chain, 0, len(layers), optimizers(build, lambda k: rate), loss, 0, CPU)
+    stage.enter(PipeDream(), Place(index, 4, 1, delay=3, entry_delay=3), 0, True)
+    return stage
 
 
 def optimizers(build: Build, rate: Rate) -> Callable[[dict[str, nn.Parameter]], StageOptimizer]:
@@ -82,12 +117,32 @@ def newest(stage: Stage) -> Read:
     return Read(stage.updates)
 
 
+def fitting(rule: str, stages: int, microbatches: int) -> bool:
+    """Whether a schedule takes so many stages and microbatches."""
+    return rule != "pipedream_2bw" or microbatches >= stages
+
+
+def fitting_cases(
+    rules: Iterable[str] = tuple(RULES), stages: Iterable[int] = (1, 2, 3, 4), microbatches: Iterable[int] = (1, 2, 4)
+) -> list[tuple[str, int, int]]:
+    """(rule, D, N) for all of them that fit."""
+    return [case for case in product(rules, stages, microbatches) if fitting(*case)]
+
+
+def quick_cases() -> list[Any]:
+    """`fitting_cases` as parameters; three stages are left to the slow tests but for the first rules."""
+    first = list(RULES)[:7]
+    slow = {case: case[0] not in first and case[1] == 3 for case in fitting_cases()}
+    return [pytest.param(*case, marks=[pytest.mark.slow] if late else []) for case, late in slow.items()]
+
+
 @dataclass
 class Pipeline:
     """Stages, their simulated executor and the losses of the steps so far."""
 
     executor: SimulatedExecutor
     losses: list[float]
+    phase_ends: list[int] = field(default_factory=lambda: [NEVER])
     steps: int = 0
 
     @property
@@ -96,9 +151,10 @@ class Pipeline:
 
     def train(self, loader: Loader, epochs: int = 1) -> "Pipeline":
         """Whole epochs, drained after each."""
-        for epoch in range(epochs):
-            self.executor.train(loader, Segment(epoch, 0, len(loader), self.steps))
-            self.steps += len(loader)
+        total = self.steps + epochs * len(loader)
+        for segment in Timetable(total, len(loader), 0, 0, None, self.phase_ends).segments(self.steps):
+            self.executor.train(loader, segment)
+            self.steps += segment.minibatches
         return self
 
     def state(self) -> dict[str, Tensor]:
@@ -111,15 +167,19 @@ class Pipeline:
 def pipeline(
     model: nn.Module | LayerChain,
     cuts: Sequence[int],
-    rule: str = "gpipe",
+    rule: Rule | list[tuple[Rule, int]] = "gpipe",
     microbatches: int = 1,
     build: Build = sgd,
     rate: Rate = half_decay,
     clip_norm: float | None = None,
     loss: object = None,
     seed: int = 0,
+    recompute: Sequence[int] | None = None,
 ) -> Pipeline:
-    """A pipeline over `model`, cut before each layer of `cuts`."""
+    """A pipeline over `model`, cut before each layer of `cuts`; spans of recomputation begin at stages `recompute`.
+
+    `rule` is one for the whole run, or a list of phases: (rule, how many steps).
+    """
     chain = chain_of(model)
     bounds = list(zip([0, *cuts], [*cuts, len(chain)], strict=True))
     last = len(bounds) - 1
@@ -127,11 +187,15 @@ def pipeline(
         Stage(r, chain, *ends, optimizers(build, rate), (loss or CrossEntropy()) if r == last else None, seed, CPU)
         for r, ends in enumerate(bounds)
     ]
-    method, schedule = RULES[rule]
     losses: list[float] = []
-    rules = Rules(schedule, method, len(stages), microbatches)
-    executor = SimulatedExecutor(stages, rules, clip_norm, lambda t, value: losses.append(value.item()))
-    return Pipeline(executor, losses)
+    spans = None if recompute is None else Spans(tuple(recompute), len(stages))
+    phases: list[Phase] = []
+    for each, steps in rule if isinstance(rule, list) else [(rule, NEVER)]:
+        method, schedule = RULES[each] if isinstance(each, str) else each
+        start = phases[-1].end if phases else 0
+        phases.append(Phase(Rules(schedule, method, len(stages), microbatches, spans), start, start + steps))
+    executor = SimulatedExecutor(stages, phases, clip_norm, lambda t, value: losses.append(value.item()))
+    return Pipeline(executor, losses, [phase.end for phase in phases])
 
 
 def batches(inputs: Tensor, targets: Tensor, size: int, microbatches: int = 1) -> Loader:

@@ -16,14 +16,14 @@ def draw():
 
 
 def reads(panel, stage):
-    return [f"{box.operation}@{box.read}" for box in panel.boxes if box.stage == stage]
+    return [box.name for box in panel.rows[stage] if box.read]
 
 
 def test_boxes_name_the_operation_and_the_version_it_reads(draw):
     panel = draw.panel("method=pipeoptim partition.stages=2", units=8, minibatches=3, backward=1)
     assert reads(panel, 0) == ["F0.0@v0", "F1.0@v0+1", "B0.0@v0", "F2.0@v1+1", "B1.0@v1", "B2.0@v2"]
     assert reads(panel, 1) == ["F0.0@v0", "B0.0@v0", "F1.0@v1", "B1.0@v1", "F2.0@v2", "B2.0@v2"]
-    assert [box.updates for box in panel.boxes if box.stage == 1] == [False, True] * 3
+    assert [box.name for box in panel.rows[1] if not box.read] == ["U0", "U1", "U2"]
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_boxes_name_the_operation_and_the_version_it_reads(draw):
     ],
 )
 def test_idle_share_of_the_steady_state(draw, settings, share):
-    rules, _ = draw.rules_of(settings)
-    assert draw.steady_idle_share(rules, draw.durations(1.0)) == pytest.approx(share, abs=1e-9)
-    assert draw.steady_idle_share(rules, draw.durations(2.0)) == pytest.approx(share, abs=1e-9)
+    rules = draw.rules_of(settings).rules
+    assert draw.steady_idle_share(rules, draw.durations(rules, 1.0)) == pytest.approx(share, abs=1e-9)
+    assert draw.steady_idle_share(rules, draw.durations(rules, 2.0)) == pytest.approx(share, abs=1e-9)
 
 
 def test_a_picture_is_cut_where_it_is_said(draw):
     panel = draw.panel("method=gpipe partition.stages=2 train.microbatches=2", units=5, minibatches=None, backward=1)
-    assert max(box.start for box in panel.boxes) < 5 == panel.end
+    assert max(box.start for row in panel.rows for box in row if box.read) < 5 == panel.end
 
 
 def test_the_command_writes_a_picture_that_parses(draw, tmp_path, monkeypatch):

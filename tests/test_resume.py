@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from cluster import METHODS, distributed, job, simulated
+from cluster import METHODS, distributed, fitting, job, simulated
 from command import TINY, records, run, summary
 
 from pipetrain import checkpoint
@@ -20,13 +20,16 @@ def resumed(folder, source, method, stages, **changes):
     return type(changed)(**{**changed.__dict__, "resume": str(source)})
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+@pytest.mark.parametrize(
+    ("method", "optimizer"),
+    [(m, optimizer) for m in METHODS for optimizer in ("SGD", "AdamW") if (m, optimizer) != ("spectrain", "AdamW")],
+)
 def test_a_resumed_simulation_has_the_bits_of_one_never_stopped(tmp_path, method, optimizer):
-    changes = {"optimizer": {"_target_": f"torch.optim.{optimizer}"}}
+    train = {**EPOCHS["train"], "microbatches": 1 if fitting(method, 3, 1) else 3}
+    changes = {**EPOCHS, "optimizer": {"_target_": f"torch.optim.{optimizer}"}, "train": train}
 
     def made(folder, resume=None):
-        each = job(folder, method, 3, **EPOCHS, **changes)
+        each = job(folder, method, 3, **changes)
         if optimizer != "SGD":
             del each.config["optimizer"]["momentum"]
         return each if resume is None else type(each)(**{**each.__dict__, "resume": str(resume)})
@@ -38,12 +41,42 @@ def test_a_resumed_simulation_has_the_bits_of_one_never_stopped(tmp_path, method
         assert again[field] == whole[field], field
 
 
+def test_the_delays_of_hogwild_go_on_where_they_stopped(tmp_path):
+    def made(folder, source=None):
+        each = job(folder, "naive_async", 3, **EPOCHS)
+        each.config["method"] = {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3, "mean_delay": 1.5}
+        return each if source is None else type(each)(**{**each.__dict__, "resume": str(source)})
+
+    whole = simulated(made(tmp_path / "whole"))
+    again = simulated(made(tmp_path / "again", checkpoint.checkpoints(tmp_path / "whole")[1]))
+    assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
+    plain = simulated(job(tmp_path / "plain", "naive_async", 3, **EPOCHS))
+    assert plain["weights_sha256"] != whole["weights_sha256"]
+
+
 def test_sgd_without_momentum_keeps_the_last_gradient_that_its_prediction_needs(tmp_path):
     changes = {"optimizer": {"momentum": 0.0}}
     whole = simulated(job(tmp_path / "whole", "pipeoptim", 3, **EPOCHS, **changes))
     half = checkpoint.checkpoints(tmp_path / "whole")[1]
     again = simulated(resumed(tmp_path / "again", half, "pipeoptim", 3, **changes))
     assert again["weights_sha256"] == whole["weights_sha256"]
+
+
+@pytest.mark.parametrize("optimizer", ["NAdam", "RMSprop", "Adagrad", "nesterov"])
+def test_the_gradient_that_a_prediction_needs_is_there_after_resumption(tmp_path, optimizer):
+    chosen = {"_target_": "torch.optim.SGD", "momentum": 0.9, "nesterov": True}
+    if optimizer != "nesterov":
+        chosen = {"_target_": f"torch.optim.{optimizer}"}
+
+    def made(folder, resume=None):
+        each = job(folder, "pipeoptim", 3, **EPOCHS)
+        each.config["optimizer"] = {"lr": 0.01, "clip_norm": None, **chosen}
+        return each if resume is None else type(each)(**{**each.__dict__, "resume": str(resume)})
+
+    whole = simulated(made(tmp_path / "whole"))
+    half = checkpoint.checkpoints(tmp_path / "whole")[1]
+    again = simulated(made(tmp_path / "again", half))
+    assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
 
 
 @pytest.mark.parametrize("method", ["pipedream", "pipeoptim"])

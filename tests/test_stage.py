@@ -7,14 +7,14 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pipetrain.losses import CrossEntropy
-from pipetrain.schedules import Read
+from pipetrain.schedules import Graph, Read
 from pipetrain.weights import Predicted
 
 
-def step(stage, inputs, gradients, microbatch=(0, 0), changes=False):
+def step(stage, inputs, gradients, microbatch=(0, 0), graph=Graph.KEPT):
     """F and B on the newest weights; (outputs, gradients of the inputs)."""
-    outputs = stage.forward(microbatch, inputs, newest(stage), changes)
-    return outputs, stage.backward(microbatch, gradients, newest(stage), changes)
+    outputs = stage.forward(microbatch, inputs, newest(stage), graph, False)
+    return outputs, stage.backward([microbatch], gradients, newest(stage), graph)
 
 
 def test_a_stage_computes_what_its_layers_do_and_returns_the_gradient_of_its_input():
@@ -28,7 +28,7 @@ def test_a_stage_computes_what_its_layers_do_and_returns_the_gradient_of_its_inp
     assert torch.equal(y, output)
     assert not y.requires_grad
     assert torch.equal(dx, wanted[0])
-    assert all(torch.equal(a, b) for a, b in zip(stage.take_gradients().values(), wanted[1:], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(stage.gradients.take().values(), wanted[1:], strict=True))
 
 
 def test_gradients_of_microbatches_add_up_and_are_taken_once():
@@ -37,9 +37,9 @@ def test_gradients_of_microbatches_add_up_and_are_taken_once():
     parts = []
     for j in range(3):
         step(stage, (torch.randn(2, 3),), (torch.randn(2, 2),), (0, j))
-        parts.append({name: value.clone() for name, value in stage.gradients.items()})
-    total = stage.take_gradients()
-    assert stage.take_gradients() == {}
+        parts.append({name: value.clone() for name, value in stage.gradients.tensors.items()})
+    total = stage.gradients.take()
+    assert stage.gradients.take() == {}
     assert all(torch.equal(total[name], parts[-1][name]) for name in total)
     assert not any(torch.equal(parts[0][name], total[name]) for name in total)
 
@@ -49,11 +49,11 @@ def test_the_loss_of_a_microbatch_weighs_by_its_share_of_the_minibatch():
     layer, x, y = nn.Linear(3, 4), torch.randn(7, 3), torch.randint(0, 4, (7,))
     stage = stage_of(layer, loss=CrossEntropy())
     for j, (rows, share) in enumerate(((slice(0, 4), 4 / 7), (slice(4, 7), 3 / 7))):
-        loss = stage.forward_loss((0, j), (x[rows],), (y[rows],), share, newest(stage), False)
+        loss = stage.forward_loss((0, j), (x[rows],), (y[rows],), share, newest(stage), Graph.KEPT, False)
         torch.testing.assert_close(loss, nn.functional.cross_entropy(layer(x[rows]), y[rows]))
-        stage.backward((0, j), None, newest(stage), False)
+        stage.backward([(0, j)], None, newest(stage), Graph.KEPT)
     wanted = torch.autograd.grad(nn.functional.cross_entropy(layer(x), y), list(layer.parameters()))
-    for ours, theirs in zip(stage.take_gradients().values(), wanted, strict=True):
+    for ours, theirs in zip(stage.gradients.take().values(), wanted, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -75,7 +75,7 @@ def test_gradients_that_alias_each_other_are_never_written_in_place():
     stage = stage_of(TwoBiases(), index=1)
     incoming = [torch.full((3,), float(j + 1)) for j in range(3)]
     returned = [step(stage, (torch.zeros(3),), (g,), (0, j))[1][0] for j, g in enumerate(incoming)]
-    gradients = stage.take_gradients()
+    gradients = stage.gradients.take()
     assert [g.tolist() for g in incoming] == [[j + 1.0] * 3 for j in range(3)]
     assert [g.tolist() for g in returned] == [[j + 1.0] * 3 for j in range(3)]
     assert [g.tolist() for g in gradients.values()] == [[6.0] * 3] * 2
@@ -88,7 +88,7 @@ def storages(tensors):
 def test_an_optimizer_that_writes_into_a_gradient_changes_no_other_tensor():
     stage, g = stage_of(TwoBiases(), index=1), torch.ones(3)
     _, (dx,) = step(stage, (torch.zeros(3),), (g,))
-    gradients = list(stage.take_gradients().values())
+    gradients = list(stage.gradients.take().values())
     assert len(set(storages([*gradients, g]))) == 3
     assert not set(storages(gradients)) & set(storages([dx]))
 
@@ -111,7 +111,7 @@ class Joined(nn.Module):
 def test_gradients_that_are_views_into_each_other_are_separated_too():
     stage, g = stage_of(Joined(), index=1), torch.ones(4)
     _, (dx,) = step(stage, (torch.zeros(4),), (g,))
-    gradients = list(stage.take_gradients().values())
+    gradients = list(stage.gradients.take().values())
     assert len(set(storages(gradients))) == 3
     assert not set(storages(gradients)) & set(storages([dx, g]))
 
@@ -144,7 +144,7 @@ def test_a_gradient_that_a_layer_owns_is_not_added_to_in_place():
     for j in range(3):
         step(stage, (torch.zeros(3),), (torch.ones(3),), (0, j))
     assert stage.module.layers[0].direction.tolist() == [1.0] * 3
-    assert stage.take_gradients()["layers.0.w"].tolist() == [3.0] * 3
+    assert stage.gradients.take()["layers.0.w"].tolist() == [3.0] * 3
 
 
 # -- relays ----------------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_a_stage_of_relays_alone_has_nothing_to_learn_and_passes_all_gradients()
     outputs, gradients = step(stage, (torch.ones(2), torch.arange(2)), (torch.full((2,), 3.0),))
     assert torch.equal(outputs[1], torch.arange(2))
     assert [g.tolist() for g in gradients] == [[3.0, 3.0]]
-    stage.update(0, stage.take_gradients(), False, True)
+    stage.update(0, stage.gradients.take(), False, True)
     assert stage.updates == 1
 
 
@@ -186,7 +186,7 @@ def test_only_floating_point_tensors_carry_gradients_back():
     assert [o.dtype for o in outputs] == [torch.float32, torch.int64, torch.bool]
     assert len(gradients) == 1
     assert gradients[0][0].tolist() == [0.0, 0.0]
-    assert stage.take_gradients().keys() == dict(stage.module.named_parameters()).keys()
+    assert stage.gradients.take().keys() == dict(stage.module.named_parameters()).keys()
 
 
 def test_the_first_stage_returns_no_gradient_of_its_data():
@@ -197,7 +197,7 @@ def test_the_first_stage_returns_no_gradient_of_its_data():
 def test_an_output_that_needs_no_gradient_takes_its_message_and_ignores_it():
     stage = stage_of(Function(lambda linear, x: (linear(x), x), nn.Linear(2, 2)), index=0)
     step(stage, (torch.ones(1, 2),), (torch.ones(1, 2), torch.ones(1, 2)))
-    assert len(stage.take_gradients()) == 2
+    assert len(stage.gradients.take()) == 2
 
 
 # -- parameters ------------------------------------------------------------------------------------------------------
@@ -208,9 +208,9 @@ def test_frozen_parameters_stay_and_have_no_gradient():
     frozen.requires_grad_(False)
     stage = stage_of(frozen, free, index=1)
     before = {name: value.clone() for name, value in stage.state().items()}
-    _, (dx,) = step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), changes=True)
+    _, (dx,) = step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), graph=Graph.REREAD)
     assert dx.abs().sum() > 0
-    gradients = stage.take_gradients()
+    gradients = stage.gradients.take()
     assert gradients.keys() == {"layers.1.child.weight", "layers.1.child.bias"}
     stage.update(0, gradients, True, True)
     changed = {name for name, value in stage.state().items() if not torch.equal(value, before[name])}
@@ -221,7 +221,7 @@ def test_frozen_parameters_stay_and_have_no_gradient():
 def test_a_weight_that_a_minibatch_does_not_touch_has_no_gradient():
     stage = stage_of(Function(lambda a, b, x: a(x) if x.sum() > 0 else b(x), nn.Linear(2, 2), nn.Linear(2, 2)), index=1)
     step(stage, (torch.ones(1, 2),), (torch.ones(1, 2),))
-    assert {name.split(".")[3] for name in stage.take_gradients()} == {"0"}
+    assert {name.split(".")[3] for name in stage.gradients.take()} == {"0"}
 
 
 def test_a_weight_used_by_two_layers_is_one_weight():
@@ -230,7 +230,7 @@ def test_a_weight_used_by_two_layers_is_one_weight():
     stage, x = stage_of(a, nn.Tanh(), b, index=1), torch.randn(2, 3)
     wanted = torch.autograd.grad(b(torch.tanh(a(x))).sum(), [a.weight])[0]
     step(stage, (x,), (torch.ones(2, 3),))
-    (gradient,) = stage.take_gradients().values()
+    (gradient,) = stage.gradients.take().values()
     torch.testing.assert_close(gradient, wanted)
 
 
@@ -238,7 +238,7 @@ def test_the_parameters_of_the_module_are_put_back_after_a_forward_that_fails():
     stage = stage_of(nn.Linear(3, 3), index=1)
     own = stage.module.layers[0].weight
     with pytest.raises(RuntimeError):
-        stage.forward((0, 0), (torch.ones(2, 5),), newest(stage), False)
+        stage.forward((0, 0), (torch.ones(2, 5),), newest(stage), Graph.KEPT, False)
     assert stage.module.layers[0].weight is own
 
 
@@ -263,9 +263,9 @@ def test_the_memory_layout_of_a_parameter_does_not_change_a_prediction_or_its_gr
     for given in (weight, weight.clone(memory_format=torch.contiguous_format)):
         stage = stage_of(Product(given), index=1)
         stage.update(0, {"layers.0.w": torch.ones(4, 4)}, False, True)
-        (y,) = stage.forward((1, 0), (x,), Read(1, Predicted(2)), True)
-        (dx,) = stage.backward((1, 0), (torch.ones(2, 4),), Read(1), True)
-        results.append((y, dx, stage.take_gradients()["layers.0.w"]))
+        (y,) = stage.forward((1, 0), (x,), Read(1, Predicted(2)), Graph.REREAD, False)
+        (dx,) = stage.backward([(1, 0)], (torch.ones(2, 4),), Read(1), Graph.REREAD)
+        results.append((y, dx, stage.gradients.take()["layers.0.w"]))
     for ours, wanted in zip(*results, strict=True):
         torch.testing.assert_close(ours, wanted)
 
@@ -273,8 +273,8 @@ def test_the_memory_layout_of_a_parameter_does_not_change_a_prediction_or_its_gr
 # -- operations in place ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [False, True])
-def test_a_first_layer_may_work_in_place_on_the_input(changes):
+@pytest.mark.parametrize("graph", [Graph.KEPT, Graph.REREAD])
+def test_a_first_layer_may_work_in_place_on_the_input(graph):
     def layer(linear, x):
         return linear(x.mul_(2.0).relu_())
 
@@ -282,12 +282,12 @@ def test_a_first_layer_may_work_in_place_on_the_input(changes):
     plain = x.clone().requires_grad_()
     wanted = torch.autograd.grad(linear((plain * 2).relu()), plain, g)[0]
     stage = stage_of(Function(layer, linear), index=1)
-    _, (dx,) = step(stage, (x.clone(),), (g,), changes=changes)
+    _, (dx,) = step(stage, (x.clone(),), (g,), graph=graph)
     torch.testing.assert_close(dx, wanted)
 
 
-@pytest.mark.parametrize("changes", [False, True])
-def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(changes):
+@pytest.mark.parametrize("graph", [Graph.KEPT, Graph.REREAD])
+def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(graph):
     def layer(linear, x):
         hidden = linear(x).exp()
         hidden.add_(1.0)
@@ -295,7 +295,7 @@ def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error
 
     stage = stage_of(Function(layer, nn.Linear(3, 3)), index=1)
     with pytest.raises(RuntimeError, match=r"in-?place"):
-        step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), changes=changes)
+        step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), graph=graph)
 
 
 @pytest.mark.parametrize("reads", ["stashed", "newest"])
@@ -311,11 +311,11 @@ def test_a_layer_that_checkpoints_itself_redoes_its_forward_with_the_weights_of_
         else:
             layer = Function(lambda b, x: b(x), block)
         stage = stage_of(layer, index=1)
-        changes = reads == "newest"
-        stage.forward((0, 0), (x,), Read(0), changes)
+        graph = Graph.REREAD if reads == "newest" else Graph.KEPT
+        stage.forward((0, 0), (x,), Read(0), graph, False)
         step_of_one = {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}
-        stage.update(9, step_of_one, not changes, True)
-        (dx,) = stage.backward((0, 0), (torch.ones(2, 3),), Read(1 if changes else 0), changes)
+        stage.update(9, step_of_one, reads == "stashed", True)
+        (dx,) = stage.backward([(0, 0)], (torch.ones(2, 3),), Read(1 if reads == "newest" else 0), graph)
         results.append(dx)
     if reads == "stashed":
         torch.testing.assert_close(*results)

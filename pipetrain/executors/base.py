@@ -3,19 +3,17 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from pipetrain.data.loader import Loader
+from pipetrain.executors.rules import Phase, Rules
 from pipetrain.executors.walk import Clipping, OnStep
 from pipetrain.losses import Loss, count_of, hits_of, percent
-from pipetrain.methods import Method
-from pipetrain.schedules import Operation, Readings, Schedule, readings
-from pipetrain.schedules.validate import checked_lists
-from pipetrain.stage import Stage
+from pipetrain.observe.trace import TraceFile
 from pipetrain.stage_module import Tensors
+from pipetrain.stage_state import StageState
 
 
 @dataclass(frozen=True)
@@ -26,58 +24,61 @@ class Segment:
         epoch: from 0.
         first, last: minibatches of the epoch, the last exclusive.
         start: minibatches of the run before `first`.
+        phase: the number of the phase that it is of.
     """
 
     epoch: int
     first: int
     last: int
     start: int
+    phase: int = 0
 
-
-class Rules:
-    """The schedule and method of a run: what every stage does and reads in a segment of so many minibatches."""
-
-    def __init__(self, schedule: Schedule, method: Method, stages: int, microbatches: int) -> None:
-        self.schedule = schedule
-        self.method = method
-        self.stages = stages
-        self.microbatches = microbatches
-        self.lists = lru_cache(maxsize=2)(self._lists)
-
-    def _lists(self, minibatches: int) -> list[list[Operation]]:
-        return checked_lists(self.schedule, self.stages, self.microbatches, minibatches)
-
-    def readings(self, stage: int, minibatches: int) -> Readings:
-        """The list of `stage` and what each of its operations reads."""
-        return readings(stage, self.lists(minibatches), self.microbatches, self.method)
-
-    def steady(self, minibatches: int) -> int:
-        """The first minibatch of the steady state of such a segment."""
-        if self.schedule.synchronous:
-            return 0
-        delay = self.schedule.in_flight(0, self.stages, self.microbatches) - 1
-        return -(-delay // self.microbatches)
+    @property
+    def minibatches(self) -> int:
+        """How many."""
+        return self.last - self.first
 
 
 class Executor(ABC):
     """Trains and evaluates the stages that live in this process, and talks to those that do not."""
 
-    stages: list[Stage]
+    stages: Sequence[StageState]
     """The stages of this process, in order."""
+    unmeasured: ClassVar[tuple[str, ...]] = ()
+    """Fields of a stage's report that cannot be known here."""
 
-    def __init__(self, rules: Rules, clip_norm: float | None, on_step: OnStep) -> None:
-        self.rules = rules
-        self.clipping = Clipping(clip_norm, rules.schedule.synchronous) if clip_norm is not None else None
+    def __init__(
+        self, phases: Sequence[Phase], clip_norm: float | None, on_step: OnStep, trace: TraceFile | None = None
+    ) -> None:
+        self._phases = phases
+        self._clip_norm = clip_norm
+        self._entered: int | None = None
+        self.total_stages = phases[0].rules.stages
         self.on_step = on_step
+        self.trace = trace
+
+    def enter(self, segment: Segment) -> Rules:
+        """The rules of the segment's phase, which its stages now follow."""
+        phase = self._phases[segment.phase]
+        if segment.phase != self._entered:
+            self._entered = segment.phase
+            for stage in self.stages:
+                place = phase.rules.places[stage.index]
+                stage.enter(phase.rules.method, place, phase.start, segment.start == phase.start)
+        return phase.rules
+
+    def clipping(self, rules: Rules) -> Clipping | None:
+        """How gradients are clipped under these rules."""
+        return Clipping(self._clip_norm, rules.schedule.synchronous) if self._clip_norm is not None else None
 
     @property
     def has_last_stage(self) -> bool:
         """Whether losses and metrics are known here."""
-        return self.stages[-1].index == self.rules.stages - 1
+        return self.stages[-1].index == self.total_stages - 1
 
     @abstractmethod
-    def train(self, loader: Loader, segment: Segment) -> list[float]:
-        """Carries out the segment; the idle share of each stage of this process in it."""
+    def train(self, loader: Loader, segment: Segment) -> Sequence[float | None]:
+        """Carries out the segment; the idle share of each stage of this process in it, where stages run at all."""
 
     @abstractmethod
     def evaluate(self, loader: Loader) -> dict[str, float] | None:

@@ -1,7 +1,7 @@
 """This process's one stage, connected to its neighbours by messages."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,8 +11,10 @@ from torch import Tensor
 
 from pipetrain.data.batch import microbatch_sizes
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import Executor, LoaderFeed, Rules, Score, Segment
-from pipetrain.executors.walk import OnStep, Walker
+from pipetrain.executors.base import Executor, LoaderFeed, Score, Segment
+from pipetrain.executors.rules import Phase
+from pipetrain.executors.walk import BackwardId, OnStep, Walker
+from pipetrain.observe.trace import TraceFile
 from pipetrain.schedules import Kind, Operation
 from pipetrain.stage import Stage
 from pipetrain.stage_module import MicrobatchId, Tensors
@@ -41,15 +43,17 @@ class _Neighbours:
         self.gradients_in = Incoming(link(r + 1, False), f"gradients from stage {r + 1}") if r < stages - 1 else None
         self._activations_kept = 0
         self._gradients_kept = 0
-        self._keys: dict[MicrobatchId, Key] = {}
+        self._keys: dict[BackwardId, Key] = {}
         self._own_norm = torch.zeros(())
 
-    def begin(self, lists: Sequence[Sequence[Operation]], r: int, start: int, keys: dict[MicrobatchId, Key]) -> None:
+    def begin(
+        self, lists: Sequence[Sequence[Operation]], r: int, start: int, microbatches: int, keys: dict[BackwardId, Key]
+    ) -> None:
         """Announces a segment: which messages will come, and how many sent ones may be unread at any time."""
         self._keys = keys
         # when F(k) of a stage runs, the messages of all microbatches that it has taken back are long delivered
-        self._activations_kept = _most_in_flight(lists[r]) + 1
-        self._gradients_kept = _most_in_flight(lists[r - 1]) + 1 if r > 0 else 0
+        self._activations_kept = _most_in_flight(lists[r], microbatches) + 1
+        self._gradients_kept = _most_in_flight(lists[r - 1], microbatches) + 1 if r > 0 else 0
         for inbox, kind in ((self.activations_in, Kind.FORWARD), (self.gradients_in, Kind.BACKWARD)):
             if inbox is not None:
                 inbox.expect(keys[start + op.minibatch, op.microbatch] for op in lists[r] if op.kind is kind)
@@ -69,14 +73,20 @@ class _Neighbours:
         self.activations_out.send(self._keys[microbatch], tensors)
         self.activations_out.settle(self._activations_kept)
 
-    def receive_gradients(self, microbatch: MicrobatchId) -> Tensors:
+    def receive_gradients(self, microbatch: BackwardId) -> Tensors:
         assert self.gradients_in is not None
         return self.gradients_in.take()
 
-    def send_gradients(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
+    def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
         assert self.gradients_out is not None
         self.gradients_out.send(self._keys[microbatch], tensors)
         self.gradients_out.settle(self._gradients_kept)
+
+    def receive_recomputed(self) -> Tensors:
+        raise RuntimeError("only the simulator recomputes across stages")
+
+    def send_recomputed(self, tensors: Tensors) -> None:
+        raise RuntimeError("only the simulator recomputes across stages")
 
     def offer_norm(self, minibatch: int, own: Tensor) -> None:
         self._own_norm = own.cpu()
@@ -99,36 +109,36 @@ class DistributedExecutor(Executor):
     def __init__(
         self,
         stage: Stage,
-        rules: Rules,
+        phases: Sequence[Phase],
         clip_norm: float | None,
         on_step: OnStep,
         on_operation: Callable[[Operation], None],
         waiting: Waiting,
         direct: bool,
+        trace: TraceFile | None = None,
     ) -> None:
-        super().__init__(rules, clip_norm, on_step)
+        super().__init__(phases, clip_norm, on_step, trace)
         self.stages = [stage]
         self._stage = stage
+        stage.clock.traced = trace is not None
         self._on_operation = on_operation
         self._waiting = waiting
-        self._ports = _Neighbours(stage, rules.stages, direct, waiting)
+        self._ports = _Neighbours(stage, self.total_stages, direct, waiting)
 
     def train(self, loader: Loader, segment: Segment) -> list[float]:
         """Carries out the segment; the share of its time in which this stage computed nothing."""
-        minibatches = segment.last - segment.first
-        keys = _microbatch_keys(loader, segment, self.rules.microbatches)
-        lists = self.rules.lists(minibatches)
-        self._ports.begin(lists, self._stage.index, segment.start, keys)
+        rules = self.enter(segment)
+        keys = _keys(loader, segment, rules.microbatches)
+        lists = rules.lists(segment.minibatches)
+        self._ports.begin(lists, self._stage.index, segment.start, rules.microbatches, keys)
         walker = Walker(
             stage=self._stage,
-            stages=self.rules.stages,
-            readings=self.rules.readings(self._stage.index, minibatches),
-            microbatches=self.rules.microbatches,
+            rules=rules,
+            minibatches=segment.minibatches,
             start=segment.start,
-            steady=self.rules.steady(minibatches),
             ports=self._ports,
             feed=self._feed(loader, segment),
-            clipping=self.clipping,
+            clipping=self.clipping(rules),
             on_step=self.on_step,
             on_operation=self._on_operation,
         )
@@ -136,11 +146,14 @@ class DistributedExecutor(Executor):
         while walker.next:
             walker.step()
         self._ports.end()
-        computing = sum(self._stage.clock.take())
-        return [1.0 - computing / (time.perf_counter() - began)]
+        spans, seconds = self._stage.clock.take(), time.perf_counter() - began
+        if self.trace is not None:
+            waits = self._stage.clock.take_waits()
+            self.trace.add(self._stage.index, walker.readings, spans, waits, walker.start, walker.base)
+        return [1.0 - sum(span.seconds for span in spans) / seconds]
 
     def _feed(self, loader: Loader, segment: Segment) -> LoaderFeed:
-        first, last = self._stage.index == 0, self._stage.index == self.rules.stages - 1
+        first, last = self._stage.index == 0, self._stage.index == self.total_stages - 1
         return LoaderFeed(loader, segment, self._stage.device, inputs=first, targets=last)
 
     def evaluate(self, loader: Loader) -> dict[str, float] | None:
@@ -164,7 +177,7 @@ class DistributedExecutor(Executor):
 
     def gather(self, values: Sequence[Any]) -> list[Any]:
         """All stages' values, over the control group."""
-        gathered: list[Any] = [None] * self.rules.stages
+        gathered: list[Any] = [None] * self.total_stages
         with self._waiting("the reports of all stages"):
             dist.all_gather_object(gathered, values[0])
         return gathered
@@ -173,7 +186,7 @@ class DistributedExecutor(Executor):
         """The last stage's value, over the control group."""
         box = [value]
         with self._waiting("the decision of the last stage"):
-            dist.broadcast_object_list(box, src=self.rules.stages - 1)
+            dist.broadcast_object_list(box, src=self.total_stages - 1)
         return box[0]
 
 
@@ -189,18 +202,20 @@ def _groups(stages: int, direct: bool) -> dict[tuple[int, bool], dist.ProcessGro
     return {(r, forward): both[forward] for r in range(stages - 1) for forward in (True, False)}
 
 
-def _microbatch_keys(loader: Loader, segment: Segment, microbatches: int) -> dict[MicrobatchId, Key]:
-    sizes: Iterable[int] = loader.sizes[segment.first : segment.last]
-    return {
-        (segment.start + t, j): samples
-        for t, size in enumerate(sizes)
-        for j, samples in enumerate(microbatch_sizes(size, microbatches))
-    }
+def _keys(loader: Loader, segment: Segment, microbatches: int) -> dict[BackwardId, Key]:
+    """What determines the shapes of a message: the samples of its microbatch, or of all of a minibatch's."""
+    keys: dict[BackwardId, Key] = {}
+    for t, size in enumerate(loader.sizes[segment.first : segment.last], start=segment.start):
+        keys[t, None] = ("minibatch", size)
+        for j, samples in enumerate(microbatch_sizes(size, microbatches)):
+            keys[t, j] = samples
+    return keys
 
 
-def _most_in_flight(operations: Sequence[Operation]) -> int:
+def _most_in_flight(operations: Sequence[Operation], microbatches: int) -> int:
     held = most = 0
     for operation in operations:
-        held += {Kind.FORWARD: 1, Kind.BACKWARD: -1, Kind.UPDATE: 0}[operation.kind]
+        sign = {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(operation.kind, 0)
+        held += sign * len(operation.covers(microbatches))
         most = max(most, held)
     return most

@@ -7,11 +7,14 @@ from typing import Any
 from torch import Tensor
 
 from pipetrain import wire
+from pipetrain.clock import Span
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import Executor, LoaderFeed, Rules, Score, Segment, to_device
-from pipetrain.executors.walk import OnStep, Walker
+from pipetrain.executors.base import Executor, LoaderFeed, Score, Segment, to_device
+from pipetrain.executors.rules import Phase, Rules
+from pipetrain.executors.walk import BackwardId, OnStep, Walker
+from pipetrain.observe.trace import TraceFile
 from pipetrain.schedules import Kind, Operation
-from pipetrain.schedules.timeline import idle_shares, play
+from pipetrain.schedules.timeline import Slice, idle_shares, play
 from pipetrain.stage import Stage
 from pipetrain.stage_module import MicrobatchId, Tensors
 
@@ -39,6 +42,7 @@ class _Mailbox:
     def __init__(self, stage: int, boxes: list["_Mailbox"], norms: _Norms) -> None:
         self.activations: deque[Tensors] = deque()
         self.gradients: deque[Tensors] = deque()
+        self.recomputed: deque[Tensors] = deque()
         self._stage = stage
         self._boxes = boxes
         self._norms = norms
@@ -49,11 +53,17 @@ class _Mailbox:
     def send_activations(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
         self._boxes[self._stage + 1].activations.append(tuple(wire.copy(tensor) for tensor in tensors))
 
-    def receive_gradients(self, microbatch: MicrobatchId) -> Tensors:
+    def receive_gradients(self, microbatch: BackwardId) -> Tensors:
         return self.gradients.popleft()
 
-    def send_gradients(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
+    def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
         self._boxes[self._stage - 1].gradients.append(tuple(wire.copy(tensor) for tensor in tensors))
+
+    def receive_recomputed(self) -> Tensors:
+        return self.recomputed.popleft()
+
+    def send_recomputed(self, tensors: Tensors) -> None:
+        self._boxes[self._stage + 1].recomputed.append(tuple(wire.copy(tensor) for tensor in tensors))
 
     def offer_norm(self, minibatch: int, own: Tensor) -> None:
         self._norms.offer(minibatch, self._stage, own)
@@ -68,63 +78,87 @@ class SimulatedExecutor(Executor):
     def __init__(
         self,
         stages: Sequence[Stage],
-        rules: Rules,
+        phases: Sequence[Phase],
         clip_norm: float | None,
         on_step: OnStep,
         on_operation: Callable[[Operation], None] = lambda operation: None,
+        trace: TraceFile | None = None,
     ) -> None:
-        super().__init__(rules, clip_norm, on_step)
-        self.stages = list(stages)
+        super().__init__(phases, clip_norm, on_step, trace)
+        self._played_until = 0.0
+        self.stages: list[Stage] = list(stages)
         self._on_operation = on_operation
 
     def train(self, loader: Loader, segment: Segment) -> list[float]:
         """Carries out the segment; idle shares as they would be with every stage on a device of its own."""
-        minibatches = segment.last - segment.first
+        rules = self.enter(segment)
         norms = _Norms(len(self.stages))
         boxes: list[_Mailbox] = []
         boxes += [_Mailbox(stage.index, boxes, norms) for stage in self.stages]
-        walkers = [self._walker(stage, box, loader, segment) for stage, box in zip(self.stages, boxes, strict=True)]
+        walkers = [
+            self._walker(stage, box, loader, segment, rules) for stage, box in zip(self.stages, boxes, strict=True)
+        ]
         while any(walker.next for walker in walkers):
             moved = False
             for walker, box in zip(walkers, boxes, strict=True):
-                while self._ready(walker, box, norms):
+                while self._ready(walker, box, norms, rules):
                     walker.step()
                     moved = True
             assert moved, "validated lists cannot deadlock"
-        seconds = [stage.clock.take() for stage in self.stages]
-        lists = self.rules.lists(minibatches)
-        durations = {(r, op): s for r, ops in enumerate(lists) for op, s in zip(ops, seconds[r], strict=True)}
-        return idle_shares(play(lists, lambda r, op: durations[r, op]))
+        played = self._played(rules, segment.minibatches)
+        if self.trace is not None:
+            self._write(self.trace, walkers, played)
+        return idle_shares(played)
 
-    def _walker(self, stage: Stage, box: _Mailbox, loader: Loader, segment: Segment) -> Walker:
-        minibatches = segment.last - segment.first
+    def _played(self, rules: Rules, minibatches: int) -> list[list[Slice]]:
+        """When each operation would have run with every stage on a device of its own, by the time that each took."""
+        lists = rules.lists(minibatches)
+        durations: dict[tuple[int, Operation], float] = {}
+        for r, (stage, operations) in enumerate(zip(self.stages, lists, strict=True)):
+            spans = stage.clock.take()
+            durations.update({(r, op): span.seconds for op, span in zip(operations, spans, strict=True)})
+        return play(lists, lambda r, op: durations[r, op], rules.spans)
+
+    def _write(self, trace: TraceFile, walkers: Sequence[Walker], played: Sequence[Sequence[Slice]]) -> None:
+        for walker, slices in zip(walkers, played, strict=True):
+            spans = [Span(self._played_until + piece.start, piece.end - piece.start) for piece in slices]
+            trace.add(walker.stage.index, walker.readings, spans, [], walker.start, walker.base)
+        self._played_until += max(slices[-1].end for slices in played if slices)
+
+    def _walker(self, stage: Stage, box: _Mailbox, loader: Loader, segment: Segment, rules: Rules) -> Walker:
         last = len(self.stages) - 1
         return Walker(
             stage=stage,
-            stages=len(self.stages),
-            readings=self.rules.readings(stage.index, minibatches),
-            microbatches=self.rules.microbatches,
+            rules=rules,
+            minibatches=segment.minibatches,
             start=segment.start,
-            steady=self.rules.steady(minibatches),
             ports=box,
             feed=LoaderFeed(loader, segment, stage.device, inputs=stage.index == 0, targets=stage.index == last),
-            clipping=self.clipping,
+            clipping=self.clipping(rules),
             on_step=self.on_step,
             on_operation=self._on_operation,
         )
 
-    def _ready(self, walker: Walker, box: _Mailbox, norms: _Norms) -> bool:
-        operation = walker.next
+    def _ready(self, walker: Walker, box: _Mailbox, norms: _Norms, rules: Rules) -> bool:
+        operation, r = walker.next, walker.stage.index
         if operation is None:
             return False
         if operation.kind is Kind.FORWARD:
-            return walker.stage.index == 0 or bool(box.activations)
+            return r == 0 or bool(box.activations)
+        if operation.kind is Kind.RECOMPUTATION:
+            return (
+                rules.spans is None or rules.spans.begins(r) or len(box.recomputed) >= self._repeats(operation, rules)
+            )
         if operation.kind is Kind.BACKWARD:
-            return walker.stage.index == len(self.stages) - 1 or bool(box.gradients)
-        if self.clipping is not None and self.clipping.over_all_stages:
+            return r == len(self.stages) - 1 or bool(box.gradients)
+        if walker.clipping is not None and walker.clipping.over_all_stages:
             walker.offer_norm()
             return norms.complete(operation.minibatch)
         return True
+
+    @staticmethod
+    def _repeats(operation: Operation, rules: Rules) -> int:
+        return len(operation.covers(rules.microbatches))
 
     def evaluate(self, loader: Loader) -> dict[str, float]:
         """Metrics over the whole evaluation set."""

@@ -1,17 +1,21 @@
 """One stage walking its operation list: the code that both executors share, so that they compute the same."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
 
 from pipetrain.data.batch import split
+from pipetrain.executors.rules import Rules
 from pipetrain.losses import count_of, step_loss
 from pipetrain.optimizer import clipped, squared_norm
-from pipetrain.schedules import Kind, Operation, Read, Readings
+from pipetrain.schedules import Graph, Kind, Operation, Read
 from pipetrain.stage import Stage
 from pipetrain.stage_module import MicrobatchId, Tensors
+
+BackwardId = tuple[int, int | None]
+"""(minibatch since the start of the run, microbatch; None where all go back together)."""
 
 
 class Ports(Protocol):
@@ -25,12 +29,20 @@ class Ports(Protocol):
         """Hands the outputs to the stage behind; does not wait."""
         ...
 
-    def receive_gradients(self, microbatch: MicrobatchId) -> Tensors:
-        """The gradient of each floating-point output, from the stage behind; waits for it."""
+    def receive_gradients(self, microbatch: BackwardId) -> Tensors:
+        """The gradient of each floating-point output of each microbatch, from the stage behind; waits for it."""
         ...
 
-    def send_gradients(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
+    def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
         """Hands the gradients of the floating-point inputs to the stage before; does not wait."""
+        ...
+
+    def receive_recomputed(self) -> Tensors:
+        """What the stage before, of the same span, recomputed for the next microbatch."""
+        ...
+
+    def send_recomputed(self, tensors: Tensors) -> None:
+        """Hands the recomputed outputs to the stage behind."""
         ...
 
     def offer_norm(self, minibatch: int, own: Tensor) -> None:
@@ -78,21 +90,17 @@ class Walker:
 
     Args:
         stage: the stage.
-        stages: D.
-        readings: its list and what each operation reads.
-        microbatches: N.
+        rules: what it does and reads.
+        minibatches: of the list.
         start: minibatches since the start of the run at the list's first operation.
-        steady: the list's first minibatch of the steady state.
     """
 
     def __init__(
         self,
         stage: Stage,
-        stages: int,
-        readings: Readings,
-        microbatches: int,
+        rules: Rules,
+        minibatches: int,
         start: int,
-        steady: int,
         ports: Ports,
         feed: Feed,
         clipping: Clipping | None,
@@ -100,14 +108,16 @@ class Walker:
         on_operation: Callable[[Operation], None] = lambda operation: None,
     ) -> None:
         self.stage = stage
-        self.readings = readings
+        self.readings = rules.readings(stage.index, minibatches, start)
         self.index = 0
+        self._rules = rules
         self._first = stage.index == 0
-        self._last = stage.index == stages - 1
-        self._microbatches = microbatches
-        self._start = start
-        self._base = stage.updates
-        self._steady = steady
+        self._last = stage.index == rules.stages - 1
+        self._stores = rules.spans is not None and rules.spans.begins(stage.index)
+        self._relays = rules.spans is not None and not rules.spans.ends(stage.index)
+        self.start = start
+        self.base = stage.updates
+        self._steady = rules.steady(minibatches)
         self._ports = ports
         self._feed = feed
         self.clipping = clipping
@@ -116,7 +126,6 @@ class Walker:
         self._on_operation = on_operation
         self._inputs: list[Tensors] = []
         self._minibatches: dict[int, _Minibatch] = {}
-        self._changes = readings.changes
 
     @property
     def next(self) -> Operation | None:
@@ -127,52 +136,79 @@ class Walker:
         """Carries out the next operation."""
         operation = self.readings.operations[self.index]
         self._on_operation(operation)
-        if operation.kind is Kind.FORWARD:
-            self._forward(operation)
-        elif operation.kind is Kind.BACKWARD:
-            self._backward(operation)
-        else:
+        if operation.kind is Kind.UPDATE:
             self._update(operation)
+        else:
+            read, graph = self._read(operation)
+            carry_out = {
+                Kind.FORWARD: self._forward,
+                Kind.RECOMPUTATION: self._recompute,
+                Kind.BACKWARD: self._backward,
+            }
+            carry_out[operation.kind](operation, read, graph)
         for version in self.readings.released_by(self.index):
-            self.stage.weights.release(self._base + version)
+            self.stage.weights.release(self.base + version)
         self.index += 1
 
-    def _global(self, operation: Operation) -> MicrobatchId:
-        return self._start + operation.minibatch, operation.microbatch
+    def _microbatches(self, operation: Operation) -> list[MicrobatchId]:
+        t = self.start + operation.minibatch
+        return [(t, j) for j in operation.covers(self._rules.microbatches)]
 
-    def _forward(self, operation: Operation) -> None:
-        microbatch = self._global(operation)
-        inputs = self._next_input(operation) if self._first else self._ports.receive_activations(microbatch)
-        read, changes = self._read(), (operation.minibatch, operation.microbatch) in self._changes
+    def _read(self, operation: Operation) -> tuple[Read, Graph]:
+        read, graph = self.readings.reads[self.index], self.readings.graphs[self.index]
+        assert read is not None
+        assert graph is not None
+        self._rules.check(self.stage.index, operation, read, self.stage.updates - self.base, self.start)
+        return read.moved(self.base), graph
+
+    def _forward(self, operation: Operation, read: Read, graph: Graph) -> None:
+        (microbatch,) = self._microbatches(operation)
+        inputs = self._next_input(microbatch) if self._first else self._received(operation, microbatch)
         if not self._last:
             with self.stage.clock.computing():
-                outputs = self.stage.forward(microbatch, inputs, read, changes)
-            self._ports.send_activations(microbatch, outputs)
+                outputs = self.stage.forward(microbatch, inputs, read, graph, self._stores)
+            with self.stage.clock.waiting("send", operation):
+                self._ports.send_activations(microbatch, outputs)
             return
-        minibatch = self._open(operation.minibatch)
-        j = operation.microbatch
-        share = minibatch.counts[j] / sum(minibatch.counts)
+        minibatch, j = self._open(operation.minibatch), microbatch[1]
+        targets, share = minibatch.targets[j], minibatch.counts[j] / sum(minibatch.counts)
         with self.stage.clock.computing():
-            loss = self.stage.forward_loss(microbatch, inputs, minibatch.targets[j], share, read, changes)
+            loss = self.stage.forward_loss(microbatch, inputs, targets, share, read, graph, self._stores)
         minibatch.losses.append(loss)
 
-    def _backward(self, operation: Operation) -> None:
-        microbatch = self._global(operation)
-        received = None if self._last else self._ports.receive_gradients(microbatch)
-        changes = (operation.minibatch, operation.microbatch) in self._changes
+    def _received(self, operation: Operation, microbatch: MicrobatchId) -> Tensors:
+        with self.stage.clock.waiting("recv", operation):
+            return self._ports.receive_activations(microbatch)
+
+    def _recompute(self, operation: Operation, read: Read, graph: Graph) -> None:
+        microbatches = self._microbatches(operation)
+        inputs = [None if self._stores else self._ports.receive_recomputed() for _ in microbatches]
         with self.stage.clock.computing():
-            gradients = self.stage.backward(microbatch, received, self._read(), changes)
+            results = [
+                self.stage.recompute(m, given, read, graph) for m, given in zip(microbatches, inputs, strict=True)
+            ]
+        for outputs in results if self._relays else []:
+            self._ports.send_recomputed(outputs)
+
+    def _backward(self, operation: Operation, read: Read, graph: Graph) -> None:
+        place = (self.start + operation.minibatch, operation.microbatch)
+        with self.stage.clock.waiting("recv", operation):
+            received = None if self._last else self._ports.receive_gradients(place)
+        with self.stage.clock.computing():
+            gradients = self.stage.backward(self._microbatches(operation), received, read, graph)
         if not self._first:
-            self._ports.send_gradients(microbatch, gradients)
+            with self.stage.clock.waiting("send", operation):
+                self._ports.send_gradients(place, gradients)
 
     def _update(self, operation: Operation) -> None:
+        t = self.start + operation.minibatch
         gradients = self._clipped(operation.minibatch)
-        keep = self.readings.needed_after(self.index, self.stage.updates - self._base)
+        keep = self.readings.needed_after(self.index, self.stage.updates - self.base)
         with self.stage.clock.computing():
-            self.stage.update(self._global(operation)[0], gradients, keep, operation.minibatch >= self._steady)
+            self.stage.update(t, gradients, keep, operation.minibatch >= self._steady)
         if self._last:
             minibatch = self._minibatches.pop(operation.minibatch)
-            self._on_step(self._global(operation)[0], step_loss(minibatch.losses, minibatch.counts))
+            self._on_step(t, step_loss(minibatch.losses, minibatch.counts))
 
     def offer_norm(self) -> None:
         """At an update that clips over all stages: tells the others this stage's part of the norm, once."""
@@ -180,31 +216,26 @@ class Walker:
         if operation is None or operation.minibatch in self._offered:
             return
         self._offered.add(operation.minibatch)
-        self._ports.offer_norm(operation.minibatch, squared_norm(self.stage.gradients))
+        self._ports.offer_norm(operation.minibatch, squared_norm(self.stage.gradients.tensors))
 
     def _clipped(self, minibatch: int) -> dict[str, Tensor]:
         if self.clipping is None:
-            return self.stage.take_gradients()
+            return self.stage.gradients.take()
         if self.clipping.over_all_stages:
             self.offer_norm()
             norms = self._ports.norms(minibatch)
         else:
-            norms = [squared_norm(self.stage.gradients)]
-        return clipped(self.stage.take_gradients(), norms, self.clipping.limit)
+            norms = [squared_norm(self.stage.gradients.tensors)]
+        return clipped(self.stage.gradients.take(), norms, self.clipping.limit)
 
-    def _read(self) -> Read:
-        read = self.readings.reads[self.index]
-        assert read is not None
-        return replace(read, version=self._base + read.version)
-
-    def _next_input(self, operation: Operation) -> Tensors:
-        if operation.microbatch == 0:
-            self._inputs = split(self._feed.inputs(), self._microbatches)
-        return self._inputs[operation.microbatch]
+    def _next_input(self, microbatch: MicrobatchId) -> Tensors:
+        if microbatch[1] == 0:
+            self._inputs = split(self._feed.inputs(), self._rules.microbatches)
+        return self._inputs[microbatch[1]]
 
     def _open(self, t: int) -> _Minibatch:
         if t not in self._minibatches:
-            targets = split(self._feed.targets(), self._microbatches)
+            targets = split(self._feed.targets(), self._rules.microbatches)
             assert self.stage.loss is not None
             counts = [count_of(self.stage.loss, target) for target in targets]
             self._minibatches[t] = _Minibatch(counts=counts, targets=targets)

@@ -1,21 +1,25 @@
-"""What a method is: the answer to which weights a forward and a backward read, and nothing else."""
+"""What a method is: the answer to which weights a stage reads and how its learning rate is scaled, and nothing else."""
 
 from typing import ClassVar
 
 from torch.optim import Optimizer
 
+from pipetrain.schedules import Moment, Place, Read
 from pipetrain.schedules.base import Family
-from pipetrain.schedules.readings import Moment, Read
 
 
 class Method:
     """Says with which weights a stage computes. Knows nothing of processes, and of schedules only their family.
 
-    The default reads the newest weights twice.
+    The default reads the newest weights everywhere, one version.
+
+    Attributes:
+        simulated_only: whether it reads what no pipeline of processes could give it.
     """
 
     name: ClassVar[str]
     family: ClassVar[Family]
+    simulated_only: ClassVar[bool] = False
 
     def forward(self, moment: Moment) -> Read:
         """The weights that F reads."""
@@ -25,5 +29,28 @@ class Method:
         """The weights that B reads; `forward` is what F of the same microbatch read."""
         return Read(moment.newest)
 
+    def recomputation(self, moment: Moment, forward: Read) -> Read:
+        """The weights that a repetition of F reads: those of B unless the method says otherwise."""
+        return self.backward(moment, forward)
+
+    def weight_versions(self, place: Place) -> int:
+        """The most sets of weights that the stage may hold at one time, predictions and corrections included."""
+        return 1
+
+    def learning_rate_scale(self, place: Place, update: int) -> float:
+        """What the stage's learning rate is multiplied by at an update counted from the start of the phase."""
+        return 1.0
+
+    def drift_decay(self, place: Place) -> float | None:
+        """γ of the running average of weight changes that the stage is to keep; None to keep none."""
+        return None
+
+    def check(self, stages: int, microbatches: int) -> None:
+        """Raises ConfigError where a setting is wrong for so many stages and microbatches."""
+
     def check_optimizer(self, optimizer: Optimizer) -> None:
         """Raises ConfigError where the method cannot work with this optimizer; called before any process starts."""
+
+    def notes(self, places: list[Place]) -> list[str]:
+        """What the user should know before the run starts, a line each."""
+        return []

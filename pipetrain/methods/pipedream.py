@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pipetrain.methods.base import Method
+from pipetrain.schedules import Moment, Place, Read
 from pipetrain.schedules.base import Family
-from pipetrain.schedules.readings import Moment, Read
 
 
 @dataclass(frozen=True)
@@ -27,3 +27,7 @@ class PipeDream(Method):
     def backward(self, moment: Moment, forward: Read) -> Read:
         """The stashed version."""
         return forward
+
+    def weight_versions(self, place: Place) -> int:
+        """One more than the updates that a stashed version waits for."""
+        return (place.entry_delay if self.vertical_sync else place.delay) + 1

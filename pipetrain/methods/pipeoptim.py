@@ -6,9 +6,9 @@ from torch.optim import Optimizer
 
 from pipetrain.methods.base import Method
 from pipetrain.optimizer import prediction_rule
+from pipetrain.schedules import Moment, Place, Read
 from pipetrain.schedules.base import Family
-from pipetrain.schedules.readings import Moment, Read
-from pipetrain.weights import Predicted
+from pipetrain.weights import predicted
 
 
 class PipeOptim(Method):
@@ -19,8 +19,11 @@ class PipeOptim(Method):
 
     def forward(self, moment: Moment) -> Read:
         """The prediction, which lives only during F."""
-        steps = moment.updates_until_backward
-        return Read(moment.newest, Predicted(steps) if steps else None)
+        return Read(moment.newest, predicted(moment.updates_until_backward))
+
+    def weight_versions(self, place: Place) -> int:
+        """The newest, and the prediction where there is one."""
+        return 2 if place.delay else 1
 
     def check_optimizer(self, optimizer: Optimizer) -> None:
         """The optimizer must have a prediction rule."""

@@ -33,10 +33,11 @@ class Board:
         for r, stage in enumerate(record["per_stage"]):
             self._writer.add_scalar(f"memory/stage{r}_bytes", stage["peak_memory_bytes"], step)
             self._writer.add_scalar(f"memory/stage{r}_weight_bytes", stage["weight_bytes_peak"], step)
-            self._writer.add_scalar(f"memory/stage{r}_activation_bytes", stage["activation_bytes_peak"], step)
             self._writer.add_scalar(f"weights/stage{r}_versions", stage["weight_versions_max"], step)
-            if stage["idle_share"] is not None:
-                self._writer.add_scalar(f"perf/stage{r}_idle_share", stage["idle_share"], step)
+            for tag, field in (("memory/stage{}_activation_bytes", "activation_bytes_peak"),
+                               ("perf/stage{}_idle_share", "idle_share")):  # fmt: skip
+                if stage[field] is not None:
+                    self._writer.add_scalar(tag.format(r), stage[field], step)
             for which in ("forward", "backward"):
                 if values := stage[f"{which}_staleness"]:
                     self._writer.add_scalar(f"weights/stage{r}_{which}_staleness", max(values), step)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 NAME = "summary.json"
+ROWS_SHOWN, ENDS_SHOWN = 16, 4
+"""Stages up to which a table for the terminal shows all, and how many of either end it shows of more."""
 
 
 def weights_sha256(state: Mapping[str, Tensor]) -> str:
@@ -63,17 +65,30 @@ def shown(summary: Mapping[str, Any]) -> str:
 def _stages(stages: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = ["stage  idle   versions  weights MB  activations MB  staleness F / B"]
     for r, stage in enumerate(stages):
+        if elided(r, len(stages)):
+            if r == ENDS_SHOWN:
+                lines.append(f"  ...  {len(stages) - 2 * ENDS_SHOWN} more stages, in summary.json")
+            continue
         forward, backward = (_set(stage[f"{which}_staleness"]) for which in ("forward", "backward"))
         lines.append(
             f"{r:5}  {_percent(stage['idle_share']):>4}  {stage['weight_versions_max']:9}  "
-            f"{stage['weight_bytes_peak'] / 1e6:10.1f}  {stage['activation_bytes_peak'] / 1e6:14.1f}  "
+            f"{_megabytes(stage['weight_bytes_peak']):>10}  {_megabytes(stage['activation_bytes_peak']):>14}  "
             f"{forward} / {backward}"
         )
     return lines
 
 
+def elided(r: int, stages: int) -> bool:
+    """Whether a table for the terminal leaves stage r out."""
+    return stages > ROWS_SHOWN and ENDS_SHOWN <= r < stages - ENDS_SHOWN
+
+
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
+
+
+def _megabytes(count: int | None) -> str:
+    return "-" if count is None else f"{count / 1e6:.1f}"
 
 
 def _set(values: Sequence[int]) -> str:

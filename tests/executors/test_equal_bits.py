@@ -3,25 +3,63 @@
 import itertools
 
 import pytest
-from cluster import METHODS, SYNCHRONOUS, distributed, job, simulated
+from cluster import METHODS, SYNCHRONOUS, distributed, fitting, job, simulated
 
 MICROBATCHES = (1, 2, 4)
+THOROUGH = (
+    "sequential",
+    "gpipe",
+    "pipedream_flush",
+    "naive_async",
+    "pipedream",
+    "pipedream_vertical_sync",
+    "pipeoptim",
+)
+"""The methods that the quick tests run with every N."""
 
 
-@pytest.mark.parametrize("stages", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
-def test_simulated_and_distributed_runs_are_equal_bit_for_bit(tmp_path, stages):
-    cases = list(itertools.product(METHODS, MICROBATCHES))
-    jobs = [
-        job(tmp_path / f"{method}-{n}-distributed", method, stages, train={"microbatches": n}) for method, n in cases
-    ]
-    results = distributed(jobs)
-    for (method, n), result in zip(cases, results, strict=True):
-        expected = simulated(job(tmp_path / f"{method}-{n}-simulated", method, stages, train={"microbatches": n}))
+def cases_of(stages, quick):
+    """(method, N); of the other methods the quick tests take one N with one stage, and the smallest and largest."""
+    for method, n in itertools.product(METHODS, MICROBATCHES):
+        if quick and method not in THOROUGH and (n == 2) == (stages > 1):
+            continue
+        if fitting(method, stages, n):
+            yield method, n
+
+
+@pytest.mark.parametrize(
+    ("stages", "quick"),
+    [(1, True), (2, True), *(pytest.param(n, False, marks=pytest.mark.slow) for n in (1, 2, 3, 4))],
+)
+def test_simulated_and_distributed_runs_are_equal_bit_for_bit(tmp_path, stages, quick):
+    cases = {f"{method}-{n}": (method, {"microbatches": n}) for method, n in cases_of(stages, quick)}
+    check(tmp_path, stages, cases)
+
+
+RECOMPUTED = ("gpipe", "pipedream", "pipeoptim", "pipemare", "i_timeprest")
+
+
+@pytest.mark.parametrize("stages", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_so_are_they_with_recomputation(tmp_path, stages):
+    settings = {"microbatches": 2, "recompute": True}
+    found = check(tmp_path, stages, {method: (method, settings) for method in RECOMPUTED})
+    for method in ("gpipe", "pipedream", "i_timeprest"):
+        plain = simulated(job(tmp_path / f"{method}-plain", method, stages, train={"microbatches": 2}))
+        assert found[method]["weights_sha256"] == plain["weights_sha256"]
+
+
+def check(folder, stages, cases):
+    """name -> (method, settings of `train`): runs each in both ways; the summaries by name."""
+    jobs = [job(folder / f"{name}-distributed", method, stages, train=train) for name, (method, train) in cases.items()]
+    results = dict(zip(cases, distributed(jobs), strict=True))
+    for name, (method, train) in cases.items():
+        result, expected = results[name], simulated(job(folder / f"{name}-simulated", method, stages, train=train))
         for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
-            assert result[field] == expected[field], f"{method}, D={stages}, N={n}: {field}"
+            assert result[field] == expected[field], f"{name}, D={stages}: {field}"
         measured = ("weight_versions_max", "weight_bytes_peak", "forward_staleness", "backward_staleness")
         for ours, theirs in zip(result["per_stage"], expected["per_stage"], strict=True):
-            assert {m: ours[m] for m in measured} == {m: theirs[m] for m in measured}, f"{method}, D={stages}, N={n}"
+            assert {m: ours[m] for m in measured} == {m: theirs[m] for m in measured}, f"{name}, D={stages}"
+    return results
 
 
 def test_two_runs_with_one_seed_are_equal_and_with_another_are_not(tmp_path):
@@ -32,7 +70,8 @@ def test_two_runs_with_one_seed_are_equal_and_with_another_are_not(tmp_path):
 
 
 def test_asynchronous_methods_differ_from_each_other(tmp_path):
-    hashes = {method: simulated(job(tmp_path / method, method, 3))["weights_sha256"] for method in METHODS}
+    train = {"microbatches": 3}  # with one, nf1b is 1f1b
+    hashes = {method: simulated(job(tmp_path / method, method, 3, train=train))["weights_sha256"] for method in METHODS}
     asynchronous = [hashes[method] for method in METHODS if method not in SYNCHRONOUS]
     assert len(set(asynchronous)) == len(asynchronous)
     assert hashes["gpipe"] not in asynchronous

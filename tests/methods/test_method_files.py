@@ -1,25 +1,37 @@
 """What each method declares, which optimizers it refuses, and how its configuration is found."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from harness import ASYNCHRONOUS, RULES, SYNCHRONOUS
 from torch import nn
 
 from pipetrain.errors import ConfigError
+from pipetrain.executors.rules import Rules
 from pipetrain.methods import Method
+from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.pipedream import PipeDream
+from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.pipeoptim import PipeOptim
+from pipetrain.methods.spectrain import SpecTrain
+from pipetrain.methods.stale import Stale
+from pipetrain.schedules import Spans
 from pipetrain.schedules.base import Family
-from pipetrain.schedules.operation import backward, forward
-from pipetrain.schedules.readings import Moment, Read
-from pipetrain.weights import Predicted
+from pipetrain.schedules.lockstep import PipelinedBackprop
+from pipetrain.schedules.operation import Kind, backward, forward
+from pipetrain.schedules.readings import Moment, Place, Read
+from pipetrain.weights import Corrected, Predicted, Scaled
 
-MOMENT = Moment(
-    stage=1, stages=4, microbatches=1, operation=forward(4), newest=2, entry=1, updates_until_backward=2
-)  # fmt: skip
-LATER = Moment(
-    stage=1, stages=4, microbatches=1, operation=backward(4), newest=4, entry=1, updates_until_backward=2
-)  # fmt: skip
+FAMILIES = {
+    Family.SYNCHRONOUS: SYNCHRONOUS,
+    Family.DOUBLE_BUFFERED: ("pipedream_2bw",),
+    Family.WHOLE_BACKWARD: ("timeprest", "v_timeprest", "i_timeprest"),
+}
+PLACE = Place(stage=1, stages=4, microbatches=1, delay=2, entry_delay=3)
+MOMENT = Moment(PLACE, forward(4), newest=2, entry=1, updates_until_backward=2)
+LATER = Moment(PLACE, backward(4), newest=4, entry=1, updates_until_backward=2)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +41,16 @@ LATER = Moment(
         ("pipedream", Read(2), Read(2)),
         ("vertical_sync", Read(1), Read(1)),
         ("pipeoptim", Read(2, Predicted(2)), Read(4)),
+        ("pipedream_2bw", Read(3), Read(3)),
+        ("spectrain", Read(2, Predicted(2)), Read(4)),
+        ("stale", Read(2), Read(4)),
+        ("pipemare_plain", Read(2), Read(4)),
+        ("pipemare_t1", Read(2), Read(4)),
+        ("pipemare_t2", Read(2), Read(4, Corrected(5))),
+        ("pipemare", Read(2), Read(4, Corrected(5))),
+        ("timeprest", Read(1), Read(4)),
+        ("v_timeprest", Read(2), Read(4)),
+        ("i_timeprest", Read(2), Read(2, Scaled(2 - math.exp(0.05 * 2)))),
     ],
 )
 def test_what_a_method_reads_at_one_moment(rule, in_forward, in_backward):
@@ -38,8 +60,79 @@ def test_what_a_method_reads_at_one_moment(rule, in_forward, in_backward):
     assert method.backward(LATER, read) == in_backward
 
 
-def test_readings_print_the_version_and_the_steps_predicted():
-    assert [str(Read(1)), str(Read(1, Predicted(3)))] == ["v1", "v1+3"]
+@pytest.mark.parametrize(
+    ("rule", "in_recomputation"),
+    [
+        *((rule, Read(4)) for rule in ("gpipe", "naive_async", "pipeoptim", "stale", "timeprest", "v_timeprest")),
+        ("pipedream", Read(2)),
+        ("vertical_sync", Read(1)),
+        ("pipedream_2bw", Read(3)),
+        ("spectrain", Read(4)),
+        ("pipemare_plain", Read(4)),
+        ("pipemare", Read(4, Corrected(5))),
+        ("i_timeprest", Read(2)),
+    ],
+)
+def test_what_a_recomputation_just_before_the_backward_reads(rule, in_recomputation):
+    method = RULES[rule][0]
+    again = replace(LATER, operation=LATER.operation.like(Kind.RECOMPUTATION))
+    assert method.recomputation(again, method.forward(MOMENT)) == in_recomputation
+
+
+@pytest.mark.parametrize(
+    ("lead", "N", "corrected"), [(0, 1, 5), (2, 1, 3), (4, 1, 1), (0, 2, 3), (2, 2, 2), (4, 2, 1), (4, 5, None)]
+)
+def test_a_recomputation_ahead_of_its_backward_is_corrected_by_as_much_less(lead, N, corrected):
+    place = replace(PLACE, microbatches=N)
+    moment = Moment(place, forward(4).like(Kind.RECOMPUTATION), 3, 1, updates_until_backward=2, lead=lead)
+    assert PipeMare().recomputation(moment, Read(2)) == Read(3, Corrected(corrected) if corrected else None)
+
+
+@pytest.mark.parametrize(("stage", "ahead"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (7, 3)])
+def test_spectrain_predicts_half_the_stage_further_than_pipeoptim(stage, ahead):
+    place = replace(PLACE, stage=stage, stages=8)
+    there, back = replace(MOMENT, place=place), replace(LATER, place=place)
+    assert SpecTrain().forward(there) == Read(2, Predicted(ahead + 2))
+    assert SpecTrain().backward(back, Read(2)) == Read(4, Predicted(ahead) if ahead else None)
+    assert SpecTrain().recomputation(back, Read(2)) == SpecTrain().backward(back, Read(2))
+
+
+@pytest.mark.parametrize(
+    ("update", "scale"), [(0, 1 / 5), (1, 5 ** -(6 / 7)), (3, 5 ** -(4 / 7)), (6, 5 ** -(1 / 7)), (7, 1.0), (99, 1.0)]
+)
+def test_t1_divides_the_learning_rate_by_a_power_of_the_delay_that_fades(update, scale):
+    assert PipeMare(anneal_steps=7).learning_rate_scale(PLACE, update) == pytest.approx(scale)
+    assert PipeMare(t1=False, anneal_steps=7).learning_rate_scale(PLACE, update) == 1.0
+
+
+@pytest.mark.parametrize("N", [1, 2, 4])
+def test_the_average_of_t2_decays_by_its_share_in_every_update_of_a_delay(N):
+    place = replace(PLACE, microbatches=N)
+    tau = math.ceil(5 / N)
+    assert PipeMare(decay=0.1).drift_decay(place) ** tau == pytest.approx(0.1)
+    assert PipeMare(t2=False).drift_decay(place) is None
+
+
+def test_stale_has_a_learning_rate_for_each_stage():
+    places = [replace(PLACE, stage=r) for r in range(4)]
+    assert [Stale([0.5, 1, 2, 0.1]).learning_rate_scale(place, 3) for place in places] == [0.5, 1.0, 2.0, 0.1]
+    assert [Stale().learning_rate_scale(place, 3) for place in places] == [1.0] * 4
+
+
+def test_i_timeprest_says_how_much_it_changes_and_warns_where_that_is_much():
+    places = [Place(r, 4, 1, 3 - r, 3) for r in range(4)]
+    (line,) = ITiMePReSt(0.1).notes(places)
+    assert "method.staleness_decay=0.1" in line
+    assert "0.6501" in line
+    assert "warning" not in line
+    (_, warning) = ITiMePReSt(0.2).notes(places)
+    assert warning.startswith("warning")
+    assert "0.1779" in warning
+
+
+def test_readings_print_the_version_and_what_is_made_of_it():
+    made = [None, Predicted(3), Corrected(2), Scaled(0.75)]
+    assert [str(Read(1, transform)) for transform in made] == ["v1", "v1+3", "v1-2δ", "v1*0.75"]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -47,16 +140,15 @@ def test_a_method_and_its_default_schedule_are_of_one_family(rule):
     method, schedule = RULES[rule]
     assert isinstance(method, Method)
     assert method.family is schedule.family
-    assert method.family is (Family.SYNCHRONOUS if rule in SYNCHRONOUS else Family.CONTINUOUS)
+    assert method.family is next((each for each, rules in FAMILIES.items() if rule in rules), Family.CONTINUOUS)
 
 
 def test_names_are_those_of_the_configuration():
-    assert [RULES[rule][0].name for rule in ("naive_async", "pipedream", "pipeoptim")] == [
-        "naive_async",
-        "pipedream",
-        "pipeoptim",
-    ]
-    assert {schedule.name for _, schedule in RULES.values()} == {"sequential", "gpipe", "1f1b_flush", "1f1b"}
+    own = {"naive_async", "pipedream", "pipeoptim", "pipedream_2bw", "spectrain", "stale", "pipemare"}
+    own |= {"timeprest", "v_timeprest", "i_timeprest"}
+    assert {method.name for method, _ in RULES.values()} == {*own, "synchronous"}
+    schedules = {"sequential", "gpipe", "1f1b_flush", "1f1b", "1f1b_2bw", "pipelined_backprop", "pipemare", "nf1b"}
+    assert {schedule.name for _, schedule in RULES.values()} == schedules
 
 
 def test_vertical_sync_is_off_by_default():
@@ -74,6 +166,10 @@ def parameters():
         torch.optim.SGD(parameters(), lr=0.1, momentum=0.9),
         torch.optim.Adam(parameters()),
         torch.optim.AdamW(parameters()),
+        torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, nesterov=True),
+        torch.optim.NAdam(parameters()),
+        torch.optim.RMSprop(parameters(), momentum=0.9, centered=True),
+        torch.optim.Adagrad(parameters()),
     ],
 )
 def test_pipeoptim_takes_optimizers_that_have_a_prediction_rule(optimizer):
@@ -83,10 +179,9 @@ def test_pipeoptim_takes_optimizers_that_have_a_prediction_rule(optimizer):
 @pytest.mark.parametrize(
     ("optimizer", "named"),
     [
-        (torch.optim.RMSprop(parameters()), "RMSprop"),
-        (torch.optim.Adagrad(parameters()), "Adagrad"),
-        (torch.optim.NAdam(parameters()), "NAdam"),
-        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, nesterov=True), "nesterov"),
+        (torch.optim.Rprop(parameters()), "Rprop"),
+        (torch.optim.Adamax(parameters()), "Adamax"),
+        (torch.optim.Adadelta(parameters()), "Adadelta"),
         (torch.optim.Adam(parameters(), amsgrad=True), "amsgrad"),
         (torch.optim.AdamW(parameters(), amsgrad=True), "amsgrad"),
         (torch.optim.SGD(parameters(), lr=0.1, maximize=True), "maximize"),
@@ -96,10 +191,82 @@ def test_pipeoptim_refuses_others_naming_those_that_have_a_rule(optimizer, named
     with pytest.raises(ConfigError) as caught:
         PipeOptim().check_optimizer(optimizer)
     message = str(caught.value)
-    assert all(word in message for word in (named, "SGD", "Adam", "AdamW"))
+    assert all(word in message for word in (named, "SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adagrad"))
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("rule", sorted({*SYNCHRONOUS, *ASYNCHRONOUS} - {"pipeoptim"}))
+PREDICTING = {"pipeoptim", "pipeoptim_backprop", "spectrain", "spectrain_depth"}
+
+
+@pytest.mark.parametrize("rule", sorted({*SYNCHRONOUS, *ASYNCHRONOUS} - PREDICTING))
 def test_methods_that_predict_nothing_take_any_optimizer(rule):
-    RULES[rule][0].check_optimizer(torch.optim.RMSprop(parameters()))
+    RULES[rule][0].check_optimizer(torch.optim.Rprop(parameters()))
+
+
+def test_spectrain_takes_momentum_whatever_its_size():
+    SpecTrain().check_optimizer(torch.optim.SGD(parameters(), lr=0.1, momentum=0.5, weight_decay=0.1))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "named"),
+    [
+        (torch.optim.Adam(parameters()), "Adam"),
+        (torch.optim.RMSprop(parameters(), momentum=0.9), "RMSprop"),
+        (torch.optim.SGD(parameters(), lr=0.1), "momentum=0"),
+        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, nesterov=True), "nesterov"),
+        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, maximize=True), "SGD"),
+    ],
+)
+def test_spectrain_refuses_other_optimizers_naming_what_works(optimizer, named):
+    with pytest.raises(ConfigError) as caught:
+        SpecTrain().check_optimizer(optimizer)
+    message = str(caught.value)
+    assert all(word in message for word in ("method=spectrain", named, "optimizer=sgdm", "method=pipeoptim"))
+    assert "\n" not in message
+
+
+# -- settings that cannot be -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        *((lambda value=value: PipeMare(decay=value), "method.decay") for value in (0, 1, -0.5, 1.5, "half", None)),
+        *((lambda value=value: PipeMare(anneal_steps=value), "method.anneal_steps") for value in (0, -3, 2.5, "7")),
+        *((lambda value=value: ITiMePReSt(value), "method.staleness_decay") for value in (0, -0.1, "0.1", math.nan)),
+        *((lambda value=value: Stale(value), "method.stage_lr_scale") for value in ([1.0, 0.0], [-1], ["1"], [None])),
+    ],
+)
+def test_a_setting_out_of_its_range_is_refused_by_name(make, named):
+    with pytest.raises(ConfigError, match=named.replace(".", r"\.")) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scales", [[], [1.0], [1.0, 1.0, 1.0]])
+def test_as_many_scales_as_stages_are_asked_for(scales):
+    with pytest.raises(ConfigError, match=rf"stage_lr_scale.*has {len(scales)} scales for 2 stages"):
+        Rules(PipelinedBackprop(), Stale(scales), 2, 1)
+    Rules(PipelinedBackprop(), Stale([1.0, 0.5]), 2, 1)
+
+
+def test_a_schedule_that_cannot_take_so_few_microbatches_is_refused_with_its_rules():
+    method, schedule = RULES["pipedream_2bw"]
+    with pytest.raises(ConfigError, match=r"train\.microbatches=2 .*partition\.stages=3"):
+        Rules(schedule, method, 3, 2)
+    Rules(schedule, method, 3, 3)
+
+
+@pytest.mark.parametrize("rule", ["pipedream", "v_timeprest", "pipedream_2bw"])
+def test_segments_that_a_schedule_has_no_room_for_are_refused_naming_schedules_that_have(rule):
+    method, schedule = RULES[rule]
+    with pytest.raises(ConfigError, match=r"train\.recompute_boundaries: stage . .*pipelined_backprop"):
+        Rules(schedule, method, 4, 4, Spans((0,), 4))
+    Rules(schedule, method, 4, 4, Spans.of_single_stages(4))
+
+
+@pytest.mark.parametrize("rule", ["pipemare", "stale", "gpipe", "pipedream_flush", "sequential"])
+def test_segments_fit_into_schedules_that_hold_enough_or_read_one_version(rule):
+    method, schedule = RULES[rule]
+    for firsts in ((0,), (0, 2), (0, 1)):
+        Rules(schedule, method, 4, 4, Spans(firsts, 4)).lists(3)

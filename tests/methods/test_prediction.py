@@ -9,9 +9,9 @@ from pipetrain.optimizer import StageOptimizer
 from pipetrain.weights import Predicted, Weights
 
 
-def optimizer_over(build, values, rate=0.1):
+def weights_over(build, values, rate=0.1):
     parameters = {name: nn.Parameter(value.clone()) for name, value in values.items()}
-    return Weights(parameters), StageOptimizer(build, parameters, lambda k: rate)
+    return Weights(parameters, StageOptimizer(build, parameters, lambda k: rate))
 
 
 VALUES = {"w": torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(2, 3), "b": torch.ones(2, dtype=torch.float64)}
@@ -32,63 +32,70 @@ def gradient():
         (lambda p: torch.optim.Adam(p, lr=0.0), 1),  # bias correction makes every step of a constant gradient equal
         (lambda p: torch.optim.Adam(p, lr=0.0, betas=(0.5, 0.7)), 5),
         (lambda p: torch.optim.AdamW(p, lr=0.0, weight_decay=0.0), 1),
+        (lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.5, nesterov=True), 80),  # as the buffer
+        (lambda p: torch.optim.RMSprop(p, lr=0.0, alpha=0.5), 80),  # the mean square reaches g²
+        (lambda p: torch.optim.RMSprop(p, lr=0.0, alpha=0.5, momentum=0.5), 120),
+        (lambda p: torch.optim.NAdam(p, lr=0.0, betas=(0.5, 0.7), momentum_decay=0.0), 80),  # μ constant, Πμ gone
     ],
-    ids=["sgd", "momentum", "dampened", "adam", "adam betas", "adamw"],
+    ids=[
+        *("sgd", "momentum", "dampened", "adam", "adam betas", "adamw"),
+        *("nesterov", "rmsprop", "rmsprop momentum", "nadam"),
+    ],
 )
 def test_with_a_frozen_direction_the_prediction_is_the_steps_that_follow(build, before, steps):
-    weights, optimizer = optimizer_over(build, VALUES)
+    weights = weights_over(build, VALUES)
     for _ in range(before):
-        weights.update(optimizer, gradient(), keep=False)
-    predicted = Predicted(steps).apply(weights.newest, optimizer)
+        weights.update(gradient(), keep=False)
+    predicted = Predicted(steps).apply(weights.newest, weights)
     for _ in range(steps):
-        weights.update(optimizer, gradient(), keep=False)
+        weights.update(gradient(), keep=False)
     for name, value in weights.newest.tensors.items():
         torch.testing.assert_close(predicted[name], value, rtol=1e-9, atol=1e-12)
 
 
 def test_a_prediction_changes_no_weight_and_shares_no_memory():
-    weights, optimizer = optimizer_over(lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9), VALUES)
-    weights.update(optimizer, gradient(), keep=False)
+    weights = weights_over(lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9), VALUES)
+    weights.update(gradient(), keep=False)
     before = {name: value.clone() for name, value in weights.newest.tensors.items()}
-    for value in Predicted(2).apply(weights.newest, optimizer).values():
+    for value in Predicted(2).apply(weights.newest, weights).values():
         value.zero_()
     assert all(torch.equal(weights.newest.tensors[name], before[name]) for name in before)
-    delta = Predicted(1).apply(weights.newest, optimizer)
+    delta = Predicted(1).apply(weights.newest, weights)
     torch.testing.assert_close(delta["w"], before["w"] - 0.1 * GRADIENT["w"])
 
 
 def test_before_the_first_update_nothing_is_predicted():
-    weights, optimizer = optimizer_over(lambda p: torch.optim.Adam(p), VALUES)
-    assert Predicted(3).apply(weights.newest, optimizer) == {}
+    weights = weights_over(lambda p: torch.optim.Adam(p), VALUES)
+    assert Predicted(3).apply(weights.newest, weights) == {}
 
 
 def test_a_weight_never_touched_is_not_predicted_while_others_are():
-    weights, optimizer = optimizer_over(lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9), VALUES)
-    weights.update(optimizer, {"w": GRADIENT["w"].clone()}, keep=False)
-    assert Predicted(1).apply(weights.newest, optimizer).keys() == {"w"}
+    weights = weights_over(lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9), VALUES)
+    weights.update({"w": GRADIENT["w"].clone()}, keep=False)
+    assert Predicted(1).apply(weights.newest, weights).keys() == {"w"}
 
 
 def test_the_learning_rate_is_that_of_the_next_update():
     parameters = {"w": nn.Parameter(VALUES["w"].clone())}
     optimizer = StageOptimizer(lambda p: torch.optim.SGD(p, lr=9.0), parameters, lambda k: [0.1, 10.0, 0.01][k])
-    weights = Weights(parameters)
-    weights.update(optimizer, {"w": GRADIENT["w"].clone()}, keep=False)
+    weights = Weights(parameters, optimizer)
+    weights.update({"w": GRADIENT["w"].clone()}, keep=False)
     expected = weights.newest.tensors["w"] - 2 * 10.0 * GRADIENT["w"]
-    torch.testing.assert_close(Predicted(2).apply(weights.newest, optimizer)["w"], expected)
+    torch.testing.assert_close(Predicted(2).apply(weights.newest, weights)["w"], expected)
 
 
 def test_without_momentum_delta_is_the_last_gradient_without_its_decay():
-    weights, optimizer = optimizer_over(lambda p: torch.optim.SGD(p, lr=0.0, weight_decay=0.5), VALUES)
-    weights.update(optimizer, gradient(), keep=False)
-    torch.testing.assert_close(optimizer.deltas()["w"], GRADIENT["w"])
+    weights = weights_over(lambda p: torch.optim.SGD(p, lr=0.0, weight_decay=0.5), VALUES)
+    weights.update(gradient(), keep=False)
+    torch.testing.assert_close(weights.optimizer.deltas()["w"], GRADIENT["w"])
 
 
 def test_adamw_leaves_the_decay_out_of_delta():
     results = []
     for decay in (0.0, 0.5):
-        weights, optimizer = optimizer_over(lambda p, d=decay: torch.optim.AdamW(p, lr=0.0, weight_decay=d), VALUES)
-        weights.update(optimizer, gradient(), keep=False)
-        results.append(optimizer.deltas()["w"])
+        weights = weights_over(lambda p, d=decay: torch.optim.AdamW(p, lr=0.0, weight_decay=d), VALUES)
+        weights.update(gradient(), keep=False)
+        results.append(weights.optimizer.deltas()["w"])
     assert torch.equal(*results)
 
 
@@ -127,9 +134,9 @@ def test_in_a_pipeline_of_constant_gradients_forward_and_backward_find_the_same_
     found = {}
     stage_backward = stage.backward
 
-    def spy_backward(microbatch, gradients, read, changes):
-        found[microbatch[0]] = stage.weights.newest.tensors["layers.0.w"].clone()
-        return stage_backward(microbatch, gradients, read, changes)
+    def spy_backward(microbatches, gradients, read, graph):
+        found[microbatches[0][0]] = stage.weights.newest.tensors["layers.0.w"].clone()
+        return stage_backward(microbatches, gradients, read, graph)
 
     stage.backward = spy_backward
     pipe.train(batches(torch.zeros(steps * 2, 3, dtype=torch.float64), torch.zeros(steps * 2).long(), 2))

@@ -1,0 +1,114 @@
+"""The schedule and method of a phase: what every stage does and reads, and whether what ran was that."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pipetrain.audit import InvariantError
+from pipetrain.errors import ConfigError
+from pipetrain.methods import Method
+from pipetrain.schedules import Kind, Operation, Place, Read, Readings, Schedule, Spans, readings
+from pipetrain.schedules.base import Family
+from pipetrain.schedules.operation import forward
+from pipetrain.schedules.readings import closed_moment
+from pipetrain.schedules.recomputation import with_recomputation
+from pipetrain.schedules.validate import checked_lists
+
+
+class Rules:
+    """A schedule and a method for so many stages and microbatches.
+
+    Args:
+        stages, microbatches: D and N.
+        spans: which stages recompute together; none recomputes when null.
+
+    Raises:
+        ConfigError: they do not go together.
+    """
+
+    def __init__(
+        self, schedule: Schedule, method: Method, stages: int, microbatches: int, spans: Spans | None = None
+    ) -> None:
+        self.schedule = schedule
+        self.method = method
+        self.stages = stages
+        self.microbatches = microbatches
+        self.spans = spans
+        schedule.check(stages, microbatches)
+        method.check(stages, microbatches)
+        self._check_leads()
+        self.places = [Place.under(schedule, r, stages, microbatches) for r in range(stages)]
+        self.lists = lru_cache(maxsize=2)(self._lists)
+
+    def _check_leads(self) -> None:
+        if self.schedule.synchronous:
+            return  # whenever a recomputation starts, it reads the minibatch's own version
+        for r in range(self.stages):
+            held, lead = self.schedule.in_flight(r, self.stages, self.microbatches), self._lead(r)
+            if lead >= held or (lead and self.schedule.family is Family.WHOLE_BACKWARD):
+                raise ConfigError(
+                    f"train.recompute_boundaries: stage {r} would recompute {lead} microbatch steps before a backward, "
+                    f"which schedule {self.schedule.name} has no room for; schedule=pipemare and pipelined_backprop "
+                    "have, or let a segment begin at each stage"
+                )
+
+    def _lead(self, stage: int) -> int:
+        return self.spans.lead(stage) if self.spans is not None else 0
+
+    def _list(self, stage: int, minibatches: int) -> list[Operation]:
+        operations = self.schedule.operations(stage, self.stages, self.microbatches, minibatches)
+        return operations if self.spans is None else with_recomputation(operations, self.spans.lead(stage))
+
+    def _lists(self, minibatches: int) -> list[list[Operation]]:
+        return checked_lists(self.schedule, self.stages, self.microbatches, minibatches, self.spans)
+
+    def readings(self, stage: int, minibatches: int, start: int = 0) -> Readings:
+        """The list of `stage` and what each of its operations reads, `start` minibatches into the run."""
+        own, first = self._list(stage, minibatches), self._list(0, minibatches)
+        return readings(self.places[stage], own, first, self.method, self._lead(stage), start)
+
+    def steady(self, minibatches: int) -> int:
+        """The first minibatch of the steady state of such a segment."""
+        return self.places[0].delay
+
+    def check(self, stage: int, operation: Operation, read: Read, newest: int, start: int) -> None:
+        """What an operation of `stage` is about to read, held against the closed forms of schedule and method.
+
+        Args:
+            read: what it reads, the version counted from the last drain.
+            newest: updates that the stage has made since then.
+
+        Raises:
+            InvariantError: they say otherwise.
+        """
+        moment = closed_moment(self.schedule, self.places[stage], operation, self._lead(stage), start)
+        expected = self._expected(stage, operation, start)
+        if newest != moment.newest or read != expected:
+            raise InvariantError(
+                f"stage {stage}: {operation} reads {read} after {newest} updates, and by the formulas of "
+                f"{self.schedule.name} and {self.method.name} it reads {expected} after {moment.newest}"
+            )
+
+    def _expected(self, stage: int, operation: Operation, start: int) -> Read:
+        place, lead = self.places[stage], self._lead(stage)
+        first = forward(operation.minibatch, operation.microbatch or 0)
+        read = self.method.forward(closed_moment(self.schedule, place, first, lead, start))
+        if operation.kind is Kind.FORWARD:
+            return read
+        moment = closed_moment(self.schedule, place, operation, lead, start)
+        if operation.kind is Kind.RECOMPUTATION:
+            return self.method.recomputation(moment, read)
+        return self.method.backward(moment, read)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a run under one schedule and one method; the pipeline drains before the next.
+
+    Attributes:
+        rules: its schedule and method.
+        start, end: steps of the run, `end` exclusive.
+    """
+
+    rules: Rules
+    start: int
+    end: int

@@ -1,0 +1,57 @@
+"""I-TiMePReSt: the backward reads the forward's weights, shrunk by how stale they have become."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipetrain.errors import ConfigError
+from pipetrain.methods.base import Method
+from pipetrain.schedules import Moment, Place, Read
+from pipetrain.schedules.base import Family
+from pipetrain.weights import Scaled
+
+_LARGE_CHANGE = 0.5
+
+
+@dataclass(frozen=True)
+class ITiMePReSt(Method):
+    """F reads W_now; B reads (2 - e^(λδ)) · W_F, δ the updates since F read W_F (I-TiMePReSt § 3).
+
+    Attributes:
+        staleness_decay: λ, above 0. The paper does not give its value.
+    """
+
+    name: ClassVar[str] = "i_timeprest"
+    family: ClassVar[Family] = Family.WHOLE_BACKWARD
+    staleness_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.staleness_decay, int | float) or not self.staleness_decay > 0:
+            raise ConfigError(f"method.staleness_decay={self.staleness_decay}: above 0, such as 0.01")
+
+    def _factor(self, updates: int) -> float:
+        return 2.0 - math.exp(self.staleness_decay * updates)
+
+    def backward(self, moment: Moment, forward: Read) -> Read:
+        """The stashed version times the factor of its age."""
+        age = moment.newest - forward.version
+        return Read(forward.version, Scaled(self._factor(age)) if age else None)
+
+    def recomputation(self, moment: Moment, forward: Read) -> Read:
+        """The stashed version."""
+        return forward
+
+    def weight_versions(self, place: Place) -> int:
+        """The stashed ones, and what a backward is using."""
+        return place.delay + 2 if place.delay else 1
+
+    def notes(self, places: list[Place]) -> list[str]:
+        """λ, and a warning where B would read less than half of the weights."""
+        factor = self._factor(max(place.delay for place in places))
+        lines = [f"method.staleness_decay={self.staleness_decay}: B reads down to {factor:.4g} times F's weights"]
+        if factor < _LARGE_CHANGE:
+            lines.append(
+                f"warning: 2 - e^(λδ) = {factor:.4g} on stage 0 is below {_LARGE_CHANGE}; a smaller "
+                "method.staleness_decay or fewer stages would change the weights less"
+            )
+        return lines

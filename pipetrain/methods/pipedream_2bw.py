@@ -1,0 +1,26 @@
+"""Two buffered weight versions on every stage: PipeDream-2BW."""
+
+from typing import ClassVar
+
+from pipetrain.methods.base import Method
+from pipetrain.schedules import Moment, Place, Read
+from pipetrain.schedules.base import Family
+
+
+class PipeDream2BW(Method):
+    """Minibatch t reads W_max(0, t-1) in F and B alike, so W_{t+1} = W_t - lr·Δ(∇f(W_{t-1})) (PipeDream-2BW)."""
+
+    name: ClassVar[str] = "pipedream_2bw"
+    family: ClassVar[Family] = Family.DOUBLE_BUFFERED
+
+    def forward(self, moment: Moment) -> Read:
+        """The version before the one that the minibatch's gradient is applied to."""
+        return Read(max(0, moment.operation.minibatch - 1))
+
+    def backward(self, moment: Moment, forward: Read) -> Read:
+        """The same."""
+        return forward
+
+    def weight_versions(self, place: Place) -> int:
+        """Two, whatever D."""
+        return 2

@@ -1,0 +1,71 @@
+"""PipeMare: smaller steps where weights are stale (T1), and a backward that sees the forward's weights again (T2)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pipetrain.errors import ConfigError
+from pipetrain.methods.base import Method
+from pipetrain.schedules import Moment, Place, Read
+from pipetrain.schedules.base import Family
+from pipetrain.weights import Corrected
+
+
+def forward_delay(place: Place) -> int:
+    """τ of a stage: ceil((2(P - i) + 1) / N) with P = D and i = r + 1 (PipeMare, table 1)."""
+    return -(-(2 * (place.stages - 1 - place.stage) + 1) // place.microbatches)
+
+
+def rescheduled(delay: float, update: int, anneal_steps: int) -> float:
+    """T1: what the learning rate is multiplied by, delay^-p with p = 1 - min(k/K, 1) (PipeMare § 3.1)."""
+    return float(delay ** (min(update / anneal_steps, 1.0) - 1.0))
+
+
+def check_anneal_steps(value: int) -> None:
+    """Raises ConfigError where K of T1 is no number of updates."""
+    if not isinstance(value, int) or value < 1:
+        raise ConfigError(f"method.anneal_steps={value}: updates over which T1 fades out, at least 1")
+
+
+@dataclass(frozen=True)
+class PipeMare(Method):
+    """F and B read the newest weights of their own moment (PipeMare § 2), helped by two techniques.
+
+    Attributes:
+        t1: learning-rate rescheduling: at update k of the phase the rate is divided by τ^(1 - min(k/K, 1)).
+        t2: discrepancy correction: B reads W_now - τ·δ, δ the decayed average of weight changes.
+        anneal_steps: K of T1, in updates.
+        decay: D of T2; δ decays by γ = D^(1/τ) at each update.
+    """
+
+    name: ClassVar[str] = "pipemare"
+    family: ClassVar[Family] = Family.CONTINUOUS
+    t1: bool = True
+    t2: bool = True
+    anneal_steps: int = 1000
+    decay: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_anneal_steps(self.anneal_steps)
+        if not isinstance(self.decay, int | float) or not 0 < self.decay < 1:
+            raise ConfigError(f"method.decay={self.decay}: between 0 and 1, such as 0.5 (CIFAR-10) or 0.1 (IWSLT-14)")
+
+    def backward(self, moment: Moment, forward: Read) -> Read:
+        """W_now, with T2 corrected by as many steps as F is behind."""
+        return Read(moment.newest, Corrected(forward_delay(moment.place)) if self.t2 else None)
+
+    def recomputation(self, moment: Moment, forward: Read) -> Read:
+        """W_now, with T2 corrected by as many steps as F is behind the recomputation (app. D)."""
+        behind = forward_delay(moment.place) - -(-moment.lead // moment.place.microbatches)
+        return Read(moment.newest, Corrected(behind) if self.t2 and behind else None)
+
+    def weight_versions(self, place: Place) -> int:
+        """One, and with T2 what a backward is using."""
+        return 2 if self.t2 else 1
+
+    def learning_rate_scale(self, place: Place, update: int) -> float:
+        """T1."""
+        return rescheduled(forward_delay(place), update, self.anneal_steps) if self.t1 else 1.0
+
+    def drift_decay(self, place: Place) -> float | None:
+        """γ of T2: D^(1/(τ_F - τ_B)), τ_B = 0 (§ 3.2)."""
+        return self.decay ** (1.0 / forward_delay(place)) if self.t2 else None

@@ -1,0 +1,44 @@
+"""Momentum-based weight prediction for F and for B: SpecTrain (Chen et al.; PipeOptim § II)."""
+
+from typing import ClassVar
+
+from torch.optim import SGD, Optimizer
+
+from pipetrain.errors import ConfigError
+from pipetrain.methods.base import Method
+from pipetrain.schedules import Moment, Place, Read
+from pipetrain.schedules.base import Family
+from pipetrain.weights import predicted
+
+
+class SpecTrain(Method):
+    """F reads W_now - s_F · lr · v, B W_now - s_B · lr · v: both aim at the moment the minibatch leaves the pipeline.
+
+    v is SGD's momentum buffer, s_B = floor(r/2), and s_F = s_B + the updates between F and B.
+    """
+
+    name: ClassVar[str] = "spectrain"
+    family: ClassVar[Family] = Family.CONTINUOUS
+
+    def forward(self, moment: Moment) -> Read:
+        """s_F steps ahead."""
+        return Read(moment.newest, predicted(moment.place.stage // 2 + moment.updates_until_backward))
+
+    def backward(self, moment: Moment, forward: Read) -> Read:
+        """s_B steps ahead."""
+        return Read(moment.newest, predicted(moment.place.stage // 2))
+
+    def weight_versions(self, place: Place) -> int:
+        """The newest and one prediction, on the last stage as well."""
+        return 2
+
+    def check_optimizer(self, optimizer: Optimizer) -> None:
+        """SGD with momentum, whose buffer is the prediction's v."""
+        settings = optimizer.defaults
+        if type(optimizer) is not SGD or not settings["momentum"] or settings["nesterov"] or settings["maximize"]:
+            extra = ", nesterov=true" if settings.get("nesterov") else ""
+            kind = f"{type(optimizer).__name__} (momentum={settings.get('momentum', 'none')}{extra})"
+            raise ConfigError(
+                f"method=spectrain predicts with the momentum buffer of plain SGD, and the optimizer is {kind}; use "
+                "optimizer=sgdm, or method=pipeoptim, which predicts with other optimizers too"
+            )

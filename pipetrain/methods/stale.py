@@ -1,0 +1,41 @@
+"""Stale weights as they are, with a learning rate for each stage (Zhang & Abdelrahman)."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pipetrain.errors import ConfigError
+from pipetrain.methods.base import Method
+from pipetrain.schedules import Place
+from pipetrain.schedules.base import Family
+
+
+class Stale(Method):
+    """The newest weights in F and in B; the activations of F are kept.
+
+    Args:
+        stage_lr_scale: what each stage's learning rate is multiplied by (their table 8); 1 when null.
+
+    Raises:
+        ConfigError: a scale is not a positive number.
+    """
+
+    name: ClassVar[str] = "stale"
+    family: ClassVar[Family] = Family.CONTINUOUS
+
+    def __init__(self, stage_lr_scale: Sequence[float] | None = None) -> None:
+        self.stage_lr_scale = None if stage_lr_scale is None else list(stage_lr_scale)
+        for scale in self.stage_lr_scale or []:
+            if not isinstance(scale, int | float) or not scale > 0:
+                raise ConfigError(f"method.stage_lr_scale={self.stage_lr_scale}: every scale must be above 0")
+
+    def learning_rate_scale(self, place: Place, update: int) -> float:
+        """The stage's own."""
+        return 1.0 if self.stage_lr_scale is None else float(self.stage_lr_scale[place.stage])
+
+    def check(self, stages: int, microbatches: int) -> None:
+        """One scale for each stage."""
+        if self.stage_lr_scale is not None and len(self.stage_lr_scale) != stages:
+            raise ConfigError(
+                f"method.stage_lr_scale={self.stage_lr_scale} has {len(self.stage_lr_scale)} scales for {stages} "
+                "stages; give one for each"
+            )

@@ -1,0 +1,29 @@
+"""TiMePReSt: one version through all stages in the forward, the newest weights in the backward."""
+
+from typing import ClassVar
+
+from pipetrain.methods.base import Method
+from pipetrain.schedules import Moment, Place, Read
+from pipetrain.schedules.base import Family
+
+
+class TiMePReSt(Method):
+    """F reads on every stage the version that stage 0 read, B the newest weights (TiMePReSt § 3)."""
+
+    name: ClassVar[str] = "timeprest"
+    family: ClassVar[Family] = Family.WHOLE_BACKWARD
+
+    def forward(self, moment: Moment) -> Read:
+        """Stage 0's version when the minibatch entered."""
+        return Read(moment.entry)
+
+    def weight_versions(self, place: Place) -> int:
+        """r + 1: what later stages keep for minibatches on their way."""
+        return place.entry_delay - place.delay + 1
+
+
+class VTiMePReSt(Method):
+    """The newest weights in F and in B: one version, nothing stashed (V-TiMePReSt)."""
+
+    name: ClassVar[str] = "v_timeprest"
+    family: ClassVar[Family] = Family.WHOLE_BACKWARD

@@ -1,0 +1,115 @@
+"""What every stage has, wherever its layers are computed: weights, optimizer, gradient, and what was measured."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipetrain import wire
+from pipetrain.audit import Audit, InvariantError
+from pipetrain.clock import Clock
+from pipetrain.gradients import GradientSum
+from pipetrain.methods import Method
+from pipetrain.optimizer import StageOptimizer
+from pipetrain.schedules import Place
+from pipetrain.weights import Weights
+
+BuildOptimizer = Callable[[dict[str, nn.Parameter]], StageOptimizer]
+
+
+class StageState:
+    """The part of a stage that its updates change.
+
+    Args:
+        index: r.
+        parameters: local name -> parameter.
+        build_optimizer: the parameters that require a gradient, by name -> the stage's optimizer.
+        device: where the stage computes.
+    """
+
+    full_names: dict[str, str]
+    """Local name -> the tensor's name in the whole model."""
+
+    def __init__(
+        self,
+        index: int,
+        parameters: Mapping[str, nn.Parameter],
+        build_optimizer: BuildOptimizer,
+        device: torch.device,
+    ) -> None:
+        self.index = index
+        self.device = device
+        separate(parameters)
+        self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
+        trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
+        self.optimizer = build_optimizer(trainable)
+        self.weights = Weights(parameters, self.optimizer)
+        self.gradients = GradientSum()
+        self.clock = Clock(device)
+        self.audit = Audit()
+        self.versions_allowed: float = 1
+
+    @property
+    def updates(self) -> int:
+        """The updates that the newest weights have behind them."""
+        return self.weights.newest.number
+
+    def enter(self, method: Method, place: Place, start: int, fresh: bool) -> None:
+        """Begins a phase, or goes on with one that began after `start` updates; `fresh`: begins.
+
+        A method's own state lasts from here through all drains up to the next phase.
+        """
+        self.optimizer.scale = lambda update: method.learning_rate_scale(place, update - start)
+        self.weights.follow_drift(method.drift_decay(place), fresh)
+        self.versions_allowed = max(self.versions_allowed, method.weight_versions(place))
+
+    def leaves(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """New leaves of autograd over the memory of `tensors`, which need a gradient where the parameters do."""
+        return {name: tensor.detach().requires_grad_(self.requires_grad[name]) for name, tensor in tensors.items()}
+
+    def update(self, minibatch: int, gradients: dict[str, Tensor], keep: bool, steady: bool) -> None:
+        """U: one optimizer step; `keep` where a later operation still reads the present version.
+
+        Raises:
+            InvariantError: more weight versions were alive than the method may hold.
+        """
+        self.audit.settle(minibatch, self.updates, steady)
+        self.weights.update(gradients, keep)
+        alive = self.weights.meter.versions_max
+        if alive > self.versions_allowed:
+            raise InvariantError(
+                f"stage {self.index} held {alive} weight versions before update {self.updates}; its method may hold "
+                f"{self.versions_allowed}"
+            )
+
+    def state(self) -> dict[str, Tensor]:
+        """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
+        raise NotImplementedError
+
+    def restart_at(self, updates: int) -> None:
+        """After weights and optimizer state were put back: how many updates they have behind them."""
+        self.weights.newest.number = updates
+        self.optimizer.updates = updates
+
+    def report(self) -> dict[str, Any]:
+        """What `summary.json` says of the stage's measured weights, activations and staleness; bytes."""
+        self.weights.meter.read()
+        return {
+            "weight_versions_max": self.weights.meter.versions_max,
+            "weight_bytes_peak": self.weights.meter.bytes_peak,
+            "activation_bytes_peak": self.audit.activation_bytes_peak,
+            "forward_staleness": sorted(self.audit.forward_staleness),
+            "backward_staleness": sorted(self.audit.backward_staleness),
+        }
+
+
+def separate(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Gives every parameter a storage of its own: a saved tensor is recognised by it."""
+    seen: set[int] = set()
+    for parameter in parameters.values():
+        storage = parameter.untyped_storage()
+        whole = storage.nbytes() == parameter.numel() * parameter.element_size() and wire.is_dense(parameter)
+        if storage.data_ptr() in seen or not whole:
+            parameter.data = wire.copy(parameter.data)
+        seen.add(parameter.untyped_storage().data_ptr())

@@ -1,0 +1,29 @@
+"""Counts the weight versions that are alive by looking at their storages, not at anybody's books."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+
+@dataclass
+class StorageMeter:
+    """Sees which of the storages it was shown are still alive, by weak references to the storages themselves."""
+
+    versions_max: int = 0
+    bytes_peak: int = 0
+    _live: list[list[tuple[StorageWeakRef, int]]] = field(default_factory=list)
+
+    def watch(self, tensors: Mapping[str, Tensor]) -> None:
+        """Adds the storages of one version or prediction, and takes a reading."""
+        storages = [tensor.untyped_storage() for tensor in tensors.values()]
+        self._live.append([(StorageWeakRef(storage), storage.nbytes()) for storage in storages])
+        self.read()
+
+    def read(self) -> None:
+        """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive."""
+        kept = [[(ref, size) for ref, size in storages if not ref.expired()] for storages in self._live]
+        self._live = [storages for storages in kept if storages]
+        self.versions_max = max(self.versions_max, len(self._live))
+        self.bytes_peak = max(self.bytes_peak, sum(size for storages in self._live for _, size in storages))

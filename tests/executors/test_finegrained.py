@@ -1,0 +1,146 @@
+"""Fine-grained stages against the simulated pipeline that they stand in for, bit for bit."""
+
+import math
+
+import pytest
+import torch
+from harness import CPU, RULES, Pipeline, batches, fitting, half_decay, optimizers, pipeline, sgd
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
+from pipetrain.executors.rules import Phase, Rules
+from pipetrain.losses import CrossEntropy
+from pipetrain.methods.pipemare import PipeMare
+from pipetrain.models.chain import chain_of
+from pipetrain.planner.finegrained import FineGrained, names_of, stage_bounds, stages_of_layers, weight_units
+from pipetrain.schedules import Spans
+from pipetrain.schedules.lockstep import PipeMareSchedule
+from pipetrain.stage_module import StageModule
+
+STAGES, CUTS = 4, [1, 2, 4]  # a unit in each stage
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 3))
+
+
+def data():
+    torch.manual_seed(5)
+    return torch.randn(82, 6), torch.randint(0, 3, (82,))
+
+
+def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None, net=None):
+    chain = chain_of(net or model())
+    units = weight_units(chain)
+    bounds = stage_bounds(len(units), stages)
+    module = StageModule(chain.layers, 0, 0)
+    owners = [
+        UnitStage(r, names_of(units[a:b]), module, optimizers(sgd, half_decay), CPU) for r, (a, b) in enumerate(bounds)
+    ]
+    layers = {stage: layer for layer, stage in stages_of_layers(units, bounds).items()}
+    spans = None if segments is None else Spans(tuple(segments), stages)
+    first = None if segments is None else tuple(layers[stage] for stage in segments)
+    losses = []
+    executor = FinegrainedExecutor(
+        owners,
+        WholeModel(module, CrossEntropy(), first),
+        [Phase(Rules(schedule, method, stages, microbatches, spans), 0, 10**9)],
+        clip_norm,
+        lambda t, value: losses.append(value.item()),
+    )
+    return Pipeline(executor, losses)
+
+
+def assert_equal(rule, N, segments=None, clip_norm=None):
+    x, y = data()
+    theirs = pipeline(model(), CUTS, rule, N, recompute=segments, clip_norm=clip_norm)
+    theirs.train(batches(x, y, 12, N), 2)
+    method, schedule = RULES[rule]
+    ours = finegrained(method, schedule, STAGES, N, segments, clip_norm).train(batches(x, y, 12, N), 2)
+    assert ours.losses == theirs.losses
+    left, right = ours.state(), theirs.state()
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    for field in ("forward_staleness", "backward_staleness"):
+        assert ours.reports(field) == theirs.reports(field)
+
+
+@pytest.mark.parametrize("N", [1, 2, 4])
+@pytest.mark.parametrize("rule", RULES)
+def test_fine_grained_stages_equal_a_pipeline_with_a_unit_a_stage(rule, N):
+    if fitting(rule, STAGES, N):
+        assert_equal(rule, N)
+
+
+@pytest.mark.parametrize("rule", ["gpipe", "pipedream_pipemare", "stale", "pipemare_t1", "pipemare_t2", "pipemare"])
+@pytest.mark.parametrize("segments", [[0, 2], [0]])
+def test_recomputation_across_stages(rule, segments):
+    for N in (1, 4):
+        assert_equal(rule, N, segments)
+
+
+@pytest.mark.parametrize("rule", ["gpipe", "pipemare"])
+def test_clipping(rule):
+    assert_equal(rule, 2, clip_norm=0.3)
+
+
+def test_recomputation_changes_what_stale_methods_learn_and_not_what_gpipe_does():
+    x, y = data()
+
+    def state(rule, segments):
+        method, schedule = RULES[rule]
+        return finegrained(method, schedule, STAGES, 1, segments).train(batches(x, y, 12), 1).state()
+
+    for rule, same in (("gpipe", True), ("stale", False), ("pipemare", False)):
+        plain, recomputed = state(rule, None), state(rule, [0, 2])
+        assert all(torch.equal(plain[name], recomputed[name]) for name in plain) is same
+
+
+@pytest.mark.parametrize("stages", [1, 3, 4, 11, 40])
+def test_more_stages_than_units_only_add_delay(stages):
+    x, y = data()
+    pipe = finegrained(PipeMare(t1=False), PipeMareSchedule(), stages).train(batches(x[:60], y[:60], 2))
+    staleness = pipe.reports("forward_staleness")
+    filled = {unit * stages // 4 for unit in range(4)}
+    for r in range(stages):
+        delay = 2 * (stages - 1 - r) + 1
+        reached = 2 * stages - 1 < 30  # the steady state begins when stage 0's first version has come back
+        assert staleness[r] == ([delay] if r in filled and reached else [])
+    assert [stage.index for stage in pipe.stages if stage.weights.newest.tensors] == sorted(filled)
+
+
+def test_memory_is_the_history_of_weights_alone():
+    x, y = data()
+    for stages in (4, 8, 16):
+        loader = batches(x.repeat(2, 1), y.repeat(2), 2)
+        pipe = finegrained(PipeMare(t2=False), PipeMareSchedule(), stages).train(loader)
+        for stage in pipe.stages:
+            if stage.weights.newest.tensors:
+                delay = 2 * (stages - 1 - stage.index) + 1
+                size = sum(tensor.nbytes for tensor in stage.weights.newest.tensors.values())
+                assert stage.report()["weight_versions_max"] == delay + 1
+                assert stage.report()["weight_bytes_peak"] == size * (delay + 1)
+
+
+@pytest.mark.parametrize(("units", "stages"), [(1, 1), (5, 3), (107, 107), (107, 214), (107, 1712), (8, 5)])
+def test_units_are_spread_evenly_by_their_number(units, stages):
+    bounds = stage_bounds(units, stages)
+    assert [r for r, (first, last) in enumerate(bounds) for _ in range(first, last)] == [
+        math.floor(u * stages / units) for u in range(units)
+    ]
+
+
+def test_a_weight_and_its_bias_are_one_unit_and_every_tensor_is_in_one():
+    chain = chain_of(nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.LSTM(3, 4, 2), nn.Linear(4, 2)))
+    units = weight_units(chain)
+    assert [len(unit.parameters) for unit in units] == [2, 2, 2, 2, 2]
+    held = [full for unit in units for full in {**unit.parameters, **unit.buffers}.values()]
+    assert sorted(held) == sorted(chain.module.state_dict())
+
+
+@pytest.mark.parametrize("stages", [0, -1, 1.5, True])
+def test_a_number_of_stages_that_is_none_is_refused(stages):
+    with pytest.raises(ConfigError, match=r"partition\.stages"):
+        FineGrained(stages).plan(chain_of(model()), data()[0][:2])

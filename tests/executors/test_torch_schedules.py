@@ -1,0 +1,227 @@
+"""The schedules of torch.distributed.pipelining against our own gpipe: they are synchronous, so results agree."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from cluster import distributed, job, simulated
+from command import arguments, environment, pipetrain, run, summary
+from harness import difference
+
+from pipetrain import checkpoint
+from pipetrain.build import call_target
+from pipetrain.commands.timeline import timeline
+from pipetrain.errors import ConfigError
+from pipetrain.schedules import Placement
+
+SCHEDULES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+RAGGED = {"train": 20, "eval": 10}
+"""With minibatches of 8: the last has 4 samples."""
+
+
+def torch_job(folder, schedule, stages, options=None, **changes):
+    section = {"_target_": f"pipetrain.schedules.torch_pipelining.{schedule}", **(options or {})}
+    made = job(folder, "gpipe", stages, schedule=section, **changes)
+    return replace(made, placed=call_target("schedule", section).placement(stages))
+
+
+def losses(folder):
+    lines = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
+    return [line["loss"] for line in lines if "lr" in line]
+
+
+def state(folder):
+    return checkpoint.model_state(checkpoint.find(str(folder)))
+
+
+def check(folder, schedules, stages, microbatches, **changes):
+    """Runs all of them, and gpipe simulated; the summaries by name, gpipe's last."""
+    changes = {"dataset": RAGGED, **changes, "train": {"batch_size": 8, "microbatches": microbatches}}
+    jobs = [torch_job(folder / schedule, schedule, stages, **changes) for schedule in schedules]
+    results = dict(zip(schedules, distributed(jobs), strict=True))
+    expected = simulated(job(folder / "gpipe", "gpipe", stages, **changes))
+    for schedule, result in results.items():
+        assert losses(folder / schedule) == pytest.approx(losses(folder / "gpipe"), rel=1e-5), schedule
+        assert difference(state(folder / schedule), state(folder / "gpipe")) < 1e-5, schedule
+        assert result["final"] == pytest.approx(expected["final"], rel=1e-5), schedule
+        for stage in result["per_stage"]:
+            assert (stage["forward_staleness"], stage["backward_staleness"]) == ([0], [0])
+            assert stage["weight_versions_max"] == (1 if stage["weight_bytes_peak"] else 0)
+            assert (stage["idle_share"], stage["activation_bytes_peak"]) == (None, None)
+    return {**results, "gpipe": expected}
+
+
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="the library finds gradients of weights used twice wrongly")
+def test_losses_weights_and_buffers_are_those_of_gpipe_where_a_library_may_go_wrong(tmp_path):
+    check(tmp_path, SCHEDULES, 4, 4, model={"_target_": "awkward.build"})
+
+
+@pytest.mark.slow
+def test_losses_weights_and_buffers_are_those_of_gpipe(tmp_path):
+    check(tmp_path, SCHEDULES, 4, 4)
+
+
+@pytest.mark.slow
+def test_so_are_they_with_gradients_clipped_over_all_stages(tmp_path):
+    found = check(tmp_path, SCHEDULES, 4, 4, optimizer={"clip_norm": 0.1})
+    assert found["gpipe"]["loss_sha256"] != simulated(job(tmp_path / "free", "gpipe", 4))["loss_sha256"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_so_are_they_with_few_microbatches(tmp_path, microbatches):
+    check(tmp_path, SCHEDULES[:3], 4, microbatches)
+
+
+@pytest.mark.slow
+def test_so_are_they_in_one_process(tmp_path):
+    check(tmp_path, SCHEDULES, 2, 2)
+
+
+@pytest.mark.slow
+def test_so_are_they_with_more_stages_in_each_process(tmp_path):
+    """Six stages of the seven layers, three in each process."""
+    changes = {"dataset": RAGGED, "train": {"batch_size": 8, "microbatches": 4}}
+    bounds = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 7)]
+    plan = [{"layers": last - first, "parameters": 1} for first, last in bounds]
+    jobs = [
+        replace(torch_job(tmp_path / name, name, 4, {"stages_per_rank": 3}, **changes), bounds=bounds, plan=plan)
+        for name in SCHEDULES[:2]
+    ]
+    jobs = [replace(each, placed=Placement.loop(6, 2)) for each in jobs]
+    distributed(jobs)
+    simulated(job(tmp_path / "gpipe", "gpipe", 4, **changes))
+    for name in SCHEDULES[:2]:
+        assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "gpipe"), rel=1e-5)
+        assert difference(state(tmp_path / name), state(tmp_path / "gpipe")) < 1e-5
+
+
+@pytest.mark.slow
+def test_a_diverged_run_reports_every_stage_in_its_place(tmp_path):
+    folder = tmp_path / "run"
+    words = ("method=gpipe", "schedule=torch_zbv_zero_bubble", "model=lenet5", "partition.stages=4",
+             "dataset.limit=256", "train.batch_size=32", "optimizer.lr=1e30")  # fmt: skip
+    done = run(folder, *words, code=3)
+    assert re.fullmatch(r"pipetrain: error: diverged: the loss of step \d is (nan|inf)\n", done.stderr)
+    found = summary(folder)
+    assert found["status"] == "diverged"
+    plan = json.loads((folder / "plan.json").read_text())["stages"]
+    assert [stage["parameters"] for stage in found["per_stage"]] == [stage["parameters"] for stage in plan]
+    assert all(stage["weight_bytes_peak"] == 4 * stage["parameters"] for stage in found["per_stage"])
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+TINY = ("method=gpipe", "model=lenet5", "partition.stages=4", "dataset.limit=160", "train.batch_size=32")
+
+
+DUALPIPEV = (*TINY, "schedule=torch_dualpipev", "train.microbatches=4", "train.epochs=1")
+
+
+def test_the_command_runs_them_and_shows_the_processes(tmp_path):
+    done = run(tmp_path / "first", *DUALPIPEV)
+    assert "2 processes: stages 0 and 3, stages 1 and 2" in done.stdout
+    assert done.stdout.count("  0 / 0") == 4
+    assert done.stderr == ""
+    found = summary(tmp_path / "first")
+    assert (found["status"], found["steps"], found["schedule"]) == ("completed", 5, "torch_dualpipev")
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_their_checkpoint_in_another_partition_and_back(tmp_path):
+    run(tmp_path / "first", *DUALPIPEV)
+    gpipe = (*TINY, "partition.stages=2", "train.microbatches=4", "executor=simulated", "threads=1")
+    run(tmp_path / "second", *gpipe, "train.epochs=2", f"resume={tmp_path / 'first'}")
+    run(tmp_path / "third", *DUALPIPEV, "train.epochs=3", f"resume={tmp_path / 'second'}")
+    run(tmp_path / "whole", *gpipe, "train.epochs=3")
+    assert difference(state(tmp_path / "third"), state(tmp_path / "whole")) < 1e-4
+    assert losses(tmp_path / "third") == pytest.approx(losses(tmp_path / "whole")[-5:], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("schedule=torch_dualpipev train.microbatches=2", "train.microbatches=4 works"),
+        pytest.param(
+            "schedule=torch_interleaved_1f1b partition.stages=3", "stages=2 or 4 works", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_wrong_settings_end_in_one_line(tmp_path, words, message):
+    done = run(tmp_path / "run", *TINY, *words.split(), code=2)
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_timeline_of_them_is_refused():
+    with pytest.raises(ConfigError, match=r"torch_zbv_zero_bubble is run by .* and has no list here"):
+        timeline(["method=gpipe", "schedule=torch_zbv_zero_bubble", "partition.stages=4"])
+
+
+@pytest.mark.slow
+def test_torchrun_must_start_as_many_processes_as_hold_the_stages(tmp_path):
+    done = pipetrain("run", *TINY, "schedule=torch_zbv_zero_bubble", cwd=tmp_path, RANK="0", WORLD_SIZE="4")
+    assert done.returncode == 2
+    assert "WORLD_SIZE=4: partition.stages=4 needs 2 processes" in done.stderr
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+MISBEHAVING = (
+    "method=gpipe", "schedule=torch_zbv_zero_bubble", "model=custom", "model._target_=misbehaving.build",
+    "partition=explicit", "partition.boundaries=[2,4,5]", "train.epochs=1", "train.microbatches=2",
+    "launch.hang_timeout=4",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("raise", "stages 1 and 2 failed: ValueError: this layer gave up"),
+        ("sleep", r"stages 1 and 2 hung: \d+ s in F9.1 of stage 2"),
+        ("exit", "stages 1 and 2 failed: exit code 7"),
+    ],
+)
+def test_the_process_at_fault_is_named_by_its_stages(tmp_path, how, message):
+    done = run(tmp_path / "run", *MISBEHAVING, f"+model.how={how}", code=1)
+    assert re.search(message, done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker processes in /proc")
+def test_a_killed_process_is_named_by_its_stages(tmp_path):
+    folder = tmp_path / "run"
+    words = ("method=gpipe", "schedule=torch_interleaved_1f1b", "partition.stages=4", "train.epochs=50")
+    process = subprocess.Popen(
+        arguments("run", f"hydra.run.dir={folder}", *words), cwd=tmp_path, env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (folder / "metrics.jsonl").exists():
+        time.sleep(0.1)
+    workers = sorted(int(path.parts[2]) for path in Path("/proc").glob("[0-9]*/stat") if _is_worker(path, process.pid))
+    assert len(workers) == 2
+    os.kill(workers[0], signal.SIGKILL)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "stages 0 and 2 failed: killed by SIGKILL" in error
+    assert summary(folder)["status"] == "failed"
+
+
+def _is_worker(stat: Path, parent: int) -> bool:
+    try:
+        return int(stat.read_text().rsplit(")", 1)[1].split()[1]) == parent and (
+            "spawn_main" in (stat.parent / "cmdline").read_text()
+        )
+    except OSError:
+        return False

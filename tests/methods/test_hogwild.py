@@ -1,0 +1,141 @@
+"""Delays drawn for hogwild: their distribution, what they depend on, and where they are cut."""
+
+import math
+
+import pytest
+from harness import fitting_cases
+
+from pipetrain.errors import ConfigError
+from pipetrain.executors.rules import Rules
+from pipetrain.methods.hogwild import Hogwild
+from pipetrain.schedules import Kind, Place
+from pipetrain.schedules.lockstep import PipeMareSchedule
+from pipetrain.schedules.one_f_one_b import OneFOneB
+
+DRAWS = 20_000
+
+
+def place(stage=0, stages=4, microbatches=1):
+    return Place.under(OneFOneB(depth=1), stage, stages, microbatches)
+
+
+def drawn(method, at, count=DRAWS):
+    return [method.delay(at, t) for t in range(count)]
+
+
+def share_up_to(k, mean, largest):
+    """P(floor(x) <= k) for an exponential x conditioned on x <= largest."""
+    return math.expm1(-min(k + 1, largest) / mean) / math.expm1(-largest / mean)
+
+
+@pytest.mark.parametrize(("mean", "largest"), [(1.0, 4.0), (7.0, 28.0), (3.0, 2.5), (0.5, 20.0), (100.0, 8.0)])
+def test_delays_follow_the_conditioned_exponential(mean, largest):
+    delays = drawn(Hogwild(seed=1, mean_delay=mean, max_delay=largest), place())
+    assert 0 <= min(delays) <= max(delays) <= largest
+    for k in range(int(largest) + 1):
+        share = sum(delay <= k for delay in delays) / DRAWS
+        assert share == pytest.approx(share_up_to(k, mean, largest), abs=1.95 / math.sqrt(DRAWS))  # Kolmogorov, 0.1 %
+
+
+def test_delays_are_the_same_for_one_seed_stage_and_minibatch_and_others_for_others():
+    first = drawn(Hogwild(seed=1, mean_delay=5.0), place(), 200)
+    assert drawn(Hogwild(seed=1, mean_delay=5.0), place(), 200) == first
+    for other in (
+        drawn(Hogwild(seed=2, mean_delay=5.0), place(), 200),
+        drawn(Hogwild(seed=1, mean_delay=5.0), place(stage=1), 200),
+        first[1:] + first[:1],
+    ):
+        assert sum(a == b for a, b in zip(first, other, strict=True)) < 100
+
+
+def test_the_delays_of_two_stages_are_independent():
+    method = Hogwild(seed=1, mean_delay=5.0, max_delay=1000.0)
+    a, b = drawn(method, place(0)), drawn(method, place(1))
+    means = [sum(delays) / DRAWS for delays in (a, b)]
+    spread = [math.sqrt(sum((x - mean) ** 2 for x in delays)) for delays, mean in zip((a, b), means, strict=True)]
+    together = sum((x - means[0]) * (y - means[1]) for x, y in zip(a, b, strict=True))
+    assert abs(together / spread[0] / spread[1]) < 4 / math.sqrt(DRAWS)
+
+
+@pytest.mark.parametrize("N", [1, 2, 4])
+def test_the_default_mean_is_the_delay_of_pipemare_and_the_largest_four_times_the_largest_mean(N):
+    method, places = Hogwild(), [place(r, 4, N) for r in range(4)]
+    means = [math.ceil((2 * (3 - r) + 1) / N) for r in range(4)]
+    assert [method.mean(at) for at in places] == means
+    assert [method.largest(at) for at in places] == [4.0 * means[0]] * 4
+
+
+def test_one_mean_may_serve_all_stages_or_each_have_its_own():
+    places = [place(r, 3) for r in range(3)]
+    assert [Hogwild(mean_delay=2.5).mean(at) for at in places] == [2.5] * 3
+    each = Hogwild(mean_delay=[3.0, 2.0, 1.0])
+    assert [each.mean(at) for at in places] == [3.0, 2.0, 1.0]
+    assert [each.largest(at) for at in places] == [12.0] * 3
+
+
+@pytest.mark.parametrize("schedule", [OneFOneB(depth=1), PipeMareSchedule()])
+@pytest.mark.parametrize("N", [1, 2])
+def test_no_version_is_read_that_is_older_than_the_drain_or_not_made_yet(schedule, N):
+    method, start = Hogwild(seed=4, mean_delay=4.0, max_delay=9.0), 30
+    rules, seen = Rules(schedule, method, 3, N), set()
+    for r in range(3):
+        found, newest, read_of = rules.readings(r, 40, start), 0, {}
+        for op, read in zip(found.operations, found.reads, strict=True):
+            if op.kind is Kind.UPDATE:
+                newest += 1
+                continue
+            if op.kind is Kind.FORWARD:
+                wanted = op.minibatch - method.delay(rules.places[r], start + op.minibatch)
+                assert read.version == max(0, min(newest, wanted))
+                seen.add(read.version - wanted)
+                read_of[op.minibatch, op.microbatch] = read
+            assert read == read_of[op.minibatch, op.microbatch]  # forward and backward alike
+    assert max(seen) > 0  # some were cut at the drain
+    assert 0 in seen
+
+
+def test_the_draws_go_on_over_drains():
+    method = Hogwild(seed=4, mean_delay=4.0, max_delay=9.0)
+    rules = Rules(OneFOneB(depth=1), method, 2, 1)
+    first, second = (rules.readings(0, 60, start).reads for start in (0, 60))
+    assert first != second
+
+
+@pytest.mark.parametrize(("rule", "D", "N"), fitting_cases(["pipedream"], microbatches=(1, 2)))
+def test_it_may_hold_as_many_versions_as_its_largest_delay_needs(rule, D, N):
+    method = Hogwild(mean_delay=2.0, max_delay=6.5)
+    assert [method.weight_versions(place(r, D, N)) for r in range(D)] == [7] * D
+
+
+def test_t1_uses_the_mean():
+    method = Hogwild(mean_delay=4.0, t1=True, anneal_steps=10)
+    scales = [method.learning_rate_scale(place(), update) for update in (0, 5, 10, 50)]
+    assert scales == pytest.approx([1 / 4, 1 / 2, 1.0, 1.0])
+    assert Hogwild(mean_delay=4.0).learning_rate_scale(place(), 0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"mean_delay": 0}, "mean_delay"),
+        ({"mean_delay": -1.0}, "mean_delay"),
+        ({"mean_delay": [2.0, 0.0]}, "mean_delay"),
+        ({"mean_delay": math.nan}, "mean_delay"),
+        ({"max_delay": -1.0}, "max_delay"),
+        ({"max_delay": math.nan}, "max_delay"),
+        ({"anneal_steps": 0}, "anneal_steps"),
+    ],
+)
+def test_delays_that_cannot_be_are_refused_by_name(settings, named):
+    with pytest.raises(ConfigError, match=rf"method\.{named}"):
+        Hogwild(**settings)
+
+
+@pytest.mark.parametrize("means", [[], [1.0, 2.0], [1.0, 2.0, 3.0, 4.0]])
+def test_a_list_of_means_has_one_for_each_stage(means):
+    with pytest.raises(ConfigError, match=r"method\.mean_delay"):
+        Rules(OneFOneB(depth=1), Hogwild(mean_delay=means), 3, 1)
+
+
+def test_no_pipeline_of_processes_can_run_it():
+    assert Hogwild.simulated_only

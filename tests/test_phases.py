@@ -1,0 +1,263 @@
+"""Phases of a run: how the configuration names them, when they end, and what begins anew with each."""
+
+import by_hand
+import pytest
+import torch
+from cluster import distributed, job, phase, simulated
+from harness import batches, difference, half_decay, pipeline
+from torch import nn
+
+from pipetrain import checkpoint
+from pipetrain.errors import ConfigError
+from pipetrain.phases import length, resolved, settings
+from pipetrain.trainer import Timetable
+
+NAMES = {"schedule": "1f1b", "method": "pipeoptim", "model": "lenet5"}
+CONFIG = {
+    "schedule": {"_target_": "pipetrain.schedules.one_f_one_b.OneFOneB", "depth": 3},
+    "method": {"_target_": "pipetrain.methods.pipeoptim.PipeOptim"},
+    "seed": 5,
+}
+
+
+def written_out(*entries):
+    return resolved({**CONFIG, "phases": list(entries)}, NAMES)
+
+
+# -- names and sections ------------------------------------------------------------------------------------------------
+
+
+def test_without_phases_there_are_none_and_the_run_is_one():
+    assert resolved({**CONFIG, "phases": None}, NAMES) is None
+    (only,) = settings({**CONFIG, "phases": None}, NAMES, 10)
+    assert (only.schedule, only.method, only.steps) == (CONFIG["schedule"], CONFIG["method"], None)
+    assert only.names == {"schedule": "1f1b", "method": "pipeoptim"}
+
+
+def test_a_name_becomes_the_section_of_its_file():
+    (found, last) = written_out({"schedule": "gpipe", "method": "gpipe", "epochs": 2}, {"schedule": "pipemare"})
+    assert found["schedule"] == {"_target_": "pipetrain.schedules.gpipe.GPipe"}
+    assert found["method"] == {"_target_": "pipetrain.methods.synchronous.Synchronous"}
+    assert found["names"] == {"schedule": "gpipe", "method": "gpipe"}
+    assert (found["steps"], found["epochs"]) == (None, 2)
+    assert last["names"]["schedule"] == "pipemare"
+
+
+def test_what_is_left_out_is_the_runs_own():
+    (found,) = written_out({})
+    assert found["schedule"] == CONFIG["schedule"]
+    assert found["method"] == CONFIG["method"]
+    assert found["names"] == {"schedule": "1f1b", "method": "pipeoptim"}
+
+
+def test_a_mapping_changes_settings_of_the_section_that_it_names():
+    (found,) = written_out({"method": {"name": "pipemare", "t1": False, "decay": 0.1}})
+    assert found["method"] == {
+        "_target_": "pipetrain.methods.pipemare.PipeMare", "t1": False, "t2": True, "anneal_steps": 1000, "decay": 0.1,
+    }  # fmt: skip
+    assert found["names"]["method"] == "pipemare"
+
+
+def test_a_section_with_a_target_of_the_users_own_is_taken_as_it_is():
+    own = {"_target_": "mylib.Method", "gain": 2}
+    (found,) = written_out({"method": own})
+    assert found["method"] == own
+    assert found["names"]["method"] == "mylib.Method"
+
+
+def test_a_section_may_refer_to_settings_of_the_run():
+    (found,) = written_out({"method": "hogwild"})
+    assert found["method"]["seed"] == 5
+
+
+def test_phases_that_are_written_out_stay_as_they_are():
+    once = written_out({"schedule": "gpipe", "method": "gpipe", "steps": 3}, {"method": {"name": "stale"}})
+    assert written_out(*once) == once
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ("gpipe", r"phases=gpipe: a list such as"),
+        ([], r"phases=\[\]: a list such as"),
+        (["gpipe"], r"phases\[0\]=gpipe: takes schedule, method, and steps or epochs"),
+        ([{"epoch": 2}], r"phases\[0\]=.*takes schedule, method, and steps or epochs; not epoch"),
+        ([{"steps": 2}, {"steps": 0}], r"phases\[1\]\.steps=0: a whole number of at least 1"),
+        ([{"epochs": 1.5}], r"phases\[0\]\.epochs=1\.5: a whole number"),
+        ([{"steps": "3"}], r"phases\[0\]\.steps=3: a whole number"),
+        ([{"steps": 2, "epochs": 1}], r"phases\[0\] has both steps=2 and epochs=1"),
+        ([{"steps": 2}, {}, {"epochs": 1}], r"phases\[1\] never ends, and phases\[2\] follows"),
+        ([{"schedule": "gpip"}], r"phases\[0\]\.schedule=gpip: no such schedule; there are .*gpipe"),
+        ([{"method": {"name": "pipemar"}}], r"phases\[0\]\.method=pipemar: no such method; there are .*pipemare"),
+        ([{"method": "../schedule/gpipe"}], r"phases\[0\]\.method=.*no such method"),
+        ([{"method": ["stale"]}], r"phases\[0\]\.method=.*a name, or a mapping with `name`"),
+        ([{"method": {"decay": 0.1}}], r"phases\[0\]\.method=.*a name, or a mapping with `name`"),
+    ],
+)
+def test_what_is_no_list_of_phases_is_refused_with_its_place(entries, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        resolved({**CONFIG, "phases": entries}, NAMES)
+    assert "\n" not in str(caught.value)
+
+
+# -- endings -----------------------------------------------------------------------------------------------------------
+
+
+def ends(*entries):
+    return list(settings({**CONFIG, "phases": written_out(*entries)}, NAMES, 10))
+
+
+def test_a_phase_lasts_steps_or_epochs():
+    found = ends({"epochs": 2}, {"steps": 7}, {})
+    assert [each.steps for each in found] == [20, 7, None]
+    assert length(found) is None
+    assert length(found[:2]) == 27
+
+
+def test_segments_end_with_their_phase():
+    table = Timetable(25, 10, 0, 0, None, [4, 10, 17, 25])
+    found = [(s.epoch, s.first, s.last, s.start, s.phase) for s in table.segments(0)]
+    assert found == [(0, 0, 4, 0, 0), (0, 4, 10, 4, 1), (1, 0, 7, 10, 2), (1, 7, 10, 17, 3), (2, 0, 5, 20, 3)]
+    assert [s.start for s in table.segments(10)] == [10, 17, 20]
+
+
+def test_the_last_phase_may_end_the_run(tmp_path):
+    phases = [phase("gpipe", steps=4), phase("pipedream", steps=3)]
+    assert simulated(job(tmp_path / "run", "gpipe", 2, phases=phases))["steps"] == 7
+
+
+def test_a_phase_that_never_starts_is_refused(tmp_path):
+    phases = [phase("gpipe", epochs=2), phase("pipedream")]
+    with pytest.raises(ConfigError, match=r"phases\[1\] would start after step 12, and the run ends at step 12"):
+        simulated(job(tmp_path / "run", "gpipe", 2, phases=phases))
+
+
+def test_a_method_and_a_schedule_of_a_phase_must_go_together(tmp_path):
+    wrong = {**phase("gpipe"), "schedule": phase("pipemare")["schedule"]}
+    with pytest.raises(ConfigError, match="method=gpipe does not go with schedule"):
+        simulated(job(tmp_path / "run", "gpipe", 2, phases=[phase("gpipe", steps=3), wrong]))
+
+
+# -- what begins anew --------------------------------------------------------------------------------------------------
+
+WIDTH, BATCH, SAMPLES = 5, 8, 45  # six minibatches
+PHASES = {
+    "pipemare after gpipe": [("gpipe", 4), ("pipemare", None)],
+    "plain training after stale": [("stale", 8), ("sequential", None)],
+    "the counters of pipemare begin anew": [("pipemare", 5), ("pipemare", None)],
+    "no average survives another method": [("pipemare", 4), ("pipeoptim", 6), ("pipemare", None)],
+    "from one backward for n forwards": [("i_timeprest", 9), ("pipedream", None)],
+}
+
+
+def model():
+    torch.manual_seed(1)
+    layers = [part for _ in range(3) for part in (nn.Linear(WIDTH, WIDTH), nn.Tanh())]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, 3)).double()
+
+
+def data():
+    torch.manual_seed(2)
+    return torch.randn(SAMPLES, WIDTH, dtype=torch.float64), torch.randint(0, 3, (SAMPLES,))
+
+
+def run_by_hand(phases, N, epochs):
+    x, y = data()
+    minibatches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
+    parts = [[p.detach().clone() for p in layer.parameters()] for layer in model() if isinstance(layer, nn.Linear)]
+    run = by_hand.Run.of(parts, by_hand.Optimizer("momentum", decay=0.01), half_decay, N)
+    steps = epochs * len(minibatches)
+    for rule, count in phases:
+        end = steps if count is None else run.updates + count
+        segments = []
+        for step in range(run.updates, end):
+            if not segments or step % len(minibatches) == 0:
+                segments.append([])
+            segments[-1].append(minibatches[step % len(minibatches)])
+        run.phase(rule, segments)
+    names = [name for name, _ in model().named_parameters()]
+    return run.losses, dict(zip(names, [w for part in run.newest for w in part], strict=True))
+
+
+@pytest.mark.parametrize("N", [1, 2])
+@pytest.mark.parametrize("name", PHASES)
+def test_phases_follow_the_formulas(name, N):
+    (x, y), epochs = data(), 3
+    build = by_hand.Optimizer("momentum", decay=0.01).torch_optimizer
+    rules = [(rule, steps or 100) for rule, steps in PHASES[name]]
+    pipe = pipeline(model(), [2, 4, 6], rules, N, build).train(batches(x, y, BATCH, N), epochs)
+    losses, state = run_by_hand(PHASES[name], N, epochs)
+    assert pipe.losses == pytest.approx(losses, rel=1e-6)
+    assert difference(pipe.state(), state) < 1e-11
+
+
+def test_the_reference_tells_two_phases_of_one_method_from_one():
+    one = run_by_hand([("pipemare", None)], 1, 3)[1]
+    assert difference(run_by_hand(PHASES["the counters of pipemare begin anew"], 1, 3)[1], one) > 1e-3
+
+
+# -- both executors, and resumption ------------------------------------------------------------------------------------
+
+SWITCHING = {"phases": [phase("gpipe", steps=4), phase("pipemare")], "checkpoint": {"every_steps": 2}}
+
+
+def resumed(folder, source, **changes):
+    fresh = job(folder, "pipemare", 2, **SWITCHING, **changes)
+    return type(fresh)(**{**fresh.__dict__, "resume": str(source)})
+
+
+def test_two_phases_are_equal_bit_for_bit_in_both_executors_and_resumed_in_the_second(tmp_path):
+    cases = {
+        "gpipe, pipemare": SWITCHING,
+        "stale, sequential": {"phases": [phase("stale", epochs=1), phase("sequential")]},
+        "nf1b, 1f1b": {
+            "phases": [phase("i_timeprest", steps=5), phase("pipeoptim", steps=4)], "train": {"microbatches": 2},
+        },
+    }  # fmt: skip
+    expected = [simulated(job(tmp_path / f"{name}-s", "gpipe", 2, **changes)) for name, changes in cases.items()]
+    jobs = [job(tmp_path / f"{name}-d", "gpipe", 2, **changes) for name, changes in cases.items()]
+    again = resumed(tmp_path / "again", checkpoint.at_step(tmp_path / "gpipe, pipemare-s", 6))
+    *results, last = distributed([*jobs, again])
+    for name, ours, theirs in zip([*cases, "resumed"], [*results, last], [*expected, expected[0]], strict=True):
+        for field in ("weights_sha256", "loss_sha256", "steps", "final"):
+            assert ours[field] == theirs[field], f"{name}: {field}"
+    assert len({result["weights_sha256"] for result in results}) == 3
+
+
+@pytest.mark.parametrize("step", [2, 4, 6, 10])
+def test_a_run_resumed_before_at_or_after_the_change_has_the_bits_of_one_never_stopped(tmp_path, step):
+    whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
+    again = simulated(resumed(tmp_path / "again", checkpoint.at_step(tmp_path / "whole", step)))
+    for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
+        assert again[field] == whole[field], field
+
+
+def test_the_average_of_weight_changes_is_in_the_checkpoint_of_its_phase_alone(tmp_path):
+    simulated(job(tmp_path / "run", "pipemare", 2, **SWITCHING))
+    found = {
+        step: checkpoint.load_tensors(
+            checkpoint.at_step(tmp_path / "run", step), lambda name: name.startswith(checkpoint.DRIFT)
+        )
+        for step in (2, 4, 6, 12)
+    }
+    assert found[2] == found[4] == {}
+    weights = checkpoint.model_state(checkpoint.at_step(tmp_path / "run", 6))
+    for step in (6, 12):
+        named = {name.removeprefix(checkpoint.DRIFT): value for name, value in found[step].items()}
+        assert named.keys() == {name for name in weights if "running" not in name and "tracked" not in name}
+        assert all(value.shape == weights[name].shape for name, value in named.items())
+        assert all(value.abs().sum() > 0 for value in named.values())
+
+
+def test_without_its_average_a_resumed_run_would_differ(tmp_path, monkeypatch):
+    whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
+    monkeypatch.setattr(checkpoint, "DRIFT", "none.")
+    again = simulated(resumed(tmp_path / "again", checkpoint.at_step(tmp_path / "whole", 6)))
+    assert again["weights_sha256"] != whole["weights_sha256"]
+
+
+def test_a_checkpoint_of_another_partition_brings_the_average_along(tmp_path):
+    simulated(job(tmp_path / "two", "pipemare", 2, **SWITCHING))
+    source = checkpoint.at_step(tmp_path / "two", 6)
+    fresh = job(tmp_path / "three", "pipemare", 3, **SWITCHING)
+    assert simulated(type(fresh)(**{**fresh.__dict__, "resume": str(source)}))["steps"] == 12

@@ -1,0 +1,80 @@
+"""`pipetrain report`: measured tables, and the runs of a sweep side by side."""
+
+import json
+
+import pytest
+from command import pipetrain
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipetrain.analysis.delays import CLOSED
+from pipetrain.commands import staleness
+from pipetrain.commands.runs import collect
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 5))
+def test_every_measurement_is_its_closed_form(stages, microbatches):
+    assert staleness.report(stages, microbatches, None)
+
+
+def test_a_wrong_closed_form_is_seen(monkeypatch, capsys):
+    monkeypatch.setitem(CLOSED, "pipedream", CLOSED["naive_async"])
+    assert not staleness.report(3, 1, None)
+    assert "2 rows differ" in capsys.readouterr().out  # the last stage is never stale
+
+
+def test_the_tables_of_the_papers_through_the_command(tmp_path):
+    result = pipetrain("report", "staleness", "--stages", "4", "-o", str(tmp_path / "rows.json"), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "pipedream                [1, 4] | [1, 4]" in result.stdout
+    assert "tau_fwd 7 5 3 1 | 7 5 3 1   tau_bkd 0 0 0 0 | 0 0 0 0" in result.stdout
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert {row["method"] for row in rows} == CLOSED.keys()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("report", "staleness", "--stages", "0"), ("report", "runs", "nowhere"), ("report",), ("report", "everything")],
+)
+def test_wrong_use_is_told_in_one_line(words, tmp_path):
+    result = pipetrain(*words, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
+def write_run(folder, method, seed, top1, status="completed", copies=1):
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "overrides.yaml").write_text(f"- method={method}\n- seed={seed}\n- model=lenet5\n")
+    stages = [{"forward_staleness": [1], "weight_bytes_peak": 400 * copies, "parameters": 100}]
+    metric = {"top1": top1, "loss": 1.0}
+    summary = {"status": status, "method": method, "final": metric, "best": metric, "per_stage": stages}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    lines = [json.dumps({"step": 5 * e, "epoch": e, "eval": {"top1": top1 - 1 + e, "loss": 1.0}}) for e in (0, 1)]
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_runs_that_differ_in_the_seed_are_one_row(tmp_path):
+    for seed, top1 in enumerate((80.0, 84.0)):
+        write_run(tmp_path / f"a{seed}", "gpipe", seed, top1)
+    write_run(tmp_path / "b0", "pipemare", 0, 70.0, copies=2)
+    write_run(tmp_path / "b1", "pipemare", 1, float("nan"), status="diverged")
+    result = pipetrain("report", "runs", str(tmp_path), "-o", str(tmp_path / "out" / "table"), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    table = (tmp_path / "out" / "table.md").read_text().splitlines()
+    assert [cell.strip() for cell in table[2].split("|")[1:-1]] == [
+        "gpipe", "82.00 ± 2.83", "82.00 ± 2.83", "2", "1", "1.00",
+    ]  # fmt: skip
+    assert [cell.strip() for cell in table[3].split("|")[1:-1]] == [
+        "pipemare", "70.00", "70.00", "1, 1 diverged", "1", "2.00",
+    ]  # fmt: skip
+    assert (tmp_path / "out" / "table.png").read_bytes().startswith(b"\x89PNG")
+    gpipe = next(group for group in collect([tmp_path]) if group.label == "gpipe")
+    assert gpipe.curves["top1"] == [[(1, 79.0), (2, 80.0)], [(1, 83.0), (2, 84.0)]]
+
+
+def test_a_metric_that_no_run_has_is_named(tmp_path):
+    write_run(tmp_path / "a", "gpipe", 0, 80.0)
+    result = pipetrain("report", "runs", str(tmp_path), "--metric", "bleu", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "loss, top1" in result.stderr

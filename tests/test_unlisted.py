@@ -1,0 +1,58 @@
+"""What a run is refused under a schedule that a library carries out, before any process starts."""
+
+import pytest
+import torch
+
+from pipetrain.errors import ConfigError
+from pipetrain.schedules import Placement
+from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.torch_pipelining import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
+from pipetrain.unlisted import check_unlisted, common_placement, notes_of
+
+CONFIG = {
+    "executor": {"name": "distributed"},
+    "trace": False,
+    "train": {"microbatches": 4, "recompute": False, "recompute_boundaries": None},
+}
+
+
+def check(sizes=(8, 8, 4), train=None, **changes):
+    config = {**CONFIG, **changes, "train": {**CONFIG["train"], **(train or {})}}
+    check_unlisted(config, ZBVZeroBubble(), sizes)
+
+
+def test_what_works_is_not_refused():
+    check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"executor": {"name": "simulated"}}, r"executor=simulated: .* use executor=distributed, or schedule=gpipe"),
+        ({"trace": True}, r"trace=true: schedule=torch_zbv_zero_bubble is run by .* leave trace out"),
+        ({"train": {"recompute": True}}, r"train.recompute: .* keeps all activations; leave it out"),
+        ({"train": {"recompute_boundaries": [0]}}, r"train.recompute: .* leave it out"),
+        ({"sizes": (8, 8, 7)}, r"train.microbatches=4: .* has 7 samples, .* dataset.limit=20 leaves 3 out"),
+    ],
+)
+def test_settings_are_refused_with_what_works(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        check(**changes)
+
+
+def test_phases_keep_the_stages_where_they_are():
+    assert common_placement([GPipe(), OneFOneBFlush()], 4) == Placement.one_each(4)
+    assert common_placement([Interleaved1F1B(), InterleavedZeroBubble()], 4) == Placement.loop(4, 2)
+    for others in ([ZBVZeroBubble(), GPipe()], [DualPipeV(), Interleaved1F1B()], [GPipe(), ZBVZeroBubble()]):
+        with pytest.raises(ConfigError, match=f"phases: schedule={others[0].name} and schedule={others[1].name}"):
+            common_placement(others, 4)
+
+
+@pytest.mark.parametrize(("version", "warned"), [("2.11.0", True), ("2.12.1+cpu", True), ("2.13.0+cpu", False)])
+def test_a_split_backward_of_an_older_torch_is_warned_of(monkeypatch, version, warned):
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
+    notes = notes_of(ZBVZeroBubble(), Placement.v(4))
+    assert notes[0] == "2 processes: stages 0 and 3, stages 1 and 2"
+    assert any("warning" in note for note in notes) == warned
+    assert len(notes_of(Interleaved1F1B(), Placement.loop(4, 2))) == 1
