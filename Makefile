@@ -39,8 +39,9 @@ format: setup  ## Put the code into its form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup  ## Measure the runtime against torch's own pipelines; DEVICE=cuda measures on a GPU
+bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), and the fine-grained simulation
 	$(BIN)/python benchmarks/runtime.py --device $(DEVICE)
+	$(BIN)/python benchmarks/finegrained.py
 
 clean:  ## Remove what the other targets made, results aside
 	rm -rf $(VENV) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -32,8 +32,9 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.utils.data import TensorDataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import Rules, Segment
+from pipetrain.executors.base import Segment
 from pipetrain.executors.distributed import DistributedExecutor
+from pipetrain.executors.rules import Phase, Rules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.base import Method
@@ -125,7 +126,9 @@ class Bench:
             return []
         times, on_step = self.stamps()
         stage = self.stage(0, [(self.bounds[0][0], self.bounds[-1][1])])
-        executor = SimulatedExecutor([stage], Rules(Sequential(), Synchronous(), 1, 1), None, on_step)
+        executor = SimulatedExecutor(
+            [stage], [Phase(Rules(Sequential(), Synchronous(), 1, 1), 0, self.steps)], None, on_step
+        )
         executor.train(Loader(self.data, batch_size=BATCH, shuffle=False), Segment(0, 0, self.steps, 0))
         return durations(times)
 
@@ -164,7 +167,13 @@ class Bench:
         times, on_step = self.stamps()
         rules = Rules(schedule, method, STAGES, microbatches)
         executor = DistributedExecutor(
-            self.stage(self.rank, self.bounds), rules, None, on_step, lambda op: None, _no_wait, self.direct
+            self.stage(self.rank, self.bounds),
+            [Phase(rules, 0, self.steps)],
+            None,
+            on_step,
+            lambda op: None,
+            _no_wait,
+            self.direct,
         )
         loader = Loader(self.data, batch_size=BATCH, microbatches=microbatches, shuffle=False)
         dist.barrier()

@@ -12,6 +12,7 @@ from pipetrain.planner.cost import LayerCost, layer_costs
 from pipetrain.planner.partition import Rule
 
 _LABEL_WIDTH = 20
+_ROWS, _ENDS = 16, 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,12 @@ class Plan:
         """Return the table that a run prints: a line for each stage, at most 100 columns, without a final newline."""
         total = sum(stage.estimated_seconds for stage in self.stages) or 1.0
         rows = [("stage", "layers", "", "parameters", "time", "device")]
+        count = len(self.stages)
         for r, (stage, device) in enumerate(zip(self.stages, devices, strict=True)):
+            if count > _ROWS and _ENDS <= r < count - _ENDS:
+                if r == _ENDS:
+                    rows.append(("...", f"{count - 2 * _ENDS} more stages, in plan.json", "", "", "", ""))
+                continue
             share = f"{100 * stage.estimated_seconds / total:.1f} %"
             rows.append((str(r), _range(stage), _span(stage), f"{stage.parameters:,}", share, device))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -88,9 +94,13 @@ def _stage(chain: LayerChain, costs: list[LayerCost], first: int, last: int) -> 
 
 
 def _range(stage: StagePlan) -> str:
+    if stage.first == stage.last:
+        return "-"
     return str(stage.first) if stage.last == stage.first + 1 else f"{stage.first}-{stage.last - 1}"
 
 
 def _span(stage: StagePlan) -> str:
     names = [label if len(label) <= _LABEL_WIDTH else "..." + label[3 - _LABEL_WIDTH :] for label in stage.labels]
+    if not names:
+        return ""
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

@@ -1,0 +1,232 @@
+"""What a step of a very deep simulated pipeline costs beside a step of plain training, and what memory it takes.
+
+`make bench`, or `python benchmarks/finegrained.py`. Time: ResNet-50 (CIFAR stem) on 32 x 32 pictures under PipeMare,
+one thread; plain training and each number of stages take their steps in turn, so that a busy machine slows them alike.
+Copying delayed weights is reported apart and taken off. Memory: ResNet-20, each number of stages in a process of its
+own, run until the history is at its longest; that history beside the growth of all tensors and of resident memory.
+"""
+
+import argparse
+import contextlib
+import gc
+import json
+import platform
+import resource
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import torch
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from pipetrain.data.loader import Loader
+from pipetrain.executors.base import Segment
+from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
+from pipetrain.executors.rules import Phase, Rules
+from pipetrain.losses import CrossEntropy
+from pipetrain.methods.pipemare import PipeMare
+from pipetrain.models import resnet_cifar, torchvision_models
+from pipetrain.models.chain import LayerChain
+from pipetrain.optimizer import StageOptimizer
+from pipetrain.planner.finegrained import names_of, stage_bounds, weight_units
+from pipetrain.schedules.lockstep import PipeMareSchedule
+from pipetrain.stage_module import StageModule
+
+BATCH = 32
+RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "finegrained.json"
+
+
+def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.001, momentum=0.9, weight_decay=5e-4)
+
+
+def pictures(count: int) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(count, 3, 32, 32), torch.randint(0, 10, (count,))
+
+
+def executor(chain: LayerChain, stages: int, on_step: Callable[[int, Tensor], None]) -> FinegrainedExecutor:
+    units = weight_units(chain)
+    module = StageModule(chain.layers, 0, 0)
+    device = torch.device("cpu")
+    owners = [
+        UnitStage(
+            r, names_of(units[a:b]), module, lambda named: StageOptimizer(sgd, named, lambda k: 0.001 / (1 + k)), device
+        )
+        for r, (a, b) in enumerate(stage_bounds(len(units), stages))
+    ]
+    rules = Rules(PipeMareSchedule(), PipeMare(), stages, 1)
+    return FinegrainedExecutor(owners, WholeModel(module, CrossEntropy()), [Phase(rules, 0, 10**9)], None, on_step)
+
+
+class Plain:
+    """A step of plain training at a time."""
+
+    def __init__(self, chain: LayerChain) -> None:
+        self.chain = chain
+        self.optimizer = sgd(list(chain.module.parameters()))
+        self.x, self.y = pictures(BATCH)
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.chain(self.x), self.y).backward()
+        self.optimizer.step()
+
+
+class Again(Dataset):
+    """The same few pictures over and over."""
+
+    def __init__(self, count: int, length: int) -> None:
+        self.x, self.y = pictures(count)
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.x[index % len(self.x)], int(self.y[index % len(self.y)])
+
+
+class EnoughError(Exception):
+    """Ends a run after its first steps."""
+
+
+class Simulated:
+    """Steps of a simulated pipeline; the seconds that it copied weights for are counted apart.
+
+    The run would be long enough for every step to copy weights, as in the steady state, and ends after a few.
+    """
+
+    def __init__(self, chain: LayerChain, stages: int, steps: int) -> None:
+        self.minibatches = 2 * stages + steps
+        self.loader = Loader(Again(BATCH, self.minibatches * BATCH), batch_size=BATCH, shuffle=False)
+        self.ends: list[float] = []
+        self.copied: list[float] = []
+        self.executor = executor(chain, stages, self.on_step)
+        self.steps = steps
+
+    def on_step(self, t: int, loss: Tensor) -> None:
+        self.ends.append(time.perf_counter())
+        self.copied.append(self.executor.copy_seconds)
+        if len(self.ends) > self.steps:
+            raise EnoughError
+
+    def run(self) -> tuple[float, float]:
+        """Median seconds of a step, and those of copying in it; the first step aside."""
+        self.ends.append(time.perf_counter())
+        self.copied.append(0.0)
+        with contextlib.suppress(EnoughError):
+            self.executor.train(self.loader, Segment(0, 0, self.minibatches, 0))
+        whole = [b - a for a, b in zip(self.ends[1:], self.ends[2:], strict=False)]
+        copying = [b - a for a, b in zip(self.copied[1:], self.copied[2:], strict=False)]
+        return statistics.median(whole), statistics.median(copying)
+
+
+def time_of(stages: list[int], steps: int, rounds: int) -> dict[str, dict[str, float]]:
+    found: dict[str, list[tuple[float, float]]] = {"plain": [], **{str(D): [] for D in stages}}
+    for _ in range(rounds):
+        plain = Plain(torchvision_models.resnet_cifar(50, channels=3, classes=10))
+        seconds = []
+        for _ in range(steps):
+            began = time.perf_counter()
+            plain.step()
+            seconds.append(time.perf_counter() - began)
+        found["plain"].append((statistics.median(seconds[1:]), 0.0))
+        for D in stages:
+            chain = torchvision_models.resnet_cifar(50, channels=3, classes=10)
+            found[str(D)].append(Simulated(chain, D, steps).run())
+    return {
+        name: {"seconds": statistics.median(s for s, _ in pairs), "copying": statistics.median(c for _, c in pairs)}
+        for name, pairs in found.items()
+    }
+
+
+def resident() -> int:
+    """Bytes of this process in memory now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def alive() -> int:
+    """Bytes of all tensors of this process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        storages = [thing.untyped_storage() for thing in gc.get_objects() if isinstance(thing, Tensor)]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def memory(index: int, stages: int, out: str) -> None:
+    """Resident memory before and after a run of `stages` stages whose history is at its longest, and its bytes."""
+    torch.set_num_threads(1)
+    chain = resnet_cifar.build(20, channels=3, classes=10)
+    warm = Plain(chain)
+    warm.x, warm.y = warm.x[:4], warm.y[:4]
+    warm.step()
+    steps = 4 * stages + 4
+    loader = Loader(Again(4, 4 * steps), batch_size=4, shuffle=False)
+    seen: list[tuple[int, int]] = []
+    longest = 2 * stages + 8
+
+    def look(t: int, loss: Tensor) -> None:
+        if t in (0, longest):
+            seen.append((alive(), resident()))
+
+    run = executor(chain, stages, look)
+    run.train(loader, Segment(0, 0, steps, 0))
+    (tensors, memory_then), (more_tensors, memory_now) = seen
+    history = sum(stage.report()["weight_bytes_peak"] for stage in run.stages)
+    newest = sum(parameter.nbytes for parameter in chain.module.parameters())
+    found = {
+        "history_bytes": history - newest,
+        "tensor_growth_bytes": more_tensors - tensors,
+        "resident_growth_bytes": memory_now - memory_then,
+    }
+    Path(out).write_text(json.dumps(found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stages", type=int, nargs="*", default=[107, 214, 1712])
+    parser.add_argument("--memory-stages", type=int, nargs="*", default=[65, 130, 260])
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = time_of(options.stages, options.steps, options.rounds)
+    plain = rows["plain"]["seconds"]
+    for row in rows.values():
+        row["ratio"] = round((row["seconds"] - row["copying"]) / plain, 4)
+    used = {}
+    for D in options.memory_stages:
+        out = RESULT.with_name(f"memory-{D}.partial")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        mp.spawn(memory, (D, str(out)), nprocs=1)
+        used[str(D)] = json.loads(out.read_text())
+        out.unlink()
+    result = {
+        "what": f"ResNet-50 (CIFAR stem), batch {BATCH}, PipeMare, one thread; memory with ResNet-20",
+        "date": date.today().isoformat(),
+        "machine": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "rows": rows,
+        "memory": used,
+    }
+    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"\n{result['what']}\n")
+    for name, row in rows.items():
+        label = name if name == "plain" else f"{name} stages"
+        apart = "" if name == "plain" else f"   copying {1000 * row['copying']:.0f} ms apart   ratio {row['ratio']:.3f}"
+        print(f"{label:12} {1000 * row['seconds']:8.0f} ms a step{apart}")
+    print()
+    for name, row in used.items():
+        history, tensors, grown = (f"{value / 1e6:.1f} MB" for value in row.values())
+        print(f"{name:>5} stages   history of weights {history}   all tensors grew by {tensors}   resident by {grown}")
+    print(f"\nwritten to {RESULT}")
+
+
+if __name__ == "__main__":
+    main()

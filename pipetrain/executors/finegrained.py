@@ -1,0 +1,301 @@
+"""A pipeline of very many stages in one process: the whole model, each weight as old as its stage would read it."""
+
+import itertools
+import math
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipetrain.data.batch import split
+from pipetrain.data.loader import Loader
+from pipetrain.executors.base import Executor, LoaderFeed, Score, Segment, to_device
+from pipetrain.executors.rules import Phase, Rules
+from pipetrain.executors.walk import OnStep
+from pipetrain.losses import Loss, count_of, step_loss
+from pipetrain.methods import Method
+from pipetrain.optimizer import clipped, squared_norm
+from pipetrain.saved import SavedTensors
+from pipetrain.schedules import Graph, Kind, Place
+from pipetrain.stage_module import AtLayer, MicrobatchId, StageModule, Tensors
+from pipetrain.stage_state import BuildOptimizer, StageState
+
+
+class UnitStage(StageState):
+    """A stage of single weights: their versions and optimizer. The whole model computes with them.
+
+    Args:
+        names: local name -> name in the whole model, of its parameters and buffers.
+        module: the whole model.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        names: Mapping[str, str],
+        module: StageModule,
+        build_optimizer: BuildOptimizer,
+        device: torch.device,
+    ) -> None:
+        own = {name: parameter for name, parameter in module.named_parameters() if name in names}
+        super().__init__(index, own, build_optimizer, device)
+        self.full_names = dict(names)
+        self._buffers = {name: buffer for name, buffer in module.named_buffers() if name in names}
+
+    def enter(self, method: Method, place: Place, start: int, fresh: bool) -> None:
+        """As any stage; the history that stands in for a pipeline is longer than what the method holds in one."""
+        super().enter(method, place, start, fresh)
+        self.versions_allowed = math.inf
+
+    def state(self) -> dict[str, Tensor]:
+        """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
+        tensors = {**self.weights.newest.tensors, **self._buffers}
+        return {self.full_names[local]: tensor for local, tensor in tensors.items()}
+
+
+class _Reader:
+    """Reads a stage's weights when the stage would, ahead of the one pass through the model that uses them."""
+
+    def __init__(self, stage: StageState, rules: Rules, segment: Segment) -> None:
+        self.stage = stage
+        self._rules = rules
+        self._start = segment.start
+        self._base = stage.updates
+        self._readings = rules.readings(stage.index, segment.minibatches, segment.start)
+        self._index = 0
+        self._queues: dict[Kind, deque[tuple[int, dict[str, Tensor]]]] = {
+            Kind.FORWARD: deque(),
+            Kind.RECOMPUTATION: deque(),
+        }
+        self._queued: Counter[int] = Counter()
+        self._backward: dict[str, Tensor] | None = None
+        self.change = self._readings.change
+        self._read_ahead()
+
+    def _read(self) -> tuple[int, dict[str, Tensor]]:
+        op, read = self._readings.operations[self._index], self._readings.reads[self._index]
+        assert read is not None
+        self._rules.check(self.stage.index, op, read, self.stage.updates - self._base, self._start)
+        here = read.moved(self._base)
+        seen = {Kind.FORWARD: self.stage.audit.forward, Kind.BACKWARD: self.stage.audit.backward}.get(op.kind)
+        if seen is not None:
+            seen.setdefault(self._start + op.minibatch, []).append(here.version)
+        tensors = self.stage.weights.read(here)
+        for version in self._readings.released_by(self._index):
+            self.stage.weights.release(self._base + version)
+        self._index += 1
+        return here.version, tensors
+
+    def _read_ahead(self) -> None:
+        operations = self._readings.operations
+        while self._index < len(operations) and operations[self._index].kind in self._queues:
+            op = operations[self._index]
+            version, tensors = self._read()
+            for _ in op.covers(self._rules.microbatches):
+                self._queues[op.kind].append((version, tensors))
+                self._queued[version] += 1
+
+    def take(self, kind: Kind) -> dict[str, Tensor]:
+        """What the next forward or recomputation reads."""
+        version, tensors = self._queues[kind].popleft()
+        self._queued[version] -= 1
+        return tensors
+
+    def backward(self) -> dict[str, Tensor] | None:
+        """What the backward reads, None where that is what the pass before it read; reads on.
+
+        One backward of a whole minibatch reads the same for all its microbatches.
+        """
+        if self._readings.operations[self._index].kind is Kind.BACKWARD:
+            graph = self._readings.graphs[self._index]
+            _, tensors = self._read()
+            self._backward = tensors if graph is Graph.REREAD else None
+            self._read_ahead()
+        return self._backward
+
+    def update(self, minibatch: int, gradients: dict[str, Tensor], steady: bool) -> None:
+        """U; reads on."""
+        newest = self.stage.updates
+        later = self._readings.needed_after(self._index, newest - self._base)
+        self.stage.update(minibatch, gradients, later or self._queued[newest] > 0, steady)
+        if not later:
+            self.stage.weights.release(newest)  # what was read ahead holds its tensors itself
+        self._index += 1
+        self._backward = None
+        self._read_ahead()
+
+
+class _Rejoin(torch.autograd.Function):
+    """Before a segment of recomputation: the value that the forward had, the gradient to the recomputed one."""
+
+    @staticmethod
+    def forward(ctx: Any, recomputed: Tensor, stored: Tensor) -> Tensor:
+        return stored.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0], None
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """What computes, beside the stages that hold its weights.
+
+    Attributes:
+        module: all layers.
+        segments: first layers of segments of recomputation; None where nothing is recomputed.
+    """
+
+    module: StageModule
+    loss: Loss
+    segments: tuple[int, ...] | None = None
+
+
+class FinegrainedExecutor(Executor):
+    """Simulates any number of stages with the memory of one model, its activations, and the weights' history.
+
+    Every stage's weights change by its own operation list, and are read when it would read them; a microbatch passes
+    the whole model at once, forward and backward, where the list of a pipeline has its backward.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[UnitStage],
+        model: WholeModel,
+        phases: Sequence[Phase],
+        clip_norm: float | None,
+        on_step: OnStep,
+    ) -> None:
+        super().__init__(phases, clip_norm, on_step)
+        self.stages: list[UnitStage] = list(stages)
+        self._model = model
+
+    @property
+    def copy_seconds(self) -> float:
+        """Time spent so far on copying weights that the simulated pipeline still reads."""
+        return sum(stage.weights.copy_seconds for stage in self.stages)
+
+    def train(self, loader: Loader, segment: Segment) -> list[float | None]:
+        """Carries out the segment; no idle shares, as no stage runs by itself."""
+        rules = self.enter(segment)
+        readers = [_Reader(stage, rules, segment) for stage in self.stages if stage.weights.newest.tensors]
+        feed = LoaderFeed(loader, segment, self.stages[0].device, inputs=True, targets=True)
+        for t in range(segment.minibatches):
+            inputs = split(feed.inputs(), rules.microbatches)
+            targets = split(feed.targets(), rules.microbatches)
+            loss = self._minibatch(readers, rules, segment.start + t, inputs, targets)
+            gradients = self._clipped(readers, rules)
+            for reader, gradient in zip(readers, gradients, strict=True):
+                reader.update(segment.start + t, gradient, t >= rules.steady(segment.minibatches))
+            self.on_step(segment.start + t, loss)
+        return [None] * len(self.stages)
+
+    def _minibatch(
+        self, readers: list[_Reader], rules: Rules, t: int, inputs: list[Tensors], targets: list[Tensors]
+    ) -> Tensor:
+        counts = [count_of(self._model.loss, target) for target in targets]
+        losses = []
+        for j, (x, y) in enumerate(zip(inputs, targets, strict=True)):
+            one = _Pass(self._model, readers, (t, j), x, y, counts[j] / sum(counts))
+            losses.append(one.carry_out())
+        return step_loss(losses, counts)
+
+    def _clipped(self, readers: list[_Reader], rules: Rules) -> list[dict[str, Tensor]]:
+        clipping = self.clipping(rules)
+        if clipping is None:
+            return [reader.stage.gradients.take() for reader in readers]
+        norms = [squared_norm(reader.stage.gradients.tensors) for reader in readers]
+        return [
+            clipped(reader.stage.gradients.take(), norms if clipping.over_all_stages else [norm], clipping.limit)
+            for reader, norm in zip(readers, norms, strict=True)
+        ]
+
+    def evaluate(self, loader: Loader) -> dict[str, float]:
+        """Metrics over the whole evaluation set."""
+        score, device = Score(self._model.loss), self.stages[0].device
+        for inputs, targets in loader.samples(0):
+            score.add(self._model.module.evaluate(*to_device(inputs, device)), to_device(targets, device))
+        return score.metrics()
+
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        """All stages are here."""
+        return list(values)
+
+    def agree(self, value: Any) -> Any:
+        """The last stage is here."""
+        return value
+
+
+@dataclass
+class _Pass:
+    """One microbatch through the whole model, forward and backward."""
+
+    model: WholeModel
+    readers: list[_Reader]
+    microbatch: MicrobatchId
+    inputs: Tensors
+    targets: Tensors
+    share: float
+
+    def carry_out(self) -> Tensor:
+        """Adds to the stages' gradients; the mean loss, detached."""
+        used = [reader.take(Kind.FORWARD) for reader in self.readers]
+        if self.model.segments is None:
+            loss, leaves, saved = self._forward(used, lambda layer, tensors: tensors)
+            value = loss.detach()
+        else:
+            stored: dict[int, Tensors] = {}
+            value = self._forward(used, lambda layer, tensors: self._store(stored, layer, tensors))[0].detach()
+            used = [reader.take(Kind.RECOMPUTATION) for reader in self.readers]
+            with self.model.module.spare_buffers():
+                loss, leaves, saved = self._forward(used, lambda layer, tensors: self._rejoin(stored, layer, tensors))
+        if saved is not None:
+            saved.backward_weights = self._backward_weights(used)
+        else:
+            self._backward_weights(used)
+        self._backward(loss, leaves)
+        return value
+
+    def _forward(
+        self, weights: list[dict[str, Tensor]], at_layer: AtLayer
+    ) -> tuple[Tensor, list[dict[str, Tensor]], SavedTensors | None]:
+        leaves = [reader.stage.leaves(read) for reader, read in zip(self.readers, weights, strict=True)]
+        change = any(reader.change for reader in self.readers)
+        saved = SavedTensors(_merged(weights)) if change else None
+        with saved.hooks() if saved else nullcontext(), self.model.module.reading(_merged(leaves)):
+            outputs = self.model.module(*self.inputs, microbatch=self.microbatch, at_layer=at_layer)
+            return self.model.loss(*outputs, *self.targets), leaves, saved
+
+    def _backward_weights(self, used: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        return _merged([reader.backward() or read for reader, read in zip(self.readers, used, strict=True)])
+
+    def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
+        wanted = [(r, name) for r, own in enumerate(leaves) for name, leaf in own.items() if leaf.requires_grad]
+        given = torch.full_like(loss, self.share)
+        found = torch.autograd.grad(loss, [leaves[r][name] for r, name in wanted], given, allow_unused=True)
+        by_stage: list[dict[str, Tensor | None]] = [{} for _ in leaves]
+        for (r, name), gradient in zip(wanted, found, strict=True):
+            by_stage[r][name] = gradient
+        others: list[Tensor | None] = [given]
+        for reader, gradients in zip(self.readers, by_stage, strict=True):
+            reader.stage.gradients.add(gradients, others)
+            others += gradients.values()  # one tensor may be the gradient of weights of several stages
+
+    def _store(self, stored: dict[int, Tensors], layer: int, tensors: Tensors) -> Tensors:
+        if self.model.segments is not None and layer in self.model.segments:
+            stored[layer] = tuple(tensor.detach().clone() for tensor in tensors)
+        return tensors
+
+    def _rejoin(self, stored: dict[int, Tensors], layer: int, tensors: Tensors) -> Tensors:
+        if layer not in stored or layer == 0:
+            return tensors
+        pairs = zip(tensors, stored[layer], strict=True)
+        return tuple(_Rejoin.apply(x, y) if x.requires_grad else y for x, y in pairs)
+
+
+def _merged(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return dict(itertools.chain.from_iterable(part.items() for part in parts))
