@@ -8,45 +8,28 @@ stage; a forward takes one unit, a backward `--backward` units (1), an update an
 minibatch (with N > 1 minibatch.microbatch) and the weight version that it reads: `v1` version 1, `v1+3` version 1
 predicted three updates ahead. A bar at the end of a backward is the update. White is idle. Versions count from 0, the
 weights at the last drain. `--minibatches M` draws exactly M of them with the drain behind; without it the pipeline goes
-on at the right edge. The idle share in a panel's title is that of a minibatch in steady state.
+on at the right edge. Several phases are one panel each. The idle share in a panel's title is that of a minibatch in
+steady state.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-
-from pipetrain.build import build_rules
-from pipetrain.catalog import check_pair
-from pipetrain.config import config_dir, register_schema
-from pipetrain.executors.base import Rules
-from pipetrain.schedules import Kind, Operation
+from pipetrain.commands.composed import Part, parts_of
+from pipetrain.executors.rules import Rules
+from pipetrain.report.timeline import FILL, INK, LINE, WORDS, Box, boxes, note
+from pipetrain.schedules import Kind
+from pipetrain.schedules.steady import steady_state
 from pipetrain.schedules.timeline import Slice, play
+from pipetrain.schedules.times import StageTimes
 
 UNIT, ROW, GAP = 32.0, 32.0, 4.0
 LEFT, RIGHT, TOP, TITLE, LEGEND = 62.0, 10.0, 8.0, 26.0, 46.0
-FILL = {Kind.FORWARD: ("#c6dbf3", "#a3c3e8"), Kind.BACKWARD: ("#fbdcb4", "#f4c285")}
-"""By parity of the minibatch."""
-LINE, INK = "#5b6470", "#14181d"
+BAR = 3.0
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
-
-
-@dataclass(frozen=True)
-class Box:
-    """One forward or backward as it is drawn; times in units."""
-
-    stage: int
-    start: float
-    end: float
-    operation: Operation
-    read: str
-    updates: bool
-    """Whether the stage's update follows at once."""
 
 
 @dataclass(frozen=True)
@@ -56,71 +39,64 @@ class Panel:
     title: str
     stages: int
     microbatches: int
-    boxes: list[Box]
+    rows: list[list[Box]]
     end: float
 
 
-def panel(settings: str, units: float, minibatches: int | None, backward: float) -> Panel:
-    """The panel for some settings of `pipetrain run`, cut at `units` unless `minibatches` are given."""
-    rules, names = rules_of(settings)
-    duration = durations(backward)
+def panels_of(settings: str, units: float, minibatches: int | None, backward: float) -> list[Panel]:
+    """A panel for each phase of some settings of `pipetrain run`, see `panel`."""
+    return [panel(settings, units, minibatches, backward, phase) for phase in range(len(phases_of(settings)))]
+
+
+def panel(settings: str, units: float, minibatches: int | None, backward: float, phase: int = 0) -> Panel:
+    """The panel for a phase of some settings of `pipetrain run`, cut at `units` unless `minibatches` are given."""
+    phases = phases_of(settings)
+    part = phases[phase]
+    rules, times = part.rules, durations(part.rules, backward)
     count = minibatches or int(units) + rules.stages
-    played = play(rules.lists(count), duration)
-    boxes = [box for r, slices in enumerate(played) for box in boxes_of(rules, r, slices, count)]
-    end = max(box.end for box in boxes) if minibatches else units
-    shown = ("method=", "schedule=", "partition.stages=", "train.microbatches=")
+    rows = [list(boxes(slices, rules.readings(r, count))) for r, slices in enumerate(played(rules, times, count))]
+    end = max(box.end for row in rows for box in row) if minibatches else units
+    shown = ("method=", "schedule=", "partition.stages=", "train.microbatches=", "phases=")
     options = [each for each in settings.split() if not each.startswith(shown)]
-    chosen = [f"method={names['method']}", f"schedule={names['schedule']}", *options]
+    chosen = [f"method={part.names['method']}", f"schedule={part.names['schedule']}", *options]
     title = f"{', '.join(chosen)}, D = {rules.stages}, N = {rules.microbatches}"
-    share = steady_idle_share(rules, duration)
+    title = f"phase {phase}: {title}" if len(phases) > 1 else title
+    share = steady_idle_share(rules, times)
     return Panel(
         f"{title}: idle share {share:.0%}" if share >= 0.005 else f"{title}: no idle share once filled",
         rules.stages,
         rules.microbatches,
-        [box for box in boxes if box.start < end],
+        [[box for box in row if box.start < end or box.end <= end] for row in rows],
         end,
     )
 
 
-def rules_of(settings: str) -> tuple[Rules, dict[str, str]]:
-    """The schedule and method that these settings of `pipetrain run` choose, and the names of both."""
-    register_schema()
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        composed = compose("config", settings.split(), return_hydra_config=True)
-    names = {str(group): str(choice) for group, choice in composed.hydra.runtime.choices.items()}
-    config: Any = OmegaConf.to_container(composed, resolve=False)
-    rules = build_rules(config, config["partition"]["stages"])
-    check_pair(rules.method, rules.schedule, names)
-    return rules, names
+def phases_of(settings: str) -> list[Part]:
+    """What these settings of `pipetrain run` choose, by phase."""
+    return parts_of(settings.split())
 
 
-def durations(backward: float) -> Callable[[int, Operation], float]:
-    """One unit for a forward, `backward` for a backward, nothing for an update."""
-    units = {Kind.FORWARD: 1.0, Kind.BACKWARD: backward, Kind.UPDATE: 0.0}
-    return lambda stage, operation: units[operation.kind]
+def rules_of(settings: str) -> Part:
+    """The first phase of these settings."""
+    return phases_of(settings)[0]
 
 
-def boxes_of(rules: Rules, stage: int, slices: Sequence[Slice], minibatches: int) -> Iterator[Box]:
-    """What to draw of one stage's slices."""
-    reads = rules.readings(stage, minibatches).reads
-    for index, (piece, read) in enumerate(zip(slices, reads, strict=True)):
-        if read is not None:
-            behind = slices[index + 1].operation.kind if index + 1 < len(slices) else None
-            yield Box(stage, piece.start, piece.end, piece.operation, str(read), behind is Kind.UPDATE)
+def durations(rules: Rules, backward: float) -> StageTimes:
+    """One unit for a forward, `backward` for a backward, nothing for an update and a message."""
+    ones, none = [1.0] * rules.stages, [0.0] * rules.stages
+    return StageTimes(ones, ones, [backward] * rules.stages, none, rules.microbatches, none, none)
 
 
-def steady_idle_share(rules: Rules, duration: Callable[[int, Operation], float]) -> float:
-    """The idle share from one update to the next, of all stages together, far from the last drain and the next."""
-    held = -(-rules.schedule.in_flight(0, rules.stages, rules.microbatches) // rules.microbatches)
-    filled = 2 * held + rules.stages
-    played = play(rules.lists(filled + 2 * (held + rules.stages)), duration)
-    busy = period = 0.0
-    for slices in played:
-        ends = {piece.operation.minibatch: piece.end for piece in slices if piece.operation.kind is Kind.UPDATE}
-        first, last = ends[filled], ends[filled + rules.stages]
-        period += last - first
-        busy += sum(min(piece.end, last) - max(piece.start, first) for piece in slices if first < piece.end <= last)
-    return 1.0 - busy / period
+def played(rules: Rules, times: StageTimes, minibatches: int) -> list[list[Slice]]:
+    """The slices of every stage."""
+    return play(rules.lists(minibatches), times.duration, rules.spans, times.transfer)
+
+
+def steady_idle_share(rules: Rules, times: StageTimes) -> float:
+    """The idle share of all stages together in steady state."""
+    N = rules.microbatches
+    steady = steady_state(rules.schedule, rules.stages, N, lambda minibatches: played(rules, times, minibatches))
+    return sum(steady.idle) / len(steady.idle)
 
 
 def svg(panels: Sequence[Panel]) -> str:
@@ -131,7 +107,8 @@ def svg(panels: Sequence[Panel]) -> str:
     for each in panels:
         parts += _panel(each, height)
         height += TITLE + each.stages * ROW + 2 * GAP
-    parts += _legend(height + GAP)
+    kinds = {box.operation.kind for each in panels for row in each.rows for box in row}
+    parts += _legend(height + GAP, kinds, note(panels))
     height += LEGEND
     label = escape("; ".join(each.title for each in panels))
     head = (
@@ -151,35 +128,35 @@ def _panel(each: Panel, top: float) -> Iterator[str]:
             f'<rect x="{LEFT:g}" y="{y:g}" width="{each.end * UNIT:g}" height="{ROW - GAP:g}" fill="#ffffff" '
             f'stroke="#d7dbe0" stroke-width="0.75"/>'
         )
-    for box in each.boxes:
-        yield from _box(box, each, top + TITLE + box.stage * ROW)
+    for r, row in enumerate(each.rows):
+        for box, behind in zip(row, [*row[1:], None], strict=True):
+            if box.operation.kind is not Kind.UPDATE:
+                updates = behind is not None and behind.operation.kind is Kind.UPDATE
+                yield from _box(box, each, top + TITLE + r * ROW, updates)
 
 
-def _box(box: Box, each: Panel, y: float) -> Iterator[str]:
+def _box(box: Box, each: Panel, y: float, updates: bool) -> Iterator[str]:
     x, end = LEFT + box.start * UNIT, LEFT + min(box.end, each.end) * UNIT
-    operation = box.operation
-    label = f"{operation.minibatch}.{operation.microbatch}" if each.microbatches > 1 else str(operation.minibatch)
-    fill = FILL[operation.kind][operation.minibatch % 2]
-    yield f"<g><title>{escape(f'{operation}@{box.read}')}</title>"
+    label, read = box.label(each.microbatches), box.read or ""
+    fill = FILL[box.operation.kind][box.operation.minibatch % 2]
+    yield f"<g><title>{escape(box.name)}</title>"
     yield (
         f'<rect x="{x:g}" y="{y:g}" width="{end - x:g}" height="{ROW - GAP:g}" fill="{fill}" stroke="{LINE}" '
         f'stroke-width="0.75"/>'
     )
+    if updates:
+        end -= BAR
+        yield f'<rect x="{end:g}" y="{y:g}" width="{BAR:g}" height="{ROW - GAP:g}" fill="{INK}"/>'
     yield _text((x + end) / 2, y + 12.5, label, _fitting(label, 12, end - x), weight="bold")
-    yield _text((x + end) / 2, y + 24, box.read, _fitting(box.read, 10, end - x))
-    if box.updates:
-        yield f'<rect x="{end - 3:g}" y="{y:g}" width="3" height="{ROW - GAP:g}" fill="{INK}"/>'
+    yield _text((x + end) / 2, y + 24, read, _fitting(read, 10, end - x))
     yield "</g>"
 
 
-def _legend(y: float) -> Iterator[str]:
+def _legend(y: float, kinds: set[Kind], words: str) -> Iterator[str]:
     x = LEFT
-    for colour, text, width in (
-        (FILL[Kind.FORWARD][0], "forward", 76.0),
-        (FILL[Kind.BACKWARD][0], "backward", 86.0),
-        ("#ffffff", "idle", 52.0),
-        (INK, "update", 66.0),
-    ):
+    widths = {Kind.FORWARD: 76.0, Kind.RECOMPUTATION: 118.0, Kind.BACKWARD: 86.0}
+    drawn = [(FILL[kind][0], WORDS[kind], width) for kind, width in widths.items() if kind in kinds]
+    for colour, text, width in (*drawn, ("#ffffff", "idle", 52.0), (INK, "update", 66.0)):
         box = (3.0, x + 9) if colour == INK else (12.0, x)
         yield (
             f'<rect x="{box[1]:g}" y="{y:g}" width="{box[0]:g}" height="12" fill="{colour}" stroke="{LINE}" '
@@ -187,8 +164,7 @@ def _legend(y: float) -> Iterator[str]:
         )
         yield _text(x + 17, y + 10, text, 11, anchor="start")
         x += width
-    note = "In a box: minibatch (or minibatch.microbatch); weight version read (+s: predicted s updates ahead)"
-    yield _text(LEFT, y + 28, note, 11, anchor="start")
+    yield _text(LEFT, y + 28, words, 11, anchor="start")
 
 
 def _fitting(text: str, size: float, width: float) -> float:
@@ -212,7 +188,8 @@ def main() -> None:
     parser.add_argument("--minibatches", type=int, help="draw these many with their drain, whatever their length")
     parser.add_argument("--backward", type=float, default=1.0, help="length of a backward in forwards")
     options = parser.parse_args()
-    panels = [panel(each, options.units, options.minibatches, options.backward) for each in options.settings]
+    picture = options.units, options.minibatches, options.backward
+    panels = [each for settings in options.settings for each in panels_of(settings, *picture)]
     options.output.write_text(svg(panels), encoding="utf-8")
     print(options.output)
 

@@ -1,0 +1,110 @@
+"""The schedules and methods of a configuration, as far as they need neither model nor data."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from pipetrain import phases
+from pipetrain.build import build_spans, call_target
+from pipetrain.catalog import check_pair
+from pipetrain.config import check, config_dir, register_schema
+from pipetrain.errors import ConfigError
+from pipetrain.executors.rules import Rules
+from pipetrain.schedules import Spans
+
+_MISSING = "???"
+MOST_STAGES = 256
+_EPOCH = 10**9  # without data nobody knows how long one is: longer than any picture
+
+
+@dataclass(frozen=True)
+class Part:
+    """One phase of a configuration.
+
+    Attributes:
+        rules: what runs.
+        steps: how long; None: to the end of the run.
+        batch_size: samples of a minibatch.
+        names: of its method and schedule on the command line.
+    """
+
+    rules: Rules
+    steps: int | None
+    batch_size: int
+    names: Mapping[str, str]
+
+
+def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
+    """The overrides of every member of a sweep such as `method=gpipe,pipedream`, in Hydra's grammar and order."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    choices = [
+        [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
+        if each.is_sweep_override()
+        else [str(each.input_line)]
+        for each in parsed
+    ]
+    yield from (list(chosen) for chosen in itertools.product(*choices))
+
+
+def composed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What `pipetrain run` composes of these overrides, resolved, and what was chosen of each group."""
+    register_schema()
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        whole = compose("config", list(overrides), return_hydra_config=True)
+    names = {str(group): str(choice) for group, choice in whole.hydra.runtime.choices.items()}
+    OmegaConf.set_struct(whole, False)
+    del whole["hydra"]
+    config = OmegaConf.to_container(whole, resolve=True)
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}, names
+
+
+def parts_of(overrides: Sequence[str]) -> list[Part]:
+    """The phases that these overrides of `pipetrain run` choose.
+
+    Raises:
+        ConfigError: they do not go together, or only the model could say how many stages there are.
+    """
+    config, names = composed(overrides)
+    config = {**config, "phases": phases.resolved(config, names)}
+    check(config)
+    stages, spans = _stages_and_spans(config)
+    train = config["train"]
+    found = []
+    for settings in phases.settings(config, names, _EPOCH):
+        schedule, method = call_target("schedule", settings.schedule), call_target("method", settings.method)
+        check_pair(method, schedule, settings.names)
+        rules = Rules(schedule, method, stages, train["microbatches"], spans)
+        found.append(Part(rules, settings.steps, train["batch_size"], settings.names))
+    return found
+
+
+def _stages_and_spans(config: Mapping[str, Any]) -> tuple[int, Spans | None]:
+    partition, boundaries = config["partition"], config["train"]["recompute_boundaries"]
+    cuts = partition.get("boundaries", partition.get("ppv"))
+    stages = partition.get("stages") if cuts is None else len(_list_of_cuts(partition))
+    if not isinstance(stages, int) or not 1 <= stages <= MOST_STAGES:
+        raise ConfigError(f"partition.stages={stages}: a timeline needs the number of stages, 1 to {MOST_STAGES}")
+    if boundaries is not None and "boundaries" not in partition:
+        raise ConfigError(
+            f"train.recompute_boundaries={boundaries} names layers; without the model only partition=explicit says "
+            "which stages begin with them: partition=explicit partition.boundaries=[...]"
+        )
+    firsts = [] if boundaries is None else _list_of_cuts(partition)
+    return stages, build_spans(config, stages, {layer: r for r, layer in enumerate(firsts)})
+
+
+def _list_of_cuts(partition: Mapping[str, Any]) -> list[int]:
+    setting = "boundaries" if "boundaries" in partition else "ppv"
+    cuts = partition[setting]
+    if not isinstance(cuts, list):
+        shown = "is not set" if cuts == _MISSING else f"={cuts}: a list"
+        raise ConfigError(
+            f"partition.{setting}{' ' if cuts == _MISSING else ''}{shown}; e.g. partition.{setting}=[4,7]"
+        )
+    return [0, *cuts]

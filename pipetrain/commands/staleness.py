@@ -1,0 +1,194 @@
+"""`pipetrain report staleness`: small real runs of every method, what the papers' tables say beside what was seen."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from pipetrain.analysis.delays import CLOSED, utilization_of_gpipe
+from pipetrain.build import call_target
+from pipetrain.catalog import default_schedule, section
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+from pipetrain.executors.base import Segment
+from pipetrain.executors.rules import Phase, Rules
+from pipetrain.executors.simulated import SimulatedExecutor
+from pipetrain.losses import CrossEntropy
+from pipetrain.models.chain import chain_of
+from pipetrain.optimizer import StageOptimizer
+from pipetrain.schedules.grid import unit_duration
+from pipetrain.schedules.timeline import play
+from pipetrain.stage import Stage
+
+_WIDTH, _CLASSES = 8, 4
+_CHANGED = {
+    "pipedream_vertical_sync": ("pipedream", {"vertical_sync": True}, None),
+    "pipedream_pipemare": ("pipedream", {}, "pipemare"),
+}
+"""Row -> (method, settings changed, schedule if not its own)."""
+_TABLE_II = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
+_TABLE_1 = ("pipedream_pipemare", "gpipe", "pipemare")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One stage of one run: each pair is what the closed form says and what was measured."""
+
+    method: str
+    microbatches: int
+    stage: int
+    forward: tuple[list[int], list[int]]
+    backward: tuple[list[int], list[int]]
+    versions: tuple[int, int]
+    copies: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every measurement is what the closed form says."""
+        return all(a == b for a, b in (self.forward, self.backward, self.versions))
+
+
+def report(stages: int, microbatches: int, output: Path | None) -> bool:
+    """Runs, prints the tables, writes the rows as JSON where asked; whether all measurements agree.
+
+    Raises:
+        ConfigError: a number is below 1.
+    """
+    for option, value in (("--stages", stages), ("--microbatches", microbatches)):
+        if value < 1:
+            raise ConfigError(f"{option} {value}: at least 1")
+    torch.set_num_threads(1)
+    rows = [seen for row in CLOSED for seen in _run(row, stages, microbatches)]
+    print(f"D = {stages} stages, N = {microbatches} microbatches; closed form | measured in a run\n")
+    _print_stages(rows)
+    _print_table_ii(rows, stages)
+    _print_table_1(rows, stages, microbatches)
+    wrong = [row for row in rows if not row.agrees]
+    print(
+        "\nevery measurement is its closed form" if not wrong else f"\n{len(wrong)} rows differ from their closed form"
+    )
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")
+        print(f"written to {output}")
+    return not wrong
+
+
+def _rules(row: str, stages: int, microbatches: int) -> Rules:
+    name, changes, schedule = _CHANGED.get(row, (row, {}, None))
+    # two versions are enough only where a minibatch fills the pipeline
+    count = max(stages, microbatches) if name == "pipedream_2bw" else microbatches
+    return Rules(
+        call_target("schedule", section("schedule", schedule or default_schedule(name))),
+        call_target("method", {**section("method", name), **changes}),
+        stages,
+        count,
+    )
+
+
+def _run(row: str, stages: int, microbatches: int) -> Iterator[Seen]:
+    rules = _rules(row, stages, microbatches)
+    torch.manual_seed(0)
+    layers = [nn.Linear(_WIDTH, _WIDTH) for _ in range(stages - 1)]
+    chain = chain_of(nn.Sequential(*layers, nn.Linear(_WIDTH, _CLASSES)))
+    parts = [_stage(chain, r, stages) for r in range(stages)]
+    minibatches = 2 * rules.places[0].delay + 4
+    size = 2 * rules.microbatches
+    x, y = torch.randn(minibatches * size, _WIDTH), torch.randint(0, _CLASSES, (minibatches * size,))
+    loader = Loader(TensorDataset(x, y), batch_size=size, microbatches=rules.microbatches, shuffle=False)
+    executor = SimulatedExecutor(parts, [Phase(rules, 0, minibatches)], None, lambda t, loss: None)
+    executor.train(loader, Segment(0, 0, minibatches, 0))
+    for part in parts:
+        measured, r, closed = part.report(), part.index, CLOSED[row]
+        bytes_of_one = sum(parameter.nbytes for parameter in part.module.parameters())
+        yield Seen(
+            row,
+            rules.microbatches,
+            r,
+            (closed.forward(r, stages, rules.microbatches), measured["forward_staleness"]),
+            (closed.backward(r, stages, rules.microbatches), measured["backward_staleness"]),
+            (closed.versions(r, stages, rules.microbatches), measured["weight_versions_max"]),
+            measured["weight_bytes_peak"] / bytes_of_one,
+        )
+
+
+def _stage(chain: Any, r: int, stages: int) -> Stage:
+    def build(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+    return Stage(
+        r,
+        chain,
+        r,
+        r + 1,
+        lambda named: StageOptimizer(build, named, lambda update: 0.01),
+        CrossEntropy() if r == stages - 1 else None,
+        0,
+        torch.device("cpu"),
+    )
+
+
+def _print_stages(rows: list[Seen]) -> None:
+    print(f"{'method':24} {'N':>2} {'stage':>5}  {'staleness of F':>17}  {'staleness of B':>17}  {'versions':>9}")
+    for row in rows:
+        pairs = [f"{_set(a)} | {_set(b)}" for a, b in (row.forward, row.backward)]
+        versions = f"{row.versions[0]} | {row.versions[1]}"
+        mark = "" if row.agrees else "  differs"
+        print(
+            f"{row.method:24} {row.microbatches:2} {row.stage:5}  {pairs[0]:>17}  {pairs[1]:>17}  {versions:>9}{mark}"
+        )
+
+
+def _print_table_ii(rows: list[Seen], stages: int) -> None:
+    print("\nPipeOptim, table II: copies of a stage's weights, least and most over the stages")
+    wanted = {"pipedream": (1, stages), "pipedream_2bw": (2, 2), "spectrain": (2, 2), "pipeoptim": (1, min(2, stages))}
+    for name in _TABLE_II:
+        copies = [row.copies for row in rows if row.method == name]
+        low, high = wanted[name]
+        print(f"  {name:24} [{low}, {high}] | [{min(copies):g}, {max(copies):g}]")
+
+
+def _print_table_1(rows: list[Seen], stages: int, microbatches: int) -> None:
+    print("\nPipeMare, table 1: largest delay of F and of B by stage; utilization; copies of all weights")
+    for name in _TABLE_1:
+        own = [row for row in rows if row.method == name]
+        forward = [(row.forward[0][-1], max(row.forward[1], default=0)) for row in own]
+        backward = [(row.backward[0][-1], max(row.backward[1], default=0)) for row in own]
+        busy = utilization_of_gpipe(stages, microbatches) if name == "gpipe" else 1.0
+        label = "pipedream" if name == "pipedream_pipemare" else name
+        print(f"  {label:10} tau_fwd {_pair(forward)}   tau_bkd {_pair(backward)}")
+        print(
+            f"  {'':10} utilization {busy:.3f} | {_busy(name, stages, microbatches):.3f}   copies {_copies(name, own)}"
+        )
+
+
+def _pair(values: list[tuple[int, int]]) -> str:
+    return " ".join(str(a) for a, _ in values) + " | " + " ".join(str(b) for _, b in values)
+
+
+def _copies(name: str, rows: list[Seen]) -> str:
+    """Of all weights, every stage having as many: the paper's |w|·tau_fwd leaves out the newest version itself."""
+    paper = sum(row.forward[0][-1] for row in rows) / len(rows) if name == "pipedream_pipemare" else 1.0
+    extra = {"pipedream_pipemare": ", the newest included", "pipemare": ", with what a backward corrects with T2"}
+    return f"{paper:.2f} | {sum(row.copies for row in rows) / len(rows):.2f}{extra.get(name, '')}"
+
+
+def _busy(row: str, stages: int, microbatches: int) -> float:
+    """The share of its time in which a stage computes, warm-up and drain of the whole list aside."""
+    rules = _rules(row, stages, microbatches)
+    few, many = (_span(rules, count) for count in (40, 80))
+    return 2 * microbatches * 40 / (many - few)
+
+
+def _span(rules: Rules, minibatches: int) -> float:
+    played = play(rules.lists(minibatches), unit_duration)
+    return max(slices[-1].end for slices in played)
+
+
+def _set(values: list[int]) -> str:
+    return ",".join(map(str, values)) or "-"

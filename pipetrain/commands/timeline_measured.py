@@ -1,0 +1,104 @@
+"""The timeline of a run: what its operation lists foretell by its median times, above what was measured."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pipetrain.commands.traced import Traced, traced_part
+from pipetrain.report.timeline import Box, Panel, boxes, number, scaled
+from pipetrain.report.trace import median_times
+from pipetrain.schedules import Kind, Operation
+from pipetrain.schedules.steady import between_updates, peak_in_flight
+from pipetrain.schedules.timeline import Slice, play
+from pipetrain.schedules.times import StageTimes
+
+_USUAL = 6
+_MS = 1000.0
+Rows = Sequence[Sequence[Slice]]
+
+
+def timeline_of_run(run: Path, first: int | None, minibatches: int | None) -> tuple[list[Panel], list[str]]:
+    """Two panels over the same minibatches, and what to print of them.
+
+    Args:
+        run: the run directory.
+        first: a minibatch, counted from the start of the run; None: those in the middle of the first part between
+            two drains.
+        minibatches: how many, at most those up to the next drain; None: 6.
+
+    Raises:
+        ConfigError: `run` has no trace, or not of these minibatches, or it tells of other operations.
+    """
+    traced = traced_part(run, first)
+    count = min(minibatches or _USUAL, traced.minibatches)
+    begin = (traced.minibatches - count) // 2 if first is None else first - traced.start
+    last = min(begin + count, traced.minibatches)
+    rules = traced.rules
+    times = median_times(traced.trace, rules.microbatches)
+    foretold = play(rules.lists(traced.minibatches), times.duration, rules.spans, times.transfer)
+    measured = [_slices(row, traced.start) for row in traced.trace.rows]
+    chosen = [f"{group}={traced.names[group]}" for group in ("method", "schedule")]
+    title = ", ".join([*chosen, f"D = {rules.stages}", f"N = {rules.microbatches}"])
+    shown = f"minibatches {traced.start + begin} to {traced.start + last - 1}"
+    rates = [_rate(rows, begin, last, traced.batch_size) for rows in (foretold, measured)]
+    panels = [
+        _foretold(traced, foretold, (f"{title}: the lists, played with median times, {shown}", rates[0])),
+        _measured(traced, (f"Measured in {run.resolve().name}, {shown}", rates[1])),
+    ]
+    panels = [_cut(panel, rows, begin, last) for panel, rows in zip(panels, (foretold, measured), strict=True)]
+    length = max(panel.end for panel in panels)
+    lines = [f"{run}: {title}; {shown}", *_table(traced, times, foretold, measured, (begin, last))]
+    return [replace(panel, end=length) for panel in panels], [
+        *lines,
+        f"the lists  {rates[0]}",
+        f"measured   {rates[1]}",
+    ]
+
+
+def _slices(row: Sequence[Box], start: int) -> list[Slice]:
+    """Boxes of the run as slices of the list, which counts from the drain."""
+    return [
+        Slice(
+            Operation(box.operation.kind, box.operation.minibatch - start, box.operation.microbatch), box.start, box.end
+        )
+        for box in row
+    ]
+
+
+def _foretold(traced: Traced, rows: Rows, words: tuple[str, str]) -> Panel:
+    drawn = [
+        scaled(boxes(row, traced.rules.readings(r, traced.minibatches, traced.start), traced.start), _MS)
+        for r, row in enumerate(rows)
+    ]
+    return Panel(words[0], traced.rules.microbatches, "ms", drawn, 0.0, 0.0, facts=words[1:])
+
+
+def _measured(traced: Traced, words: tuple[str, str]) -> Panel:
+    drawn, messages = ([scaled(row, _MS) for row in rows] for rows in (traced.trace.rows, traced.trace.messages))
+    return Panel(words[0], traced.rules.microbatches, "ms", drawn, 0.0, 0.0, messages, words[1:])
+
+
+def _cut(panel: Panel, rows: Rows, first: int, last: int) -> Panel:
+    """From the first forward of minibatch `first` to the last update of `last` - 1."""
+    begin = min(piece.start for piece in rows[0] if piece.operation.minibatch == first)
+    end = max(piece.end for row in rows for piece in row if piece.operation.minibatch == last - 1)
+    return panel.between(begin * _MS, end * _MS)
+
+
+def _rate(rows: Rows, first: int, last: int, batch_size: int) -> str:
+    seconds = sum(between_updates(row, first, last)[0] for row in rows) / len(rows)
+    rate = (last - first) / seconds
+    return f"{number(rate)} minibatches, {number(batch_size * rate)} samples per second"
+
+
+def _table(traced: Traced, times: StageTimes, foretold: Rows, measured: Rows, shown: tuple[int, int]) -> Iterator[str]:
+    recomputes = any(piece.operation.kind is Kind.RECOMPUTATION for piece in measured[0])
+    columns = [("F", times.forward), *([("R", times.recomputation)] if recomputes else []), ("B", times.backward)]
+    columns.append(("U", times.update))
+    heads = "".join(f"  {name + ' ms':>7}" for name, _ in columns)
+    yield f"stage{heads}  in flight: lists  measured  idle share: lists  measured"
+    for r, pair in enumerate(zip(foretold, measured, strict=True)):
+        peaks = [peak_in_flight([p.operation for p in row], traced.rules.microbatches) for row in pair]
+        idle = [between_updates(row, *shown)[1] for row in pair]
+        cells = "".join(f"  {values[r] * _MS:7.2f}" for _, values in columns)
+        yield f"{r:5}{cells}  {peaks[0]:16}  {peaks[1]:8}  {idle[0]:17.1%}  {idle[1]:8.1%}"

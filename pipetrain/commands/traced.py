@@ -1,0 +1,97 @@
+"""A part of a traced run between two drains, found in its directory and held against its operation lists."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipetrain import phases
+from pipetrain.build import build_spans, call_target
+from pipetrain.commands.stored import stored_config
+from pipetrain.errors import ConfigError
+from pipetrain.executors.base import Segment
+from pipetrain.executors.rules import Rules
+from pipetrain.observe import metrics, summary
+from pipetrain.observe.trace import NAME
+from pipetrain.report.timeline import boxes
+from pipetrain.report.trace import Trace, read_trace
+from pipetrain.schedules.timeline import Slice
+from pipetrain.trainer import Timetable
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What a run did between two drains.
+
+    Attributes:
+        rules: what it followed.
+        start, minibatches: of the part; `start` since the start of the run.
+        trace: of the part.
+        batch_size: samples of a minibatch.
+        names: of method and schedule on the command line.
+    """
+
+    rules: Rules
+    start: int
+    minibatches: int
+    trace: Trace
+    batch_size: int
+    names: Mapping[str, str]
+
+
+def traced_part(run: Path, minibatch: int | None) -> Traced:
+    """The part between two drains that `minibatch`, counted from the start of the run, is in; None: the first traced.
+
+    Raises:
+        ConfigError: `run` has no trace, or not of that minibatch, or it tells of other operations than the lists.
+    """
+    config = stored_config(run)
+    if not (run / NAME).is_file():
+        raise ConfigError(f"{run}: has no {NAME}; a run with trace=true writes one when it ends")
+    plan = json.loads((run / "plan.json").read_text())["stages"]
+    trace = read_trace(run / NAME, len(plan))
+    traced = trace.minibatches
+    for segment, rules, names in _segments(run, config, plan, traced.stop):
+        end = segment.start + segment.minibatches
+        if segment.start in traced and (minibatch is None or segment.start <= minibatch < end):
+            part = trace.of_minibatches(segment.start, end)
+            found = Traced(rules, segment.start, segment.minibatches, part, config["train"]["batch_size"], names)
+            _check(run / NAME, found)
+            return found
+    if not traced:
+        raise ConfigError(f"{run / NAME}: holds no update of every stage; the run ended before its first")
+    raise ConfigError(f"--from {minibatch}: {run / NAME} is of minibatches {traced.start} to {traced.stop - 1}")
+
+
+def _segments(
+    run: Path, config: Mapping[str, Any], plan: Sequence[Mapping[str, Any]], traced: int
+) -> Iterator[tuple[Segment, Rules, Mapping[str, str]]]:
+    """The run's segments as its trainer had them; the ends of its epochs are in its metrics."""
+    ends = [record["step"] for record in metrics.read(run) if "per_stage" in record] or [traced]
+    total, steps_per_epoch = ends[-1], max(1, ends[0])
+    names = {"schedule": "", "method": "", **(summary.read(run) or {})}
+    found = list(phases.settings(config, names, steps_per_epoch))
+    lengths = [total if phase.steps is None else phase.steps for phase in found]
+    phase_ends = [min(total, end) for end in itertools.accumulate(lengths)]
+    timetable = Timetable(total, steps_per_epoch, 0, 0, config["checkpoint"]["every_steps"], phase_ends)
+    stage_of = {stage["first"]: r for r, stage in enumerate(plan) if stage["first"] < stage["last"]}
+    spans, microbatches = build_spans(config, len(plan), stage_of), config["train"]["microbatches"]
+    for segment in timetable.segments(0):
+        phase = found[segment.phase]
+        schedule, method = call_target("schedule", phase.schedule), call_target("method", phase.method)
+        yield segment, Rules(schedule, method, len(plan), microbatches, spans), phase.names
+
+
+def _check(path: Path, traced: Traced) -> None:
+    for r, row in enumerate(traced.trace.rows):
+        readings = traced.rules.readings(r, traced.minibatches, traced.start)
+        untimed = [Slice(op, 0.0, 0.0) for op in readings.operations]
+        expected = [box.name for box in boxes(untimed, readings, traced.start)]
+        for here, there in itertools.zip_longest(expected, [box.name for box in row]):
+            if here != there:
+                raise ConfigError(
+                    f"{path}: stage {r} has {there or 'nothing'} where the schedule and method in config.yaml "
+                    f"say {here or 'nothing'}; the trace is of another run, or of one that did not end"
+                )

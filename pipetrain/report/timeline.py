@@ -1,0 +1,129 @@
+"""A timeline as it is drawn: a panel for each schedule and method, a row for each stage, a box for each operation."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pipetrain.schedules import Kind, Operation, Readings
+from pipetrain.schedules.readings import staleness
+from pipetrain.schedules.timeline import Slice
+
+FILL = {
+    Kind.FORWARD: ("#c6dbf3", "#a3c3e8"),
+    Kind.RECOMPUTATION: ("#cfe8d5", "#a9d5b5"),
+    Kind.BACKWARD: ("#fbdcb4", "#f4c285"),
+}
+"""By parity of the minibatch, so that neighbours can be told apart."""
+WORDS = {
+    Kind.FORWARD: "forward",
+    Kind.RECOMPUTATION: "recomputation",
+    Kind.BACKWARD: "backward",
+    Kind.UPDATE: "update",
+}
+LINE, INK = "#5b6470", "#14181d"
+_NOTE = "In a box: minibatch (or minibatch.microbatch); weight version read"
+_CHANGES = {"+": "+s: predicted s updates ahead", "δ": "-sδ: corrected by s updates", "*": "*c: scaled by c"}
+"""By a letter of the suffix that a method gives to the version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One operation of a stage.
+
+    Attributes:
+        operation: its minibatch counted from the start of the run.
+        read: the weights that it reads, as `v1+2`; None for an update.
+        staleness: updates between the version read and the minibatch's own; None for an update.
+        start, end: in the panel's unit.
+    """
+
+    operation: Operation
+    read: str | None
+    staleness: int | None
+    start: float
+    end: float
+
+    @property
+    def name(self) -> str:
+        """As logs and traces write it: F3.0@v1."""
+        return str(self.operation) if self.read is None else f"{self.operation}@{self.read}"
+
+    def label(self, microbatches: int) -> str:
+        """What the box bears: the minibatch, and the microbatch where there are several."""
+        op = self.operation
+        part = op.microbatch is not None and microbatches > 1
+        return f"{op.minibatch}.{op.microbatch}" if part else str(op.minibatch)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Time that a stage spent on a message; `what` is recv or send."""
+
+    what: str
+    operation: Operation
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One timeline.
+
+    Attributes:
+        title: what is drawn.
+        microbatches: N.
+        unit: of time; empty where none was given.
+        rows: the boxes of every stage in happening order.
+        messages: of every stage; none where messages were not measured.
+        begin, end: the part to show first, in the unit.
+        facts: what is known of it, a line each.
+    """
+
+    title: str
+    microbatches: int
+    unit: str
+    rows: list[list[Box]]
+    begin: float
+    end: float
+    messages: list[list[Message]] = field(default_factory=list)
+    facts: tuple[str, ...] = ()
+
+    def between(self, begin: float, end: float) -> "Panel":
+        """What shows between two times, which become 0 and `end - begin`; boxes at the borders stay whole."""
+        rows, messages = ([_within(row, begin, end) for row in whole] for whole in (self.rows, self.messages))
+        return replace(self, rows=rows, messages=messages, begin=0.0, end=end - begin)
+
+
+def _within(row: Sequence[Any], begin: float, end: float) -> list[Any]:
+    # an update that takes no time may lie on the border
+    shown = [piece for piece in row if piece.end > begin and (piece.start < end or piece.end <= end)]
+    return [replace(piece, start=piece.start - begin, end=piece.end - begin) for piece in shown]
+
+
+def scaled(row: Iterable[Any], factor: float) -> list[Any]:
+    """Boxes or messages with their times in another unit."""
+    return [replace(piece, start=piece.start * factor, end=piece.end * factor) for piece in row]
+
+
+def note(panels: Sequence[Panel]) -> str:
+    """What the words in the boxes mean."""
+    reads = {box.read for panel in panels for row in panel.rows for box in row if box.read}
+    changes = [text for mark, text in _CHANGES.items() if any(mark in read for read in reads)]
+    return _NOTE + (f" ({'; '.join(changes)})" if changes else "")
+
+
+def boxes(slices: Sequence[Slice], readings: Readings, start: int = 0) -> Iterator[Box]:
+    """The boxes of one stage, whose list begins `start` minibatches into the run; versions count from there as well."""
+    for piece, read in zip(slices, readings.reads, strict=True):
+        op = piece.operation
+        here = Operation(op.kind, start + op.minibatch, op.microbatch)
+        if read is None:
+            yield Box(here, None, None, piece.start, piece.end)
+        else:
+            stale = staleness(read.version, op.minibatch)
+            yield Box(here, str(read.moved(start)), stale, piece.start, piece.end)
+
+
+def number(value: float) -> str:
+    """Four digits, as a person writes them."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

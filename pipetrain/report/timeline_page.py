@@ -1,0 +1,47 @@
+"""Timelines as one HTML file that needs nothing else, to look at in a browser."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from pipetrain.report.timeline import FILL, INK, LINE, WORDS, Box, Message, Panel, note
+from pipetrain.schedules import Kind
+
+_TEMPLATE = Path(__file__).with_name("timeline_page.html")
+
+
+def page(title: str, panels: Sequence[Panel]) -> str:
+    """The document; `data_of` in it as JSON under the id `data`."""
+    # "</script>" in a title must not end the element
+    data = json.dumps(data_of(panels), separators=(",", ":")).replace("<", "\\u003c")
+    text = _TEMPLATE.read_text(encoding="utf-8")
+    return text.replace("$TITLE", escape(title)).replace("$DATA", data)
+
+
+def data_of(panels: Sequence[Panel]) -> dict[str, Any]:
+    """What the page draws: operations as [name, read, staleness, start, end], messages as [what, of, start, end]."""
+    return {
+        "kinds": {kind.value: {"word": WORDS[kind], "fill": FILL.get(kind, (INK, INK))} for kind in Kind},
+        "line": LINE,
+        "note": note(panels),
+        "panels": [_panel(panel) for panel in panels],
+    }
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    return {
+        **{name: value for name, value in asdict(panel).items() if name not in ("rows", "messages")},
+        "rows": [[_operation(box) for box in row] for row in panel.rows],
+        "messages": [[_message(message) for message in row] for row in panel.messages],
+    }
+
+
+def _operation(box: Box) -> list[Any]:
+    return [str(box.operation), box.read, box.staleness, box.start, box.end]
+
+
+def _message(message: Message) -> list[Any]:
+    return [message.what, str(message.operation), message.start, message.end]

@@ -1,0 +1,134 @@
+"""Timelines as a PNG."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from pipetrain.report.style import figure
+from pipetrain.report.timeline import FILL, INK, LINE, WORDS, Box, Message, Panel, note
+from pipetrain.schedules import Kind
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_UNIT, _LEAST, _MOST = 0.36, 7.0, 20.0
+"""Inches: of a usual operation, and the least and most of the width."""
+_ROW, _TITLE, _BAR = 0.34, 0.36, 0.02
+_HEIGHT = 0.86
+"""Of a box, in rows; the rest is the gap to the next stage."""
+_MARGIN = 0.75
+_LETTER = 0.095
+"""Inches of a letter of a title."""
+
+
+def draw(path: Path, panels: Sequence[Panel]) -> None:
+    """Writes the panels, one above the other over the same axis of time; stage 0 at the top of each."""
+    span = max(panel.end - panel.begin for panel in panels)
+    width = min(_MOST, max(_LEAST, _UNIT * span / _usual_length(panels)))
+    title = _TITLE / _ROW
+    height = sum(len(panel.rows) + title for panel in panels)
+    with figure(path, (width + _MARGIN,), height * _ROW + 1.1) as (axes,):
+        axes.set(xlim=(0, span), ylim=(height, 0))
+        axes.grid(False)
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        size = min(10.0, 10.0 * width / (_LETTER * max(len(panel.title) for panel in panels)))
+        top, ticks = 0.0, []
+        for panel in panels:
+            _panel(axes, panel, top + title, span, width / span, size)
+            ticks += [(top + title + r + _HEIGHT / 2, f"stage {r}") for r in range(len(panel.rows))]
+            top += title + len(panel.rows)
+        axes.set_yticks([y for y, _ in ticks], [text for _, text in ticks])
+        axes.locator_params(axis="x", steps=[1, 2, 5, 10])
+        axes.set_xlabel(f"time{f', {panels[0].unit}' if panels[0].unit else ''}")
+        _legend(axes, panels, width)
+
+
+def _usual_length(panels: Sequence[Panel]) -> float:
+    """The length that most boxes have, or more: so wide that their labels can be read."""
+    lengths = sorted(box.end - box.start for row in panels[0].rows for box in row if box.operation.kind in FILL)
+    return lengths[len(lengths) // 4] or 1.0
+
+
+def _panel(axes: "Axes", panel: Panel, top: float, span: float, inches: float, size: float) -> None:
+    axes.text(0, top - 0.28, panel.title, fontsize=size, fontweight="bold", color=INK, ha="left", va="bottom")
+    if panel.facts and span * inches > _LETTER * (len(panel.title) + len(panel.facts[0])):
+        axes.text(span, top - 0.28, panel.facts[0], fontsize=9, color=LINE, ha="right", va="bottom")
+    shown = panel.between(panel.begin, panel.end)
+    for r, row in enumerate(shown.rows):
+        y = top + r
+        axes.broken_barh([(0, shown.end)], (y, _HEIGHT), facecolors="white", edgecolors="#d7dbe0", linewidth=0.6)
+        for kind in FILL:
+            for parity in (0, 1):
+                of_kind = [b for b in row if b.operation.kind is kind and b.operation.minibatch % 2 == parity]
+                _bars(axes, of_kind, y, FILL[kind][parity])
+        _updates(axes, row, y, inches)
+        for box in row:
+            if box.operation.kind in FILL:
+                _label(axes, box, y, shown, inches)
+    for r, waits in enumerate(shown.messages):
+        _messages(axes, waits, top + r)
+
+
+def _bars(axes: "Axes", row: Sequence[Box], y: float, color: str) -> None:
+    ranges = [(box.start, box.end - box.start) for box in row]
+    axes.broken_barh(ranges, (y, _HEIGHT), facecolors=color, edgecolors=LINE, linewidth=0.6)
+
+
+def _updates(axes: "Axes", row: Sequence[Box], y: float, inches: float) -> None:
+    """As bars that can be seen even where they take no time."""
+    least = _BAR / inches
+    ranges = [
+        (min(box.start, box.end - least), max(least, box.end - box.start))
+        for box in row
+        if box.operation.kind is Kind.UPDATE
+    ]
+    axes.broken_barh(ranges, (y, _HEIGHT), facecolors=INK)
+
+
+def _messages(axes: "Axes", waits: Sequence[Message], y: float) -> None:
+    """As lines under the boxes."""
+    for what, color in MESSAGES.items():
+        ranges = [(m.start, m.end - m.start) for m in waits if m.what == what]
+        axes.broken_barh(ranges, (y + _HEIGHT, (1 - _HEIGHT) / 2), facecolors=color)
+
+
+MESSAGES = {"recv": "#8a929c", "send": "#c0392b"}
+
+
+def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> None:
+    begin, end = max(box.start, 0.0), min(box.end, panel.end)
+    middle, width = (begin + end) / 2, (end - begin) * inches
+    for text, place, most, weight in (
+        (box.label(panel.microbatches), 0.36, 8.5, "bold"),
+        (box.read or "", 0.74, 6.5, "normal"),
+    ):
+        size = min(most, (width - 0.03) * 72 / (0.64 * max(1, len(text))))
+        if size >= 3.5:
+            axes.text(
+                middle, y + place * _HEIGHT, text,
+                fontsize=size, fontweight=weight, color=INK, ha="center", va="center_baseline",
+            )  # fmt: skip
+
+
+def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
+    """Under the axis of time, `width` inches wide."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(facecolor=color, edgecolor=LINE, linewidth=0.6, label=text) for text, color in _colors(panels)]
+    axes.figure.legend(
+        handles=handles, loc="outside lower left", ncols=len(handles), handlelength=1.1, alignment="left",
+        title="\n".join(wrap(note(panels), int(width / _LETTER * 1.4))), title_fontsize=8.5,
+    )  # fmt: skip
+
+
+def _colors(panels: Sequence[Panel]) -> Iterator[tuple[str, str]]:
+    kinds = {box.operation.kind for panel in panels for row in panel.rows for box in row}
+    for kind, (light, _) in FILL.items():
+        if kind in kinds:
+            yield WORDS[kind], light
+    yield WORDS[Kind.UPDATE], INK
+    yield "idle", "white"
+    heard = {message.what for panel in panels for row in panel.messages for message in row}
+    yield from ((f"{what} of a message", color) for what, color in MESSAGES.items() if what in heard)

@@ -1,0 +1,100 @@
+"""Reads back the trace of a run: what every stage did when, and how long it took."""
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipetrain.errors import ConfigError
+from pipetrain.report.timeline import Box, Message
+from pipetrain.schedules import Kind, Operation
+from pipetrain.schedules.times import StageTimes
+
+_MICROSECOND = 1e-6
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What was traced, in seconds, minibatches counted from the start of the run.
+
+    Attributes:
+        rows: the operations of every stage in happening order.
+        messages: what every stage sent and received.
+    """
+
+    rows: list[list[Box]]
+    messages: list[list[Message]]
+
+    def of_minibatches(self, first: int, last: int) -> "Trace":
+        """The part that is of minibatches `first` to `last`, exclusive."""
+
+        def of(pieces: Iterable[Any]) -> list[Any]:
+            return [piece for piece in pieces if first <= piece.operation.minibatch < last]
+
+        return Trace([of(row) for row in self.rows], [of(row) for row in self.messages])
+
+    @property
+    def minibatches(self) -> range:
+        """Those that every stage has updated with, from the first on."""
+        updates = [[box.operation.minibatch for box in row if box.operation.kind is Kind.UPDATE] for row in self.rows]
+        if not all(updates):
+            return range(0)
+        return range(max(row[0] for row in updates), min(row[-1] for row in updates) + 1)
+
+
+def read_trace(path: Path, stages: int) -> Trace:
+    """The trace at `path`, in the Chrome trace event format with one `tid` a stage.
+
+    Raises:
+        ConfigError: it is none of a run of so many stages.
+    """
+    try:
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+        slices = sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"])
+        rows: list[list[Box]] = [[] for _ in range(stages)]
+        messages: list[list[Message]] = [[] for _ in range(stages)]
+        for event in slices:
+            into: list[Any] = (messages if event["cat"] in ("recv", "send") else rows)[event["tid"]]
+            into.append(_piece(event))
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ConfigError(
+            f"{path}: not the trace of a run of {stages} stages ({type(error).__name__}: {error})"
+        ) from error
+    return Trace(rows, messages)
+
+
+def _piece(event: dict[str, Any]) -> Box | Message:
+    args, start = event["args"], event["ts"] * _MICROSECOND
+    operation, end = Operation.parse(args["operation"]), start + event["dur"] * _MICROSECOND
+    if event["cat"] in ("recv", "send"):
+        return Message(event["cat"], operation, start, end)
+    # a prediction reads its version, and the staleness is that of the version
+    version = args.get("version")
+    stale = operation.minibatch - version if version is not None else None
+    return Box(operation, args.get("read"), stale, start, end)
+
+
+def median_times(trace: Trace, microbatches: int) -> StageTimes:
+    """The median seconds of every stage's operations; messages take none, as a stage's waiting says not how long."""
+
+    def medians(kind: Kind) -> list[float]:
+        return [_median(row, kind, microbatches) for row in trace.rows]
+
+    links = [0.0] * (len(trace.rows) - 1)
+    forward, recomputation, backward, update = (
+        medians(kind) for kind in (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD, Kind.UPDATE)
+    )
+    return StageTimes(forward, recomputation, backward, update, microbatches, links, links)
+
+
+def _median(row: Sequence[Box], kind: Kind, microbatches: int) -> float:
+    """Of a microbatch, or of an update."""
+    portion = 1 if kind is Kind.UPDATE else None
+    times = [
+        (box.end - box.start) / (portion or len(box.operation.covers(microbatches)))
+        for box in row
+        if box.operation.kind is kind
+    ]
+    return statistics.median(times) if times else 0.0

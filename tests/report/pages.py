@@ -1,0 +1,61 @@
+"""Reads timelines back from the page that shows them, and traces written by hand."""
+
+import json
+from html.parser import HTMLParser
+
+_VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Checks that every element is closed in turn, and keeps what `<script id="data">` holds."""
+
+    def __init__(self, text):
+        super().__init__()
+        self._open = []
+        self._into = None
+        self.attributes = []
+        self.content = {}
+        self.feed(text)
+        self.close()
+        assert self._open == []
+        self.data = json.loads(self.content["data"])
+
+    def handle_starttag(self, tag, attributes):
+        self.attributes += attributes
+        if tag not in _VOID:
+            self._open.append(tag)
+            self._into = dict(attributes).get("id")
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+        self._into = None
+
+    def handle_data(self, data):
+        if self._into:
+            self.content[self._into] = self.content.get(self._into, "") + data
+
+
+def names(panel):
+    """What each stage does in a panel of a page's data, as `F3.0@v1`."""
+    return [[op if read is None else f"{op}@{read}" for op, read, *_ in row] for row in panel["rows"]]
+
+
+def event(stage, name, start, seconds, **more):
+    """An event of a trace; times in seconds, as the name says what it is: `F3.0@v1`, `U3` or `recv F3.0`."""
+    operation, _, read = name.removeprefix("recv ").removeprefix("send ").partition("@")
+    number, _, microbatch = operation[1:].partition(".")
+    args = {"operation": operation, "minibatch": int(number), "microbatch": int(microbatch) if microbatch else None}
+    if read:
+        args |= {"read": read, "version": int(read[1:].split("+")[0].split("-")[0])}
+    category = name.split()[0] if " " in name else name[0]
+    return {
+        "ph": "X", "cat": category, "name": name, "pid": 0, "tid": stage,
+        "ts": start * 1e6, "dur": seconds * 1e6, "args": args | more,
+    }  # fmt: skip
+
+
+def trace_text(events, stages):
+    tracks = [
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": r, "args": {"name": f"stage {r}"}} for r in range(stages)
+    ]
+    return json.dumps({"traceEvents": [*tracks, *events]})

@@ -1,0 +1,242 @@
+"""`pipetrain timeline`: with settings, and with the directory of a run."""
+
+import json
+import re
+
+import pytest
+from command import TINY, run
+from omegaconf import OmegaConf
+from pages import Page, event, names, trace_text
+
+from pipetrain import cli, phases
+from pipetrain.commands.composed import combinations, composed, parts_of
+from pipetrain.commands.timeline import timeline
+from pipetrain.commands.times_given import Given
+from pipetrain.errors import ConfigError
+from pipetrain.schedules.timeline import play
+from pipetrain.schedules.validate import checked_lists
+
+
+def drawn(tmp_path, *words):
+    timeline([*words, "-o", str(tmp_path / "out")])
+    assert (tmp_path / "out" / "timeline.png").read_bytes()[:4] == b"\x89PNG"
+    text = (tmp_path / "out" / "timeline.html").read_text()
+    assert "http" not in text
+    return Page(text).data["panels"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "method=pipedream partition.stages=3",
+        "method=gpipe partition.stages=3 train.microbatches=2",
+        "method=timeprest partition.stages=3 train.microbatches=2",
+        "method=pipemare partition.stages=3",
+        "method=pipeoptim partition.stages=2 train.microbatches=2 train.recompute=true",
+        "method=pipemare partition=explicit partition.boundaries=[2,4,7] train.recompute_boundaries=[4]",
+    ],
+    ids=["1f1b", "gpipe", "nf1b", "pipemare", "recompute", "recompute across stages"],
+)
+def test_what_is_drawn_is_what_would_run(tmp_path, settings):
+    (panel,) = drawn(tmp_path, *settings.split(), "--minibatches", "4")
+    rules = parts_of(settings.split())[0].rules
+    lists = checked_lists(rules.schedule, rules.stages, rules.microbatches, 4, rules.spans)
+    reads = [rules.readings(r, 4).reads for r in range(rules.stages)]
+    assert [[op for op, *_ in row] for row in panel["rows"]] == [[str(op) for op in each] for each in lists]
+    assert [[read for _, read, *_ in row] for row in panel["rows"]] == [
+        [None if read is None else str(read) for read in each] for each in reads
+    ]
+    default = Given().times(rules.stages, rules.microbatches)
+    played = play(lists, default.duration, rules.spans)
+    assert [[tuple(op[3:]) for op in row] for row in panel["rows"]] == [
+        [(p.start, p.end) for p in row] for row in played
+    ]
+
+
+def test_pipedream_with_four_workers_is_figure_4_of_its_paper(tmp_path):
+    """Start-up of four minibatches, then F and B in turn; a backward takes two forwards, W4 is never idle."""
+    (panel,) = drawn(tmp_path, "method=pipedream", "partition.stages=4")
+    first = [(op, start) for op, _, _, start, _ in panel["rows"][0] if op[0] != "U"][:9]
+    assert first == [
+        ("F0.0", 0), ("F1.0", 1), ("F2.0", 2), ("F3.0", 3),
+        ("B0.0", 10), ("F4.0", 12), ("B1.0", 13), ("F5.0", 15), ("B2.0", 16),
+    ]  # fmt: skip
+    last = [(op, start) for op, _, _, start, _ in panel["rows"][3] if op[0] != "U"][:4]
+    assert last == [("F0.0", 3), ("B0.0", 4), ("F1.0", 6), ("B1.0", 7)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "operation", "reads"),
+    [
+        ("method=pipedream", "F4.0", ["v1", "v2", "v3", "v4"]),
+        ("method=pipeoptim", "F4.0", ["v1+3", "v2+2", "v3+1", "v4"]),
+        ("method=timeprest train.microbatches=2", "F3.1", ["v0", "v0", "v0", "v0"]),
+        ("method=v_timeprest train.microbatches=2", "F2.0", ["v0", "v0", "v1", "v2"]),
+    ],
+)
+def test_labels_are_what_the_papers_say_of_their_figures(tmp_path, settings, operation, reads):
+    """PipeOptim § II on fig. 1(d), III on 1(e); V-TiMePReSt § III on fig. 2(b), III-A on 2(c)."""
+    (panel,) = drawn(tmp_path, *settings.split(), "partition.stages=4", "--minibatches", "5")
+    found = [dict((op, read) for op, read, *_ in row)[operation] for row in panel["rows"]]
+    assert found == reads
+
+
+def test_it_prints_rate_idle_share_and_what_is_in_flight(tmp_path, capsys):
+    drawn(tmp_path, "method=gpipe", "partition.stages=3", "train.microbatches=4", "--backward-time", "1")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "method=gpipe, schedule=gpipe, D = 3, N = 4"
+    assert [line.split() for line in lines[2:5]] == [[str(r), "4", "33.3%", "33.3%"] for r in range(3)]
+    assert lines[5] == "steady state: 0.08333 minibatches in a unit of time"
+    assert lines[-1].endswith("timeline.png, timeline.html")
+
+
+def test_times_in_seconds_and_link_speeds_give_samples_per_second(tmp_path, capsys):
+    words = (
+        "method=pipeoptim partition.stages=2 train.batch_size=50 --seconds --forward-time 0.1,0.2 --backward-time 0.2"
+    )
+    drawn(tmp_path, *words.split())
+    assert "steady state: 2.5 minibatches, 125 samples per second" in capsys.readouterr().out
+    drawn(tmp_path, *words.split(), "--message-bytes", "1e6", "--link-bandwidth", "1e6", "--link-time", "0.5")
+    # two minibatches go round in 0.1 + 1.5 + 0.2 + 0.2 + 1.5 + 0.2 seconds
+    assert "steady state: 0.5405 minibatches, 27.03 samples per second" in capsys.readouterr().out
+
+
+def test_each_choice_of_a_sweep_and_each_phase_is_drawn(tmp_path):
+    panels = drawn(tmp_path, "method=gpipe,pipedream", "partition.stages=2", "--minibatches", "2")
+    assert [panel["title"] for panel in panels] == [
+        "method=gpipe, schedule=gpipe, D = 2, N = 1", "method=pipedream, schedule=1f1b, D = 2, N = 1",
+    ]  # fmt: skip
+    assert panels[0]["end"] == panels[1]["end"] == 9
+    panels = drawn(tmp_path, "phases=[{method: gpipe, schedule: gpipe, steps: 1}, {}]", "--minibatches", "3")
+    assert [panel["title"].split(", D")[0] for panel in panels] == [
+        "phase 0, method=gpipe, schedule=gpipe", "phase 1, method=pipeoptim, schedule=1f1b",
+    ]  # fmt: skip
+    assert [sum(op[0] == "U" for op, *_ in panel["rows"][0]) for panel in panels] == [1, 3]
+
+
+def test_combinations_are_those_of_a_sweep():
+    assert list(combinations(["a=1,2", "b=[x,y]", "c=3,4"])) == [
+        [f"a={a}", "b=[x,y]", f"c={c}"] for a in (1, 2) for c in (3, 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("method=pipeoptim schedule=gpipe", r"does not go with schedule=gpipe"),
+        ("method=nope", r"method/nope"),
+        ("partition.stages=0", r"partition.stages=0: .* at least|partition.stages=0: .* 1 to"),
+        ("partition=explicit", r"partition.boundaries is not set"),
+        ("partition=ppv partition.ppv=3", r"partition.ppv=3: a list"),
+        ("train.recompute_boundaries=[0,3]", r"partition=explicit"),
+        ("--forward-time 1,2,3", r"--forward-time 1,2,3: 3 numbers for 2 stages"),
+        ("--backward-time 0", r"--backward-time 0: above 0"),
+        ("--link-time -1", r"--link-time -1: at least 0"),
+        ("--link-bandwidth 5", r"--message-bytes and --link-bandwidth go together"),
+        ("--minibatches 0", r"--minibatches 0: at least 1"),
+        ("--from 3", r"--from 3 goes with a run directory"),
+        ("method=gpipe nowhere", r"nowhere.* alone"),
+        ("nowhere", r"nowhere: not a run directory"),
+        ("seed=1,2,3,4,5,6,7,8,9,10,11,12,13", r"12 timelines at most"),
+        ("train.batch_size=10 train.microbatches=3", r"train.batch_size=10 is not a multiple"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said_in_one_line(words, message, capsys, tmp_path):
+    assert cli._main(["timeline", *words.split(), "-o", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line), line
+    assert not (tmp_path / "out").exists()
+
+
+MS = 1e-3
+FORWARD, BACKWARD, UPDATE, LATE = 1 * MS, 2 * MS, 0.5 * MS, 0.5 * MS
+
+
+@pytest.fixture
+def traced(tmp_path):
+    """A run of two segments of eight minibatches; every message took a while, and every operation its time."""
+    folder = tmp_path / "traced"
+    folder.mkdir()
+    config, chosen = composed(["method=pipeoptim", "partition.stages=2", "train.batch_size=10", "trace=true"])
+    OmegaConf.save(OmegaConf.create({**config, "phases": phases.resolved(config, chosen)}), folder / "config.yaml")
+    plan = {"stages": [{"stage": r, "first": r, "last": r + 1} for r in range(2)]}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    ends = [{"step": step, "per_stage": []} for step in (8, 16)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(end) + "\n" for end in ends))
+    (folder / "summary.json").write_text(json.dumps(chosen))
+    rules = parts_of(["method=pipeoptim", "partition.stages=2"])[0].rules
+    given = Given([FORWARD], [BACKWARD], update=[UPDATE], link=[LATE]).times(2, 1)
+    (folder / "trace.json").write_text(trace_text(list(_events(rules, given)), 2))
+    return folder
+
+
+def _events(rules, given):
+    played = play(rules.lists(8), given.duration, None, given.transfer)
+    for start in (0, 8):
+        for r, row in enumerate(played):
+            for piece, read in zip(row, rules.readings(r, 8).reads, strict=True):
+                op = piece.operation
+                name = f"{op.kind}{start + op.minibatch}" + ("" if op.microbatch is None else ".0")
+                begin, seconds = piece.start + start, piece.end - piece.start
+                yield event(r, name + (f"@{read.moved(start)}" if read else ""), begin, seconds)
+                if r == 1 and op.kind == "F":
+                    yield event(r, f"recv {name}", begin - LATE, LATE)
+
+
+def test_a_run_is_laid_beside_what_its_lists_foretell(traced, tmp_path, capsys):
+    foretold, measured = drawn(tmp_path, str(traced))
+    assert names(foretold)[0] == names(measured)[0]
+    assert "F4.0@v3+1" in names(measured)[0]
+    assert (foretold["begin"], foretold["end"]) == (measured["begin"], measured["end"])
+    assert measured["messages"][1][0][0] == "recv"
+    out = capsys.readouterr().out
+    assert "method=pipeoptim, schedule=1f1b, D = 2, N = 1; minibatches 1 to 6" in out
+    rows = [line.split() for line in out.splitlines()[2:4]]
+    assert [row[:6] for row in rows] == [
+        ["0", "1.00", "2.00", "0.50", "2", "2"],
+        ["1", "1.00", "2.00", "0.50", "1", "1"],
+    ]
+    # a minibatch every 1 + 2 + 0.5 ms by the lists; with messages two in (1 + 0.5) + (1 + 2 + 0.5) + (2 + 0.5) ms
+    assert "the lists  285.7 minibatches, 2,857 samples per second" in out
+    assert "measured   266.7 minibatches, 2,667 samples per second" in out
+
+
+def test_the_minibatches_to_show_can_be_chosen_up_to_the_next_drain(traced, tmp_path, capsys):
+    _, measured = drawn(tmp_path, str(traced), "--from", "9", "--minibatches", "3")
+    assert "minibatches 9 to 11" in capsys.readouterr().out
+    # v8 is what stage 0 had after the drain
+    assert "F9.0@v8+1" in names(measured)[0]
+    drawn(tmp_path, str(traced), "--from", "6", "--minibatches", "5")
+    assert "minibatches 6 to 7" in capsys.readouterr().out
+
+
+def test_a_trace_that_its_lists_do_not_explain_is_refused(traced, tmp_path):
+    path = traced / "trace.json"
+    path.write_text(path.read_text().replace("v3+1", "v3+2"))
+    with pytest.raises(ConfigError, match=r"stage 0 has F4.0@v3\+2 where .* say F4.0@v3\+1"):
+        timeline([str(traced), "-o", str(tmp_path / "out")])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--from 16", r"--from 16: .*trace.json is of minibatches 0 to 15"),
+        ("method=gpipe", r"a run directory alone"),
+    ],
+)
+def test_what_a_run_does_not_have_is_said(traced, words, message):
+    with pytest.raises(ConfigError, match=message):
+        timeline([str(traced), *words.split()])
+
+
+def test_a_run_without_a_trace_is_told_how_to_get_one(traced):
+    (traced / "trace.json").unlink()
+    with pytest.raises(ConfigError, match=r"has no trace.json; .*trace=true"):
+        timeline([str(traced)])
+
+
+@pytest.mark.slow
+def test_a_real_run_is_what_its_lists_say(tmp_path):
+    run(tmp_path / "run", *TINY, "trace=true", "partition.stages=3", "train.microbatches=2")
+    foretold, measured = drawn(tmp_path, str(tmp_path / "run"))
+    assert set(names(foretold)[0]) & set(names(measured)[0])

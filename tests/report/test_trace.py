@@ -1,0 +1,57 @@
+"""A trace read back."""
+
+import pytest
+from pages import event, trace_text
+
+from pipetrain.errors import ConfigError
+from pipetrain.report.trace import median_times, read_trace
+from pipetrain.schedules import Operation
+
+EVENTS = [
+    event(1, "recv F0.0", 0.1, 0.5),
+    event(1, "B0@v0+1", 2.0, 0.6),
+    event(1, "U0", 2.6, 0.1),
+    event(1, "F0.0@v0+1", 0.6, 0.2),
+    event(1, "F0.1@v0+1", 0.8, 0.4),
+    event(0, "F3.0@v2", 0.0, 0.5),
+    event(0, "U3", 1.0, 0.3),
+    event(0, "U4", 2.0, 0.5),
+]
+
+
+@pytest.fixture
+def trace(tmp_path):
+    (tmp_path / "trace.json").write_text(trace_text(EVENTS, 2))
+    return read_trace(tmp_path / "trace.json", 2)
+
+
+def test_operations_come_in_happening_order_and_messages_apart(trace):
+    assert [box.name for box in trace.rows[1]] == ["F0.0@v0+1", "F0.1@v0+1", "B0@v0+1", "U0"]
+    assert [box.start for box in trace.rows[1]] == pytest.approx([0.6, 0.8, 2.0, 2.6])
+    assert trace.rows[0][0].staleness == 1
+    assert [(m.what, m.operation, m.end) for m in trace.messages[1]] == [("recv", Operation.parse("F0.0"), 0.6)]
+
+
+def test_medians_are_of_a_microbatch_and_of_an_update(trace):
+    found = median_times(trace, 2)
+    assert found.forward == pytest.approx([0.5, 0.3])
+    assert found.backward == pytest.approx([0.0, 0.3])
+    assert found.update == pytest.approx([0.4, 0.1])
+    assert found.duration(1, Operation.parse("B7")) == pytest.approx(0.6)
+
+
+def test_a_part_is_of_its_minibatches_alone(trace):
+    assert [box.name for box in trace.of_minibatches(3, 4).rows[0]] == ["F3.0@v2", "U3"]
+    assert trace.of_minibatches(3, 4).messages == [[], []]
+
+
+def test_the_minibatches_of_a_trace_are_those_that_all_stages_finished(trace):
+    assert list(trace.minibatches) == []
+    assert list(trace.of_minibatches(9, 10).minibatches) == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"traceEvents": [{"ph": "X"}]}', trace_text([event(2, "U0", 0, 1)], 3)])
+def test_what_is_no_trace_of_so_many_stages_is_refused(tmp_path, text):
+    (tmp_path / "trace.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"trace.json: not the trace of a run of 2 stages"):
+        read_trace(tmp_path / "trace.json", 2)
