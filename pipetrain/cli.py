@@ -24,6 +24,10 @@ usage: pipetrain COMMAND ...
   list KIND [--json]          what there is: models, datasets, methods, schedules, experiments
   eval RUN [OVERRIDE ...]     evaluate a run's checkpoint [--step K]
   export RUN -o FILE          write a run's weights as a plain state dict [--step K]
+  timeline [OVERRIDE ...]     draw when each stage does what; timeline RUN: beside what a run with trace=true did
+  stability [-o DIR]          stable step sizes in theory, PipeMare's lemmas checked, its figures [--data FILE]
+  report staleness            small runs of every method: staleness and memory, closed form beside measurement
+  report runs FOLDER ...      the runs of a sweep as one table and figure
   doctor                      what this machine has, and what is missing for what
 
   --version, --help
@@ -126,6 +130,65 @@ def _export(words: list[str]) -> int:
     return COMPLETED
 
 
+def _timeline(words: list[str]) -> int:
+    from pipetrain.commands.timeline import timeline
+
+    try:
+        timeline(words)
+    except (HydraException, OmegaConfBaseException) as error:
+        return report_error(error, WRONG_CONFIG)
+    return COMPLETED
+
+
+def _stability(words: list[str]) -> int:
+    from pipetrain.analysis.stability.tables import Setting
+    from pipetrain.commands.stability import stability
+
+    default = Setting()
+    parser = argparse.ArgumentParser(prog="pipetrain stability", description="Figures keep the settings of the paper.")
+    for name, kind, text in (
+        ("curvature", float, "λ"),
+        ("discrepancy", float, "Δ"),
+        ("tau-forward", int, "τ_F in updates"),
+        ("tau-backward", int, "τ_B in updates"),
+        ("tau-recompute", int, "τ_R in updates; default a third of the way from τ_B to τ_F"),
+        ("recompute-ratio", float, "Φ/Δ"),
+        ("momentum", float, "β"),
+        ("decay", float, "D of T2; default that of eq. 14"),
+    ):
+        value = getattr(default, name.replace("-", "_"))
+        shown = text if value is None else f"{text}; default {value:g}"
+        parser.add_argument(f"--{name}", type=kind, default=value, help=shown)
+    parser.add_argument("--data", type=Path, help="cpusmall in LIBSVM format, plain or .gz, for fig. 5(b)")
+    parser.add_argument("--iterations", type=int, default=1_000_000, help="of fig. 5(b); default 1,000,000")
+    parser.add_argument("-o", "--output", type=Path, default=Path("stability"), help="directory; default stability")
+    options = vars(parser.parse_args(words))
+    data, iterations, output = (options.pop(name) for name in ("data", "iterations", "output"))
+    return COMPLETED if stability(Setting(**options), data, iterations, output) else FAILED
+
+
+def _report(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="pipetrain report")
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    staleness = kinds.add_parser("staleness", help="small runs of every method beside the papers' tables")
+    staleness.add_argument("--stages", type=int, default=4, help="D; default 4")
+    staleness.add_argument("--microbatches", type=int, default=1, help="N; default 1, and D for pipedream_2bw")
+    staleness.add_argument("-o", "--output", type=Path, help="also write the rows as JSON")
+    runs = kinds.add_parser("runs", help="the runs of a sweep as a table and a figure")
+    runs.add_argument("folders", type=Path, nargs="+", help="a sweep's directory, or several runs")
+    runs.add_argument("--metric", default="top1", help="what to compare; default top1")
+    runs.add_argument("-o", "--output", type=Path, help="write OUTPUT.md, OUTPUT.json and OUTPUT.png")
+    options = parser.parse_args(words)
+    if options.kind == "runs":
+        from pipetrain.commands import runs as sweep
+
+        sweep.report(options.folders, options.metric, options.output)
+        return COMPLETED
+    from pipetrain.commands import staleness as table
+
+    return COMPLETED if table.report(options.stages, options.microbatches, options.output) else FAILED
+
+
 def _doctor(words: list[str]) -> int:
     from pipetrain.commands.doctor import examine
 
@@ -138,5 +201,8 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "list": _list,
     "eval": _eval,
     "export": _export,
+    "timeline": _timeline,
+    "stability": _stability,
+    "report": _report,
     "doctor": _doctor,
 }

@@ -1,4 +1,4 @@
-"""Starts a process per stage with torch's elastic launcher, and says how they ended."""
+"""Starts a run's processes with torch's elastic launcher, and says how they ended."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ _LAUNCHER_LOGS = ("torch.distributed", "torch.multiprocessing")
 
 
 class WorkerError(Exception):
-    """A stage's process failed; says which, and where its log is."""
+    """A process failed; says which stage's, and where its log is."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -36,14 +36,14 @@ def launch(job: Job) -> dict[str, Any]:
         WorkerError: a worker failed; the first one, not a neighbour that noticed.
     """
     run = Path(job.run)
-    for note in run.glob("logs/failure-stage*.txt"):
+    for note in run.glob("logs/failure-process*.txt"):
         note.unlink()
     logs = run / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=job.stages,
+        nproc_per_node=job.placement.processes,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
@@ -58,7 +58,7 @@ def launch(job: Job) -> dict[str, Any]:
         except ChildFailedError as error:
             diverged = any(failure.exitcode == EXIT_DIVERGED for failure in error.failures.values())
             if not diverged or summaries.read(run) is None:
-                raise _explained(run, error) from None
+                raise _explained(job, error) from None
         except SignalException as error:
             raise Interrupted(signal.Signals(error.sigval).name) from None
     summary = summaries.read(run)
@@ -67,15 +67,16 @@ def launch(job: Job) -> dict[str, Any]:
     return summary
 
 
-def _explained(run: Path, error: ChildFailedError) -> WorkerError:
-    notes = failure_notes(run)
-    hung = [(stage, text) for stage, text in notes.items() if text.startswith("hung")]
+def _explained(job: Job, error: ChildFailedError) -> WorkerError:
+    logs = Path(job.run) / "logs"
+    notes = failure_notes(Path(job.run))
+    hung = [(process, text) for process, text in notes.items() if text.startswith("hung")]
     if hung:
-        return WorkerError(f"stage {hung[0][0]} {hung[0][1]}; logs in {run / 'logs'}")
+        return WorkerError(f"{job.placement.name(hung[0][0])} {hung[0][1]}; logs in {logs}")
     # who lost a neighbour is a witness; the first of the others is the culprit
     culprits = [item for item in error.failures.items() if item[1].exitcode != EXIT_LOST] or [*error.failures.items()]
     rank, failure = min(culprits, key=lambda item: item[1].timestamp)
-    return WorkerError(f"stage {rank} failed: {_reason(failure)}; logs in {run / 'logs'}")
+    return WorkerError(f"{job.placement.name(rank)} failed: {_reason(failure)}; logs in {logs}")
 
 
 def _reason(failure: ProcessFailure) -> str:

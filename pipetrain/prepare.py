@@ -9,26 +9,28 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipetrain import checkpoint
+from pipetrain import checkpoint, phases
 from pipetrain.build import (
     build_chain,
     build_data,
     build_loss,
+    build_phases,
     build_rate,
-    build_rules,
     build_torch_optimizer,
     call_target,
     total_steps,
 )
-from pipetrain.catalog import check_pair
 from pipetrain.config import check
 from pipetrain.errors import ConfigError
-from pipetrain.executors.base import Rules
+from pipetrain.executors.rules import Phase, Rules
 from pipetrain.models.chain import LayerChain
+from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
 from pipetrain.probe import weight_derived_layers
 from pipetrain.resume import checkpoint_to_resume
-from pipetrain.worker import Job
+from pipetrain.schedules import Placement
+from pipetrain.unlisted import check_unlisted, common_placement, notes_of
+from pipetrain.worker import Job, first_layers
 
 EXECUTORS = ("distributed", "simulated")
 
@@ -60,6 +62,7 @@ def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> Prep
     Raises:
         ConfigError: the first setting that cannot work.
     """
+    config = {**config, "phases": phases.resolved(config, names)}
     check(config)
     if config["executor"]["name"] not in EXECUTORS:
         raise ConfigError(f"executor.name={config['executor']['name']}: one of {', '.join(EXECUTORS)}")
@@ -67,18 +70,28 @@ def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> Prep
     rule = call_target("partition", config["partition"])
     data = build_data(config)
     chain = build_chain(config, data.dataset)
-    plan = make_plan(chain, rule, data.example)
+    finegrained = isinstance(rule, FineGrained)
+    plan = rule.plan(chain, data.example) if isinstance(rule, FineGrained) else make_plan(chain, rule, data.example)
     stages = len(plan.stages)
-    rules = build_rules(config, stages)
-    check_pair(rules.method, rules.schedule, dict(names))
-    rules.lists(2 * stages + 1)
-    _check_optimizer(config, chain, rules.method)
-    notes = _notes(config, data.train.dropped, rules.schedule.synchronous)
-    if _backward_reads_others(rules):
-        notes += _derived(weight_derived_layers(chain, data.example), names["method"])
+    bounds = [(stage.first, stage.last) for stage in plan.stages]
+    parts = build_phases(config, names, stages, first_layers(chain, bounds, finegrained), data)
+    _check_executor(config, parts, finegrained)
+    placement = common_placement([phase.rules.schedule for phase in parts], stages)
+    notes = _notes(config, data.train.dropped)
+    for phase in parts:
+        if not phase.rules.schedule.listed:
+            check_unlisted(config, phase.rules.schedule, data.train.sizes)
+            _check_devices(device, placement)
+            notes += [note for note in notes_of(phase.rules.schedule, placement) if note not in notes]
+        elif not finegrained:  # its stages exchange nothing, and their lists are long
+            phase.rules.lists(2 * phase.rules.places[0].delay + 1)
+        notes += [note for note in _phase_notes(config, chain, phase) if note not in notes]
+    changing = [phase.rules.method.name for phase in parts if _backward_reads_others(phase.rules)]
+    if changing:
+        notes += _derived(weight_derived_layers(chain, data.example), changing[0])
     build_loss(config)
     steps_per_epoch = len(data.train)
-    total = total_steps(config, steps_per_epoch)
+    total = total_steps(config, names, steps_per_epoch)
     build_rate(config, steps_per_epoch, total)(0)
     resume = checkpoint_to_resume(config, names, run)
     start = checkpoint.load_progress(resume)["step"] if resume else 0
@@ -91,19 +104,61 @@ def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> Prep
         config=config,
         names=dict(names),
         run=str(run),
-        bounds=[(stage.first, stage.last) for stage in plan.stages],
+        bounds=bounds,
         plan=[{"layers": stage.last - stage.first, "parameters": stage.parameters} for stage in plan.stages],
-        threads=config["threads"] or max(1, _cores() // stages),
+        threads=config["threads"] or max(1, _cores() // (1 if finegrained else placement.processes)),
         device=device,
         resume=str(resume) if resume else None,
+        finegrained=finegrained,
+        placed=placement,
     )
     return Prepared(job, plan, _devices(job), total, start, notes)
 
 
+def _check_executor(config: Mapping[str, Any], parts: list[Phase], finegrained: bool) -> None:
+    train = config["train"]
+    if finegrained:
+        if config["executor"]["name"] != "simulated":
+            raise ConfigError("partition=finegrained cuts layers apart, which only executor=simulated can run")
+        if config["trace"]:
+            raise ConfigError("trace=true: with partition=finegrained no stage runs by itself; leave trace out")
+        if train["recompute"] and train["recompute_boundaries"] is None:
+            raise ConfigError(
+                "train.recompute=true: with partition=finegrained stages begin inside layers; name the layers that "
+                "segments begin with, such as train.recompute_boundaries=[0]"
+            )
+    if config["executor"]["name"] == "simulated":
+        return
+    for phase in parts:
+        if phase.rules.method.simulated_only:
+            raise ConfigError(
+                f"method={phase.rules.method.name} reads weights that no pipeline of processes has; use "
+                "executor=simulated"
+            )
+    if train["recompute_boundaries"] is not None:
+        raise ConfigError(
+            f"train.recompute_boundaries={train['recompute_boundaries']}: recomputation across stages is "
+            "simulated only; use executor=simulated, or train.recompute=true, where each stage recomputes by itself"
+        )
+
+
+def _phase_notes(config: Mapping[str, Any], chain: LayerChain, phase: Phase) -> list[str]:
+    """What the user should know of a phase that can run.
+
+    Raises:
+        ConfigError: its method cannot work with the optimizer.
+    """
+    rules = phase.rules
+    _check_optimizer(config, chain, rules.method)
+    return [*rules.method.notes(rules.places), *_clip_note(config, rules)]
+
+
 def _backward_reads_others(rules: Rules) -> bool:
     """Whether some backward finds other weights than its forward read."""
-    minibatches = 2 * rules.stages + 1
-    return any(rules.readings(r, minibatches).changes for r in range(rules.stages))
+    if rules.schedule.synchronous:
+        return False
+    minibatches = rules.places[0].delay + 2
+    return any(rules.readings(r, minibatches).change for r in sorted({0, rules.stages // 2, rules.stages - 1}))
 
 
 def _derived(layers: list[str], method: str) -> list[str]:
@@ -139,21 +194,34 @@ def _devices(job: Job) -> list[str]:
     if job.device == "cpu":
         return ["cpu"] * job.stages
     shared = 1 if job.config["executor"]["name"] == "simulated" else torch.cuda.device_count()
-    return [f"cuda:{r % shared}" for r in range(job.stages)]
+    return [f"cuda:{job.placement.process_of(r) % shared}" for r in range(job.stages)]
+
+
+def _check_devices(device: str, placement: Placement) -> None:
+    """A library that moves the device's own memory needs a device for each process."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", placement.processes))
+    if device == "cuda" and torch.cuda.device_count() < here:
+        raise ConfigError(
+            f"device=cuda: torch.distributed.pipelining needs a CUDA device for each of {here} processes, and there "
+            f"are {torch.cuda.device_count()}; device=cpu works"
+        )
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _notes(config: Mapping[str, Any], dropped: int, synchronous: bool) -> list[str]:
-    notes = []
-    if dropped:
-        notes.append(
-            f"the last {dropped} samples of each epoch are dropped: fewer than train.microbatches="
-            f"{config['train']['microbatches']}"
-        )
-    if config["optimizer"].get("clip_norm") is not None:
-        where = "over all stages together" if synchronous else "on each stage alone, as there is no global norm in time"
-        notes.append(f"gradients are clipped to optimizer.clip_norm={config['optimizer']['clip_norm']} {where}")
-    return notes
+def _notes(config: Mapping[str, Any], dropped: int) -> list[str]:
+    if not dropped:
+        return []
+    limit = config["train"]["microbatches"]
+    return [f"the last {dropped} samples of each epoch are dropped: fewer than train.microbatches={limit}"]
+
+
+def _clip_note(config: Mapping[str, Any], rules: Rules) -> list[str]:
+    limit = config["optimizer"].get("clip_norm")
+    if limit is None:
+        return []
+    alone = "on each stage alone, as there is no global norm in time"
+    where = "over all stages together" if rules.schedule.synchronous else alone
+    return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={rules.method.name})"]

@@ -26,7 +26,17 @@ if TYPE_CHECKING:
 COMPLETED, FAILED, WRONG_CONFIG, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
 
-_OF_ONE_RUN = (".hydra", "checkpoints", "config.yaml", "metrics.jsonl", "plan.json", "summary.json", "tensorboard")
+_OF_ONE_RUN = (
+    ".hydra",
+    "checkpoints",
+    "config.yaml",
+    "metrics.jsonl",
+    "plan.json",
+    "summary.json",
+    "tensorboard",
+    "trace-parts",
+    "trace.json",
+)
 
 log = logging.getLogger(__name__)
 
@@ -131,18 +141,20 @@ def _join(prepared: "Prepared", hydra: DictConfig) -> int:
     from pipetrain.worker import main
 
     job, rank, size = prepared.job, int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "0"))
+    places = job.placement
     wrong = None
     if job.config["executor"]["name"] != "distributed":
         wrong = (
             f"executor={job.config['executor']['name']} runs in one process, and RANK is set: start it without torchrun"
         )
-    elif size != job.stages:
-        wrong = f"WORLD_SIZE={size}: partition.stages={job.stages} needs as many processes"
+    elif size != places.processes:
+        needed = "as many" if places.processes == job.stages else str(places.processes)
+        wrong = f"WORLD_SIZE={size}: partition.stages={job.stages} needs {needed} processes"
     if wrong is not None:
         return report_error(ConfigError(wrong), WRONG_CONFIG, job.config["debug"])
     if rank == 0:
         _begin(prepared, hydra)
-    last = rank == job.stages - 1
+    last = rank == places.of_last_stage
     bar = ProgressBar(prepared.total_steps, job.config["train"]["epochs"], prepared.start_step) if last else None
     show = bar.update if bar else lambda record: None
     try:

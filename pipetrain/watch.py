@@ -48,18 +48,29 @@ class Activity:
         finally:
             self.what, self.since, self.waiting = before, time.monotonic(), False
 
+    @contextlib.contextmanager
+    def compute(self, what: str) -> Iterator[None]:
+        """Around a computation inside such a wait: a library waits and computes in one call."""
+        before = self.what, self.waiting
+        self.what, self.since, self.waiting = what, time.monotonic(), False
+        try:
+            yield
+        finally:
+            self.since = time.monotonic()
+            self.what, self.waiting = before
 
-def failure_note(run: Path, stage: int, text: str) -> None:
-    """Leaves word for the launcher about why a stage failed."""
+
+def failure_note(run: Path, process: int, text: str) -> None:
+    """Leaves word for the launcher about why a process failed."""
     folder = run / "logs"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"failure-stage{stage}.txt").write_text(text + "\n")
+    (folder / f"failure-process{process}.txt").write_text(text + "\n")
 
 
 def failure_notes(run: Path) -> dict[int, str]:
-    """The notes that workers left, by stage."""
-    notes = sorted((run / "logs").glob("failure-stage*.txt"))
-    return {int(path.stem.removeprefix("failure-stage")): path.read_text().strip() for path in notes}
+    """The notes that workers left, by process."""
+    notes = sorted((run / "logs").glob("failure-process*.txt"))
+    return {int(path.stem.removeprefix("failure-process")): path.read_text().strip() for path in notes}
 
 
 class Watch:
@@ -69,19 +80,19 @@ class Watch:
     a wake-up pipe here, and the process is ended from here.
 
     Args:
-        stage, stages: r and D; a stage's rank is its index.
+        process, processes: this one's number, and how many there are.
         run: the run directory.
         hang_timeout: seconds.
         activity: kept up to date by the main thread.
         store: a connection of this thread's own.
-        report: what this worker has measured, for the last stage to write when the run stops early.
+        report: what this worker has measured, for that of the last stage to write when the run stops early.
         on_signal: called before a signal ends the process.
     """
 
     def __init__(
         self,
-        stage: int,
-        stages: int,
+        process: int,
+        processes: int,
         run: Path,
         hang_timeout: float,
         activity: Activity,
@@ -89,8 +100,8 @@ class Watch:
         report: Callable[[], Any],
         on_signal: Callable[[], None] = lambda: None,
     ) -> None:
-        self._stage = stage
-        self._stages = stages
+        self._process = process
+        self._processes = processes
         self._run = run
         self._hang_timeout = hang_timeout
         self._activity = activity
@@ -122,14 +133,14 @@ class Watch:
         """Tells every worker that the run stops; the reports sent within `seconds`, None of a worker that sent none."""
         self._store.set(_STOP, "1")
         deadline = time.monotonic() + seconds
-        keys = [_report_key(r) for r in range(self._stages) if r != self._stage]
+        keys = [_report_key(p) for p in range(self._processes) if p != self._process]
         while time.monotonic() < deadline and keys and not self._store.check(keys):
             time.sleep(0.05)
-        reports: list[Any] = [None] * self._stages
-        reports[self._stage] = self._report()
-        for r in range(self._stages):
-            if r != self._stage and self._store.check([_report_key(r)]):
-                reports[r] = json.loads(self._store.get(_report_key(r)))
+        reports: list[Any] = [None] * self._processes
+        reports[self._process] = self._report()
+        for p in range(self._processes):
+            if p != self._process and self._store.check([_report_key(p)]):
+                reports[p] = json.loads(self._store.get(_report_key(p)))
         return reports
 
     def _watch(self) -> None:
@@ -144,29 +155,29 @@ class Watch:
             self._look_at_self()
             # the store goes with the process that hosts it, and the launcher sees to the rest
             with contextlib.suppress(RuntimeError):
-                self._store.set(_beat_key(self._stage), json.dumps([beat, os.getpid(), socket.gethostname()]))
+                self._store.set(_beat_key(self._process), json.dumps([beat, os.getpid(), socket.gethostname()]))
                 self._look_at_others()
                 if not self._reported and self._store.check([_STOP]):
                     self._reported = True
-                    self._store.set(_report_key(self._stage), json.dumps(self._report()))
+                    self._store.set(_report_key(self._process), json.dumps(self._report()))
 
     def _look_at_self(self) -> None:
         stuck = time.monotonic() - self._activity.since
         if not self._activity.waiting and stuck > self._hang_timeout:
-            failure_note(self._run, self._stage, f"hung: {stuck:.0f} s in {self._activity.what}")
+            failure_note(self._run, self._process, f"hung: {stuck:.0f} s in {self._activity.what}")
             os._exit(EXIT_HUNG)
 
     def _look_at_others(self) -> None:
         """A worker that is stopped, or holds the interpreter for ever, cannot look at itself."""
-        for r in range(self._stages):
-            if r == self._stage or not self._store.check([_beat_key(r)]):
+        for p in range(self._processes):
+            if p == self._process or not self._store.check([_beat_key(p)]):
                 continue
-            beat = self._store.get(_beat_key(r)).decode()
-            before, since = self._seen.get(r, ("", time.monotonic()))
+            beat = self._store.get(_beat_key(p)).decode()
+            before, since = self._seen.get(p, ("", time.monotonic()))
             if beat != before:
-                self._seen[r] = beat, time.monotonic()
+                self._seen[p] = beat, time.monotonic()
             elif time.monotonic() - since > self._hang_timeout:
-                failure_note(self._run, r, f"hung: no sign of life for {self._hang_timeout:.0f} s")
+                failure_note(self._run, p, f"hung: no sign of life for {self._hang_timeout:.0f} s")
                 _, pid, host = json.loads(beat)
                 if host == socket.gethostname():
                     with contextlib.suppress(ProcessLookupError):
@@ -175,9 +186,9 @@ class Watch:
                     os._exit(EXIT_LOST)
 
 
-def _beat_key(stage: int) -> str:
-    return f"pipetrain/beat/{stage}"
+def _beat_key(process: int) -> str:
+    return f"pipetrain/beat/{process}"
 
 
-def _report_key(stage: int) -> str:
-    return f"pipetrain/report/{stage}"
+def _report_key(process: int) -> str:
+    return f"pipetrain/report/{process}"

@@ -1,0 +1,89 @@
+"""Carries microbatches forward through stages in several processes, one stage after the other."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+import torch.distributed as dist
+
+from pipetrain.schedules import Placement
+from pipetrain.stage import Stage
+from pipetrain.stage_module import Tensors
+from pipetrain.transport import NEVER, Incoming, Key, Link, Outgoing
+
+Compute = Callable[[Stage, Tensors], Tensors]
+"""(a stage of this process, its inputs) -> its outputs."""
+
+_AHEAD = 2
+
+
+class Passage:
+    """The way of a microbatch where a process has several stages; for evaluations and for finding shapes.
+
+    One link for each direction between two processes: all go over it in the order of the microbatches, then of the
+    stages, which both ends know.
+
+    Args:
+        stages: those of this process.
+        placement: of all.
+        device: where they compute; messages go through host memory.
+        waiting: a context around every wait for another process.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        placement: Placement,
+        device: torch.device,
+        waiting: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        self._stages = stages
+        self._last = sum(map(len, placement.stages)) - 1
+        self._placement = placement
+        self._rank = dist.get_rank()
+        group = dist.new_group(timeout=NEVER, backend="gloo")
+
+        def link(peer: int, stage: int) -> Link:
+            return Link(peer, stage, group, device, False, waiting)
+
+        self._incoming: dict[int, Incoming] = {}
+        self._outgoing: dict[int, Outgoing] = {}
+        for stage in stages:
+            if (peer := self._elsewhere(stage.index - 1)) is not None:
+                self._incoming[peer] = Incoming(link(peer, stage.index - 1), f"activations from {placement.name(peer)}")
+            if (peer := self._elsewhere(stage.index + 1)) is not None:
+                self._outgoing[peer] = Outgoing(link(peer, stage.index + 1), f"activations to {placement.name(peer)}")
+
+    def _elsewhere(self, stage: int) -> int | None:
+        """The process of a stage, None where it is this one or there is no such stage."""
+        if not 0 <= stage <= self._last:
+            return None
+        process = self._placement.process_of(stage)
+        return None if process == self._rank else process
+
+    def carry(self, key: Key, inputs: Callable[[], Tensors], compute: Compute) -> Tensors | None:
+        """One microbatch through all stages; the outputs of the last one in its process, None elsewhere.
+
+        Args:
+            key: what decides the shapes of its messages.
+            inputs: called where the first stage is.
+            compute: called for each stage of this process.
+        """
+        tensors: Tensors = ()
+        for stage in self._stages:
+            source, sink = self._elsewhere(stage.index - 1), self._elsewhere(stage.index + 1)
+            if stage.index == 0:
+                tensors = inputs()
+            elif source is not None:
+                self._incoming[source].expect([(key, stage.index)])
+                tensors = self._incoming[source].take()
+            tensors = compute(stage, tensors)
+            if sink is not None:
+                self._outgoing[sink].send((key, stage.index + 1), tensors)
+                self._outgoing[sink].settle(_AHEAD)
+        return tensors if self._stages[-1].index == self._last else None
+
+    def end(self) -> None:
+        """Waits until the others have taken everything."""
+        for outbox in self._outgoing.values():
+            outbox.settle(0)

@@ -1,0 +1,165 @@
+"""torch.distributed.pipelining's objects for microbatches of one size: its stages, its schedule, its loss function."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import get_schedule_class
+
+from pipetrain.executors.torch_stage import Computing, TorchStage, packed
+from pipetrain.losses import Loss, count_of, step_loss
+from pipetrain.schedules.torch_pipelining import TorchSchedule
+from pipetrain.stage import Stage
+from pipetrain.stage_module import Tensors
+from pipetrain.transport import LostStageError, Spec
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What one microbatch brings to a stage and takes from it.
+
+    Attributes:
+        inputs: what its layers take.
+        brought, taken: what the library carries, on torch's meta device; at the ends of the pipeline, data and outputs.
+    """
+
+    inputs: tuple[Spec, ...]
+    brought: Tensors
+    taken: Tensors
+
+    @classmethod
+    def of(cls, inputs: Tensors, outputs: Tensors, first: bool, last: bool) -> "Shapes":
+        """Those of these tensors."""
+        brought = [_meta(tensor, False) for tensor in inputs] if first else [_meta(packed(x), True) for x in inputs]
+        taken = [x.contiguous() for x in outputs] if last else [packed(x) for x in outputs]
+        return cls(
+            tuple(Spec.of(x) for x in inputs), tuple(brought), tuple(_meta(x, x.is_floating_point()) for x in taken)
+        )
+
+
+def _meta(tensor: Tensor, differentiable: bool) -> Tensor:
+    return Spec.of(tensor).empty(torch.device("meta")).requires_grad_(differentiable)
+
+
+class WeightedLoss:
+    """The loss of a microbatch times its share of the minibatch, n_j / n.
+
+    Args:
+        loss: null where the last stage is not; it is then never called.
+    """
+
+    def __init__(self, loss: Loss | None) -> None:
+        self._loss = loss
+        self._targets: Sequence[Tensors] = ()
+        self._counts: list[int] = []
+        self._losses: list[Tensor] = []
+
+    def begin(self, targets: Sequence[Tensors]) -> Tensor | None:
+        """Takes a minibatch's targets; what the library cuts into microbatches in their place: their numbers.
+
+        It takes one tensor, and targets may be several, of which a loss may count anything.
+        """
+        if self._loss is None:
+            return None
+        self._targets, self._losses = targets, []
+        self._counts = [count_of(self._loss, target) for target in targets]
+        return torch.arange(len(targets))
+
+    def __call__(self, outputs: Tensors, number: Tensor) -> Tensor:
+        """n_j / n · loss_j, a scalar."""
+        assert self._loss is not None
+        j = int(number)
+        loss: Tensor = self._loss(*outputs, *self._targets[j])
+        self._losses.append(loss.detach())
+        return loss * (self._counts[j] / sum(self._counts))
+
+    def of_step(self) -> Tensor | None:
+        """The loss of the minibatch, where the last stage is."""
+        return step_loss(self._losses, self._counts) if self._losses else None
+
+
+class _StageOfLibrary(PipelineStage):
+    """The library's stage, without what torch 2.11 does and Gloo cannot."""
+
+    def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
+        """A first message to each neighbour, which 2.11 would send to its own process, and Gloo has no need of."""
+        gloo = dist.get_backend(self.group) == "gloo"
+        return [] if gloo else super()._get_init_p2p_neighbors_ops()
+
+
+class Pipe:
+    """Runs forwards and backwards of a minibatch; the gradients are then those of the parameters.
+
+    Args:
+        schedule: which of the library's.
+        microbatches: N.
+        stages: those of this process.
+        stages_in_all: D.
+        shapes: by stage.
+        loss: of the last stage, null where it is not.
+        group: in which the library sends and receives.
+        computing: a context around each forward.
+    """
+
+    def __init__(
+        self,
+        schedule: TorchSchedule,
+        microbatches: int,
+        stages: Sequence[Stage],
+        stages_in_all: int,
+        shapes: dict[int, Shapes],
+        loss: Loss | None,
+        group: dist.ProcessGroup,
+        computing: Computing,
+    ) -> None:
+        mine = {stage.index for stage in stages}
+        self._parts = [
+            TorchStage(
+                stage, shapes[stage.index].inputs, stage.index - 1 in mine, stage.index == stages_in_all - 1, computing
+            )
+            for stage in stages
+        ]
+        # with both shapes given the library does not run the layers to find them, on which it would leave its traces
+        theirs = [
+            _StageOfLibrary(
+                part,
+                stage.index,
+                stages_in_all,
+                stage.device,
+                input_args=shapes[stage.index].brought,
+                output_args=shapes[stage.index].taken,
+                group=group,
+            )
+            for part, stage in zip(self._parts, stages, strict=True)
+        ]
+        self._loss = WeightedLoss(loss)
+        # the shares n_j / n are in the loss, so that the library must not average again
+        self._schedule = get_schedule_class(schedule.library_name)(
+            theirs, microbatches, loss_fn=self._loss, scale_grads=False
+        )
+
+    def step(self, minibatch: int, inputs: Tensors, targets: Sequence[Tensors]) -> Tensor | None:
+        """One minibatch; its loss where the last stage is.
+
+        Args:
+            minibatch: counted from the start of the run.
+            inputs: of all microbatches together, where the first stage is; the library cuts them as we would.
+            targets: of each microbatch, where the last stage is.
+
+        Raises:
+            LostStageError: another process is gone.
+        """
+        for part in self._parts:
+            part.begin(minibatch)
+        try:
+            self._schedule.step(*inputs, target=self._loss.begin(targets), return_outputs=False)
+        except RuntimeError as error:
+            if error.__cause__ is not None:  # what a layer raised, of which the library makes an error of its own
+                raise error.__cause__ from None
+            if "Connection" in str(error):
+                raise LostStageError(None) from error
+            raise
+        return self._loss.of_step()

@@ -1,0 +1,117 @@
+"""A stage of ours as torch.distributed.pipelining wants one: tensors in, tensors out, all of them differentiable."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipetrain import wire
+from pipetrain.stage import Stage
+from pipetrain.stage_module import MicrobatchId, Tensors
+from pipetrain.transport import Spec
+
+Computing = Callable[[str], AbstractContextManager[None]]
+"""A context around a computation, told what is computed."""
+
+
+class TorchStage(nn.Module):
+    """Calls a stage's layers for one microbatch after the other, in order.
+
+    The library receives into buffers of fixed shape, moves contiguous tensors only, and expects a gradient for each
+    tensor that crosses a cut. So what crosses is made contiguous, integers and masks travel as the values of their
+    bytes, and every gradient is a tensor: zeros where autograd has none.
+
+    Args:
+        stage: the stage; its parameters are this module's, and collect the gradients.
+        inputs: what its layers take, where it is not the first.
+        copies: whether the stage before is in this process, and hands over tensors that its own backward needs.
+        last: whether the loss follows.
+        computing: around each forward.
+    """
+
+    def __init__(self, stage: Stage, inputs: tuple[Spec, ...], copies: bool, last: bool, computing: Computing) -> None:
+        super().__init__()
+        self.layers = stage.module
+        self._stage = stage
+        self._inputs = inputs
+        self._copies = copies
+        self._last = last
+        self._computing = computing
+        self._thread = torch.zeros((), device=stage.device, requires_grad=True)
+        self._microbatch: MicrobatchId = (0, 0)
+
+    def begin(self, minibatch: int) -> None:
+        """The next microbatches are of this minibatch, counted from the start of the run."""
+        self._microbatch = minibatch, 0
+
+    def forward(self, *tensors: Tensor) -> Tensors:
+        """One microbatch: from the data, or what the stage before gave, to what the next one or the loss takes."""
+        (t, j), index = self._microbatch, self._stage.index
+        self._microbatch = t, j + 1
+        self._stage.audit.forward.setdefault(t, []).append(self._stage.updates)
+        thread = self._thread
+        with self._computing(f"F{t}.{j} of stage {index}"):
+            if index > 0:
+                thread, *tensors = _Arrive.apply(self._copies, self._inputs, *tensors)
+            outputs: Tensors = self.layers(*tensors, microbatch=(t, j))
+            departed: Tensors = _Depart.apply(not self._last, thread, *outputs)
+            return departed
+
+
+# A thread, a scalar that is always zero, runs from a stage's inputs past its layers to its outputs. With it each output
+# has a gradient, those of a stage without weights too, and each input has one, those that no output depends on too.
+# Where backward is split in two, the library finds a weight by the nodes of the graph that it shares with an input:
+# without a common end it would leave out, in silence, the weights of a stage that is given integers alone.
+
+
+class _Arrive(torch.autograd.Function):
+    """The thread, then what was carried, as the layers want it; no leaves, as a first layer may work in place."""
+
+    @staticmethod
+    def forward(ctx: Any, copies: bool, specs: tuple[Spec, ...], *tensors: Tensor) -> Tensors:
+        ctx.specs, ctx.carried = specs, [Spec.of(tensor) for tensor in tensors]
+        found = [_unpacked(tensor, spec) for tensor, spec in zip(tensors, specs, strict=True)]
+        arrived = tuple(tensor.clone() if copies else tensor.data for tensor in found)
+        ctx.mark_non_differentiable(*(tensor for tensor in arrived if not tensor.is_floating_point()))
+        return torch.zeros((), device=tensors[0].device), *arrived
+
+    @staticmethod
+    def backward(ctx: Any, thread: Tensor, *gradients: Tensor) -> Any:
+        return (
+            None,
+            None,
+            *(
+                gradient.contiguous() if spec.dtype.is_floating_point else carried.empty(thread.device).zero_()
+                for gradient, spec, carried in zip(gradients, ctx.specs, ctx.carried, strict=True)
+            ),
+        )
+
+
+class _Depart(torch.autograd.Function):
+    """What the layers gave, as it is carried where `pack`, else contiguous as the loss may have it."""
+
+    @staticmethod
+    def forward(ctx: Any, pack: bool, thread: Tensor, *tensors: Tensor) -> Tensors:
+        ctx.floating = [tensor.is_floating_point() for tensor in tensors]
+        departed = tuple((packed(tensor) if pack else tensor.contiguous()).data for tensor in tensors)
+        ctx.mark_non_differentiable(*(tensor for tensor in departed if not tensor.is_floating_point()))
+        return departed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        ours = [gradient if floating else None for gradient, floating in zip(gradients, ctx.floating, strict=True)]
+        return None, torch.zeros((), device=gradients[0].device), *ours
+
+
+def packed(tensor: Tensor) -> Tensor:
+    """The tensor as it is carried: contiguous; integers and masks as the values of their bytes, which are exact."""
+    dense = tensor.contiguous()
+    return dense if dense.is_floating_point() else wire.flat(dense).view(torch.uint8).to(torch.float32)
+
+
+def _unpacked(tensor: Tensor, spec: Spec) -> Tensor:
+    if spec.dtype.is_floating_point:
+        return tensor
+    return tensor.to(torch.uint8).view(spec.dtype).view(spec.shape)

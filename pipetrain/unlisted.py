@@ -1,0 +1,69 @@
+"""What a run cannot be asked for under a schedule without lists, which a library carries out by itself."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pipetrain.errors import ConfigError
+from pipetrain.schedules import Placement, Schedule
+from pipetrain.schedules.torch_pipelining import TorchSchedule
+
+
+def common_placement(schedules: Sequence[Schedule], stages: int) -> Placement:
+    """Which process has which stages, throughout the run.
+
+    Raises:
+        ConfigError: the phases differ; stages stay where they are.
+    """
+    first = schedules[0]
+    for other in schedules[1:]:
+        if (other.listed, other.placement(stages)) != (first.listed, first.placement(stages)):
+            raise ConfigError(
+                f"phases: schedule={first.name} and schedule={other.name} place the stages in other processes, and "
+                "stages stay where they are; take schedules of one placement, or a run for each that resumes the other"
+            )
+    return first.placement(stages)
+
+
+def check_unlisted(config: Mapping[str, Any], schedule: Schedule, sizes: Sequence[int]) -> None:
+    """Holds the settings against what a library leaves to itself.
+
+    Args:
+        config: of the run.
+        schedule: has no lists.
+        sizes: samples of each minibatch of an epoch.
+
+    Raises:
+        ConfigError: the first setting that cannot work.
+    """
+    train, name = config["train"], f"schedule={schedule.name}"
+    library = "is run by torch.distributed.pipelining"
+    if config["executor"]["name"] == "simulated":
+        raise ConfigError(
+            f"executor=simulated: {name} {library}, between processes; use executor=distributed, or schedule=gpipe, "
+            "which computes the same"
+        )
+    if config["trace"]:
+        raise ConfigError(f"trace=true: {name} {library}, which does not show its operations; leave trace out")
+    if train["recompute"] or train["recompute_boundaries"] is not None:
+        raise ConfigError(f"train.recompute: {name} {library}, which keeps all activations; leave it out")
+    uneven = [size for size in sizes if size % train["microbatches"]]
+    if uneven:
+        rest = uneven[0] % train["microbatches"]
+        raise ConfigError(
+            f"train.microbatches={train['microbatches']}: the last minibatch of an epoch has {uneven[0]} samples, and "
+            f"{name} takes microbatches of equal size only; dataset.limit={sum(sizes) - rest} leaves {rest} out"
+        )
+
+
+def notes_of(schedule: Schedule, placement: Placement) -> list[str]:
+    """What the user should know before a run under a schedule without lists, a line each."""
+    processes = ", ".join(placement.name(process) for process in range(placement.processes))
+    notes = [f"{placement.processes} process{'es' * (placement.processes > 1)}: {processes}"]
+    if isinstance(schedule, TorchSchedule) and schedule.splits_backward and torch.__version__ < "2.13":
+        notes.append(
+            f"warning: schedule={schedule.name} finds the gradients of weights by themselves, and torch "
+            f"{torch.__version__} does so wrongly where layers use a weight twice; torch 2.13 does it right"
+        )
+    return notes
