@@ -55,7 +55,7 @@ def default_schedule(method: str) -> str:
 def _natural(name: str) -> list[tuple[bool, int, str]]:
     """resnet20 before resnet110."""
     parts = re.findall(r"\d+|\D+", name)
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def _summary(path: Path) -> str:

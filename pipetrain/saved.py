@@ -1,6 +1,6 @@
 """What autograd saves in a forward: weights by name, so that the backward finds whichever version its method names."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -30,7 +30,6 @@ class SavedTensors:
 
     Attributes:
         backward_weights: name -> tensor, to be set before the backward runs.
-        activation_bytes: the storages saved that belong to no weight.
     """
 
     def __init__(self, forward_weights: Mapping[str, Tensor]) -> None:
@@ -39,10 +38,14 @@ class SavedTensors:
         self._sizes: dict[int, int] = {}
         self.backward_weights: Mapping[str, Tensor] = {}
 
-    @property
-    def activation_bytes(self) -> int:
-        """Bytes of the storages that the forward keeps for its backward, weights aside."""
-        return sum(self._sizes.values())
+    def activation_bytes(self, inputs: Sequence[Tensor]) -> tuple[int, int]:
+        """Bytes that the forward keeps for its backward, weights aside: of its own making, and of these inputs.
+
+        Inputs may be parts of one storage, such as the microbatches of a minibatch, and count by their own size.
+        """
+        given = {tensor.untyped_storage().data_ptr(): tensor.nbytes for tensor in inputs}
+        made = sum(size for pointer, size in self._sizes.items() if pointer not in given)
+        return made, sum(size for pointer, size in given.items() if pointer in self._sizes)
 
     def hooks(self) -> AbstractContextManager[None]:
         """The context in which the forward runs."""

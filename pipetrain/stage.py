@@ -20,7 +20,9 @@ from pipetrain.weights import WeightVersion
 class _Activations:
     """What a forward or recomputation computed, for the backward to go through.
 
-    `spoilt`: whether it changed its inputs in place.
+    Attributes:
+        made_bytes, input_bytes: kept of what it computed, and of what it was given.
+        spoilt: whether it changed its inputs in place.
     """
 
     inputs: Tensors
@@ -29,7 +31,8 @@ class _Activations:
     version: WeightVersion | None
     number: int
     saved: SavedTensors | None
-    bytes: int
+    made_bytes: int
+    input_bytes: int
     spoilt: bool
 
 
@@ -51,7 +54,10 @@ class _InFlight:
     @property
     def bytes(self) -> int:
         """Of the activations held."""
-        return sum(map(_bytes, self.inputs)) + (self.activations.bytes if self.activations else 0)
+        stored = sum(tensor.nbytes for tensor in self.inputs)
+        if self.activations is None:
+            return stored
+        return self.activations.made_bytes + max(stored, self.activations.input_bytes)
 
 
 class Stage(StageState):
@@ -85,7 +91,7 @@ class Stage(StageState):
         super().__init__(index, dict(self.module.named_parameters()), build_optimizer, device)
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
         self._newest_leaves: dict[str, Tensor] | None = None
-        self._saved_bytes: dict[tuple[torch.Size, ...], int] = {}
+        self._saved_bytes: dict[tuple[torch.Size, ...], tuple[int, int]] = {}
         # whether the first layers work in place, and so on what a recomputation would start from; None: not known yet
         self._spoils_inputs: bool | None = None
 
@@ -167,7 +173,7 @@ class Stage(StageState):
                 assert self.loss is not None
                 outputs = (self.loss(*outputs, *targets),)
         if saved:
-            self._saved_bytes[shapes] = saved.activation_bytes
+            self._saved_bytes[shapes] = saved.activation_bytes(inputs)
             saved.backward_weights = {} if reread else tensors
         if reread:
             # the graph holds the leaves: without this a prediction would live until its backward
@@ -175,8 +181,8 @@ class Stage(StageState):
                 leaf.data = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
         # where the backward reads other weights, nothing here may keep these alive
         kept = None if reread else version
-        size = self._saved_bytes.get(shapes, 0)
-        return _Activations(inputs, outputs, leaves, kept, version.number, saved, size, spoilt)
+        sizes = self._saved_bytes.get(shapes, (0, 0))
+        return _Activations(inputs, outputs, leaves, kept, version.number, saved, *sizes, spoilt)
 
     def _lasting_leaves(self, newest: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """One set for all that read the newest weights, since an update in place leaves the memory where it is."""
@@ -266,7 +272,3 @@ class Stage(StageState):
     def state(self) -> dict[str, Tensor]:
         """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
         return {self.full_names[local]: tensor for local, tensor in self.module.state_dict().items()}
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.untyped_storage().nbytes()

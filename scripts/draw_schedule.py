@@ -120,7 +120,8 @@ def svg(panels: Sequence[Panel]) -> str:
 
 
 def _panel(each: Panel, top: float) -> Iterator[str]:
-    yield _text(8, top + 17, each.title, 13, anchor="start", weight="bold")
+    size = _fitting(each.title, 13, LEFT + each.end * UNIT)
+    yield _text(8, top + 17, each.title, size, anchor="start", weight="bold")
     for r in range(each.stages):
         y = top + TITLE + r * ROW
         yield _text(8, y + ROW / 2 + 4, f"stage {r}", 12, anchor="start")

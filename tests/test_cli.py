@@ -120,7 +120,7 @@ def test_version_and_help(tmp_path):
     assert pipetrain("--version", cwd=tmp_path).stdout.split() == ["pipetrain", __version__]
     assert "doctor" in pipetrain("--help", cwd=tmp_path).stdout
     shown = pipetrain("run", "--help", cwd=tmp_path).stdout
-    for line in ("method: ", "schedule: 1f1b, 1f1b_flush, gpipe, sequential", "  batch_size: 64"):
+    for line in ("method: ", "schedule: 1f1b, 1f1b_2bw, 1f1b_flush, gpipe, nf1b", "  batch_size: 64"):
         assert line in shown
 
 
@@ -134,7 +134,7 @@ def test_the_job_is_shown_without_torch(tmp_path):
 def test_completion_knows_the_choices_with_and_without_the_subcommand(tmp_path):
     for line in ("pipetrain run method=pipe", "pipetrain method=pipe"):
         done = pipetrain("-sc", "query=bash", cwd=tmp_path, COMP_LINE=line)
-        assert done.stdout.split() == ["method=pipedream", "method=pipedream_flush", "method=pipeoptim"]
+        assert {"method=pipedream", "method=pipedream_flush", "method=pipeoptim"} <= set(done.stdout.split())
 
 
 def test_a_method_brings_its_schedule_and_an_explicit_one_wins(tmp_path):

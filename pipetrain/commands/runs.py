@@ -1,6 +1,7 @@
 """`pipetrain report runs`: the runs of a sweep as one table and one figure, runs that differ in the seed together."""
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -51,7 +52,7 @@ def report(folders: Sequence[Path], metric: str, output: Path | None) -> None:
         known = sorted({name for group in groups for name in group.final})
         raise ConfigError(f"--metric {metric}: no run was evaluated by it; there are {', '.join(known) or 'none'}")
     sign = 1 if metric in LOWER_IS_BETTER else -1
-    groups.sort(key=lambda group: sign * _mean(group.final.get(metric, [-sign * float("inf")])))
+    groups.sort(key=lambda group: sign * _mean(group.final[metric]) if metric in group.final else math.inf)
     table = _table(groups, metric)
     print(table)
     if output is None:

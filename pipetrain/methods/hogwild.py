@@ -95,8 +95,8 @@ class Hogwild(Method):
 
     def check(self, stages: int, microbatches: int) -> None:
         """One mean for all stages, or one for each."""
-        means = self._means() or [1.0]
-        if len(means) not in (1, stages):
+        means = self._means()
+        if means is not None and len(means) not in (1, stages):
             raise ConfigError(
                 f"method.mean_delay={means} has {len(means)} means for {stages} stages; give one for each or for all"
             )
