@@ -33,10 +33,12 @@ class Shapes:
     @classmethod
     def of(cls, inputs: Tensors, outputs: Tensors, first: bool, last: bool) -> "Shapes":
         """Those of these tensors."""
-        brought = [_meta(tensor, False) for tensor in inputs] if first else [_meta(packed(x), True) for x in inputs]
-        taken = [x.contiguous() for x in outputs] if last else [packed(x) for x in outputs]
+        brought = inputs if first else tuple(map(packed, inputs))
+        taken = tuple(x.contiguous() for x in outputs) if last else tuple(map(packed, outputs))
         return cls(
-            tuple(Spec.of(x) for x in inputs), tuple(brought), tuple(_meta(x, x.is_floating_point()) for x in taken)
+            tuple(map(Spec.of, inputs)),
+            tuple(_meta(x, not first) for x in brought),
+            tuple(_meta(x, x.is_floating_point()) for x in taken),
         )
 
 
@@ -159,7 +161,7 @@ class Pipe:
         except RuntimeError as error:
             if error.__cause__ is not None:  # what a layer raised, of which the library makes an error of its own
                 raise error.__cause__ from None
-            if "Connection" in str(error):
+            if "Connection" in str(error):  # Gloo raises nothing more precise
                 raise LostStageError(None) from error
             raise
         return self._loss.of_step()

@@ -11,7 +11,7 @@ from pipetrain.schedules.operation import Operation
 class PipelinedBackprop(Schedule):
     """Every cycle one F and one B, so a microbatch comes back to stage r after 2(D-1-r) cycles.
 
-    Zhang & Abdelrahman, § 3: their K register pairs are K + 1 = D stages.
+    Zhang & Abdelrahman, § 4.1: their K register pairs are K + 1 = D stages.
     """
 
     name: ClassVar[str] = "pipelined_backprop"

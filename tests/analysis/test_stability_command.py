@@ -38,6 +38,7 @@ def libsvm(problem, tmp_path):
     return tmp_path / "data.gz"
 
 
+@pytest.mark.slow
 def test_the_command_with_data(tmp_path, libsvm):
     done = pipetrain("stability", "-o", "out", "--data", str(libsvm), "--iterations", "300", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
