@@ -22,7 +22,7 @@ from pipetrain.lr_schedules import LearningRateSchedule
 from pipetrain.methods import Method
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optimizer import StageOptimizer
-from pipetrain.phases import length
+from pipetrain.phases import PhaseSettings, length
 from pipetrain.phases import settings as phase_settings
 from pipetrain.schedules import Schedule, Spans
 
@@ -137,14 +137,23 @@ def build_phases(
                 f"phases[{number}] would start after step {start}, and the run ends at step {total}; raise "
                 "train.epochs or train.max_steps, or shorten the phases before it"
             )
-        schedule: Schedule = call_target("schedule", settings.schedule)
-        method: Method = call_target("method", settings.method)
-        check_pair(method, schedule, settings.names)
-        rules = Rules(schedule, method, stages, config["train"]["microbatches"], spans)
+        rules = build_rules(settings, stages, config["train"]["microbatches"], spans)
         end = total if settings.steps is None else min(total, start + settings.steps)
         phases.append(Phase(rules, start, end))
         start = end
     return phases
+
+
+def build_rules(settings: PhaseSettings, stages: int, microbatches: int, spans: Spans | None) -> Rules:
+    """The schedule and method of a phase.
+
+    Raises:
+        ConfigError: one takes other settings, or they do not go together.
+    """
+    schedule: Schedule = call_target("schedule", settings.schedule)
+    method: Method = call_target("method", settings.method)
+    check_pair(method, schedule, settings.names)
+    return Rules(schedule, method, stages, microbatches, spans)
 
 
 def build_spans(config: Mapping[str, Any], stages: int, stage_of: Mapping[int, int]) -> Spans | None:

@@ -1,5 +1,6 @@
 """What every stage has, wherever its layers are computed: weights, optimizer, gradient, and what was measured."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from pipetrain.weights import Weights
 BuildOptimizer = Callable[[dict[str, nn.Parameter]], StageOptimizer]
 
 
-class StageState:
+class StageState(ABC):
     """The part of a stage that its updates change.
 
     Args:
@@ -83,9 +84,9 @@ class StageState:
                 f"{self.versions_allowed}"
             )
 
+    @abstractmethod
     def state(self) -> dict[str, Tensor]:
         """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
-        raise NotImplementedError
 
     def restart_at(self, updates: int) -> None:
         """After weights and optimizer state were put back: how many updates they have behind them."""

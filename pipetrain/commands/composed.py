@@ -10,8 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from pipetrain import phases
-from pipetrain.build import build_spans, call_target
-from pipetrain.catalog import check_pair
+from pipetrain.build import build_rules, build_spans
 from pipetrain.config import check, config_dir, register_schema
 from pipetrain.errors import ConfigError
 from pipetrain.executors.rules import Rules
@@ -77,9 +76,7 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     train = config["train"]
     found = []
     for settings in phases.settings(config, names, _EPOCH):
-        schedule, method = call_target("schedule", settings.schedule), call_target("method", settings.method)
-        check_pair(method, schedule, settings.names)
-        rules = Rules(schedule, method, stages, train["microbatches"], spans)
+        rules = build_rules(settings, stages, train["microbatches"], spans)
         found.append(Part(rules, settings.steps, train["batch_size"], settings.names))
     return found
 

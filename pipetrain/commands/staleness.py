@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.analysis.delays import CLOSED, utilization_of_gpipe
-from pipetrain.build import call_target
+from pipetrain.build import build_rules
 from pipetrain.catalog import default_schedule, section
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
@@ -21,6 +21,7 @@ from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
 from pipetrain.optimizer import StageOptimizer
+from pipetrain.phases import PhaseSettings
 from pipetrain.schedules.grid import unit_duration
 from pipetrain.schedules.timeline import play
 from pipetrain.stage import Stage
@@ -83,12 +84,10 @@ def _rules(row: str, stages: int, microbatches: int) -> Rules:
     name, changes, schedule = _CHANGED.get(row, (row, {}, None))
     # two versions are enough only where a minibatch fills the pipeline
     count = max(stages, microbatches) if name == "pipedream_2bw" else microbatches
-    return Rules(
-        call_target("schedule", section("schedule", schedule or default_schedule(name))),
-        call_target("method", {**section("method", name), **changes}),
-        stages,
-        count,
-    )
+    schedule = schedule or default_schedule(name)
+    method = {**section("method", name), **changes}
+    phase = PhaseSettings(section("schedule", schedule), method, {"schedule": schedule, "method": name}, None)
+    return build_rules(phase, stages, count, None)
 
 
 def _run(row: str, stages: int, microbatches: int) -> Iterator[Seen]:

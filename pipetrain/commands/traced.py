@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain import phases
-from pipetrain.build import build_spans, call_target
+from pipetrain.build import build_rules, build_spans
 from pipetrain.commands.stored import stored_config
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Segment
@@ -80,8 +80,7 @@ def _segments(
     spans, microbatches = build_spans(config, len(plan), stage_of), config["train"]["microbatches"]
     for segment in timetable.segments(0):
         phase = found[segment.phase]
-        schedule, method = call_target("schedule", phase.schedule), call_target("method", phase.method)
-        yield segment, Rules(schedule, method, len(plan), microbatches, spans), phase.names
+        yield segment, build_rules(phase, len(plan), microbatches, spans), phase.names
 
 
 def _check(path: Path, traced: Traced) -> None:

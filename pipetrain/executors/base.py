@@ -1,19 +1,25 @@
 """What a trainer asks of an executor, wherever the stages are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.rules import Phase, Rules
 from pipetrain.executors.walk import Clipping, OnStep
 from pipetrain.losses import Loss, count_of, hits_of, percent
 from pipetrain.observe.trace import TraceFile
+from pipetrain.schedules import Placement
 from pipetrain.stage_module import Tensors
 from pipetrain.stage_state import StageState
+
+Waiting = Callable[[str], AbstractContextManager[None]]
+"""A context around a wait for another process, given what is waited for."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,54 @@ class Executor(ABC):
     @abstractmethod
     def agree(self, value: Any) -> Any:
         """The value that the process of the last stage gives, in every process."""
+
+
+class OneProcess(Executor):
+    """All stages are in this process."""
+
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        """The values themselves."""
+        return list(values)
+
+    def agree(self, value: Any) -> Any:
+        """The value itself."""
+        return value
+
+
+class ManyProcesses(Executor):
+    """Each process has its stages; torch.distributed's default group is for control.
+
+    Args:
+        placement: of all stages.
+        waiting: a context around every wait for another process.
+    """
+
+    def __init__(
+        self,
+        phases: Sequence[Phase],
+        placement: Placement,
+        waiting: Waiting,
+        clip_norm: float | None,
+        on_step: OnStep,
+        trace: TraceFile | None = None,
+    ) -> None:
+        super().__init__(phases, clip_norm, on_step, trace)
+        self._placement = placement
+        self._waiting = waiting
+
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        """All stages' values, over the control group."""
+        gathered: list[Any] = [None] * self._placement.processes
+        with self._waiting("the reports of all stages"):
+            dist.all_gather_object(gathered, list(values))
+        return self._placement.in_order(gathered)
+
+    def agree(self, value: Any) -> Any:
+        """The value of the last stage's process, over the control group."""
+        box = [value]
+        with self._waiting("the decision of the last stage"):
+            dist.broadcast_object_list(box, src=self._placement.of_last_stage)
+        return box[0]
 
 
 class Score:

@@ -2,8 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,16 +9,15 @@ from torch import Tensor
 
 from pipetrain.data.batch import microbatch_sizes
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import Executor, LoaderFeed, Score, Segment
+from pipetrain.executors.base import LoaderFeed, ManyProcesses, Score, Segment, Waiting
 from pipetrain.executors.rules import Phase
 from pipetrain.executors.walk import BackwardId, OnStep, Walker
 from pipetrain.observe.trace import TraceFile
-from pipetrain.schedules import Kind, Operation
+from pipetrain.schedules import Kind, Operation, Placement
+from pipetrain.schedules.steady import peak_in_flight
 from pipetrain.stage import Stage
 from pipetrain.stage_module import MicrobatchId, Tensors
 from pipetrain.transport import NEVER, Incoming, Key, Link, Outgoing
-
-Waiting = Callable[[str], AbstractContextManager[None]]
 
 _EVALUATION_AHEAD = 2
 
@@ -52,8 +49,8 @@ class _Neighbours:
         """Announces a segment: which messages will come, and how many sent ones may be unread at any time."""
         self._keys = keys
         # when F(k) of a stage runs, the messages of all microbatches that it has taken back are long delivered
-        self._activations_kept = _most_in_flight(lists[r], microbatches) + 1
-        self._gradients_kept = _most_in_flight(lists[r - 1], microbatches) + 1 if r > 0 else 0
+        self._activations_kept = peak_in_flight(lists[r], microbatches) + 1
+        self._gradients_kept = peak_in_flight(lists[r - 1], microbatches) + 1 if r > 0 else 0
         for inbox, kind in ((self.activations_in, Kind.FORWARD), (self.gradients_in, Kind.BACKWARD)):
             if inbox is not None:
                 inbox.expect(keys[start + op.minibatch, op.microbatch] for op in lists[r] if op.kind is kind)
@@ -98,7 +95,7 @@ class _Neighbours:
         return norms
 
 
-class DistributedExecutor(Executor):
+class DistributedExecutor(ManyProcesses):
     """One stage in this process, the others in theirs; torch.distributed's default group (Gloo) is for control.
 
     Args:
@@ -117,12 +114,12 @@ class DistributedExecutor(Executor):
         direct: bool,
         trace: TraceFile | None = None,
     ) -> None:
-        super().__init__(phases, clip_norm, on_step, trace)
+        placement = Placement.one_each(phases[0].rules.stages)
+        super().__init__(phases, placement, waiting, clip_norm, on_step, trace)
         self.stages = [stage]
         self._stage = stage
         stage.clock.traced = trace is not None
         self._on_operation = on_operation
-        self._waiting = waiting
         self._ports = _Neighbours(stage, self.total_stages, direct, waiting)
 
     def train(self, loader: Loader, segment: Segment) -> list[float]:
@@ -175,20 +172,6 @@ class DistributedExecutor(Executor):
         ports.end()
         return score.metrics() if score is not None else None
 
-    def gather(self, values: Sequence[Any]) -> list[Any]:
-        """All stages' values, over the control group."""
-        gathered: list[Any] = [None] * self.total_stages
-        with self._waiting("the reports of all stages"):
-            dist.all_gather_object(gathered, values[0])
-        return gathered
-
-    def agree(self, value: Any) -> Any:
-        """The last stage's value, over the control group."""
-        box = [value]
-        with self._waiting("the decision of the last stage"):
-            dist.broadcast_object_list(box, src=self.total_stages - 1)
-        return box[0]
-
 
 def _groups(stages: int, direct: bool) -> dict[tuple[int, bool], dist.ProcessGroup]:
     """(first stage of the pair, forward) -> group. Every process makes all of them, in one order, as torch requires."""
@@ -210,12 +193,3 @@ def _keys(loader: Loader, segment: Segment, microbatches: int) -> dict[BackwardI
         for j, samples in enumerate(microbatch_sizes(size, microbatches)):
             keys[t, j] = samples
     return keys
-
-
-def _most_in_flight(operations: Sequence[Operation], microbatches: int) -> int:
-    held = most = 0
-    for operation in operations:
-        sign = {Kind.FORWARD: 1, Kind.BACKWARD: -1}.get(operation.kind, 0)
-        held += sign * len(operation.covers(microbatches))
-        most = max(most, held)
-    return most

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipetrain.data.batch import split
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import Executor, LoaderFeed, Score, Segment, to_device
+from pipetrain.executors.base import LoaderFeed, OneProcess, Score, Segment, to_device
 from pipetrain.executors.rules import Phase, Rules
 from pipetrain.executors.walk import OnStep
 from pipetrain.losses import Loss, count_of, step_loss
@@ -84,7 +84,9 @@ class _Reader:
         seen = {Kind.FORWARD: self.stage.audit.forward, Kind.BACKWARD: self.stage.audit.backward}.get(op.kind)
         if seen is not None:
             seen.setdefault(self._start + op.minibatch, []).append(here.version)
-        tensors = self.stage.weights.read(here)
+        # a backward that reads what the pass before it read uses what that was lent
+        again = op.kind is Kind.BACKWARD and self._readings.graphs[self._index] is Graph.KEPT
+        tensors = {} if again else self.stage.weights.read(here)
         for version in self._readings.released_by(self._index):
             self.stage.weights.release(self._base + version)
         self._index += 1
@@ -111,9 +113,7 @@ class _Reader:
         One backward of a whole minibatch reads the same for all its microbatches.
         """
         if self._readings.operations[self._index].kind is Kind.BACKWARD:
-            graph = self._readings.graphs[self._index]
-            _, tensors = self._read()
-            self._backward = tensors if graph is Graph.REREAD else None
+            self._backward = self._read()[1] or None
             self._read_ahead()
         return self._backward
 
@@ -155,7 +155,7 @@ class WholeModel:
     segments: tuple[int, ...] | None = None
 
 
-class FinegrainedExecutor(Executor):
+class FinegrainedExecutor(OneProcess):
     """Simulates any number of stages with the memory of one model, its activations, and the weights' history.
 
     Every stage's weights change by its own operation list, and are read when it would read them; a microbatch passes
@@ -190,7 +190,7 @@ class FinegrainedExecutor(Executor):
             loss = self._minibatch(readers, rules, segment.start + t, inputs, targets)
             gradients = self._clipped(readers, rules)
             for reader, gradient in zip(readers, gradients, strict=True):
-                reader.update(segment.start + t, gradient, t >= rules.steady(segment.minibatches))
+                reader.update(segment.start + t, gradient, t >= rules.steady)
             self.on_step(segment.start + t, loss)
         return [None] * len(self.stages)
 
@@ -220,14 +220,6 @@ class FinegrainedExecutor(Executor):
         for inputs, targets in loader.samples(0):
             score.add(self._model.module.evaluate(*to_device(inputs, device)), to_device(targets, device))
         return score.metrics()
-
-    def gather(self, values: Sequence[Any]) -> list[Any]:
-        """All stages are here."""
-        return list(values)
-
-    def agree(self, value: Any) -> Any:
-        """The last stage is here."""
-        return value
 
 
 @dataclass

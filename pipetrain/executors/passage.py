@@ -1,11 +1,11 @@
 """Carries microbatches forward through stages in several processes, one stage after the other."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 
 import torch
 import torch.distributed as dist
 
+from pipetrain.executors.base import Waiting
 from pipetrain.schedules import Placement
 from pipetrain.stage import Stage
 from pipetrain.stage_module import Tensors
@@ -35,7 +35,7 @@ class Passage:
         stages: Sequence[Stage],
         placement: Placement,
         device: torch.device,
-        waiting: Callable[[str], AbstractContextManager[None]],
+        waiting: Waiting,
     ) -> None:
         self._stages = stages
         self._last = sum(map(len, placement.stages)) - 1

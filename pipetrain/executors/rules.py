@@ -6,7 +6,7 @@ from functools import lru_cache
 from pipetrain.audit import InvariantError
 from pipetrain.errors import ConfigError
 from pipetrain.methods import Method
-from pipetrain.schedules import Kind, Operation, Place, Read, Readings, Schedule, Spans, readings
+from pipetrain.schedules import Kind, Moment, Operation, Place, Read, Readings, Schedule, Spans, readings
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.operation import forward
 from pipetrain.schedules.readings import closed_moment
@@ -38,6 +38,7 @@ class Rules:
         self._check_leads()
         self.places = [Place.under(schedule, r, stages, microbatches) for r in range(stages)]
         self.lists = lru_cache(maxsize=2)(self._lists)
+        self._list = lru_cache(maxsize=2)(self._listed)  # every stage asks for its own and for stage 0's
 
     def _check_leads(self) -> None:
         if self.schedule.synchronous:
@@ -54,7 +55,7 @@ class Rules:
     def _lead(self, stage: int) -> int:
         return self.spans.lead(stage) if self.spans is not None else 0
 
-    def _list(self, stage: int, minibatches: int) -> list[Operation]:
+    def _listed(self, stage: int, minibatches: int) -> list[Operation]:
         operations = self.schedule.operations(stage, self.stages, self.microbatches, minibatches)
         return operations if self.spans is None else with_recomputation(operations, self.spans.lead(stage))
 
@@ -66,8 +67,9 @@ class Rules:
         own, first = self._list(stage, minibatches), self._list(0, minibatches)
         return readings(self.places[stage], own, first, self.method, self._lead(stage), start)
 
-    def steady(self, minibatches: int) -> int:
-        """The first minibatch of the steady state of such a segment."""
+    @property
+    def steady(self) -> int:
+        """The first minibatch, after a drain, of the steady state."""
         return self.places[0].delay
 
     def check(self, stage: int, operation: Operation, read: Read, newest: int, start: int) -> None:
@@ -80,24 +82,25 @@ class Rules:
         Raises:
             InvariantError: they say otherwise.
         """
-        moment = closed_moment(self.schedule, self.places[stage], operation, self._lead(stage), start)
-        expected = self._expected(stage, operation, start)
+        moment = self._moment(stage, operation, start)
+        expected = self._expected(stage, moment)
         if newest != moment.newest or read != expected:
             raise InvariantError(
                 f"stage {stage}: {operation} reads {read} after {newest} updates, and by the formulas of "
                 f"{self.schedule.name} and {self.method.name} it reads {expected} after {moment.newest}"
             )
 
-    def _expected(self, stage: int, operation: Operation, start: int) -> Read:
-        place, lead = self.places[stage], self._lead(stage)
-        first = forward(operation.minibatch, operation.microbatch or 0)
-        read = self.method.forward(closed_moment(self.schedule, place, first, lead, start))
+    def _moment(self, stage: int, operation: Operation, start: int) -> Moment:
+        return closed_moment(self.schedule, self.places[stage], operation, self._lead(stage), start)
+
+    def _expected(self, stage: int, moment: Moment) -> Read:
+        operation = moment.operation
         if operation.kind is Kind.FORWARD:
-            return read
-        moment = closed_moment(self.schedule, place, operation, lead, start)
-        if operation.kind is Kind.RECOMPUTATION:
-            return self.method.recomputation(moment, read)
-        return self.method.backward(moment, read)
+            return self.method.forward(moment)
+        theirs = forward(operation.minibatch, operation.microbatch or 0)
+        read = self.method.forward(self._moment(stage, theirs, moment.start))
+        ask = self.method.recomputation if operation.kind is Kind.RECOMPUTATION else self.method.backward
+        return ask(moment, read)
 
 
 @dataclass(frozen=True)

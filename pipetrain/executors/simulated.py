@@ -2,14 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from torch import Tensor
 
 from pipetrain import wire
 from pipetrain.clock import Span
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import Executor, LoaderFeed, Score, Segment, to_device
+from pipetrain.executors.base import LoaderFeed, OneProcess, Score, Segment, to_device
 from pipetrain.executors.rules import Phase, Rules
 from pipetrain.executors.walk import BackwardId, OnStep, Walker
 from pipetrain.observe.trace import TraceFile
@@ -72,7 +71,7 @@ class _Mailbox:
         return self._norms.of(minibatch)
 
 
-class SimulatedExecutor(Executor):
+class SimulatedExecutor(OneProcess):
     """Every stage in this process, walked in turn; idle shares come of playing their clocks against each other."""
 
     def __init__(
@@ -172,11 +171,3 @@ class SimulatedExecutor(Executor):
                 tensors = tuple(wire.copy(tensor) for tensor in stage.evaluate(tensors))
             score.add(tensors, to_device(targets, device))
         return score.metrics()
-
-    def gather(self, values: Sequence[Any]) -> list[Any]:
-        """All stages are here."""
-        return list(values)
-
-    def agree(self, value: Any) -> Any:
-        """The last stage is here."""
-        return value

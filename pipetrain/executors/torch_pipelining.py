@@ -1,8 +1,7 @@
 """The stages of this process under a schedule of torch.distributed.pipelining, which that library carries out."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from pipetrain.data.batch import split
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import Executor, LoaderFeed, Score, Segment
+from pipetrain.executors.base import LoaderFeed, ManyProcesses, Score, Segment, Waiting
 from pipetrain.executors.passage import Passage
 from pipetrain.executors.rules import Phase, Rules
 from pipetrain.executors.torch_pipe import Pipe, Shapes
@@ -24,7 +23,7 @@ from pipetrain.stage_module import Tensors
 from pipetrain.transport import NEVER
 
 
-class TorchPipeliningExecutor(Executor):
+class TorchPipeliningExecutor(ManyProcesses):
     """Hands the stages of this process to the library, a minibatch at a time; updates and evaluations are ours.
 
     Neither when an operation runs nor which activations live is the library's to tell, so that idle shares and
@@ -47,15 +46,13 @@ class TorchPipeliningExecutor(Executor):
         clip_norm: float | None,
         on_step: OnStep,
         computing: Computing,
-        waiting: Callable[[str], AbstractContextManager[None]],
+        waiting: Waiting,
         direct: bool,
     ) -> None:
-        super().__init__(phases, clip_norm, on_step)
+        super().__init__(phases, placement, waiting, clip_norm, on_step)
         self.stages = stages
         self._mine = stages
-        self._placement = placement
         self._computing = computing
-        self._waiting = waiting
         # every process makes all groups, in one order, as torch requires
         self._passage = Passage(stages, placement, stages[0].device, waiting)
         self._group = dist.new_group(timeout=NEVER, backend="nccl" if direct else "gloo")
@@ -135,7 +132,7 @@ class TorchPipeliningExecutor(Executor):
         norms = [torch.tensor(norm) for norm in self.gather([squared_norm(each).item() for each in found])]
         return [clipped(each, norms, clipping.limit) for each in found]
 
-    # -- evaluation and agreement ------------------------------------------------------------------------------------
+    # -- evaluation ------------------------------------------------------------------------------------------------
 
     def evaluate(self, loader: Loader) -> dict[str, float] | None:
         """Forward only, one stage after the other; metrics where the last stage is."""
@@ -150,20 +147,6 @@ class TorchPipeliningExecutor(Executor):
                 score.add(outputs, feed.targets())
         self._passage.end()
         return score.metrics() if score is not None else None
-
-    def gather(self, values: Sequence[Any]) -> list[Any]:
-        """All stages' values, over the control group."""
-        gathered: list[Any] = [None] * self._placement.processes
-        with self._waiting("the reports of all stages"):
-            dist.all_gather_object(gathered, list(values))
-        return self._placement.in_order(gathered)
-
-    def agree(self, value: Any) -> Any:
-        """The value of the last stage's process, over the control group."""
-        box = [value]
-        with self._waiting("the decision of the last stage"):
-            dist.broadcast_object_list(box, src=self._placement.of_last_stage)
-        return box[0]
 
 
 def _separate_gradients(stage: Stage) -> None:

@@ -117,7 +117,7 @@ class Walker:
         self._relays = rules.spans is not None and not rules.spans.ends(stage.index)
         self.start = start
         self.base = stage.updates
-        self._steady = rules.steady(minibatches)
+        self._steady = rules.steady
         self._ports = ports
         self._feed = feed
         self.clipping = clipping

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipetrain.planner.plan import ENDS_SHOWN, elided
+
 NAME = "summary.json"
-ROWS_SHOWN, ENDS_SHOWN = 16, 4
-"""Stages up to which a table for the terminal shows all, and how many of either end it shows of more."""
 
 
 def weights_sha256(state: Mapping[str, Tensor]) -> str:
@@ -76,11 +76,6 @@ def _stages(stages: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{forward} / {backward}"
         )
     return lines
-
-
-def elided(r: int, stages: int) -> bool:
-    """Whether a table for the terminal leaves stage r out."""
-    return stages > ROWS_SHOWN and ENDS_SHOWN <= r < stages - ENDS_SHOWN
 
 
 def _percent(share: float | None) -> str:

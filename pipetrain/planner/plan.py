@@ -12,7 +12,8 @@ from pipetrain.planner.cost import LayerCost, layer_costs
 from pipetrain.planner.partition import Rule
 
 _LABEL_WIDTH = 20
-_ROWS, _ENDS = 16, 4
+ROWS_SHOWN, ENDS_SHOWN = 16, 4
+"""Stages up to which a table for the terminal shows all, and how many of either end it shows of more."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,9 @@ class Plan:
         rows = [("stage", "layers", "", "parameters", "time", "device")]
         count = len(self.stages)
         for r, (stage, device) in enumerate(zip(self.stages, devices, strict=True)):
-            if count > _ROWS and _ENDS <= r < count - _ENDS:
-                if r == _ENDS:
-                    rows.append(("...", f"{count - 2 * _ENDS} more stages, in plan.json", "", "", "", ""))
+            if elided(r, count):
+                if r == ENDS_SHOWN:
+                    rows.append(("...", f"{count - 2 * ENDS_SHOWN} more stages, in plan.json", "", "", "", ""))
                 continue
             share = f"{100 * stage.estimated_seconds / total:.1f} %"
             rows.append((str(r), _range(stage), _span(stage), f"{stage.parameters:,}", share, device))
@@ -91,6 +92,11 @@ def _stage(chain: LayerChain, costs: list[LayerCost], first: int, last: int) -> 
         estimated_seconds=sum(cost.cost for cost in costs[first:last]),
         estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last]),
     )
+
+
+def elided(r: int, stages: int) -> bool:
+    """Whether a table for the terminal leaves stage r out."""
+    return stages > ROWS_SHOWN and ENDS_SHOWN <= r < stages - ENDS_SHOWN
 
 
 def _range(stage: StagePlan) -> str:

@@ -271,18 +271,18 @@ def test_the_steady_state_begins_where_no_formula_is_clipped(depth, D, N, M):
     schedule = OneFOneB(depth)
     delays = [schedule.in_flight(r, D, N) - 1 for r in range(D)]
     unclipped = [t for t in range(M) if all(t * N >= d for d in delays)]
-    steady = Rules(schedule, NaiveAsync(), D, N).steady(M)
+    steady = Rules(schedule, NaiveAsync(), D, N).steady
     assert [t for t in range(M) if t >= steady] == unclipped
 
 
 @pytest.mark.parametrize("D", [1, 2, 5])
 def test_two_buffered_versions_are_steady_once_a_minibatch_reads_the_version_before_its_own(D):
-    assert Rules(*RULES["pipedream_2bw"][::-1], D, max(2, D)).steady(4) == 1
+    assert Rules(*RULES["pipedream_2bw"][::-1], D, max(2, D)).steady == 1
 
 
 @pytest.mark.parametrize("schedule", [GPipe(), Sequential(), OneFOneBFlush()])
 def test_synchronous_schedules_are_steady_from_the_start(schedule):
-    assert Rules(schedule, Synchronous(), 4, 3).steady(5) == 0
+    assert Rules(schedule, Synchronous(), 4, 3).steady == 0
 
 
 def test_staleness_counts_the_updates_between_the_version_and_the_own_update():
