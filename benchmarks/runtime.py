@@ -1,8 +1,9 @@
 """Samples per second of the runtime, beside torch's own pipelines and the machine's limit, all in one run.
 
 `make bench`, or `python benchmarks/runtime.py --device cuda`. ResNet-56 on 32 x 32 pictures, minibatches of 64, two
-stages of one thread each. The rows are measured in turn and the whole round is repeated, so that a busy machine slows
-them alike. Each row is the median over its steps behind the warm-up, then over the repeats.
+stages of one thread each. The rows are measured in turn and the whole round is repeated, every other time backwards,
+so that a busy machine slows them alike. Each row is the median over its steps behind the warm-up, then over the
+repeats; each ratio is of two rows of one round, and the median over the rounds.
 
     sequential       the whole model in one process, the other idle
     limit            the two stages as two processes that never talk: stored inputs, stored gradients
@@ -207,17 +208,17 @@ class Bench:
             times.append(time.perf_counter())
         return durations(times)
 
-    def rows(self, only: list[str]) -> Iterator[tuple[str, list[float]]]:
+    def rows(self, only: list[str], backwards: bool) -> Iterator[tuple[str, list[float]]]:
         measures: dict[str, Callable[[], list[float]]] = {
             "sequential": self.sequential,
             "limit": self.limit,
             **{name: functools.partial(self.ours, *row) for name, row in OURS.items()},
             **{name: functools.partial(self.torchs, *row) for name, row in TORCH.items()},
         }
-        for name, measure in measures.items():
+        for name in list(measures)[:: -1 if backwards else 1]:
             if not only or name in only:
                 dist.barrier()
-                yield name, measure()
+                yield name, measures[name]()
 
 
 class _Plain(nn.Module):
@@ -250,7 +251,7 @@ def process(rank: int, port: int, kind: str, steps: int, repeats: int, only: lis
     bench = Bench(rank, device, steps)
     speeds: dict[str, list[float]] = {}
     for repeat in range(repeats):
-        for name, seconds in bench.rows(only):
+        for name, seconds in bench.rows(only, backwards=repeat % 2 == 1):
             known: list[list[float]] = [[] for _ in range(STAGES)]
             dist.all_gather_object(known, seconds)
             # every process times its own steps; the slowest is the pipeline's
@@ -259,7 +260,8 @@ def process(rank: int, port: int, kind: str, steps: int, repeats: int, only: lis
             if rank == 0:
                 print(f"repeat {repeat + 1}/{repeats}  {name:16} {speed:8.1f} samples/s", flush=True)
     if rank == 0:
-        Path(out).write_text(json.dumps(speeds))
+        order = [name for name in ("sequential", "limit", *OURS, *TORCH) if name in speeds]
+        Path(out).write_text(json.dumps({name: speeds[name] for name in order}))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -281,8 +283,14 @@ def report(speeds: dict[str, list[float]], kind: str, steps: int) -> dict[str, o
         "machine": machine,
         "rows": {name: round(value, 2) for name, value in rows.items()},
         "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in speeds.items()},
-        "ratios": {name: round(value, 3) for name, value in _ratios(rows).items()},
+        "ratios": {name: round(statistics.median(values), 3) for name, values in _by_round(speeds).items()},
     }
+
+
+def _by_round(speeds: dict[str, list[float]]) -> dict[str, list[float]]:
+    rounds = [dict(zip(speeds, values, strict=True)) for values in zip(*speeds.values(), strict=True)]
+    found = [_ratios(rows) for rows in rounds]
+    return {name: [ratios[name] for ratios in found] for name in found[0]}
 
 
 def _ratios(rows: dict[str, float]) -> dict[str, float]:
@@ -307,7 +315,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--steps", type=int, default=13, help=f"of each row, the first {WARM_UP} to warm up")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[], help="rows to measure; nothing is written then")
     options = parser.parse_args()
     with socket.socket() as free:

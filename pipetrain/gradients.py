@@ -1,8 +1,7 @@
-"""Adds up the gradients of a minibatch's microbatches, without writing into what autograd returned."""
+"""Adds up the gradients of a minibatch's microbatches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-import torch
 from torch import Tensor
 
 from pipetrain import wire
@@ -13,40 +12,34 @@ class GradientSum:
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
-        self._owned: set[str] = set()
 
-    def add(self, found: Mapping[str, Tensor | None], others: Sequence[Tensor | None] = ()) -> None:
-        """One microbatch: the gradients that autograd `found`, None where it did not touch the weight.
+    def lend(self, leaves: Mapping[str, Tensor]) -> None:
+        """Before autograd's backward: lets it add to the sums as it goes, while a gradient is still in the cache."""
+        for name, leaf in leaves.items():
+            leaf.grad = self.tensors.get(name)
 
-        `others` are tensors that it took or returned beside them. It may return one tensor under several names, or the
-        incoming gradient itself, and optimizers write in place.
+    def collect(self, leaves: Mapping[str, Tensor], others: Iterable[Tensor | None] = ()) -> None:
+        """After it: takes the sums back; a weight that no microbatch has touched yet has none.
+
+        `others` are tensors that the backward was given or returned. Autograd may hand over the memory of one of them,
+        or one memory for several weights, and both it and optimizers write in place.
         """
-        present = {name: gradient for name, gradient in found.items() if gradient is not None}
-        known = [name for name in present if name in self.tensors]
-        own = [name for name in known if name in self._owned]
-        returned = [name for name in known if name not in self._owned]
-        if own:
-            torch._foreach_add_(_of(self.tensors, own), _of(present, own))
-        if returned:
-            sums = torch._foreach_add(_of(self.tensors, returned), _of(present, returned))
-            self.tensors.update(zip(returned, sums, strict=True))
-            self._owned.update(returned)
-        if len(known) < len(present):
-            self._begin({name: gradient for name, gradient in present.items() if name not in self.tensors}, others)
+        begun = [name for name, leaf in leaves.items() if leaf.grad is not None and name not in self.tensors]
+        for name, leaf in leaves.items():
+            if leaf.grad is not None:
+                self.tensors[name], leaf.grad = leaf.grad, None
+        if begun:
+            self._separate(begun, others)
 
-    def _begin(self, found: Mapping[str, Tensor], others: Sequence[Tensor | None]) -> None:
-        shared = {other.untyped_storage().data_ptr() for other in others if other is not None}
-        for name, gradient in found.items():
+    def _separate(self, names: Iterable[str], others: Iterable[Tensor | None]) -> None:
+        seen = {other.untyped_storage().data_ptr() for other in others if other is not None}
+        for name in names:
+            gradient = self.tensors[name]
             pointer = gradient.untyped_storage().data_ptr()
-            self.tensors[name] = gradient.clone() if pointer in shared else wire.dense(gradient)
-            shared.add(pointer)
+            self.tensors[name] = gradient.clone() if pointer in seen else wire.dense(gradient)
+            seen.add(pointer)
 
     def take(self) -> dict[str, Tensor]:
         """The sum, and a new start; a weight that no microbatch touched is absent."""
         taken, self.tensors = self.tensors, {}
-        self._owned.clear()
         return taken
-
-
-def _of(tensors: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
-    return [tensors[name] for name in names]

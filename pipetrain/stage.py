@@ -21,11 +21,13 @@ class _Activations:
     """What a forward or recomputation computed, for the backward to go through.
 
     Attributes:
+        gradients: of the inputs, once the backward has found them.
         made_bytes, input_bytes: kept of what it computed, and of what it was given.
         spoilt: whether it changed its inputs in place.
     """
 
     inputs: Tensors
+    gradients: list[Tensor | None]
     outputs: Tensors
     leaves: dict[str, Tensor]
     version: WeightVersion | None
@@ -164,7 +166,8 @@ class Stage(StageState):
         unmeasured = shapes not in self._saved_bytes and graph is not Graph.DROPPED
         saved = SavedTensors(tensors) if reread or unmeasured else None
         with saved.hooks() if saved else nullcontext():
-            arrived = tuple(Arrive.apply(t) if t.requires_grad else t for t in inputs)
+            gradients: list[Tensor | None] = [None] * len(inputs)
+            arrived = tuple(Arrive.apply(t, gradients, i) if t.requires_grad else t for i, t in enumerate(inputs))
             versions = [tensor._version for tensor in arrived]
             with self.module.reading(leaves):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
@@ -182,7 +185,7 @@ class Stage(StageState):
         # where the backward reads other weights, nothing here may keep these alive
         kept = None if reread else version
         sizes = self._saved_bytes.get(shapes, (0, 0))
-        return _Activations(inputs, outputs, leaves, kept, version.number, saved, *sizes, spoilt)
+        return _Activations(inputs, gradients, outputs, leaves, kept, version.number, saved, *sizes, spoilt)
 
     def _lasting_leaves(self, newest: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """One set for all that read the newest weights, since an update in place leaves the memory where it is."""
@@ -239,28 +242,28 @@ class Stage(StageState):
         tensors: Mapping[str, Tensor],
         graph: Graph,
     ) -> list[Tensor]:
-        again: Mapping[str, Tensor] = activations.leaves
+        leaves = activations.leaves
         if graph is Graph.REREAD:
             assert activations.saved is not None
             activations.saved.backward_weights = tensors
-            again = self.leaves(tensors)
+            for name, leaf in leaves.items():
+                leaf.data = tensors[name]
         elif activations.version is None or activations.version.number != activations.number:
             raise RuntimeError(f"stage {self.index}: version {activations.number} was overwritten before B read it")
         outputs = [output for output, _ in pairs if output.requires_grad]
         given = [gradient for output, gradient in pairs if output.requires_grad]
         inputs = [tensor for tensor in activations.inputs if tensor.requires_grad]
-        names = [name for name, leaf in activations.leaves.items() if leaf.requires_grad]
-        wanted = [*inputs, *(activations.leaves[name] for name in names)]
-        found: Sequence[Tensor | None] = [None] * len(wanted)
-        if outputs and wanted:
+        weights = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        if outputs and (inputs or weights):
+            self.gradients.lend(weights)
             # a layer that checkpoints itself reads the module's parameters again here
-            with self.module.reading(again):
-                found = torch.autograd.grad(outputs, wanted, given, allow_unused=True)
-        ours = found[len(inputs) :]
-        self.gradients.add(dict(zip(names, ours, strict=True)), [*given, *found[: len(inputs)]])
+            with self.module.reading(leaves):
+                torch.autograd.backward(outputs, given, inputs=[*inputs, *weights.values()])
+            self.gradients.collect(weights, [*given, *activations.gradients])
         return [
             torch.zeros_like(tensor) if gradient is None else gradient
-            for tensor, gradient in zip(inputs, found[: len(inputs)], strict=True)
+            for tensor, gradient in zip(activations.inputs, activations.gradients, strict=True)
+            if tensor.requires_grad
         ]
 
     # -- evaluation and state --------------------------------------------------------------------------------------

@@ -106,14 +106,19 @@ def reseed(seed: int) -> None:
 
 
 class Arrive(torch.autograd.Function):
-    """The stage's input as no leaf, so that a first layer may work on it in place."""
+    """The stage's input as no leaf, so that a first layer may work on it in place.
+
+    Autograd would copy a gradient into a leaf if another branch still uses it; here it is only looked at.
+    """
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, gradients: list[Tensor | None], place: int) -> Tensor:
         """The same memory as another tensor, without the leaf's ban on changes in place."""
+        ctx.gradients, ctx.place = gradients, place
         return tensor.data
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """The gradient as it comes."""
-        return gradients[0]
+        """Leaves the gradient as it comes in its place of the list."""
+        ctx.gradients[ctx.place] = gradients[0]
+        return None, None, None

@@ -1,6 +1,8 @@
 """What a trainer asks of an executor, wherever the stages are."""
 
+import itertools
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -179,29 +181,39 @@ class LoaderFeed:
     def __init__(self, loader: Loader, segment: Segment, device: torch.device, inputs: bool, targets: bool) -> None:
         place = segment.epoch, segment.first, segment.last
         self._device = device
-        self._inputs: Iterator[Tensors] | None = None
-        self._targets: Iterator[Tensors] | None = None
+        self._sides: list[deque[Tensors]] = [deque(), deque()]
+        self._asked = [side for side, asked in enumerate((inputs, targets)) if asked]
+        self._minibatches: Iterator[tuple[Tensors, ...]] = iter(())
         if inputs and targets:
-            self._pairs: list[Tensors] = []
-            self._inputs = self._from_pairs(loader.samples(*place))
-        elif inputs:
-            self._inputs = loader.inputs(*place)
-        if targets and not inputs:
-            self._targets = loader.targets(*place)
+            self._minibatches = loader.samples(*place)
+        elif inputs or targets:
+            self._minibatches = zip(loader.inputs(*place) if inputs else loader.targets(*place))
 
-    def _from_pairs(self, samples: Iterator[tuple[Tensors, Tensors]]) -> Iterator[Tensors]:
-        for inputs, targets in samples:
-            self._pairs.append(targets)
-            yield inputs
+    def prepare(self) -> None:
+        """Reads the next minibatch ahead, if there is one and all that was read has been taken.
+
+        For a moment at which the stage would wait for another anyway.
+        """
+        if not any(self._sides):
+            self._read()
 
     def inputs(self) -> Tensors:
         """The next minibatch's inputs."""
-        assert self._inputs is not None
-        return to_device(next(self._inputs), self._device)
+        return self._take(0)
 
     def targets(self) -> Tensors:
-        """The next minibatch's targets; in a process that also asks for inputs, those of the inputs already taken."""
-        return to_device(self._pairs.pop(0) if self._targets is None else next(self._targets), self._device)
+        """The next minibatch's targets."""
+        return self._take(1)
+
+    def _take(self, side: int) -> Tensors:
+        if not self._sides[side]:
+            self._read()
+        return to_device(self._sides[side].popleft(), self._device)
+
+    def _read(self) -> None:
+        for minibatch in itertools.islice(self._minibatches, 1):
+            for side, tensors in zip(self._asked, minibatch, strict=True):
+                self._sides[side].append(tensors)
 
 
 def to_device(tensors: Tensors, device: torch.device) -> Tensors:

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -162,6 +162,8 @@ class FinegrainedExecutor(OneProcess):
     the whole model at once, forward and backward, where the list of a pipeline has its backward.
     """
 
+    unmeasured: ClassVar[tuple[str, ...]] = ("activation_bytes_peak",)
+
     def __init__(
         self,
         stages: Sequence[UnitStage],
@@ -266,16 +268,15 @@ class _Pass:
         return _merged([reader.backward() or read for reader, read in zip(self.readers, used, strict=True)])
 
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
-        wanted = [(r, name) for r, own in enumerate(leaves) for name, leaf in own.items() if leaf.requires_grad]
+        weights = [{name: leaf for name, leaf in own.items() if leaf.requires_grad} for own in leaves]
         given = torch.full_like(loss, self.share)
-        found = torch.autograd.grad(loss, [leaves[r][name] for r, name in wanted], given, allow_unused=True)
-        by_stage: list[dict[str, Tensor | None]] = [{} for _ in leaves]
-        for (r, name), gradient in zip(wanted, found, strict=True):
-            by_stage[r][name] = gradient
-        others: list[Tensor | None] = [given]
-        for reader, gradients in zip(self.readers, by_stage, strict=True):
-            reader.stage.gradients.add(gradients, others)
-            others += gradients.values()  # one tensor may be the gradient of weights of several stages
+        for reader, own in zip(self.readers, weights, strict=True):
+            reader.stage.gradients.lend(own)
+        torch.autograd.backward(loss, given, inputs=list(_merged(weights).values()))
+        others: list[Tensor] = [given]
+        for reader, own in zip(self.readers, weights, strict=True):
+            reader.stage.gradients.collect(own, others)
+            others += reader.stage.gradients.tensors.values()  # one memory may be handed to weights of several stages
 
     def _store(self, stored: dict[int, Tensors], layer: int, tensors: Tensors) -> Tensors:
         if self.model.segments is not None and layer in self.model.segments:

@@ -57,6 +57,10 @@ class Ports(Protocol):
 class Feed(Protocol):
     """The minibatches of a segment in order; only the first and the last stage ask."""
 
+    def prepare(self) -> None:
+        """Reads the next minibatch ahead."""
+        ...
+
     def inputs(self) -> Tensors:
         """The next minibatch's inputs, on the stage's device."""
         ...
@@ -169,6 +173,8 @@ class Walker:
                 outputs = self.stage.forward(microbatch, inputs, read, graph, self._stores)
             with self.stage.clock.waiting("send", operation):
                 self._ports.send_activations(microbatch, outputs)
+            if self._first and microbatch[1] == self._rules.microbatches - 1:
+                self._feed.prepare()
             return
         minibatch, j = self._open(operation.minibatch), microbatch[1]
         targets, share = minibatch.targets[j], minibatch.counts[j] / sum(minibatch.counts)
@@ -209,6 +215,8 @@ class Walker:
         if self._last:
             minibatch = self._minibatches.pop(operation.minibatch)
             self._on_step(t, step_loss(minibatch.losses, minibatch.counts))
+            if not self._first:
+                self._feed.prepare()
 
     def offer_norm(self) -> None:
         """At an update that clips over all stages: tells the others this stage's part of the norm, once."""

@@ -1,0 +1,62 @@
+"""Minibatches of a segment, read ahead where a stage has time."""
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from pipetrain.data.loader import Loader
+from pipetrain.executors.base import LoaderFeed, Segment
+
+
+class Numbers(Dataset):
+    def __init__(self):
+        self.read = []
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        self.read.append(i)
+        return torch.tensor([float(i)]), torch.tensor(10 * i)
+
+
+def feed(inputs, targets, segment=Segment(0, 1, 4, 1)):  # noqa: B008
+    numbers = Numbers()
+    loader = Loader(numbers, batch_size=2, shuffle=False)
+    return LoaderFeed(loader, segment, torch.device("cpu"), inputs, targets), numbers
+
+
+def test_one_minibatch_is_read_ahead_however_often_it_is_asked():
+    ahead, numbers = feed(inputs=True, targets=False)
+    for _ in range(3):
+        ahead.prepare()
+    assert numbers.read == [2, 3]
+    assert ahead.inputs()[0].flatten().tolist() == [2, 3]
+    assert numbers.read == [2, 3]
+    assert ahead.inputs()[0].flatten().tolist() == [4, 5]
+
+
+def test_nothing_is_read_beyond_the_segment():
+    ahead, numbers = feed(inputs=False, targets=True)
+    for first in (2, 4, 6):
+        assert ahead.targets()[0].tolist() == [10 * first, 10 * first + 10]
+        ahead.prepare()
+    assert numbers.read == [2, 3, 4, 5, 6, 7]
+
+
+def test_inputs_and_targets_of_one_process_are_read_once_and_stay_in_step():
+    ahead, numbers = feed(inputs=True, targets=True)
+    inputs = [ahead.inputs()[0] for _ in range(2)]
+    ahead.prepare()  # targets are still there
+    targets = [ahead.targets()[0] for _ in range(2)]
+    for x, y in zip(inputs, targets, strict=True):
+        assert (10 * x.flatten()).tolist() == y.tolist()
+    assert numbers.read == [2, 3, 4, 5]
+
+
+def test_a_stage_between_reads_nothing():
+    ahead, numbers = feed(inputs=False, targets=False)
+    ahead.prepare()
+    assert numbers.read == []
+    with pytest.raises(IndexError):
+        ahead.inputs()
