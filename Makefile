@@ -21,7 +21,7 @@ demo: setup  ## Train ResNet-20 in two processes under PipeOptim on the embedded
 	$(BIN)/pipetrain run method=pipeoptim model=resnet20 lr_schedule=cosine train.epochs=5
 
 test: setup  ## The quick tests
-	$(BIN)/python -m pytest -m "not slow and not cuda"
+	$(BIN)/python -m pytest -m "not slow and not cuda" -n 2
 
 test-slow: setup  ## The tests that take longer
 	$(BIN)/python -m pytest -m "slow and not cuda"

@@ -2,7 +2,7 @@
 
 import inspect
 import pydoc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,9 @@ from pipetrain.lr_schedules import LearningRateSchedule
 from pipetrain.methods import Method
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optimizer import StageOptimizer
-from pipetrain.phases import PhaseSettings, length
+from pipetrain.phases import PhaseSettings, length, naming
 from pipetrain.phases import settings as phase_settings
+from pipetrain.planner.finegrained import stages_of_layers, weight_units
 from pipetrain.schedules import Schedule, Spans
 
 _FROM_DATA = ("channels", "classes", "size")
@@ -137,7 +138,8 @@ def build_phases(
                 f"phases[{number}] would start after step {start}, and the run ends at step {total}; raise "
                 "train.epochs or train.max_steps, or shorten the phases before it"
             )
-        rules = build_rules(settings, stages, config["train"]["microbatches"], spans)
+        with naming(config, number):
+            rules = build_rules(settings, stages, config["train"]["microbatches"], spans)
         end = total if settings.steps is None else min(total, start + settings.steps)
         phases.append(Phase(rules, start, end))
         start = end
@@ -154,6 +156,13 @@ def build_rules(settings: PhaseSettings, stages: int, microbatches: int, spans: 
     method: Method = call_target("method", settings.method)
     check_pair(method, schedule, settings.names)
     return Rules(schedule, method, stages, microbatches, spans)
+
+
+def first_layers(chain: LayerChain, bounds: Sequence[tuple[int, int]], finegrained: bool) -> dict[int, int]:
+    """First layer of a stage -> the stage; `bounds` as those of a Job."""
+    if finegrained:
+        return stages_of_layers(weight_units(chain), bounds)
+    return {first: r for r, (first, _) in enumerate(bounds)}
 
 
 def build_spans(config: Mapping[str, Any], stages: int, stage_of: Mapping[int, int]) -> Spans | None:

@@ -1,6 +1,7 @@
 """The phases of a run as the configuration gives them: names turned into sections, and when each ends."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,17 @@ def _section(
     # a section may refer to settings of the run, such as ${seed}
     whole = OmegaConf.create({**config, "phases": None, "_section": {**section(part, choice["name"]), **changes}})
     return str(choice["name"]), OmegaConf.to_container(whole._section, resolve=True)  # type: ignore[return-value]
+
+
+@contextmanager
+def naming(config: Mapping[str, Any], number: int) -> Iterator[None]:
+    """Puts the phase's number before what is wrong with it, where the configuration has phases."""
+    try:
+        yield
+    except ConfigError as error:
+        if config["phases"] is None:
+            raise
+        raise ConfigError(f"phases[{number}]: {error}") from error
 
 
 def settings(config: Mapping[str, Any], names: Mapping[str, str], steps_per_epoch: int) -> Iterator[PhaseSettings]:

@@ -18,11 +18,13 @@ from pipetrain.build import (
     build_rate,
     build_torch_optimizer,
     call_target,
+    first_layers,
     total_steps,
 )
 from pipetrain.config import check
 from pipetrain.errors import ConfigError
 from pipetrain.executors.rules import Phase, Rules
+from pipetrain.job import Job
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
@@ -30,7 +32,6 @@ from pipetrain.probe import weight_derived_layers
 from pipetrain.resume import checkpoint_to_resume
 from pipetrain.schedules import Placement
 from pipetrain.unlisted import check_unlisted, common_placement, notes_of
-from pipetrain.worker import Job, first_layers
 
 EXECUTORS = ("distributed", "simulated")
 
@@ -78,14 +79,15 @@ def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> Prep
     _check_executor(config, parts, finegrained)
     placement = common_placement([phase.rules.schedule for phase in parts], stages)
     notes = _notes(config, data.train.dropped)
-    for phase in parts:
-        if not phase.rules.schedule.listed:
-            check_unlisted(config, phase.rules.schedule, data.train.sizes)
-            _check_devices(device, placement)
-            notes += [note for note in notes_of(phase.rules.schedule, placement) if note not in notes]
-        elif not finegrained:  # its stages exchange nothing, and their lists are long
-            phase.rules.lists(2 * phase.rules.places[0].delay + 1)
-        notes += [note for note in _phase_notes(config, chain, phase) if note not in notes]
+    for number, phase in enumerate(parts):
+        with phases.naming(config, number):
+            if not phase.rules.schedule.listed:
+                check_unlisted(config, phase.rules.schedule, data.train.sizes)
+                _check_devices(device, placement)
+                notes += [note for note in notes_of(phase.rules.schedule, placement) if note not in notes]
+            elif not finegrained:  # its stages exchange nothing, and their lists are long
+                phase.rules.lists(2 * phase.rules.places[0].delay + 1)
+            notes += [note for note in _phase_notes(config, chain, phase) if note not in notes]
     changing = [phase.rules.method.name for phase in parts if _backward_reads_others(phase.rules)]
     if changing:
         notes += _derived(weight_derived_layers(chain, data.example), changing[0])
@@ -129,12 +131,13 @@ def _check_executor(config: Mapping[str, Any], parts: list[Phase], finegrained: 
             )
     if config["executor"]["name"] == "simulated":
         return
-    for phase in parts:
+    for number, phase in enumerate(parts):
         if phase.rules.method.simulated_only:
-            raise ConfigError(
-                f"method={phase.rules.method.name} reads weights that no pipeline of processes has; use "
-                "executor=simulated"
-            )
+            with phases.naming(config, number):
+                raise ConfigError(
+                    f"method={phase.rules.method.name} reads weights that no pipeline of processes has; use "
+                    "executor=simulated"
+                )
     if train["recompute_boundaries"] is not None:
         raise ConfigError(
             f"train.recompute_boundaries={train['recompute_boundaries']}: recomputation across stages is "

@@ -19,9 +19,9 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pipetrain.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pipetrain.job import Job
     from pipetrain.observe.progress import ProgressBar
     from pipetrain.prepare import Prepared
-    from pipetrain.worker import Job
 
 COMPLETED, FAILED, WRONG_CONFIG, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +12,22 @@ import torch.distributed as dist
 from torch.distributed import Store
 
 from pipetrain import checkpoint
+from pipetrain.assembly import Assembly
 from pipetrain.build import (
     Data,
     build_chain,
     build_data,
-    build_loss,
     build_phases,
     build_rate,
-    optimizer_builder,
+    first_layers,
     total_steps,
 )
 from pipetrain.errors import DivergedError
 from pipetrain.executors.base import Executor
-from pipetrain.executors.distributed import DistributedExecutor
-from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
-from pipetrain.executors.simulated import SimulatedExecutor
-from pipetrain.executors.torch_pipelining import TorchPipeliningExecutor
-from pipetrain.models.chain import LayerChain
+from pipetrain.job import Job
 from pipetrain.observe import summary as summaries
 from pipetrain.observe.recorder import Recorder, Show
 from pipetrain.observe.trace import TraceFile, assemble
-from pipetrain.planner.finegrained import names_of, stages_of_layers, weight_units
-from pipetrain.schedules import Placement
-from pipetrain.stage import Stage
-from pipetrain.stage_module import StageModule
 from pipetrain.trainer import Timetable, Trainer
 from pipetrain.transport import NEVER, LostStageError
 from pipetrain.watch import BLAME_SECONDS, EXIT_LOST, Activity, Watch, failure_note
@@ -43,54 +35,10 @@ from pipetrain.watch import BLAME_SECONDS, EXIT_LOST, Activity, Watch, failure_n
 EXIT_DIVERGED = 3
 
 
-@dataclass(frozen=True)
-class Job:
-    """All that a process needs to know of a run; made once, where it is started.
-
-    Attributes:
-        config: the resolved configuration.
-        names: what was chosen of each group, such as {"model": "resnet20"}.
-        run: the run directory.
-        bounds: (first layer, last layer exclusive) of each stage; weight units in place of layers where `finegrained`.
-        plan: what is known of each stage before it runs, for the summary.
-        threads: intra-op threads of each process.
-        device: cpu or cuda.
-        resume: the checkpoint to continue from.
-        finegrained: whether stages are of single weights.
-        placed: which process has which stages; null: one each.
-    """
-
-    config: dict[str, Any]
-    names: dict[str, str]
-    run: str
-    bounds: list[tuple[int, int]]
-    plan: list[dict[str, Any]]
-    threads: int
-    device: str
-    resume: str | None = None
-    finegrained: bool = False
-    placed: Placement | None = None
-
-    @property
-    def stages(self) -> int:
-        """D."""
-        return len(self.bounds)
-
-    @property
-    def placement(self) -> Placement:
-        """Which process has which stages, where each has its own."""
-        return self.placed or Placement.one_each(self.stages)
-
-    def head(self) -> dict[str, Any]:
-        """The first fields of the summary."""
-        names = {name: self.names[name] for name in ("method", "schedule", "model", "dataset")}
-        return {**names, "executor": self.config["executor"]["name"], "stages": self.stages}
-
-
 def simulate(job: Job, show: Show) -> dict[str, Any]:
     """All stages in this process; the summary, also written."""
-    run = _Run(job, list(range(job.stages)), torch.device(job.device))
-    executor = run.finegrained_executor() if job.finegrained else run.simulated_executor()
+    run = _Run(job, 0, torch.device(job.device))
+    executor = run.assembly.in_one_process()
     try:
         return run.train(executor, show, barrier=None, coordinator=True) or {}
     except DivergedError as error:
@@ -113,7 +61,9 @@ def main(
     places = job.placement
     local = int(os.environ.get("LOCAL_WORLD_SIZE", places.processes))
     direct = device.type == "cuda" and torch.cuda.device_count() >= local
-    run = _Run(job, list(places.stages[rank]), device)
+    mine = places.stages[rank]
+    run = _Run(job, mine[0], device)
+    stages = run.assembly.stages(mine)
     watch = Watch(
         rank,
         places.processes,
@@ -125,10 +75,11 @@ def main(
         on_signal,
     )
     try:
-        executor = run.executor_of_processes(activity, direct)
+        executor = run.assembly.among_processes(stages, activity, direct)
         summary = run.train(executor, show, barrier=dist.barrier, coordinator=rank == places.of_last_stage)
     except DivergedError as error:
-        reports = [theirs or [{}] * len(mine) for mine, theirs in zip(places.stages, watch.stop_others(), strict=True)]
+        told = zip(places.stages, watch.stop_others(), strict=True)
+        reports = [theirs or [{}] * len(expected) for expected, theirs in told]
         run.finish("diverged", places.in_order(reports), error)
         os._exit(EXIT_DIVERGED)
     except LostStageError as error:
@@ -143,14 +94,13 @@ def main(
 class _Run:
     """A run's objects in one process, and what is done with them in turn."""
 
-    def __init__(self, job: Job, mine: list[int], device: torch.device) -> None:
+    def __init__(self, job: Job, stage: int, device: torch.device) -> None:
         torch.set_num_threads(job.threads)
         if device.type == "cuda":
             torch.cuda.set_device(device)
         config = job.config
         self.job = job
         self.folder = Path(job.run)
-        self.clip_norm: float | None = config["optimizer"].get("clip_norm")
         self.data: Data = build_data(config)
         chain = build_chain(config, self.data.dataset)
         stage_of = first_layers(chain, job.bounds, job.finegrained)
@@ -165,69 +115,14 @@ class _Run:
             [phase.end for phase in self.phases],
         )
         self.rate = build_rate(config, steps_per_epoch, self.timetable.total_steps)
-        self._chain = chain
-        self._device = device
-        self.stages = [] if job.finegrained else self._build_stages(mine, chain, device)
-        self.trace = self._trace(mine[0]) if config["trace"] else None
+        self.trace = self._trace(stage) if config["trace"] else None
+        self.assembly = Assembly(job, chain, self.phases, self.rate, device, self.on_step, self.trace)
         self.trainer: Trainer | None = None
         self.recorder: Recorder | None = None
 
     def _trace(self, stage: int) -> TraceFile:
         step = checkpoint.load_progress(Path(self.job.resume))["step"] if self.job.resume else 0
         return TraceFile(self.folder, stage, step)
-
-    def _build_stages(self, mine: list[int], chain: LayerChain, device: torch.device) -> list[Stage]:
-        optimizer = optimizer_builder(self.job.config, self.rate)
-        stages = []
-        for r in mine:
-            loss = build_loss(self.job.config) if r == self.job.stages - 1 else None
-            stages.append(Stage(r, chain, *self.job.bounds[r], optimizer, loss, self.job.config["seed"], device))
-        return stages
-
-    def executor_of_processes(self, activity: Activity, direct: bool) -> Executor:
-        """The stages of this process, connected to those of the others."""
-        if not self.phases[0].rules.schedule.listed:
-            return TorchPipeliningExecutor(
-                self.stages,
-                self.phases,
-                self.job.placement,
-                self.clip_norm,
-                self.on_step,
-                activity.compute,
-                activity.wait,
-                direct,
-            )
-        return DistributedExecutor(
-            self.stages[0],
-            self.phases,
-            self.clip_norm,
-            self.on_step,
-            lambda op: activity.now(str(op)),
-            activity.wait,
-            direct,
-            self.trace,
-        )
-
-    def simulated_executor(self) -> SimulatedExecutor:
-        """All stages in this process, each with its layers."""
-        return SimulatedExecutor(self.stages, self.phases, self.clip_norm, self.on_step, trace=self.trace)
-
-    def finegrained_executor(self) -> FinegrainedExecutor:
-        """All stages in this process, each with single weights."""
-        config, chain = self.job.config, self._chain
-        units = weight_units(chain)
-        module = StageModule(chain.layers, 0, config["seed"]).to(self._device)
-        optimizer = optimizer_builder(config, self.rate)
-        stages = [
-            UnitStage(r, names_of(units[first:last]), module, optimizer, self._device)
-            for r, (first, last) in enumerate(self.job.bounds)
-        ]
-        segments = config["train"]["recompute_boundaries"]
-        loss = build_loss(config)
-        if isinstance(loss, torch.nn.Module):
-            loss = loss.to(self._device)
-        model = WholeModel(module, loss, None if segments is None else tuple(segments))
-        return FinegrainedExecutor(stages, model, self.phases, self.clip_norm, self.on_step)
 
     def on_step(self, minibatch: int, loss: torch.Tensor) -> None:
         assert self.recorder is not None
@@ -320,13 +215,6 @@ class _Run:
     def _stale_share(self) -> float:
         parameters = [stage["parameters"] for stage in self.job.plan]
         return sum(parameters[:-1]) / sum(parameters) if sum(parameters) else 0.0
-
-
-def first_layers(chain: LayerChain, bounds: Sequence[tuple[int, int]], finegrained: bool) -> dict[int, int]:
-    """First layer of a stage -> the stage; `bounds` as those of a Job."""
-    if finegrained:
-        return stages_of_layers(weight_units(chain), bounds)
-    return {first: r for r, (first, _) in enumerate(bounds)}
 
 
 def _device(kind: str, local_rank: int) -> torch.device:

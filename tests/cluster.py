@@ -11,7 +11,8 @@ from typing import Any
 import torch.multiprocessing as mp
 from torch import nn
 
-from pipetrain.worker import Job, main, simulate
+from pipetrain.job import Job
+from pipetrain.worker import main, simulate
 
 CONFIG: dict[str, Any] = {
     "dataset": {
@@ -191,10 +192,12 @@ def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:
 def _free_ports(count: int) -> list[int]:
     """All different, as a worker that is ahead must not reach the store of the job before.
 
-    Below the ports that systems hand out by themselves, so that none is taken by the time its job comes.
+    Below the ports that systems hand out by themselves, so that none is taken by the time its job comes; tests that
+    run beside each other take theirs from different ranges.
     """
     free = []
-    for port in random.SystemRandom().sample(range(20_000, 32_000), 4 * count):
+    first = 20_000 + 1_500 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8)
+    for port in random.SystemRandom().sample(range(first, first + 1_500), 4 * count):
         with socket.socket() as each, contextlib.suppress(OSError):
             each.bind(("localhost", port))
             free.append(port)
