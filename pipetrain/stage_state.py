@@ -63,7 +63,8 @@ class StageState(ABC):
         """
         self.optimizer.scale = lambda update: method.learning_rate_scale(place, update - start)
         self.weights.follow_drift(method.drift_decay(place), fresh)
-        self.versions_allowed = max(self.versions_allowed, method.weight_versions(place))
+        self.versions_allowed = method.weight_versions(place)
+        self.weights.meter.mark()
 
     def leaves(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """New leaves of autograd over the memory of `tensors`, which need a gradient where the parameters do."""
@@ -77,7 +78,7 @@ class StageState(ABC):
         """
         self.audit.settle(minibatch, self.updates, steady)
         self.weights.update(gradients, keep)
-        alive = self.weights.meter.versions_max
+        alive = self.weights.meter.versions_since
         if alive > self.versions_allowed:
             raise InvariantError(
                 f"stage {self.index} held {alive} weight versions before update {self.updates}; its method may hold "

@@ -9,9 +9,16 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 @dataclass
 class StorageMeter:
-    """Sees which of the storages it was shown are still alive, by weak references to the storages themselves."""
+    """Sees which of the storages it was shown are still alive, by weak references to the storages themselves.
+
+    Attributes:
+        versions_max: most sets of weights alive at a reading.
+        versions_since: the same since the last `mark`.
+        bytes_peak: most bytes alive at a reading.
+    """
 
     versions_max: int = 0
+    versions_since: int = 0
     bytes_peak: int = 0
     _live: list[list[tuple[StorageWeakRef, int]]] = field(default_factory=list)
 
@@ -21,9 +28,15 @@ class StorageMeter:
         self._live.append([(StorageWeakRef(storage), storage.nbytes()) for storage in storages])
         self.read()
 
+    def mark(self) -> None:
+        """Begins `versions_since` anew."""
+        self.versions_since = 0
+        self.read()
+
     def read(self) -> None:
         """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive."""
         kept = [[(ref, size) for ref, size in storages if not ref.expired()] for storages in self._live]
         self._live = [storages for storages in kept if storages]
         self.versions_max = max(self.versions_max, len(self._live))
+        self.versions_since = max(self.versions_since, len(self._live))
         self.bytes_peak = max(self.bytes_peak, sum(size for storages in self._live for _, size in storages))

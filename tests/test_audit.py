@@ -113,6 +113,15 @@ def test_more_weight_versions_than_a_method_may_hold_are_found_out():
     assert message.endswith("its method may hold 1")
 
 
+def test_a_phase_is_held_to_its_own_limit_not_to_that_of_the_phase_before():
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
+    pipe = pipeline(net, [1, 2], [("pipedream", 5), ((Greedy(), OneFOneB()), 7)])
+    with pytest.raises(InvariantError, match=r"stage 0 held 2 weight versions before update 6; .* may hold 1"):
+        pipe.train(batches(torch.randn(48, 4), torch.arange(48) % 4, 4))
+    assert pipe.reports("weight_versions_max")[0] == 3
+
+
 class Keeper(nn.Linear):
     """A layer that keeps the very weights that it computed with last."""
 

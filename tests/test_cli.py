@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from command import TINY, environment, pipetrain, records, run, summary
 
 from pipetrain import __version__, cli
+from pipetrain.config import config_dir
 
 
 def test_a_run_in_two_processes_leaves_everything_behind(tmp_path):
@@ -99,14 +101,6 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypat
     assert not (tmp_path / "run").exists()
 
 
-def test_a_wrong_setting_overwrites_nothing_of_an_earlier_run(tmp_path):
-    folder = tmp_path / "run"
-    run(folder, *TINY, "train.epochs=1", "executor=simulated")
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    run(folder, *TINY, "method=gpipe", "schedule=1f1b", code=2)
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-
-
 def test_debug_shows_the_traceback(tmp_path):
     assert "Traceback" in run(tmp_path / "run", "threads=0", "debug=true", code=2).stderr
 
@@ -150,14 +144,17 @@ def test_a_method_brings_its_schedule_and_an_explicit_one_wins(tmp_path):
 
 
 def test_list_has_a_row_for_every_file(tmp_path):
-    for kind in ("models", "datasets", "methods", "schedules", "experiments"):
-        rows = json.loads(pipetrain("list", kind, "--json", cwd=tmp_path).stdout)
+    listed = json.loads(pipetrain("list", "--json", cwd=tmp_path).stdout)
+    assert list(listed) == ["models", "datasets", "methods", "schedules", "experiments"]
+    for kind, rows in listed.items():
         assert rows
         assert all(row["name"] and row["summary"] for row in rows)
-        if kind == "models":
-            assert {"resnet20", "vgg16", "lenet5"} <= {row["name"] for row in rows}
-            assert all(row["task"] and row["parameters"] > 0 and row["layers"] > 0 for row in rows)
-    assert "pipeoptim" in pipetrain("list", cwd=tmp_path).stdout
+        files = {path.stem for path in (config_dir() / kind.removesuffix("s")).rglob("*.yaml")} - {"custom"}
+        assert {row["name"].split("/")[-1] for row in rows} == files
+    assert {"resnet20", "vgg16", "lenet5"} <= {row["name"] for row in listed["models"]}
+    assert all(row["task"] and row["parameters"] > 0 and row["layers"] > 0 for row in listed["models"])
+    assert json.loads(pipetrain("list", "methods", "--json", cwd=tmp_path).stdout) == listed["methods"]
+    assert "pipeoptim" in pipetrain("list", "methods", cwd=tmp_path).stdout
 
 
 def test_doctor_says_what_there_is(tmp_path):
@@ -194,7 +191,7 @@ def test_a_sweep_goes_on_after_a_run_that_fails(tmp_path):
     assert done.returncode == 3
 
 
-@pytest.mark.parametrize("executor", ["simulated", "distributed"])
+@pytest.mark.parametrize("executor", ["simulated", pytest.param("distributed", marks=pytest.mark.slow)])
 def test_divergence_names_the_step_and_is_exit_code_3(tmp_path, executor):
     folder = tmp_path / "run"
     done = run(folder, *TINY, f"executor={executor}", "optimizer.lr=1e20", "partition.stages=3", code=3)
@@ -227,11 +224,13 @@ def test_a_users_own_model_runs(tmp_path):
     assert summary(folder)["model"] == "custom"
 
 
-def test_a_fresh_run_in_the_directory_of_an_earlier_one_sets_it_aside(tmp_path):
+def test_an_earlier_run_is_set_aside_by_a_fresh_one_and_untouched_by_one_that_cannot_start(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "executor=simulated")
-    before = summary(folder)
+    before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    run(folder, *TINY, "method=gpipe", "schedule=1f1b", code=2)
+    assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     run(folder, *TINY, "executor=simulated", "train.epochs=1")
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000005"]
-    assert summary(folder / "earlier-1") == before
+    assert (folder / "earlier-1" / "summary.json").read_bytes() == before[Path("summary.json")]
     assert (folder / "earlier-1" / "checkpoints" / "step-00000010").is_dir()

@@ -107,6 +107,7 @@ def test_a_checkpoint_still_being_written_is_none(tmp_path):
     assert checkpoint.find(str(tmp_path / "run")) == folders[-2].resolve()
 
 
+@pytest.mark.slow
 def test_the_command_resumes_a_run_by_name_and_automatically(tmp_path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     run(whole, *TINY, "executor=simulated")

@@ -45,11 +45,12 @@ class Rules:
             return  # whenever a recomputation starts, it reads the minibatch's own version
         for r in range(self.stages):
             held, lead = self.schedule.in_flight(r, self.stages, self.microbatches), self._lead(r)
-            if lead >= held or (lead and self.schedule.family is Family.WHOLE_BACKWARD):
+            room = 0 if self.schedule.family is Family.WHOLE_BACKWARD else held - 1
+            if lead > room:
                 raise ConfigError(
                     f"train.recompute_boundaries: stage {r} would recompute {lead} microbatch steps before a backward, "
-                    f"which schedule {self.schedule.name} has no room for; schedule=pipemare and pipelined_backprop "
-                    "have, or let a segment begin at each stage"
+                    f"and schedule={self.schedule.name} leaves {room} between that and its forward; schedule=pipemare "
+                    "and schedule=pipelined_backprop leave more, or let a segment begin at each stage"
                 )
 
     def _lead(self, stage: int) -> int:

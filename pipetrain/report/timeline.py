@@ -1,5 +1,6 @@
 """A timeline as it is drawn: a panel for each schedule and method, a row for each stage, a box for each operation."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,8 +23,13 @@ WORDS = {
 }
 LINE, INK = "#5b6470", "#14181d"
 _NOTE = "In a box: minibatch (or minibatch.microbatch); weight version read"
-_CHANGES = {"+": "+s: predicted s updates ahead", "δ": "-sδ: corrected by s updates", "*": "*c: scaled by c"}
-"""By a letter of the suffix that a method gives to the version."""
+_CHANGES = {
+    r"\+\d+$": "+s: predicted s updates ahead",
+    r"-\d+δ$": "-sδ: corrected by s updates",
+    r"\+\d+δ$": "+sδ: led s updates ahead by the average change",
+    r"\*": "*c: scaled by c",
+}
+"""By a pattern of the suffix that a method gives to the version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ def scaled(row: Iterable[Any], factor: float) -> list[Any]:
 def note(panels: Sequence[Panel]) -> str:
     """What the words in the boxes mean."""
     reads = {box.read for panel in panels for row in panel.rows for box in row if box.read}
-    changes = [text for mark, text in _CHANGES.items() if any(mark in read for read in reads)]
+    changes = [text for mark, text in _CHANGES.items() if any(re.search(mark, read) for read in reads)]
     return _NOTE + (f" ({'; '.join(changes)})" if changes else "")
 
 

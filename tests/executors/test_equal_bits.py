@@ -1,38 +1,48 @@
-"""Simulated against distributed, bit for bit: D 1..4, N 1, 2, 4, every method."""
+"""Simulated against distributed, bit for bit: D 1..4, N 1..4, every method under every schedule of its family."""
 
-import itertools
+from pathlib import Path
 
 import pytest
 from cluster import METHODS, SYNCHRONOUS, distributed, fitting, job, simulated
+from hydra.utils import get_object
 
-MICROBATCHES = (1, 2, 4)
-THOROUGH = (
-    "sequential",
-    "gpipe",
-    "pipedream_flush",
-    "naive_async",
-    "pipedream",
-    "pipedream_vertical_sync",
-    "pipeoptim",
-)
-"""The methods that the quick tests run with every N."""
+from pipetrain.catalog import choices
+
+SCHEDULES = [choice for choice in choices("schedule") if not choice.name.startswith("torch_")]
 
 
-def cases_of(stages, quick):
-    """(method, N); of the other methods the quick tests take one N with one stage, and the smallest and largest."""
-    for method, n in itertools.product(METHODS, MICROBATCHES):
-        if quick and method not in THOROUGH and (n == 2) == (stages > 1):
-            continue
-        if fitting(method, stages, n):
-            yield method, n
+def schedules_of(method):
+    """Name -> settings of the schedules that the method goes with."""
+    own = job(Path(), method, 1).config["schedule"]
+    family = get_object(own["_target_"]).family
+    if method in SYNCHRONOUS:
+        return {"own": own}  # under the others it is another of these methods
+    return {each.name: each.content for each in SCHEDULES if get_object(each.content["_target_"]).family == family}
 
 
-@pytest.mark.parametrize(
-    ("stages", "quick"),
-    [(1, True), (2, True), *(pytest.param(n, False, marks=pytest.mark.slow) for n in (1, 2, 3, 4))],
-)
-def test_simulated_and_distributed_runs_are_equal_bit_for_bit(tmp_path, stages, quick):
-    cases = {f"{method}-{n}": (method, {"microbatches": n}) for method, n in cases_of(stages, quick)}
+def test_two_stages_give_equal_bits_in_both_executors(tmp_path):
+    """One or two numbers of microbatches, and the default schedule; the others are slower."""
+    cases = {}
+    for k, method in enumerate(METHODS):
+        for n in {1 + k % 4, 4}:
+            if fitting(method, 2, n):
+                cases[f"{method}-{n}"] = (method, {"train": {"microbatches": n}})
+    check(tmp_path, 2, cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("microbatches", [1, 2, 3, 4])
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+def test_so_does_every_method_under_every_schedule(tmp_path, stages, microbatches):
+    cases = {
+        f"{method}-{schedule}": (
+            method,
+            {"schedule": settings, "train": {"microbatches": microbatches}},
+        )
+        for method in METHODS
+        if fitting(method, stages, microbatches)
+        for schedule, settings in schedules_of(method).items()
+    }
     check(tmp_path, stages, cases)
 
 
@@ -41,7 +51,7 @@ RECOMPUTED = ("gpipe", "pipedream", "pipeoptim", "pipemare", "i_timeprest")
 
 @pytest.mark.parametrize("stages", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_so_are_they_with_recomputation(tmp_path, stages):
-    settings = {"microbatches": 2, "recompute": True}
+    settings = {"train": {"microbatches": 2, "recompute": True}}
     found = check(tmp_path, stages, {method: (method, settings) for method in RECOMPUTED})
     for method in ("gpipe", "pipedream", "i_timeprest"):
         plain = simulated(job(tmp_path / f"{method}-plain", method, stages, train={"microbatches": 2}))
@@ -49,11 +59,11 @@ def test_so_are_they_with_recomputation(tmp_path, stages):
 
 
 def check(folder, stages, cases):
-    """name -> (method, settings of `train`): runs each in both ways; the summaries by name."""
-    jobs = [job(folder / f"{name}-distributed", method, stages, train=train) for name, (method, train) in cases.items()]
+    """name -> (method, changed settings): runs each in both ways; the summaries by name."""
+    jobs = [job(folder / f"{name}-distributed", method, stages, **changes) for name, (method, changes) in cases.items()]
     results = dict(zip(cases, distributed(jobs), strict=True))
-    for name, (method, train) in cases.items():
-        result, expected = results[name], simulated(job(folder / f"{name}-simulated", method, stages, train=train))
+    for name, (method, changes) in cases.items():
+        result, expected = results[name], simulated(job(folder / f"{name}-simulated", method, stages, **changes))
         for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
             assert result[field] == expected[field], f"{name}, D={stages}: {field}"
         measured = ("weight_versions_max", "weight_bytes_peak", "forward_staleness", "backward_staleness")

@@ -60,6 +60,9 @@ def test_the_note_explains_what_methods_read_and_nothing_else():
     assert "+s" in note(drawn("v0+1"))
     assert "δ" in note(drawn("v3-5δ"))
     assert "+s" not in note(drawn("v3-5δ"))
+    assert "led s updates ahead" in note(drawn("v3+5δ"))
+    assert "+s:" not in note(drawn("v3+5δ"))
+    assert "-sδ" not in note(drawn("v3+5δ"))
     assert note(drawn("v0")).endswith("weight version read")
 
 
