@@ -8,38 +8,53 @@ from pipetrain import wire
 
 
 class GradientSum:
-    """A stage's gradient of the minibatch under way: weight name -> sum over the microbatches so far."""
+    """A stage's gradient of the minibatch under way: weight name -> sum over the microbatches so far.
+
+    Autograd adds to the sums as it goes, each while its gradient is still in the cache; between backwards that go to
+    the same leaves the sums stay with them.
+    """
 
     def __init__(self) -> None:
-        self.tensors: dict[str, Tensor] = {}
+        self._sums: dict[str, Tensor] = {}
+        self._leaves: Mapping[str, Tensor] = {}
 
     def lend(self, leaves: Mapping[str, Tensor]) -> None:
-        """Before autograd's backward: lets it add to the sums as it goes, while a gradient is still in the cache."""
-        for name, leaf in leaves.items():
-            leaf.grad = self.tensors.get(name)
+        """Before autograd's backward to `leaves`, by weight name: they have the sums so far as their gradients."""
+        if leaves is not self._leaves:
+            self._recall()
+            for name, leaf in leaves.items():
+                leaf.grad = self._sums.get(name)
+            self._leaves = leaves
 
-    def collect(self, leaves: Mapping[str, Tensor], others: Iterable[Tensor | None] = ()) -> None:
-        """After it: takes the sums back; a weight that no microbatch has touched yet has none.
+    def collect(self, others: Iterable[Tensor | None], more: bool) -> None:
+        """After it; `more` where another backward may go to the same leaves, else they are forgotten.
 
         `others` are tensors that the backward was given or returned. Autograd may hand over the memory of one of them,
         or one memory for several weights, and both it and optimizers write in place.
         """
-        begun = [name for name, leaf in leaves.items() if leaf.grad is not None and name not in self.tensors]
-        for name, leaf in leaves.items():
-            if leaf.grad is not None:
-                self.tensors[name], leaf.grad = leaf.grad, None
-        if begun:
-            self._separate(begun, others)
-
-    def _separate(self, names: Iterable[str], others: Iterable[Tensor | None]) -> None:
-        seen = {other.untyped_storage().data_ptr() for other in others if other is not None}
-        for name in names:
-            gradient = self.tensors[name]
-            pointer = gradient.untyped_storage().data_ptr()
-            self.tensors[name] = gradient.clone() if pointer in seen else wire.dense(gradient)
+        begun = {name: leaf for name, leaf in self._leaves.items() if name not in self._sums and leaf.grad is not None}
+        seen = {other.untyped_storage().data_ptr() for other in others if other is not None} if begun else set()
+        for name, leaf in begun.items():
+            assert leaf.grad is not None
+            pointer = leaf.grad.untyped_storage().data_ptr()
+            self._sums[name] = leaf.grad = leaf.grad.clone() if pointer in seen else wire.dense(leaf.grad)
             seen.add(pointer)
+        if not more:
+            self._recall()
+
+    def _recall(self) -> None:
+        for name, leaf in self._leaves.items():
+            if leaf.grad is not None:
+                self._sums[name], leaf.grad = leaf.grad, None
+        self._leaves = {}
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The sums; a weight that no microbatch touched is absent."""
+        self._recall()
+        return self._sums
 
     def take(self) -> dict[str, Tensor]:
-        """The sum, and a new start; a weight that no microbatch touched is absent."""
-        taken, self.tensors = self.tensors, {}
+        """The sums, and a new start."""
+        taken, self._sums = self.tensors, {}
         return taken

@@ -253,13 +253,13 @@ class Stage(StageState):
         outputs = [output for output, _ in pairs if output.requires_grad]
         given = [gradient for output, gradient in pairs if output.requires_grad]
         inputs = [tensor for tensor in activations.inputs if tensor.requires_grad]
-        weights = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-        if outputs and (inputs or weights):
-            self.gradients.lend(weights)
+        wanted = [*inputs, *(leaf for name, leaf in leaves.items() if self.requires_grad[name])]
+        if outputs and wanted:
+            self.gradients.lend(leaves)
             # a layer that checkpoints itself reads the module's parameters again here
             with self.module.reading(leaves):
-                torch.autograd.backward(outputs, given, inputs=[*inputs, *weights.values()])
-            self.gradients.collect(weights, [*given, *activations.gradients])
+                torch.autograd.backward(outputs, given, inputs=wanted)
+            self.gradients.collect([*given, *activations.gradients], more=leaves is self._newest_leaves)
         return [
             torch.zeros_like(tensor) if gradient is None else gradient
             for tensor, gradient in zip(activations.inputs, activations.gradients, strict=True)

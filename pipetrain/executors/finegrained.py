@@ -268,14 +268,14 @@ class _Pass:
         return _merged([reader.backward() or read for reader, read in zip(self.readers, used, strict=True)])
 
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
-        weights = [{name: leaf for name, leaf in own.items() if leaf.requires_grad} for own in leaves]
         given = torch.full_like(loss, self.share)
-        for reader, own in zip(self.readers, weights, strict=True):
+        for reader, own in zip(self.readers, leaves, strict=True):
             reader.stage.gradients.lend(own)
-        torch.autograd.backward(loss, given, inputs=list(_merged(weights).values()))
-        others: list[Tensor] = [given]
-        for reader, own in zip(self.readers, weights, strict=True):
-            reader.stage.gradients.collect(own, others)
+        wanted = [leaf for own in leaves for leaf in own.values() if leaf.requires_grad]
+        torch.autograd.backward(loss, given, inputs=wanted)
+        others = [given]
+        for reader in self.readers:
+            reader.stage.gradients.collect(others, more=False)
             others += reader.stage.gradients.tensors.values()  # one memory may be handed to weights of several stages
 
     def _store(self, stored: dict[int, Tensors], layer: int, tensors: Tensors) -> Tensors:
