@@ -38,6 +38,7 @@ from pipetrain.executors.distributed import DistributedExecutor
 from pipetrain.executors.rules import Phase, Rules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
+from pipetrain.memory import keep_freed_memory
 from pipetrain.methods.base import Method
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.pipeoptim import PipeOptim
@@ -215,7 +216,10 @@ class Bench:
             **{name: functools.partial(self.ours, *row) for name, row in OURS.items()},
             **{name: functools.partial(self.torchs, *row) for name, row in TORCH.items()},
         }
-        for name in list(measures)[:: -1 if backwards else 1]:
+        # what is compared runs one after the other
+        pairs = [each for n in MICROBATCHES for name in ("gpipe", "1f1b_flush") for each in _pair(name, n)]
+        order = ["sequential", "limit", "pipedream", "pipeoptim", *pairs]
+        for name in order[:: -1 if backwards else 1]:
             if not only or name in only:
                 dist.barrier()
                 yield name, measures[name]()
@@ -233,6 +237,10 @@ class _Plain(nn.Module):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
+def _pair(name: str, n: int) -> list[str]:
+    return [f"{name}_n{n}", f"torch_{name.removesuffix('_flush')}_n{n}"]
+
+
 def _no_wait(what: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
@@ -243,6 +251,7 @@ def durations(times: list[float]) -> list[float]:
 
 def process(rank: int, port: int, kind: str, steps: int, repeats: int, only: list[str], out: str) -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()  # as pipetrain's processes do; torch's rows are to differ in the pipeline alone
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
     device = torch.device("cuda", rank % torch.cuda.device_count()) if kind == "cuda" else torch.device("cpu")
     if device.type == "cuda":

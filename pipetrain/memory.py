@@ -1,14 +1,34 @@
-"""Peak memory of a stage: the device allocator's, or the process's resident set on the CPU."""
+"""Memory of a stage's process: its peak, and what the allocator does with memory that is freed."""
 
+import contextlib
+import ctypes
+import os
 import resource
 import sys
 
 import torch
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Bytes; on the CPU those of the whole process, since nothing tells its stages apart."""
+    """Bytes of the device's allocator; on the CPU those of the whole process, since nothing tells its stages apart."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def keep_freed_memory() -> None:
+    """Lets glibc keep what this process frees, unless the user has set its thresholds.
+
+    A step frees its activations and takes as many again. By default glibc gives the larger ones back to the system each
+    time, and the page faults of taking them again cost about 2 % of a step of ResNet-56. It leaves arrays above 32 MB,
+    the most it can keep, as they are. Without glibc nothing happens.
+    """
+    if any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(_M_MMAP_THRESHOLD, 32 * 2**20)

@@ -25,6 +25,7 @@ from pipetrain.build import (
 from pipetrain.errors import DivergedError
 from pipetrain.executors.base import Executor
 from pipetrain.job import Job
+from pipetrain.memory import keep_freed_memory
 from pipetrain.observe import summary as summaries
 from pipetrain.observe.recorder import Recorder, Show
 from pipetrain.observe.trace import TraceFile, assemble
@@ -54,6 +55,7 @@ def main(
     Ends the process with exit code 3 when the loss is not finite, 75 when a neighbour is lost.
     """
     rank = int(os.environ["RANK"])
+    keep_freed_memory()
     activity = Activity()
     device = _device(job.device, int(os.environ.get("LOCAL_RANK", rank)))
     dist.init_process_group("gloo", timeout=NEVER)
