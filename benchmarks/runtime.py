@@ -71,6 +71,10 @@ TORCH = {
     **{f"torch_1f1b_n{n}": (Schedule1F1B, n) for n in MICROBATCHES},
 }
 
+_COMPARED = ("gpipe", "torch_gpipe", "1f1b_flush", "torch_1f1b")
+ROWS = ["sequential", "limit", "pipedream", "pipeoptim", *(f"{name}_n{n}" for n in MICROBATCHES for name in _COMPARED)]
+"""In the order of measuring: what is compared runs one after the other."""
+
 
 def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=5e-4)
@@ -216,10 +220,7 @@ class Bench:
             **{name: functools.partial(self.ours, *row) for name, row in OURS.items()},
             **{name: functools.partial(self.torchs, *row) for name, row in TORCH.items()},
         }
-        # what is compared runs one after the other
-        pairs = [each for n in MICROBATCHES for name in ("gpipe", "1f1b_flush") for each in _pair(name, n)]
-        order = ["sequential", "limit", "pipedream", "pipeoptim", *pairs]
-        for name in order[:: -1 if backwards else 1]:
+        for name in ROWS[:: -1 if backwards else 1]:
             if not only or name in only:
                 dist.barrier()
                 yield name, measures[name]()
@@ -235,10 +236,6 @@ class _Plain(nn.Module):
     def forward(self, *tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
         outputs = self.module(*tensors, microbatch=(0, 0))
         return outputs[0] if len(outputs) == 1 else outputs
-
-
-def _pair(name: str, n: int) -> list[str]:
-    return [f"{name}_n{n}", f"torch_{name.removesuffix('_flush')}_n{n}"]
 
 
 def _no_wait(what: str) -> contextlib.AbstractContextManager[None]:
@@ -269,8 +266,7 @@ def process(rank: int, port: int, kind: str, steps: int, repeats: int, only: lis
             if rank == 0:
                 print(f"repeat {repeat + 1}/{repeats}  {name:16} {speed:8.1f} samples/s", flush=True)
     if rank == 0:
-        order = [name for name in ("sequential", "limit", *OURS, *TORCH) if name in speeds]
-        Path(out).write_text(json.dumps({name: speeds[name] for name in order}))
+        Path(out).write_text(json.dumps(speeds))
     dist.barrier()
     dist.destroy_process_group()
 

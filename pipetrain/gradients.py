@@ -1,6 +1,6 @@
 """Adds up the gradients of a minibatch's microbatches."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -26,19 +26,19 @@ class GradientSum:
                 leaf.grad = self._sums.get(name)
             self._leaves = leaves
 
-    def collect(self, others: Iterable[Tensor | None], more: bool) -> None:
+    def collect(self, taken: set[int], more: bool) -> None:
         """After it; `more` where another backward may go to the same leaves, else they are forgotten.
 
-        `others` are tensors that the backward was given or returned. Autograd may hand over the memory of one of them,
-        or one memory for several weights, and both it and optimizers write in place.
+        `taken` is the memory (`wire.memory`) of what else the backward was given or returned; that of the sums which
+        begin here joins it. Autograd may hand over the memory of one of them, or one memory for several weights, and
+        both it and optimizers write in place.
         """
         begun = {name: leaf for name, leaf in self._leaves.items() if name not in self._sums and leaf.grad is not None}
-        seen = {other.untyped_storage().data_ptr() for other in others if other is not None} if begun else set()
         for name, leaf in begun.items():
             assert leaf.grad is not None
             pointer = leaf.grad.untyped_storage().data_ptr()
-            self._sums[name] = leaf.grad = leaf.grad.clone() if pointer in seen else wire.dense(leaf.grad)
-            seen.add(pointer)
+            self._sums[name] = leaf.grad = leaf.grad.clone() if pointer in taken else wire.dense(leaf.grad)
+            taken.add(pointer)
         if not more:
             self._recall()
 

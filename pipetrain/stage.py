@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pipetrain import wire
 from pipetrain.losses import Loss
 from pipetrain.models.chain import LayerChain
 from pipetrain.saved import SavedTensors
@@ -259,7 +260,8 @@ class Stage(StageState):
             # a layer that checkpoints itself reads the module's parameters again here
             with self.module.reading(leaves):
                 torch.autograd.backward(outputs, given, inputs=wanted)
-            self.gradients.collect([*given, *activations.gradients], more=leaves is self._newest_leaves)
+            taken = wire.memory([*given, *activations.gradients])
+            self.gradients.collect(taken, more=leaves is self._newest_leaves)
         return [
             torch.zeros_like(tensor) if gradient is None else gradient
             for tensor, gradient in zip(activations.inputs, activations.gradients, strict=True)

@@ -1,5 +1,7 @@
 """What crosses a cut: a tensor's values and memory order, the same through a message and inside one process."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -22,6 +24,11 @@ def dense(tensor: Tensor) -> Tensor:
 def flat(tensor: Tensor) -> Tensor:
     """A dense tensor's memory as one dimension, in its own order."""
     return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+
+
+def memory(tensors: Iterable[Tensor | None]) -> set[int]:
+    """Where the storages of the tensors begin: two that share one write into each other."""
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor is not None}
 
 
 def like(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

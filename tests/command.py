@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,13 @@ def run(folder: Path, *overrides: str, code: int = 0, timeout: float = 120) -> s
     done = pipetrain("run", f"hydra.run.dir={folder}", *overrides, cwd=folder.parent, timeout=timeout)
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def fails(folder: Path, *overrides: str, message: str) -> None:
+    """`pipetrain run` into `folder` must fail with one line that matches `message`."""
+    done = run(folder, *overrides, code=1)
+    assert re.search(message, done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def summary(folder: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import arguments, environment, pipetrain, run, summary
+from command import arguments, environment, fails, pipetrain, summary
 
 pytestmark = [
     pytest.mark.slow,
@@ -136,9 +136,7 @@ MISBEHAVING = (
     ],
 )
 def test_the_stage_at_fault_is_named_and_not_a_neighbour(tmp_path, how, message):
-    done = run(tmp_path / "run", *MISBEHAVING, f"+model.how={how}", code=1)
-    assert re.search(message, done.stderr), done.stderr
-    assert done.stderr.count("\n") == 1
+    fails(tmp_path / "run", *MISBEHAVING, f"+model.how={how}", message=message)
     assert summary(tmp_path / "run")["status"] == "failed"
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from pipetrain import wire
 from pipetrain.data.batch import split
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import LoaderFeed, OneProcess, Score, Segment, to_device
@@ -273,10 +274,9 @@ class _Pass:
             reader.stage.gradients.lend(own)
         wanted = [leaf for own in leaves for leaf in own.values() if leaf.requires_grad]
         torch.autograd.backward(loss, given, inputs=wanted)
-        others = [given]
+        taken = wire.memory([given])  # one memory may be handed to weights of several stages
         for reader in self.readers:
-            reader.stage.gradients.collect(others, more=False)
-            others += reader.stage.gradients.tensors.values()  # one memory may be handed to weights of several stages
+            reader.stage.gradients.collect(taken, more=False)
 
     def _store(self, stored: dict[int, Tensors], layer: int, tensors: Tensors) -> Tensors:
         if self.model.segments is not None and layer in self.model.segments:

@@ -9,7 +9,7 @@ from pipetrain.methods import Method
 from pipetrain.schedules import Kind, Moment, Operation, Place, Read, Readings, Schedule, Spans, readings
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.operation import forward
-from pipetrain.schedules.readings import closed_moment
+from pipetrain.schedules.readings import answer, closed_moment
 from pipetrain.schedules.recomputation import with_recomputation
 from pipetrain.schedules.validate import checked_lists
 
@@ -97,11 +97,9 @@ class Rules:
     def _expected(self, stage: int, moment: Moment) -> Read:
         operation = moment.operation
         if operation.kind is Kind.FORWARD:
-            return self.method.forward(moment)
-        theirs = forward(operation.minibatch, operation.microbatch or 0)
-        read = self.method.forward(self._moment(stage, theirs, moment.start))
-        ask = self.method.recomputation if operation.kind is Kind.RECOMPUTATION else self.method.backward
-        return ask(moment, read)
+            return answer(self.method, moment, None)
+        theirs = self._moment(stage, forward(operation.minibatch, operation.microbatch or 0), moment.start)
+        return answer(self.method, moment, answer(self.method, theirs, None))
 
 
 @dataclass(frozen=True)

@@ -145,19 +145,14 @@ class SimulatedExecutor(OneProcess):
         if operation.kind is Kind.FORWARD:
             return r == 0 or bool(box.activations)
         if operation.kind is Kind.RECOMPUTATION:
-            return (
-                rules.spans is None or rules.spans.begins(r) or len(box.recomputed) >= self._repeats(operation, rules)
-            )
+            repeated = len(operation.covers(rules.microbatches))
+            return rules.spans is None or rules.spans.begins(r) or len(box.recomputed) >= repeated
         if operation.kind is Kind.BACKWARD:
             return r == len(self.stages) - 1 or bool(box.gradients)
         if walker.clipping is not None and walker.clipping.over_all_stages:
             walker.offer_norm()
             return norms.complete(operation.minibatch)
         return True
-
-    @staticmethod
-    def _repeats(operation: Operation, rules: Rules) -> int:
-        return len(operation.covers(rules.microbatches))
 
     def evaluate(self, loader: Loader) -> dict[str, float]:
         """Metrics over the whole evaluation set."""

@@ -43,7 +43,7 @@ class TraceFile:
         for event in _operations(stage, readings, spans, start, base):
             self._file.write(json.dumps(event) + "\n")
         for wait in waits:
-            here = _since_start(wait.of, start)
+            here = wait.of.moved(start)
             event = _event(stage, wait.what, f"{wait.what} {here}", wait.span, _args(here))
             self._file.write(json.dumps(event) + "\n")
         self._file.flush()
@@ -55,16 +55,12 @@ class TraceFile:
 
 def _operations(stage: int, readings: Readings, spans: Sequence[Span], start: int, base: int) -> Iterator[Any]:
     for op, read, span in zip(readings.operations, readings.reads, spans, strict=True):
-        here = _since_start(op, start)
+        here = op.moved(start)
         args, name = _args(here), str(here)
         if op.kind is not Kind.UPDATE and read is not None:
             args |= {"read": str(read.moved(base)), "version": base + read.version}
             name += f"@{args['read']}"
         yield _event(stage, op.kind.value, name, span, args)
-
-
-def _since_start(op: Operation, start: int) -> Operation:
-    return Operation(op.kind, start + op.minibatch, op.microbatch)
 
 
 def _args(op: Operation) -> dict[str, Any]:

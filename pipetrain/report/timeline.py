@@ -122,7 +122,7 @@ def boxes(slices: Sequence[Slice], readings: Readings, start: int = 0) -> Iterat
     """The boxes of one stage, whose list begins `start` minibatches into the run; versions count from there as well."""
     for piece, read in zip(slices, readings.reads, strict=True):
         op = piece.operation
-        here = Operation(op.kind, start + op.minibatch, op.microbatch)
+        here = op.moved(start)
         if read is None:
             yield Box(here, None, None, piece.start, piece.end)
         else:

@@ -50,6 +50,10 @@ class Operation:
         """The microbatches, of N in a minibatch, that it is an operation of."""
         return range(microbatches) if self.microbatch is None else range(self.microbatch, self.microbatch + 1)
 
+    def moved(self, by: int) -> "Operation":
+        """The same with another count of minibatches, such as from the start of the run."""
+        return Operation(self.kind, self.minibatch + by, self.microbatch)
+
     def like(self, kind: Kind) -> "Operation":
         """The operation of another kind on the same microbatches."""
         return Operation(kind, self.minibatch, self.microbatch)

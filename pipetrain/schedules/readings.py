@@ -149,15 +149,22 @@ def readings(
     for op, moment in zip(operations, moments, strict=True):
         if moment is None:
             reads.append(None)
-        elif op.kind is Kind.FORWARD:
-            reads.append(_shared(rule.forward(moment)))
-            forwards[op.minibatch, op.microbatch or 0] = reads[-1]  # type: ignore[assignment]
         else:
-            theirs = forwards[op.minibatch, op.microbatch or 0]
-            ask = rule.recomputation if op.kind is Kind.RECOMPUTATION else rule.backward
-            reads.append(_shared(ask(moment, theirs)))
+            microbatch = op.minibatch, op.microbatch or 0
+            read = _shared(answer(rule, moment, forwards.get(microbatch)))
+            forwards.setdefault(microbatch, read)
+            reads.append(read)
     last_reader = {read.version: index for index, read in enumerate(reads) if read is not None}
     return Readings(operations, reads, _graphs(operations, reads, place.microbatches), last_reader)
+
+
+def answer(rule: ReadingRule, moment: Moment, forward: Read | None) -> Read:
+    """What the operation of `moment` reads under `rule`; `forward` is what its F read, None where it is the F."""
+    if moment.operation.kind is Kind.FORWARD:
+        return rule.forward(moment)
+    assert forward is not None, f"{moment.operation} before its forward"
+    ask = rule.recomputation if moment.operation.kind is Kind.RECOMPUTATION else rule.backward
+    return ask(moment, forward)
 
 
 @lru_cache(maxsize=1 << 16)
