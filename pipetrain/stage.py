@@ -161,14 +161,12 @@ class Stage(StageState):
         version, tensors = self.weights.version(read.version), self.weights.read(read)
         lasting = graph is Graph.KEPT and read.transform is None and version is self.weights.newest
         leaves = self._lasting_leaves(tensors) if lasting else self.leaves(tensors)
-        inputs = tuple(self._arrived(tensor) for tensor in inputs)
         shapes = tuple(tensor.shape for tensor in inputs)
         reread = graph is Graph.REREAD
         unmeasured = shapes not in self._saved_bytes and graph is not Graph.DROPPED
         saved = SavedTensors(tensors) if reread or unmeasured else None
         with saved.hooks() if saved else nullcontext():
-            gradients: list[Tensor | None] = [None] * len(inputs)
-            arrived = tuple(Arrive.apply(t, gradients, i) if t.requires_grad else t for i, t in enumerate(inputs))
+            arrived, gradients = self._arrived(inputs)
             versions = [tensor._version for tensor in arrived]
             with self.module.reading(leaves):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
@@ -192,17 +190,28 @@ class Stage(StageState):
         """One set for all that read the newest weights, since an update in place leaves the memory where it is."""
         if self._newest_leaves is None:
             self._newest_leaves = self.leaves(newest)
+            self.module.hold(self._newest_leaves)
         return self._newest_leaves
 
     def update(self, minibatch: int, gradients: dict[str, Tensor], keep: bool, steady: bool) -> None:
         """As any stage's U."""
-        if keep:
-            self._newest_leaves = None  # of memory that is an older version's from here on, and goes with its readers
+        if keep and self._newest_leaves is not None:
+            # of memory that is an older version's from here on, and goes with its readers
+            self._newest_leaves = None
+            self.module.hold(None)
         super().update(minibatch, gradients, keep, steady)
 
-    def _arrived(self, tensor: Tensor) -> Tensor:
-        differentiable = self.index > 0 and tensor.is_floating_point()
-        return tensor.detach().requires_grad_() if differentiable else tensor
+    def _arrived(self, inputs: Tensors) -> tuple[Tensors, list[Tensor | None]]:
+        """The inputs as autograd is to see them, and where it will leave the gradients of the differentiable ones."""
+        leaves = [tensor.detach().requires_grad_() for tensor in self._differentiable(inputs)]
+        if not leaves:
+            return inputs, []
+        gradients: list[Tensor | None] = [None] * len(leaves)
+        through = iter(Arrive.apply(gradients, *leaves))
+        return tuple(next(through) if tensor.is_floating_point() else tensor for tensor in inputs), gradients
+
+    def _differentiable(self, inputs: Tensors) -> list[Tensor]:
+        return [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []
 
     def _measure(self) -> None:
         held = sum(record.bytes for record in self._in_flight.values())
@@ -253,20 +262,15 @@ class Stage(StageState):
             raise RuntimeError(f"stage {self.index}: version {activations.number} was overwritten before B read it")
         outputs = [output for output, _ in pairs if output.requires_grad]
         given = [gradient for output, gradient in pairs if output.requires_grad]
-        inputs = [tensor for tensor in activations.inputs if tensor.requires_grad]
-        wanted = [*inputs, *(leaf for name, leaf in leaves.items() if self.requires_grad[name])]
-        if outputs and wanted:
+        if outputs:
             self.gradients.lend(leaves)
             # a layer that checkpoints itself reads the module's parameters again here
             with self.module.reading(leaves):
-                torch.autograd.backward(outputs, given, inputs=wanted)
+                torch.autograd.backward(outputs, given)
             taken = wire.memory([*given, *activations.gradients])
             self.gradients.collect(taken, more=leaves is self._newest_leaves)
-        return [
-            torch.zeros_like(tensor) if gradient is None else gradient
-            for tensor, gradient in zip(activations.inputs, activations.gradients, strict=True)
-            if tensor.requires_grad
-        ]
+        wanted = zip(self._differentiable(activations.inputs), activations.gradients, strict=True)
+        return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in wanted]
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 

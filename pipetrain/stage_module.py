@@ -24,7 +24,9 @@ class StageModule(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.first = first
         self.seed = seed
-        names = {id(parameter): name for name, parameter in self.named_parameters()}
+        self._own: dict[str, Tensor] = dict(self.named_parameters())
+        self._held: Mapping[str, Tensor] = self._own
+        names = {id(parameter): name for name, parameter in self._own.items()}
         self._slots = [
             (module._parameters, local, names[id(parameter)])
             for module in self.modules()
@@ -41,22 +43,34 @@ class StageModule(nn.Module):
 
     @contextmanager
     def reading(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
-        """Computes with `weights` (by parameter name) in place of the parameters.
+        """Computes with `weights` (by parameter name) in place of those it holds.
 
         torch.func.functional_call does the same at a hundred times the cost, which a small microbatch feels.
         """
-        own = [slots[name] for slots, name, _ in self._slots]
+        if weights is self._held:
+            yield
+            return
         try:
-            for slots, name, full in self._slots:
-                slots[name] = weights[full]  # type: ignore[assignment]
+            self._put(weights)
             yield
         finally:
-            for (slots, name, _), parameter in zip(self._slots, own, strict=True):
-                slots[name] = parameter
-            for module in self._recurrent:
-                # torch keeps a list of its own, which would hold the lent weights until the next forward
-                module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
-                module._flat_weight_refs = [None if w is None else weakref.ref(w) for w in module._flat_weights]
+            self._put(self._held)
+
+    def hold(self, weights: Mapping[str, Tensor] | None) -> None:
+        """From here on computes with `weights`, tensors over the memory of the parameters; None: with the parameters.
+
+        Most operations of a synchronous schedule read the same tensors, which then need not be put in each time.
+        """
+        self._held = self._own if weights is None else weights
+        self._put(self._held)
+
+    def _put(self, weights: Mapping[str, Tensor]) -> None:
+        for slots, name, full in self._slots:
+            slots[name] = weights[full]  # type: ignore[assignment]
+        for module in self._recurrent:
+            # torch keeps a list of its own, which would hold other weights until the next forward
+            module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
+            module._flat_weight_refs = [None if w is None else weakref.ref(w) for w in module._flat_weights]
 
     @contextmanager
     def spare_buffers(self) -> Iterator[None]:
@@ -106,19 +120,20 @@ def reseed(seed: int) -> None:
 
 
 class Arrive(torch.autograd.Function):
-    """The stage's input as no leaf, so that a first layer may work on it in place.
+    """The stage's inputs as no leaves, so that a first layer may work on them in place.
 
     Autograd would copy a gradient into a leaf if another branch still uses it; here it is only looked at.
     """
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, gradients: list[Tensor | None], place: int) -> Tensor:
-        """The same memory as another tensor, without the leaf's ban on changes in place."""
-        ctx.gradients, ctx.place = gradients, place
-        return tensor.data
+    def forward(ctx: Any, gradients: list[Tensor | None], *tensors: Tensor) -> Tensors:
+        """The same memory as other tensors, without the leaves' ban on changes in place."""
+        ctx.set_materialize_grads(False)
+        ctx.gradients = gradients
+        return tuple(tensor.data for tensor in tensors)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        """Leaves the gradient as it comes in its place of the list."""
-        ctx.gradients[ctx.place] = gradients[0]
-        return None, None, None
+    def backward(ctx: Any, *found: Any) -> Any:
+        """Leaves the gradients as they come in the list, None where there is none."""
+        ctx.gradients[:] = found
+        return None, *(None for _ in found)

@@ -238,8 +238,19 @@ def test_the_parameters_of_the_module_are_put_back_after_a_forward_that_fails():
     stage = stage_of(nn.Linear(3, 3), index=1)
     own = stage.module.layers[0].weight
     with pytest.raises(RuntimeError):
-        stage.forward((0, 0), (torch.ones(2, 5),), newest(stage), Graph.KEPT, False)
+        stage.forward((0, 0), (torch.ones(2, 5),), newest(stage), Graph.REREAD, False)
     assert stage.module.layers[0].weight is own
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_module_computes_with_the_newest_weights_between_operations(keep):
+    stage, x = stage_of(nn.Linear(3, 3, bias=False), index=1), torch.ones(2, 3)
+    stage.forward((0, 0), (x,), Read(0), Graph.KEPT, False)  # its leaves stay in the module
+    stage.update(9, {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}, keep, True)
+    (weight,) = stage.optimizer.parameters.values()
+    torch.testing.assert_close(stage.evaluate((x,))[0], (x @ weight.T).detach())
+    (saved,) = stage.state().values()
+    assert saved.data_ptr() == weight.data_ptr()
 
 
 class Product(nn.Module):
@@ -298,16 +309,17 @@ def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error
         step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), graph=graph)
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("reads", ["stashed", "newest"])
-def test_a_layer_that_checkpoints_itself_redoes_its_forward_with_the_weights_of_the_backward(reads):
+def test_a_layer_that_checkpoints_itself_redoes_its_forward_with_the_weights_of_the_backward(reads, reentrant):
     torch.manual_seed(0)
     inner = [nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)]
-    x, results = torch.randn(2, 3), []
+    x, results, own = torch.randn(2, 3), [], []
     for again in (False, True):
         block = nn.Sequential(*[type(p)(3, 3) if isinstance(p, nn.Linear) else nn.Tanh() for p in inner])
         block.load_state_dict(nn.Sequential(*inner).state_dict())
         if again:
-            layer = Function(lambda b, x: checkpoint(b, x, use_reentrant=False), block)
+            layer = Function(lambda b, x: checkpoint(b, x, use_reentrant=reentrant), block)
         else:
             layer = Function(lambda b, x: b(x), block)
         stage = stage_of(layer, index=1)
@@ -317,8 +329,10 @@ def test_a_layer_that_checkpoints_itself_redoes_its_forward_with_the_weights_of_
         stage.update(9, step_of_one, reads == "stashed", True)
         (dx,) = stage.backward([(0, 0)], (torch.ones(2, 3),), Read(1 if reads == "newest" else 0), graph)
         results.append(dx)
+        own.append(stage.gradients.take())
     if reads == "stashed":
         torch.testing.assert_close(*results)
+        torch.testing.assert_close(*own)
     else:  # activations are redone with the newest weights, the weights are the newest either way
         w = [layer.weight.detach() for layer in (block[0], block[2])]
         hidden = torch.tanh(x @ w[0].T + block[0].bias.detach())

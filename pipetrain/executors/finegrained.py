@@ -272,8 +272,7 @@ class _Pass:
         given = torch.full_like(loss, self.share)
         for reader, own in zip(self.readers, leaves, strict=True):
             reader.stage.gradients.lend(own)
-        wanted = [leaf for own in leaves for leaf in own.values() if leaf.requires_grad]
-        torch.autograd.backward(loss, given, inputs=wanted)
+        torch.autograd.backward(loss, given)
         taken = wire.memory([given])  # one memory may be handed to weights of several stages
         for reader in self.readers:
             reader.stage.gradients.collect(taken, more=False)

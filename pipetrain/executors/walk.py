@@ -167,8 +167,9 @@ class Walker:
 
     def _forward(self, operation: Operation, read: Read, graph: Graph) -> None:
         (microbatch,) = self._microbatches(operation)
+        minibatch = self._open(operation.minibatch) if self._last else None  # before the wait for the activations
         inputs = self._next_input(microbatch) if self._first else self._received(operation, microbatch)
-        if not self._last:
+        if minibatch is None:
             with self.stage.clock.computing():
                 outputs = self.stage.forward(microbatch, inputs, read, graph, self._stores)
             with self.stage.clock.waiting("send", operation):
@@ -176,7 +177,7 @@ class Walker:
             if self._first and microbatch[1] == self._rules.microbatches - 1:
                 self._feed.prepare()
             return
-        minibatch, j = self._open(operation.minibatch), microbatch[1]
+        j = microbatch[1]
         targets, share = minibatch.targets[j], minibatch.counts[j] / sum(minibatch.counts)
         with self.stage.clock.computing():
             loss = self.stage.forward_loss(microbatch, inputs, targets, share, read, graph, self._stores)
