@@ -29,7 +29,7 @@ class _Neighbours:
         self._stages = stages
         self._waiting = waiting
         r, device = stage.index, stage.device
-        groups = _groups(stages, direct)
+        groups = groups_of_neighbours(stages, direct, device)
 
         def link(peer: int, forward: bool) -> Link:
             return Link(peer, peer, groups[min(r, peer), forward], device, direct, waiting)
@@ -173,16 +173,31 @@ class DistributedExecutor(ManyProcesses):
         return score.metrics() if score is not None else None
 
 
-def _groups(stages: int, direct: bool) -> dict[tuple[int, bool], dist.ProcessGroup]:
+def groups_of_neighbours(stages: int, direct: bool, device: torch.device) -> dict[tuple[int, bool], dist.ProcessGroup]:
     """(first stage of the pair, forward) -> group. Every process makes all of them, in one order, as torch requires."""
-    if direct:
-        return {
-            (r, forward): dist.new_group([r, r + 1], timeout=NEVER, backend="nccl")
-            for r in range(stages - 1)
-            for forward in (True, False)
-        }
-    both = {forward: dist.new_group(timeout=NEVER, backend="gloo") for forward in (True, False)}
-    return {(r, forward): both[forward] for r in range(stages - 1) for forward in (True, False)}
+    if not direct:
+        both = {forward: dist.new_group(timeout=NEVER, backend="gloo") for forward in (True, False)}
+        return {(r, forward): both[forward] for r in range(stages - 1) for forward in (True, False)}
+    groups = {
+        (r, forward): dist.new_group([r, r + 1], timeout=NEVER, backend="nccl")
+        for r in range(stages - 1)
+        for forward in (True, False)
+    }
+    for (r, _), group in groups.items():
+        _meet(r, group, device)
+    return groups
+
+
+def _meet(r: int, group: dist.ProcessGroup, device: torch.device) -> None:
+    """A first message from stage r to the next, where this process is one of them.
+
+    NCCL connects two processes in their first call, which returns when both have made it. A run begins by posting
+    receives: each neighbour would call for its own direction, and wait for the other for ever.
+    """
+    if dist.get_rank() == r:
+        dist.send(torch.zeros(1, device=device), r + 1, group)
+    elif dist.get_rank() == r + 1:
+        dist.recv(torch.zeros(1, device=device), r, group)
 
 
 def _keys(loader: Loader, segment: Segment, microbatches: int) -> dict[BackwardId, Key]:

@@ -1,0 +1,41 @@
+"""The order in which neighbours that exchange messages over NCCL connect."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from pipetrain.executors.distributed import groups_of_neighbours
+
+
+def first_calls(monkeypatch, rank, stages):
+    """(group, the other process) of each call that would block until the other has made it too."""
+    calls, made = [], []
+
+    def new_group(ranks, timeout, backend):
+        assert backend == "nccl"
+        made.append(tuple(ranks))
+        return len(made), tuple(ranks)
+
+    monkeypatch.setattr(dist, "new_group", new_group)
+    monkeypatch.setattr(dist, "get_rank", lambda: rank)
+    for call in ("send", "recv"):
+        monkeypatch.setattr(dist, call, lambda tensor, peer, group: calls.append((group, peer)))
+    groups = groups_of_neighbours(stages, True, torch.device("cpu"))
+    return calls, groups
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 5, 8])
+def test_neighbours_connect_without_waiting_for_each_other_in_a_ring(monkeypatch, stages):
+    pending, groups = {}, {}
+    for rank in range(stages):
+        pending[rank], groups = first_calls(monkeypatch, rank, stages)
+    met = []
+    while any(pending.values()):
+        heads = {rank: calls[0] for rank, calls in pending.items() if calls}
+        ready = [r for r, (group, peer) in heads.items() if r < peer and heads.get(peer) == (group, r)]
+        assert ready, f"all wait: {heads}"
+        for rank in ready:
+            group, peer = pending[rank].pop(0)
+            pending[peer].pop(0)
+            met.append(group)
+    assert sorted(met) == sorted(groups.values())  # each group once, so that no later call connects
