@@ -69,13 +69,13 @@ class Clock:
     def take(self) -> list[Span]:
         """The computing time of each operation since the last call, in order; waits for the device."""
         if self._origin is not None:
-            torch.cuda.synchronize()
             event, host = self._origin
+            self._events[-1][1].synchronize()
             self._spans = [
                 Span(host + event.elapsed_time(start) / 1000, start.elapsed_time(end) / 1000)
                 for start, end in self._events
             ]
-            self._events = []
+            self._events, self._origin = [], None
         taken, self._spans = self._spans, []
         return taken
 
@@ -86,9 +86,11 @@ class Clock:
 
 
 def _origin() -> tuple[torch.cuda.Event, float]:
-    """A device event, and the host's time when it happened."""
+    """A device event, and the host's time when it happened.
+
+    Waits for this stream alone: a receive that was posted ahead may need what this stage is about to send.
+    """
     event = torch.cuda.Event(enable_timing=True)
-    torch.cuda.synchronize()
     event.record()
     event.synchronize()
     return event, time.perf_counter()

@@ -168,7 +168,7 @@ class Stage(StageState):
         with saved.hooks() if saved else nullcontext():
             arrived, gradients = self._arrived(inputs)
             versions = [tensor._version for tensor in arrived]
-            with self.module.reading(leaves):
+            with self.module.reading(leaves), self.module.unpacked() if reread else nullcontext():
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
             spoilt = versions != [tensor._version for tensor in arrived]
             if targets is not None:

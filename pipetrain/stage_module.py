@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -71,6 +71,13 @@ class StageModule(nn.Module):
             # torch keeps a list of its own, which would hold other weights until the next forward
             module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
             module._flat_weight_refs = [None if w is None else weakref.ref(w) for w in module._flat_weights]
+
+    def unpacked(self) -> AbstractContextManager[None]:
+        """Around a forward whose backward is to find other weights.
+
+        cuDNN's recurrent layers save a packed copy of the forward's weights, torch's own ones the weights themselves.
+        """
+        return torch.backends.cudnn.flags(enabled=False) if self._recurrent else nullcontext()
 
     @contextmanager
     def spare_buffers(self) -> Iterator[None]:

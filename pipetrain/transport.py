@@ -218,7 +218,8 @@ class Incoming:
         if message.header is not None:
             buffer, work = message.header
             self._link.wait([work], self._what)
-            self._specs[message.key] = decode(buffer)
+            with self._link.waiting(self._what):  # NCCL's wait queues one on the device; reading is what waits here
+                self._specs[message.key] = decode(buffer)
             self._post_payload(message)
             message.header = None
         self._post()

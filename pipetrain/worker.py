@@ -38,7 +38,7 @@ EXIT_DIVERGED = 3
 
 def simulate(job: Job, show: Show) -> dict[str, Any]:
     """All stages in this process; the summary, also written."""
-    run = _Run(job, 0, torch.device(job.device))
+    run = _Run(job, 0, _device(job.device, 0))
     executor = run.assembly.in_one_process()
     try:
         return run.train(executor, show, barrier=None, coordinator=True) or {}
@@ -56,13 +56,16 @@ def main(
     """
     rank = int(os.environ["RANK"])
     keep_freed_memory()
+    if job.device == "cuda":
+        # a kernel that CUDA loads when it is first used may wait for the device, which may wait for a message behind it
+        os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     activity = Activity()
     device = _device(job.device, int(os.environ.get("LOCAL_RANK", rank)))
     dist.init_process_group("gloo", timeout=NEVER)
     job = _agreed(job)
     places = job.placement
     local = int(os.environ.get("LOCAL_WORLD_SIZE", places.processes))
-    direct = device.type == "cuda" and torch.cuda.device_count() >= local
+    direct = _all(device.type == "cuda" and torch.cuda.device_count() >= local and dist.is_nccl_available())
     mine = places.stages[rank]
     run = _Run(job, mine[0], device)
     stages = run.assembly.stages(mine)
@@ -223,6 +226,13 @@ def _device(kind: str, local_rank: int) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
     return torch.device("cuda", local_rank % torch.cuda.device_count())
+
+
+def _all(mine: bool) -> bool:
+    """Whether it holds in every process: both ends of a connection must choose the same one."""
+    answers = [mine] * dist.get_world_size()
+    dist.all_gather_object(answers, mine)
+    return all(answers)
 
 
 def _agreed(job: Job) -> Job:

@@ -100,10 +100,17 @@ def half_decay(k: int) -> float:
     return 0.1 / (1 + 0.05 * k)
 
 
-def stage_of(*layers: nn.Module, index: int = 0, loss: object = None, build: Build = sgd, rate: float = 0.1) -> Stage:
+def stage_of(
+    *layers: nn.Module,
+    index: int = 0,
+    loss: object = None,
+    build: Build = sgd,
+    rate: float = 0.1,
+    device: torch.device = CPU,
+) -> Stage:
     """One stage of these layers, at place `index` of some pipeline; it may stash a few weight versions."""
     chain = chain_of(nn.Sequential(*layers))
-    stage = Stage(index, chain, 0, len(layers), optimizers(build, lambda k: rate), loss, 0, CPU)
+    stage = Stage(index, chain, 0, len(layers), optimizers(build, lambda k: rate), loss, 0, device)
     stage.enter(PipeDream(), Place(index, 4, 1, delay=3, entry_delay=3), 0, True)
     return stage
 

@@ -2,8 +2,12 @@
 
 import pytest
 import torch
-from cluster import METHODS, SYNCHRONOUS, distributed, job, simulated
+from cluster import METHODS, SYNCHRONOUS, distributed, fitting, job, simulated
 from command import TINY, run, summary
+from harness import Function, stage_of
+from torch import nn
+
+from pipetrain.schedules import Graph, Read
 
 pytestmark = [
     pytest.mark.cuda,
@@ -17,8 +21,9 @@ def on_cuda(monkeypatch):
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
-def test_stages_that_share_a_device_train_as_the_simulator_does(tmp_path, stages):
-    cases = [(method, n) for method in METHODS for n in (1, 2)]
+def test_stages_that_share_a_device_train_as_the_simulator_does(tmp_path, monkeypatch, stages):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # of the workers
+    cases = [(method, n) for method in METHODS for n in (1, 2) if fitting(method, stages, n)]
     jobs = [job(tmp_path / f"{m}-{n}-d", m, stages, train={"microbatches": n}) for m, n in cases]
     for (method, n), result in zip(cases, distributed(jobs), strict=True):
         expected = simulated(job(tmp_path / f"{method}-{n}-s", method, stages, train={"microbatches": n}))
@@ -39,6 +44,21 @@ def test_cuda_agrees_with_the_cpu(tmp_path, monkeypatch, method):
     monkeypatch.setenv("DEVICE", "cpu")
     on_host = simulated(job(tmp_path / "cpu", method, 2, **lenet))
     assert on_device["final"]["loss"] == pytest.approx(on_host["final"]["loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("recurrent", [nn.LSTM, nn.GRU])
+def test_a_recurrent_layer_goes_back_through_the_newest_weights(recurrent):
+    found = []
+    for device in (torch.device("cpu"), torch.device("cuda", 0)):
+        torch.manual_seed(0)
+        stage = stage_of(Function(lambda layer, x: layer(x)[0], recurrent(6, 5)), index=1, device=device)
+        x = torch.randn(3, 7, 6).to(device)
+        (output,) = stage.forward((0, 0), (x,), Read(0), Graph.REREAD, False)
+        ones = {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}
+        stage.update(9, ones, False, True)
+        (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output),), Read(1), Graph.REREAD)
+        found.append(gradient.cpu())
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
 
 
 def test_a_run_and_its_resumption_through_the_command(tmp_path):

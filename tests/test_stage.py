@@ -309,6 +309,20 @@ def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error
         step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), graph=graph)
 
 
+@pytest.mark.parametrize("graph", [Graph.KEPT, Graph.REREAD])
+def test_a_recurrent_layer_packs_no_weights_where_the_backward_reads_others(graph):
+    packs = []
+
+    def layer(lstm, x):
+        packs.append(torch.backends.cudnn.enabled)
+        return lstm(x)[0]
+
+    stage = stage_of(Function(layer, nn.LSTM(3, 3)), index=1)
+    stage.forward((0, 0), (torch.randn(2, 4, 3),), newest(stage), graph, False)
+    assert packs == [graph is Graph.KEPT]
+    assert torch.backends.cudnn.enabled
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("reads", ["stashed", "newest"])
 def test_a_layer_that_checkpoints_itself_redoes_its_forward_with_the_weights_of_the_backward(reads, reentrant):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from pipetrain import checkpoint
 from pipetrain.build import build_chain, build_data, build_loss
@@ -28,6 +29,8 @@ def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
     for layer in chain.layers:
         layer.eval()
     loss = build_loss(config)
+    if isinstance(loss, nn.Module):
+        loss = loss.to(device)
     score = Score(loss)
     with torch.no_grad():
         for inputs, targets in data.evaluation.samples(0):

@@ -78,10 +78,6 @@ class Recorder:
             DivergedError: its loss is not finite. On CUDA, where reading a loss waits for the device, found when it
                 is logged.
         """
-        now = time.perf_counter()
-        size = self._sizes[minibatch % len(self._sizes)]
-        self.speeds.append(size / (now - self._last))
-        self._last = now
         self._unread.append((minibatch, loss))
         due = (minibatch + 1) % self._every == 0
         if due or loss.device.type == "cpu":
@@ -100,12 +96,16 @@ class Recorder:
             self._show(record)
 
     def flush(self) -> None:
-        """Reads the losses still on the device."""
+        """Reads the losses still on the device, waiting for it: they share the time since the last ones."""
         unread, self._unread = self._unread, []
-        for minibatch, loss in unread:
-            self.losses.append(loss.item())
-            if not math.isfinite(self.losses[-1]):
-                raise DivergedError(minibatch + 1, self.losses[-1])
+        values = [loss.item() for _, loss in unread]
+        began, self._last = self._last, time.perf_counter()
+        for (minibatch, _), value in zip(unread, values, strict=True):
+            self.losses.append(value)
+            size = self._sizes[minibatch % len(self._sizes)]
+            self.speeds.append(size * len(unread) / (self._last - began))
+            if not math.isfinite(value):
+                raise DivergedError(minibatch + 1, value)
 
     def epoch(self, step: int, metrics: dict[str, float] | None, per_stage: list[dict[str, Any]]) -> None:
         """At the end of an epoch or of the run, with the metrics of its evaluation if there was one."""
