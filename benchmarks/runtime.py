@@ -173,15 +173,23 @@ class Bench:
         inputs, gradients = self.stored(stage)
         targets = torch.randint(0, 10, (BATCH,), device=self.device)
 
+        def gradient(step: int) -> None:
+            given = tuple(tensor.detach().requires_grad_(self.rank > 0) for tensor in inputs)
+            outputs = module(*given, microbatch=(step, 0))
+            if self.rank == STAGES - 1:
+                nn.functional.cross_entropy(*outputs, targets).backward()
+            else:
+                torch.autograd.backward(outputs, gradients)
+
+        return self.steps_of(gradient, optimizer)
+
+    def steps_of(self, gradient: Callable[[int], None], optimizer: torch.optim.Optimizer) -> Row:
+        """A row that leaves the gradient of each step to `gradient`."""
+
         def row() -> list[float]:
             times = []
             for step in range(self.steps):
-                given = tuple(tensor.detach().requires_grad_(self.rank > 0) for tensor in inputs)
-                outputs = module(*given, microbatch=(step, 0))
-                if self.rank == STAGES - 1:
-                    nn.functional.cross_entropy(*outputs, targets).backward()
-                else:
-                    torch.autograd.backward(outputs, gradients)
+                gradient(step)
                 optimizer.step()
                 optimizer.zero_grad()
                 self.synchronize()
@@ -239,23 +247,16 @@ class Bench:
         schedule = schedule_class(pipe, microbatches, loss_fn=nn.functional.cross_entropy)
         pictures, labels = (tensor.to(self.device) for tensor in self.data.tensors)
 
-        def row() -> list[float]:
-            times = []
-            for step in range(self.steps):
-                part = slice(step * BATCH, (step + 1) * BATCH)
-                losses: list[Tensor] = []
-                if self.rank == 0:
-                    schedule.step(pictures[part])
-                else:
-                    schedule.step(target=labels[part], losses=losses)
-                    torch.stack(losses).mean().item()
-                optimizer.step()
-                optimizer.zero_grad()
-                self.synchronize()
-                times.append(time.perf_counter())
-            return durations(times)
+        def gradient(step: int) -> None:
+            part = slice(step * BATCH, (step + 1) * BATCH)
+            losses: list[Tensor] = []
+            if self.rank == 0:
+                schedule.step(pictures[part])
+            else:
+                schedule.step(target=labels[part], losses=losses)
+                torch.stack(losses).mean().item()
 
-        return row
+        return self.steps_of(gradient, optimizer)
 
 
 class _Plain(nn.Module):

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from pipetrain.build import build_loss, optimizer_builder
 from pipetrain.executors.base import Executor
@@ -14,6 +13,7 @@ from pipetrain.executors.rules import Phase
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.executors.walk import OnStep
 from pipetrain.job import Job
+from pipetrain.losses import placed
 from pipetrain.models.chain import LayerChain
 from pipetrain.observe.trace import TraceFile
 from pipetrain.planner.finegrained import names_of, weight_units
@@ -110,8 +110,6 @@ class Assembly:
             for r, (first, last) in enumerate(self.job.bounds)
         ]
         segments = config["train"]["recompute_boundaries"]
-        loss = build_loss(config)
-        if isinstance(loss, nn.Module):
-            loss = loss.to(self.device)
+        loss = placed(build_loss(config), self.device)
         model = WholeModel(module, loss, None if segments is None else tuple(segments))
         return FinegrainedExecutor(stages, model, self.phases, self._clip_norm, self.on_step)

@@ -9,6 +9,11 @@ Loss = Callable[..., Tensor]
 """(output, target) -> the mean loss, a scalar. May also have `count` and `metrics`, as CrossEntropy has."""
 
 
+def placed(loss: Loss, device: torch.device) -> Loss:
+    """The loss with its buffers, where it has any, on `device`."""
+    return loss.to(device) if isinstance(loss, nn.Module) else loss
+
+
 class CrossEntropy(nn.Module):
     """Mean cross-entropy of class scores; evaluations also count top-1 and top-5 hits.
 

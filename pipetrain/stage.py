@@ -5,10 +5,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipetrain import wire
-from pipetrain.losses import Loss
+from pipetrain.losses import Loss, placed
 from pipetrain.models.chain import LayerChain
 from pipetrain.saved import SavedTensors
 from pipetrain.schedules import Graph, Read
@@ -86,7 +86,7 @@ class Stage(StageState):
         seed: int,
         device: torch.device,
     ) -> None:
-        self.loss = loss.to(device) if isinstance(loss, nn.Module) else loss
+        self.loss = placed(loss, device) if loss is not None else None
         self.module = StageModule(chain.layers[first:last], first, seed).to(device)
         self.full_names = {
             f"layers.{i - first}.{local}": full for i in range(first, last) for local, full in chain.names(i).items()
@@ -168,7 +168,7 @@ class Stage(StageState):
         with saved.hooks() if saved else nullcontext():
             arrived, gradients = self._arrived(inputs)
             versions = [tensor._version for tensor in arrived]
-            with self.module.reading(leaves), self.module.unpacked() if reread else nullcontext():
+            with self.module.reading(leaves, reread):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
             spoilt = versions != [tensor._version for tensor in arrived]
             if targets is not None:

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -42,19 +42,22 @@ class StageModule(nn.Module):
         ]
 
     @contextmanager
-    def reading(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
-        """Computes with `weights` (by parameter name) in place of those it holds.
+    def reading(self, weights: Mapping[str, Tensor], reread: bool = False) -> Iterator[None]:
+        """Computes with `weights` (by parameter name) in place of those it holds; `reread`: its backward with others.
 
         torch.func.functional_call does the same at a hundred times the cost, which a small microbatch feels.
         """
-        if weights is self._held:
-            yield
-            return
-        try:
-            self._put(weights)
-            yield
-        finally:
-            self._put(self._held)
+        # cuDNN's recurrent layers save a packed copy of the weights, torch's own ones the weights themselves
+        unpacked = torch.backends.cudnn.flags(enabled=False) if reread and self._recurrent else nullcontext()
+        with unpacked:
+            if weights is self._held:
+                yield
+                return
+            try:
+                self._put(weights)
+                yield
+            finally:
+                self._put(self._held)
 
     def hold(self, weights: Mapping[str, Tensor] | None) -> None:
         """From here on computes with `weights`, tensors over the memory of the parameters; None: with the parameters.
@@ -71,13 +74,6 @@ class StageModule(nn.Module):
             # torch keeps a list of its own, which would hold other weights until the next forward
             module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
             module._flat_weight_refs = [None if w is None else weakref.ref(w) for w in module._flat_weights]
-
-    def unpacked(self) -> AbstractContextManager[None]:
-        """Around a forward whose backward is to find other weights.
-
-        cuDNN's recurrent layers save a packed copy of the forward's weights, torch's own ones the weights themselves.
-        """
-        return torch.backends.cudnn.flags(enabled=False) if self._recurrent else nullcontext()
 
     @contextmanager
     def spare_buffers(self) -> Iterator[None]:

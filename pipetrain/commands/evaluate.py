@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from pipetrain import checkpoint
 from pipetrain.build import build_chain, build_data, build_loss
 from pipetrain.commands.stored import stored_config
 from pipetrain.executors.base import Score, to_device
+from pipetrain.losses import placed
 from pipetrain.prepare import device_of
 
 
@@ -28,9 +28,7 @@ def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
     chain.module.to(device)
     for layer in chain.layers:
         layer.eval()
-    loss = build_loss(config)
-    if isinstance(loss, nn.Module):
-        loss = loss.to(device)
+    loss = placed(build_loss(config), device)
     score = Score(loss)
     with torch.no_grad():
         for inputs, targets in data.evaluation.samples(0):

@@ -261,10 +261,8 @@ class _Pass:
         leaves = [reader.stage.leaves(read) for reader, read in zip(self.readers, weights, strict=True)]
         change = any(reader.change for reader in self.readers)
         saved = SavedTensors(_merged(weights)) if change else None
-        module = self.model.module
-        with saved.hooks() if saved else nullcontext(), module.unpacked() if saved else nullcontext():
-            with module.reading(_merged(leaves)):
-                outputs = module(*self.inputs, microbatch=self.microbatch, at_layer=at_layer)
+        with saved.hooks() if saved else nullcontext(), self.model.module.reading(_merged(leaves), reread=change):
+            outputs = self.model.module(*self.inputs, microbatch=self.microbatch, at_layer=at_layer)
             return self.model.loss(*outputs, *self.targets), leaves, saved
 
     def _backward_weights(self, used: list[dict[str, Tensor]]) -> dict[str, Tensor]:
