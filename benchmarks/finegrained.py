@@ -28,15 +28,15 @@ from torch.utils.data import Dataset
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import Segment
 from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
-from pipetrain.executors.rules import Phase, Rules
+from pipetrain.executors.phase import Phase, Rules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.models import resnet_cifar, torchvision_models
 from pipetrain.models.chain import LayerChain
-from pipetrain.optimizer import StageOptimizer
+from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.planner.finegrained import names_of, stage_bounds, weight_units
-from pipetrain.schedules.lockstep import PipeMareSchedule
-from pipetrain.stage_module import StageModule
+from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.stage.module import StageModule
 
 BATCH = 32
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "finegrained.json"

@@ -11,7 +11,7 @@ then over the rounds; each ratio is of two rows of one round, and the median ove
     torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, same stages and optimizer
 
 torch's rows have processes of their own, as torch leaves a process; those of pipetrain keep freed memory, as a run's
-do (`pipetrain.memory`). With `--alike` torch's keep it too, and what still differs is the pipeline alone.
+do (`pipetrain.launch.memory`). With `--alike` torch's keep it too, and what still differs is the pipeline alone.
 """
 
 import argparse
@@ -38,26 +38,26 @@ from torch.utils.data import TensorDataset
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import Executor, Segment
 from pipetrain.executors.distributed import DistributedExecutor
-from pipetrain.executors.rules import Phase, Rules
+from pipetrain.executors.p2p import NEVER
+from pipetrain.executors.phase import Phase, Rules
 from pipetrain.executors.simulated import SimulatedExecutor
+from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.losses import CrossEntropy
-from pipetrain.memory import keep_freed_memory
 from pipetrain.methods.base import Method
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.resnet_cifar import build
-from pipetrain.optimizer import StageOptimizer
-from pipetrain.planner.partition import Even
+from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.planner.partition_rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.sequential import Sequential
-from pipetrain.stage import Stage
-from pipetrain.transport import NEVER
+from pipetrain.stage.stage import Stage
 
 BATCH, STAGES, DEPTH, WARM_UP = 64, 2, 56, 3
 MICROBATCHES = (2, 4, 8)

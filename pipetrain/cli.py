@@ -13,9 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain import __version__
-from pipetrain.config import config_dir, register_schema
+from pipetrain.commands.run import COMPLETED, FAILED, INTERRUPTED, WRONG_CONFIG, report_error, run
+from pipetrain.config.schema import config_dir, register_schema
 from pipetrain.errors import ConfigError
-from pipetrain.run import COMPLETED, FAILED, INTERRUPTED, WRONG_CONFIG, report_error, run
 
 _USAGE = """\
 usage: pipetrain COMMAND ...
@@ -96,7 +96,7 @@ def _run(words: list[str]) -> int:
 
 
 def _list(words: list[str]) -> int:
-    from pipetrain.commands.listing import KINDS, show
+    from pipetrain.commands.list import KINDS, show
 
     parser = argparse.ArgumentParser(prog="pipetrain list")
     parser.add_argument("kind", nargs="?", choices=KINDS, help="all of them when left out")
@@ -141,8 +141,8 @@ def _timeline(words: list[str]) -> int:
 
 
 def _stability(words: list[str]) -> int:
-    from pipetrain.analysis.stability.tables import Setting
     from pipetrain.commands.stability import stability
+    from pipetrain.theory.stability.tables import Setting
 
     default = Setting()
     parser = argparse.ArgumentParser(prog="pipetrain stability", description="Figures keep the settings of the paper.")
@@ -180,11 +180,11 @@ def _report(words: list[str]) -> int:
     runs.add_argument("-o", "--output", type=Path, help="write OUTPUT.md, OUTPUT.json and OUTPUT.png")
     options = parser.parse_args(words)
     if options.kind == "runs":
-        from pipetrain.commands import runs as sweep
+        from pipetrain.report.sweep import table as sweep
 
         sweep.report(options.folders, options.metric, options.output)
         return COMPLETED
-    from pipetrain.commands import staleness as table
+    from pipetrain.reproduce import staleness as table
 
     return COMPLETED if table.report(options.stages, options.microbatches, options.output) else FAILED
 

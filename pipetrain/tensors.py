@@ -26,17 +26,17 @@ def flat(tensor: Tensor) -> Tensor:
     return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
 
 
-def memory(tensors: Iterable[Tensor | None]) -> set[int]:
+def storage_pointers(tensors: Iterable[Tensor | None]) -> set[int]:
     """Where the storages of the tensors begin: two that share one write into each other."""
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor is not None}
 
 
-def like(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def empty_dense(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """An empty tensor of exactly that memory order; never a recycled buffer, since autograd keeps what arrives."""
     return torch.empty_strided(shape, stride, dtype=dtype, device=device)
 
 
-def copy(tensor: Tensor) -> Tensor:
+def dense_copy(tensor: Tensor) -> Tensor:
     """What the other side of a cut would receive: same values, same strides, other memory."""
     source = dense(tensor)
-    return like(tuple(source.shape), source.stride(), source.dtype, source.device).copy_(source)
+    return empty_dense(tuple(source.shape), source.stride(), source.dtype, source.device).copy_(source)

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from pipetrain.commands.composed import Part, parts_of
-from pipetrain.executors.rules import Rules
-from pipetrain.report.timeline import FILL, INK, LINE, WORDS, Box, boxes, note
+from pipetrain.executors.phase import Rules
+from pipetrain.program.playback import Slice, play
+from pipetrain.program.steady_state import steady_state
+from pipetrain.program.times import StageTimes
+from pipetrain.report.timeline.panels import FILL, INK, LINE, WORDS, Box, boxes, note
+from pipetrain.run.compose import Part, parts_of
 from pipetrain.schedules import Kind
-from pipetrain.schedules.steady import steady_state
-from pipetrain.schedules.timeline import Slice, play
-from pipetrain.schedules.times import StageTimes
 
 UNIT, ROW, GAP = 32.0, 32.0, 4.0
 LEFT, RIGHT, TOP, TITLE, LEGEND = 62.0, 10.0, 8.0, 26.0, 46.0

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from command import TINY, environment, pipetrain, records, run, summary
+from support.cli import TINY, environment, pipetrain, records, run, summary
 
 from pipetrain import __version__, cli
-from pipetrain.config import config_dir
+from pipetrain.config.schema import config_dir
 
 
 def test_a_run_in_two_processes_leaves_everything_behind(tmp_path):
@@ -220,7 +220,7 @@ def test_max_steps_ends_within_an_epoch(tmp_path):
 
 def test_a_users_own_model_runs(tmp_path):
     folder = tmp_path / "run"
-    run(folder, *TINY, "model=custom", "model._target_=cluster.small_model")
+    run(folder, *TINY, "model=custom", "model._target_=support.worker_pool.small_model")
     assert summary(folder)["model"] == "custom"
 
 

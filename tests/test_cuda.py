@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from cluster import METHODS, SYNCHRONOUS, distributed, fitting, job, simulated
-from command import TINY, run, summary
-from harness import Function, stage_of
+from support.cli import TINY, run, summary
+from support.pipelines import Function, stage_of
+from support.worker_pool import METHODS, SYNCHRONOUS, distributed, fitting, job, simulated
 from torch import nn
 
-from pipetrain.schedules import Graph, Read
+from pipetrain.program.weight_reads import Graph, Read
 
 pytestmark = [
     pytest.mark.cuda,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain import wire
+from pipetrain.tensors import dense, dense_copy, empty_dense, flat, is_dense
 
 
 def lstm_output():
@@ -43,51 +43,51 @@ EMPTY = {"empty": torch.empty(0), "empty rows": torch.empty(0, 3), "empty column
 @pytest.mark.parametrize("name", DENSE)
 def test_a_dense_tensor_arrives_with_its_strides_in_other_memory(name):
     tensor = DENSE[name]
-    arrived = wire.copy(tensor)
+    arrived = dense_copy(tensor)
     assert torch.equal(arrived, tensor)
     assert (arrived.shape, arrived.stride(), arrived.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
     assert arrived.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr()
     assert arrived.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-    assert wire.dense(tensor) is tensor
+    assert dense(tensor) is tensor
 
 
 @pytest.mark.parametrize("name", LOOSE)
 def test_a_tensor_with_gaps_or_overlaps_arrives_contiguous(name):
     tensor = LOOSE[name]
-    assert not wire.is_dense(tensor)
-    arrived = wire.copy(tensor)
+    assert not is_dense(tensor)
+    arrived = dense_copy(tensor)
     assert torch.equal(arrived, tensor)
-    assert wire.is_dense(arrived)
+    assert is_dense(arrived)
     assert arrived.is_contiguous()
-    assert arrived.stride() == wire.dense(tensor).stride()
+    assert arrived.stride() == dense(tensor).stride()
 
 
 @pytest.mark.parametrize("name", EMPTY)
 def test_an_empty_tensor_arrives_with_its_shape(name):
-    arrived = wire.copy(EMPTY[name])
+    arrived = dense_copy(EMPTY[name])
     assert (arrived.shape, arrived.dtype) == (EMPTY[name].shape, EMPTY[name].dtype)
 
 
 @pytest.mark.parametrize("name", DENSE)
 def test_the_flat_form_is_the_memory_in_its_own_order(name):
     tensor = DENSE[name]
-    flat = wire.flat(tensor)
-    assert flat.shape == (tensor.numel(),)
-    assert flat.data_ptr() == tensor.data_ptr()
-    rebuilt = wire.like(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
-    wire.flat(rebuilt).copy_(flat)
+    stretch = flat(tensor)
+    assert stretch.shape == (tensor.numel(),)
+    assert stretch.data_ptr() == tensor.data_ptr()
+    rebuilt = empty_dense(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+    flat(rebuilt).copy_(stretch)
     assert torch.equal(rebuilt, tensor)
 
 
 def test_a_copy_does_not_follow_later_writes():
     tensor = torch.zeros(3)
-    arrived = wire.copy(tensor)
+    arrived = dense_copy(tensor)
     tensor.fill_(1.0)
     assert torch.equal(arrived, torch.zeros(3))
 
 
 def test_a_copy_carries_no_graph():
-    assert not wire.copy(torch.ones(2, requires_grad=True).detach() * 2).requires_grad
+    assert not dense_copy(torch.ones(2, requires_grad=True).detach() * 2).requires_grad
 
 
 def test_strides_decide_bits_so_they_must_be_kept():
@@ -95,4 +95,4 @@ def test_strides_decide_bits_so_they_must_be_kept():
     x = torch.linspace(-4, 4, 7 * 33).reshape(7, 33).t()
     if torch.equal(torch.sigmoid(x), torch.sigmoid(x.contiguous())):
         pytest.skip("this build's sigmoid gives equal bits for all strides")
-    assert torch.equal(torch.sigmoid(wire.copy(x)), torch.sigmoid(x))
+    assert torch.equal(torch.sigmoid(dense_copy(x)), torch.sigmoid(x))

@@ -61,7 +61,7 @@ def _backends() -> list[tuple[str, bool, str]]:
 
 def _torchvision() -> tuple[str, bool, str]:
     try:
-        from pipetrain.vision import torchvision
+        from pipetrain.torchvision_shim import torchvision
     except Exception as error:
         return "torchvision", False, f"{error}; model=resnet18 ... and downloaded data sets need it"
     return "torchvision", True, torchvision.__version__

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
-from pipetrain import checkpoint
-from pipetrain.build import build_chain, build_data, build_loss
-from pipetrain.commands.stored import stored_config
 from pipetrain.executors.base import Score, to_device
 from pipetrain.losses import placed
-from pipetrain.prepare import device_of
+from pipetrain.run import checkpoint
+from pipetrain.run.build import build_chain, build_data, build_loss
+from pipetrain.run.directory import stored_config
+from pipetrain.run.preflight import device_of
 
 
 def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from pipetrain import checkpoint
 from pipetrain.errors import ConfigError
+from pipetrain.run import checkpoint
 
 
 def export(run: Path, step: int | None, output: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from pipetrain.catalog import KINDS, Choice, choices
+from pipetrain.config.choices import KINDS, Choice, choices
 
 __all__ = ["KINDS", "rows", "show"]
 
@@ -34,7 +34,7 @@ def rows(kind: str) -> list[dict[str, Any]]:
 def _size(choice: Choice) -> dict[str, Any]:
     import torch
 
-    from pipetrain.build import build_chain
+    from pipetrain.run.build import build_chain
 
     with torch.device("meta"):
         chain = build_chain({"model": choice.content, "seed": 0}, _Pictures())

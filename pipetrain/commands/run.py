@@ -19,9 +19,9 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pipetrain.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipetrain.job import Job
-    from pipetrain.observe.progress import ProgressBar
-    from pipetrain.prepare import Prepared
+    from pipetrain.run.job import Job
+    from pipetrain.run.preflight import Prepared
+    from pipetrain.tracking.progress import ProgressBar
 
 COMPLETED, FAILED, WRONG_CONFIG, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes."""
@@ -57,7 +57,7 @@ def run(config: DictConfig, names: dict[str, str], folder: Path, hydra: DictConf
         try:
             resolved = _resolved(config)
             # from here on torch is needed, which takes seconds to import
-            from pipetrain.prepare import prepare
+            from pipetrain.run.preflight import prepare
 
             prepared = prepare(resolved, names, folder)
         except (ConfigError, OmegaConfBaseException) as error:
@@ -97,8 +97,8 @@ def _resolved(config: DictConfig) -> dict[str, Any]:
 
 def _lead(prepared: "Prepared", hydra: DictConfig) -> int:
     """This process starts the others, or simulates them, and alone writes to the terminal."""
-    from pipetrain.observe import summary as summaries
-    from pipetrain.observe.progress import ProgressBar
+    from pipetrain.tracking import summary as summaries
+    from pipetrain.tracking.progress import ProgressBar
 
     job = prepared.job
     _begin(prepared, hydra)
@@ -123,13 +123,13 @@ def _lead(prepared: "Prepared", hydra: DictConfig) -> int:
 
 
 def _carry_out(job: "Job", bar: "ProgressBar", start_step: int) -> dict[str, Any]:
-    from pipetrain.observe.progress import Follower
+    from pipetrain.tracking.progress import Follower
 
     if job.config["executor"]["name"] == "simulated":
-        from pipetrain.worker import simulate
+        from pipetrain.launch.worker import simulate
 
         return simulate(job, bar.update)
-    from pipetrain.launch import launch
+    from pipetrain.launch.launcher import launch
 
     with contextlib.closing(Follower(Path(job.run), bar, start_step)):
         return launch(job)
@@ -137,8 +137,8 @@ def _carry_out(job: "Job", bar: "ProgressBar", start_step: int) -> dict[str, Any
 
 def _join(prepared: "Prepared", hydra: DictConfig) -> int:
     """An outer launcher (torchrun, Slurm) started this process as one of the workers."""
-    from pipetrain.observe.progress import ProgressBar
-    from pipetrain.worker import main
+    from pipetrain.launch.worker import main
+    from pipetrain.tracking.progress import ProgressBar
 
     job, rank, size = prepared.job, int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "0"))
     places = job.placement
@@ -165,7 +165,7 @@ def _join(prepared: "Prepared", hydra: DictConfig) -> int:
             _leave_summary(job, "failed", str(error))
         raise
     if bar and summary:
-        from pipetrain.observe import summary as summaries
+        from pipetrain.tracking import summary as summaries
 
         bar.close()
         print(summaries.shown(summary), flush=True)
@@ -209,13 +209,13 @@ def _set_aside(folder: Path) -> None:
 
 def _leave_summary(job: "Job", status: str, reason: str) -> None:
     """What is known of a run whose workers did not finish it."""
-    from pipetrain.observe import metrics
-    from pipetrain.observe import summary as summaries
+    from pipetrain.tracking import metrics_file
+    from pipetrain.tracking import summary as summaries
 
     folder = Path(job.run)
     if summaries.read(folder) is not None:
         return
-    records = metrics.read(folder)
+    records = metrics_file.read(folder)
     evaluations = [record["eval"] for record in records if "eval" in record]
     summaries.write(
         folder,

@@ -8,16 +8,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipetrain.analysis.stability import curves
-from pipetrain.analysis.stability.checks import claim_checks, lemma_checks
-from pipetrain.analysis.stability.curves import Heatmap
-from pipetrain.analysis.stability.limits import largest_stable_step
-from pipetrain.analysis.stability.recurrence import simulated_limit
-from pipetrain.analysis.stability.regression import Regression, load
-from pipetrain.analysis.stability.tables import Row, Setting, by_delay, by_discrepancy
 from pipetrain.errors import ConfigError
-from pipetrain.report import stability as figures
-from pipetrain.report import stability_tables as tables
+from pipetrain.report.stability import figures as figures
+from pipetrain.report.stability import tables as tables
+from pipetrain.theory.stability import curves
+from pipetrain.theory.stability.checks import claim_checks, lemma_checks
+from pipetrain.theory.stability.curves import Heatmap
+from pipetrain.theory.stability.limits import largest_stable_step
+from pipetrain.theory.stability.recurrence import simulated_limit
+from pipetrain.theory.stability.regression import Regression, load
+from pipetrain.theory.stability.tables import Row, Setting, by_delay, by_discrepancy
 
 NO_DATA = """\
 fig05.png shows fig. 5(a) alone. For 5(b) give --data FILE: the data set cpusmall in LIBSVM format, from

@@ -4,13 +4,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipetrain.commands.timeline_given import timeline_of_settings
-from pipetrain.commands.timeline_measured import timeline_of_run
-from pipetrain.commands.times_given import Given
 from pipetrain.errors import ConfigError
-from pipetrain.report.timeline import Panel
-from pipetrain.report.timeline_page import page
-from pipetrain.report.timeline_png import draw
+from pipetrain.report.timeline.given_times import Given
+from pipetrain.report.timeline.of_run import timeline_of_run
+from pipetrain.report.timeline.of_settings import timeline_of_settings
+from pipetrain.report.timeline.page import page
+from pipetrain.report.timeline.panels import Panel
+from pipetrain.report.timeline.png import draw
 
 _MOST_BOXES = 50_000
 _DESCRIPTION = """\

@@ -9,7 +9,7 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
-from pipetrain.config import config_dir
+from pipetrain.config.schema import config_dir
 from pipetrain.errors import ConfigError
 
 KINDS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pipetrain.catalog import choices, section
+from pipetrain.config.choices import choices, section
 from pipetrain.errors import ConfigError
 
 _PARTS = ("schedule", "method")

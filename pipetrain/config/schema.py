@@ -119,7 +119,7 @@ def register_schema() -> None:
 
 def config_dir() -> Path:
     """The folder of YAML files: inside an installed package, beside it in a checkout."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for folder in (package / "conf", package.parent / "conf"):
         if folder.is_dir():
             return folder

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipetrain.data.pictures import CropFlip, InMemory, Normalise, PictureSet
+from pipetrain.data.images import CropFlip, InMemory, Normalise, PictureSet
 
 MEAN, STD = (0.2860,), (0.3530,)
 """Of the 60,000 training pictures, scaled to [0, 1]."""

@@ -9,7 +9,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from pipetrain.data.pictures import CropFlip, Normalise, PictureSet, picture_size
+from pipetrain.data.images import CropFlip, Normalise, PictureSet, picture_size
 from pipetrain.errors import ConfigError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -103,7 +103,7 @@ _REMEDY = "put the pictures at ROOT/train/CLASS/ and ROOT/test/CLASS/"
 
 def _classes(folder: Path, root: str) -> Any:
     """torchvision's ImageFolder of one split: its `root`, `classes` and `samples`."""
-    from pipetrain.vision import datasets
+    from pipetrain.torchvision_shim import datasets
 
     if not folder.is_dir():
         raise ConfigError(f"dataset.root={root}: no folder {folder}; {_REMEDY}")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pipetrain.data.pictures import CropFlip, PictureSet, picture_size
+from pipetrain.data.images import CropFlip, PictureSet, picture_size
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
 

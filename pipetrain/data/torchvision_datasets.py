@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.data import fashion
-from pipetrain.data.pictures import CropFlip, InMemory, Normalise, PictureSet
+from pipetrain.data.images import CropFlip, InMemory, Normalise, PictureSet
 from pipetrain.errors import ConfigError
 
 
@@ -107,7 +107,7 @@ def _picture_set(source: Source, root: str, download: bool, augment: bool) -> Pi
 
 def _read(source: Source, root: str, download: bool) -> list[tuple[Tensor, Tensor]]:
     """Pictures (samples, C, H, W) and classes of the training and the test split."""
-    from pipetrain.vision import datasets
+    from pipetrain.torchvision_shim import datasets
 
     build: Callable[..., Any] = getattr(datasets, source.name)
     base = Path(root).expanduser().absolute()

@@ -12,13 +12,13 @@ import torch
 import torch.distributed as dist
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.rules import Phase, Rules
-from pipetrain.executors.walk import Clipping, OnStep
+from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.stage_runner import Clipping, OnStep
 from pipetrain.losses import Loss, count_of, hits_of, percent
-from pipetrain.observe.trace import TraceFile
 from pipetrain.schedules import Placement
-from pipetrain.stage_module import Tensors
-from pipetrain.stage_state import StageState
+from pipetrain.stage.base import StageState
+from pipetrain.stage.module import Tensors
+from pipetrain.tracking.trace_writer import TraceFile
 
 Waiting = Callable[[str], AbstractContextManager[None]]
 """A context around a wait for another process, given what is waited for."""

@@ -7,17 +7,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipetrain.data.batch import microbatch_sizes
 from pipetrain.data.loader import Loader
+from pipetrain.data.microbatches import microbatch_sizes
 from pipetrain.executors.base import LoaderFeed, ManyProcesses, Score, Segment, Waiting
-from pipetrain.executors.rules import Phase
-from pipetrain.executors.walk import BackwardId, OnStep, Walker
-from pipetrain.observe.trace import TraceFile
+from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing
+from pipetrain.executors.phase import Phase
+from pipetrain.executors.stage_runner import BackwardId, OnStep, Walker
+from pipetrain.program.steady_state import peak_in_flight
 from pipetrain.schedules import Kind, Operation, Placement
-from pipetrain.schedules.steady import peak_in_flight
-from pipetrain.stage import Stage
-from pipetrain.stage_module import MicrobatchId, Tensors
-from pipetrain.transport import NEVER, Incoming, Key, Link, Outgoing
+from pipetrain.stage.module import MicrobatchId, Tensors
+from pipetrain.stage.stage import Stage
+from pipetrain.tracking.trace_writer import TraceFile
 
 _EVALUATION_AHEAD = 2
 

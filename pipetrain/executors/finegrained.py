@@ -11,19 +11,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pipetrain import wire
-from pipetrain.data.batch import split
 from pipetrain.data.loader import Loader
+from pipetrain.data.microbatches import split
 from pipetrain.executors.base import LoaderFeed, OneProcess, Score, Segment, to_device
-from pipetrain.executors.rules import Phase, Rules
-from pipetrain.executors.walk import OnStep
+from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.stage_runner import OnStep
 from pipetrain.losses import Loss, count_of, step_loss
 from pipetrain.methods import Method
-from pipetrain.optimizer import clipped, squared_norm
-from pipetrain.saved import SavedTensors
-from pipetrain.schedules import Graph, Kind, Place
-from pipetrain.stage_module import AtLayer, MicrobatchId, StageModule, Tensors
-from pipetrain.stage_state import BuildOptimizer, StageState
+from pipetrain.optim.stage_optimizer import clipped, squared_norm
+from pipetrain.program.weight_reads import Graph, Place
+from pipetrain.schedules import Kind
+from pipetrain.stage.base import BuildOptimizer, StageState
+from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule, Tensors
+from pipetrain.stage.saved_tensors import SavedTensors
+from pipetrain.tensors import storage_pointers
 
 
 class UnitStage(StageState):
@@ -87,7 +88,7 @@ class _Reader:
             seen.setdefault(self._start + op.minibatch, []).append(here.version)
         # a backward that reads what the pass before it read uses what that was lent
         again = op.kind is Kind.BACKWARD and self._readings.graphs[self._index] is Graph.KEPT
-        tensors = {} if again else self.stage.weights.read(here)
+        tensors = {} if again else self.stage.weights.read(here.version, here.transform)
         for version in self._readings.released_by(self._index):
             self.stage.weights.release(self._base + version)
         self._index += 1
@@ -273,7 +274,7 @@ class _Pass:
         for reader, own in zip(self.readers, leaves, strict=True):
             reader.stage.gradients.lend(own)
         torch.autograd.backward(loss, given)
-        taken = wire.memory([given])  # one memory may be handed to weights of several stages
+        taken = storage_pointers([given])  # one memory may be handed to weights of several stages
         for reader in self.readers:
             reader.stage.gradients.collect(taken, more=False)
 

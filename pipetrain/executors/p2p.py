@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipetrain import wire
+from pipetrain.tensors import dense, empty_dense, flat
 
 Tensors = tuple[Tensor, ...]
 Key = Hashable
@@ -53,7 +53,7 @@ class Spec:
 
     def empty(self, device: torch.device) -> Tensor:
         """A fresh tensor of this spec."""
-        return wire.like(self.shape, self.stride, self.dtype, device)
+        return empty_dense(self.shape, self.stride, self.dtype, device)
 
 
 def encode(specs: Iterable[Spec]) -> Tensor:
@@ -161,7 +161,7 @@ class Outgoing:
         Raises:
             ValueError: its shapes are not those of the key's first message; the peer would misread it.
         """
-        tensors = tuple(wire.dense(tensor.detach()) for tensor in tensors)
+        tensors = tuple(dense(tensor.detach()) for tensor in tensors)
         specs = tuple(Spec.of(tensor) for tensor in tensors)
         message = []
         if key not in self._specs:
@@ -174,7 +174,7 @@ class Outgoing:
             )
         for tensor in tensors:
             if tensor.numel():
-                buffer = wire.flat(tensor).view(torch.uint8).to(self._link.wire_device)
+                buffer = flat(tensor).view(torch.uint8).to(self._link.wire_device)
                 message.append(self._link.send(buffer))
         self._pending.append(message)
 
@@ -243,4 +243,4 @@ class Incoming:
             tensor = spec.empty(self._link.wire_device)
             message.buffers.append(tensor)
             if tensor.numel():
-                message.works.append(self._link.receive(wire.flat(tensor).view(torch.uint8)))
+                message.works.append(self._link.receive(flat(tensor).view(torch.uint8)))

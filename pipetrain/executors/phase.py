@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pipetrain.audit import InvariantError
 from pipetrain.errors import ConfigError
 from pipetrain.methods import Method
-from pipetrain.schedules import Kind, Moment, Operation, Place, Read, Readings, Schedule, Spans, readings
+from pipetrain.program.recomputation import Spans, with_recomputation
+from pipetrain.program.validation import checked_lists
+from pipetrain.program.weight_reads import Moment, Place, Read, Readings, answer, closed_moment, readings
+from pipetrain.schedules import Kind, Operation, Schedule
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.operation import forward
-from pipetrain.schedules.readings import answer, closed_moment
-from pipetrain.schedules.recomputation import with_recomputation
-from pipetrain.schedules.validate import checked_lists
+from pipetrain.stage.measurements import InvariantError
 
 
 class Rules:

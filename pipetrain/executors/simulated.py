@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from pipetrain import wire
-from pipetrain.clock import Span
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import LoaderFeed, OneProcess, Score, Segment, to_device
-from pipetrain.executors.rules import Phase, Rules
-from pipetrain.executors.walk import BackwardId, OnStep, Walker
-from pipetrain.observe.trace import TraceFile
+from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.stage_runner import BackwardId, OnStep, Walker
+from pipetrain.program.playback import Slice, idle_shares, play
+from pipetrain.program.times import TimeSpan
 from pipetrain.schedules import Kind, Operation
-from pipetrain.schedules.timeline import Slice, idle_shares, play
-from pipetrain.stage import Stage
-from pipetrain.stage_module import MicrobatchId, Tensors
+from pipetrain.stage.module import MicrobatchId, Tensors
+from pipetrain.stage.stage import Stage
+from pipetrain.tensors import dense_copy
+from pipetrain.tracking.trace_writer import TraceFile
 
 
 class _Norms:
@@ -50,19 +50,19 @@ class _Mailbox:
         return self.activations.popleft()
 
     def send_activations(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
-        self._boxes[self._stage + 1].activations.append(tuple(wire.copy(tensor) for tensor in tensors))
+        self._boxes[self._stage + 1].activations.append(tuple(dense_copy(tensor) for tensor in tensors))
 
     def receive_gradients(self, microbatch: BackwardId) -> Tensors:
         return self.gradients.popleft()
 
     def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
-        self._boxes[self._stage - 1].gradients.append(tuple(wire.copy(tensor) for tensor in tensors))
+        self._boxes[self._stage - 1].gradients.append(tuple(dense_copy(tensor) for tensor in tensors))
 
     def receive_recomputed(self) -> Tensors:
         return self.recomputed.popleft()
 
     def send_recomputed(self, tensors: Tensors) -> None:
-        self._boxes[self._stage + 1].recomputed.append(tuple(wire.copy(tensor) for tensor in tensors))
+        self._boxes[self._stage + 1].recomputed.append(tuple(dense_copy(tensor) for tensor in tensors))
 
     def offer_norm(self, minibatch: int, own: Tensor) -> None:
         self._norms.offer(minibatch, self._stage, own)
@@ -120,7 +120,7 @@ class SimulatedExecutor(OneProcess):
 
     def _write(self, trace: TraceFile, walkers: Sequence[Walker], played: Sequence[Sequence[Slice]]) -> None:
         for walker, slices in zip(walkers, played, strict=True):
-            spans = [Span(self._played_until + piece.start, piece.end - piece.start) for piece in slices]
+            spans = [TimeSpan(self._played_until + piece.start, piece.end - piece.start) for piece in slices]
             trace.add(walker.stage.index, walker.readings, spans, [], walker.start, walker.base)
         self._played_until += max(slices[-1].end for slices in played if slices)
 
@@ -163,6 +163,6 @@ class SimulatedExecutor(OneProcess):
         for inputs, targets in loader.samples(0):
             tensors = to_device(inputs, device)
             for stage in self.stages:
-                tensors = tuple(wire.copy(tensor) for tensor in stage.evaluate(tensors))
+                tensors = tuple(dense_copy(tensor) for tensor in stage.evaluate(tensors))
             score.add(tensors, to_device(targets, device))
         return score.metrics()

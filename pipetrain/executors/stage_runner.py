@@ -6,13 +6,14 @@ from typing import Protocol
 
 from torch import Tensor
 
-from pipetrain.data.batch import split
-from pipetrain.executors.rules import Rules
+from pipetrain.data.microbatches import split
+from pipetrain.executors.phase import Rules
 from pipetrain.losses import count_of, step_loss
-from pipetrain.optimizer import clipped, squared_norm
-from pipetrain.schedules import Graph, Kind, Operation, Read
-from pipetrain.stage import Stage
-from pipetrain.stage_module import MicrobatchId, Tensors
+from pipetrain.optim.stage_optimizer import clipped, squared_norm
+from pipetrain.program.weight_reads import Graph, Read
+from pipetrain.schedules import Kind, Operation
+from pipetrain.stage.module import MicrobatchId, Tensors
+from pipetrain.stage.stage import Stage
 
 BackwardId = tuple[int, int | None]
 """(minibatch since the start of the run, microbatch; None where all go back together)."""

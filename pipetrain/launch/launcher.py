@@ -13,10 +13,10 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from pipetrain.job import Job
-from pipetrain.observe import summary as summaries
-from pipetrain.watch import EXIT_LOST, failure_notes
-from pipetrain.worker import EXIT_DIVERGED, main
+from pipetrain.launch.watchdog import EXIT_LOST, failure_notes
+from pipetrain.launch.worker import EXIT_DIVERGED, main
+from pipetrain.run.job import Job
+from pipetrain.tracking import summary as summaries
 
 _LAUNCHER_LOGS = ("torch.distributed", "torch.multiprocessing")
 

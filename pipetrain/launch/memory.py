@@ -1,22 +1,10 @@
-"""Memory of a stage's process: its peak, and what the allocator does with memory that is freed."""
+"""What the allocator of a stage's process does with memory that is freed."""
 
 import contextlib
 import ctypes
 import os
-import resource
-import sys
-
-import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-
-
-def peak_memory_bytes(device: torch.device) -> int:
-    """Bytes of the device's allocator; on the CPU those of the whole process, since nothing tells its stages apart."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def keep_freed_memory() -> None:

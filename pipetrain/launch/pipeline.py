@@ -5,21 +5,21 @@ from dataclasses import dataclass
 
 import torch
 
-from pipetrain.build import build_loss, optimizer_builder
 from pipetrain.executors.base import Executor
 from pipetrain.executors.distributed import DistributedExecutor
 from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
-from pipetrain.executors.rules import Phase
+from pipetrain.executors.phase import Phase
 from pipetrain.executors.simulated import SimulatedExecutor
-from pipetrain.executors.walk import OnStep
-from pipetrain.job import Job
+from pipetrain.executors.stage_runner import OnStep
+from pipetrain.launch.watchdog import Activity
 from pipetrain.losses import placed
 from pipetrain.models.chain import LayerChain
-from pipetrain.observe.trace import TraceFile
 from pipetrain.planner.finegrained import names_of, weight_units
-from pipetrain.stage import Stage
-from pipetrain.stage_module import StageModule
-from pipetrain.watch import Activity
+from pipetrain.run.build import build_loss, optimizer_builder
+from pipetrain.run.job import Job
+from pipetrain.stage.module import StageModule
+from pipetrain.stage.stage import Stage
+from pipetrain.tracking.trace_writer import TraceFile
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Assembly:
         """
         if not self.phases[0].rules.schedule.listed:
             # importing the library's schedules takes a third of a second, which only those who run them shall wait
-            from pipetrain.executors.torch_pipelining import TorchPipeliningExecutor
+            from pipetrain.executors.torch_pipelining.executor import TorchPipeliningExecutor
 
             return TorchPipeliningExecutor(
                 list(stages),

@@ -11,9 +11,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store
 
-from pipetrain import checkpoint
-from pipetrain.assembly import Assembly
-from pipetrain.build import (
+from pipetrain.errors import DivergedError
+from pipetrain.executors.base import Executor
+from pipetrain.executors.p2p import NEVER, LostStageError
+from pipetrain.launch.memory import keep_freed_memory
+from pipetrain.launch.pipeline import Assembly
+from pipetrain.launch.watchdog import BLAME_SECONDS, EXIT_LOST, Activity, Watch, failure_note
+from pipetrain.run import checkpoint
+from pipetrain.run.build import (
     Data,
     build_chain,
     build_data,
@@ -22,16 +27,11 @@ from pipetrain.build import (
     first_layers,
     total_steps,
 )
-from pipetrain.errors import DivergedError
-from pipetrain.executors.base import Executor
-from pipetrain.job import Job
-from pipetrain.memory import keep_freed_memory
-from pipetrain.observe import summary as summaries
-from pipetrain.observe.recorder import Recorder, Show
-from pipetrain.observe.trace import TraceFile, assemble
-from pipetrain.trainer import Timetable, Trainer
-from pipetrain.transport import NEVER, LostStageError
-from pipetrain.watch import BLAME_SECONDS, EXIT_LOST, Activity, Watch, failure_note
+from pipetrain.run.job import Job
+from pipetrain.run.trainer import Timetable, Trainer
+from pipetrain.tracking import summary as summaries
+from pipetrain.tracking.recorder import Recorder, Show
+from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 EXIT_DIVERGED = 3
 

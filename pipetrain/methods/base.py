@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from torch.optim import Optimizer
 
-from pipetrain.schedules import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, Place, Read
 from pipetrain.schedules.base import Family
 
 

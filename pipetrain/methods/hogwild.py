@@ -8,7 +8,7 @@ from typing import ClassVar
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
 from pipetrain.methods.pipemare import check_anneal_steps, forward_delay, rescheduled
-from pipetrain.schedules import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, Place, Read
 from pipetrain.schedules.base import Family
 from pipetrain.seeding import key
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
-from pipetrain.schedules import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, Place, Read
 from pipetrain.schedules.base import Family
-from pipetrain.weights import Scaled
+from pipetrain.weights.transforms import Scaled
 
 _LARGE_CHANGE = 0.5
 

@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 from pipetrain.methods.base import Method
-from pipetrain.schedules import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, Place, Read
 from pipetrain.schedules.base import Family
-from pipetrain.weights import Corrected
+from pipetrain.weights.transforms import Corrected
 
 
 class LinearWeightPrediction(Method):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pipetrain.methods.base import Method
-from pipetrain.schedules import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, Place, Read
 from pipetrain.schedules.base import Family
 
 

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from pipetrain.methods.base import Method
-from pipetrain.schedules import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, Place, Read
 from pipetrain.schedules.base import Family
 
 

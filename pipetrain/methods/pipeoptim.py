@@ -5,10 +5,10 @@ from typing import ClassVar
 from torch.optim import Optimizer
 
 from pipetrain.methods.base import Method
-from pipetrain.optimizer import prediction_rule
-from pipetrain.schedules import Moment, Place, Read
+from pipetrain.optim.stage_optimizer import prediction_rule
+from pipetrain.program.weight_reads import Moment, Place, Read
 from pipetrain.schedules.base import Family
-from pipetrain.weights import predicted
+from pipetrain.weights.transforms import predicted
 
 
 class PipeOptim(Method):

@@ -6,9 +6,9 @@ from torch.optim import SGD, Optimizer
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
-from pipetrain.schedules import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, Place, Read
 from pipetrain.schedules.base import Family
-from pipetrain.weights import predicted
+from pipetrain.weights.transforms import predicted
 
 
 class SpecTrain(Method):

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
-from pipetrain.schedules import Place
+from pipetrain.program.weight_reads import Place
 from pipetrain.schedules.base import Family
 
 

@@ -5,17 +5,17 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pipetrain import vision
+from pipetrain import torchvision_shim
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain, out_of_place
 from pipetrain.models.residual import block_layers
 
 _RESNETS = {
-    18: vision.models.resnet18,
-    34: vision.models.resnet34,
-    50: vision.models.resnet50,
-    101: vision.models.resnet101,
-    152: vision.models.resnet152,
+    18: torchvision_shim.models.resnet18,
+    34: torchvision_shim.models.resnet34,
+    50: torchvision_shim.models.resnet50,
+    101: torchvision_shim.models.resnet101,
+    152: torchvision_shim.models.resnet152,
 }
 
 
@@ -94,7 +94,7 @@ def _resnet_chain(model: Any, pool: list[nn.Module]) -> LayerChain:
 
 def alexnet(channels: int, classes: int) -> LayerChain:
     """Build torchvision's AlexNet; pictures below 64, too small for its strides, are enlarged in the first layer."""
-    model = vision.models.alexnet(weights=None, num_classes=classes)
+    model = torchvision_shim.models.alexnet(weights=None, num_classes=classes)
     if channels != 3:
         model.features[0] = _rechannel(model.features[0], channels)
     return _features_and_classifier(model, least=64)
@@ -102,7 +102,7 @@ def alexnet(channels: int, classes: int) -> LayerChain:
 
 def vgg16(channels: int, classes: int) -> LayerChain:
     """Build torchvision's VGG-16 without batch norm; pictures below 32 are enlarged to 32 in the first layer."""
-    model = vision.models.vgg16(weights=None, num_classes=classes)
+    model = torchvision_shim.models.vgg16(weights=None, num_classes=classes)
     if channels != 3:
         first = model.features[0] = _rechannel(model.features[0], channels)
         nn.init.kaiming_normal_(first.weight, mode="fan_out", nonlinearity="relu")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipetrain.prediction_rules import LAST_GRADIENT, PREDICTION_RULES
-from pipetrain.prediction_rules import prediction_rule as prediction_rule  # methods ask here
+from pipetrain.optim.prediction import LAST_GRADIENT, PREDICTION_RULES
+from pipetrain.optim.prediction import prediction_rule as prediction_rule  # methods ask here
 
 Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.cost import layer_costs
+from pipetrain.planner.estimate import layer_costs
 from pipetrain.planner.plan import Plan, StagePlan
 
 

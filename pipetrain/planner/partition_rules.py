@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Protocol
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.cost import LayerCost
-from pipetrain.planner.split import balanced, units
+from pipetrain.planner.balanced_split import balanced, units
+from pipetrain.planner.estimate import LayerCost
 
 
 class Rule(Protocol):

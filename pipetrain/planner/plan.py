@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.cost import LayerCost, layer_costs
-from pipetrain.planner.partition import Rule
+from pipetrain.planner.estimate import LayerCost, layer_costs
+from pipetrain.planner.partition_rules import Rule
 
 _LABEL_WIDTH = 20
 ROWS_SHOWN, ENDS_SHOWN = 16, 4

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pipetrain.program.recomputation import Spans
 from pipetrain.schedules.operation import Kind, Operation
-from pipetrain.schedules.recomputation import Spans
 
 Duration = Callable[[int, Operation], float]
 Transfer = Callable[[int, int, Operation], float]

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pipetrain.program.playback import Slice
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.operation import Kind, Operation
-from pipetrain.schedules.timeline import Slice
 
 _EQUAL = 1e-9
 """Two times differ by rounding alone where they differ by less, relative to a period."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from pipetrain.program.playback import DeadlockError, Slice, play
 from pipetrain.schedules.operation import Kind, Operation
-from pipetrain.schedules.timeline import DeadlockError, Slice, play
 
 
 def unit_duration(stage: int, operation: Operation) -> float:

@@ -42,3 +42,20 @@ class StageTimes:
         """What the message takes that `operation` of stage `target` waits for."""
         link = min(source, target)
         return self.latency[link] + self.transmission[link] * len(operation.covers(self.microbatches))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """A stretch of time, in seconds; `start` on the host's monotonic clock, which all processes of a machine share."""
+
+    start: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A stretch of time that a stage spent handing over or waiting for a message; `what` is recv or send."""
+
+    what: str
+    of: Operation
+    span: TimeSpan

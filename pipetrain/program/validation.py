@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
+from pipetrain.program.playback import DeadlockError, play
+from pipetrain.program.recomputation import Spans, with_recomputation
+from pipetrain.program.text_grid import grid, unit_duration
 from pipetrain.schedules.base import Schedule
-from pipetrain.schedules.grid import grid, unit_duration
 from pipetrain.schedules.operation import Kind, Operation, forward, update
-from pipetrain.schedules.recomputation import Spans, with_recomputation
-from pipetrain.schedules.timeline import DeadlockError, play
 
 
 class ScheduleError(ValueError):

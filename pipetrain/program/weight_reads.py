@@ -4,16 +4,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.operation import Kind, Operation, backward, forward
 
 
-class Transform(Protocol):
+class WeightTransform(Protocol):
     """A change of a version's weights that a method reads instead of the version itself; prints as a suffix of it."""
 
     def __str__(self) -> str: ...
+
+    def apply(self, version: Any, weights: Any) -> dict[str, Any]:
+        """Name -> new tensor; a weight that does not change may be left out, and is then read from the version.
+
+        Args:
+            version: a `pipetrain.weights.versions.WeightVersion`.
+            weights: the stage's `pipetrain.weights.versions.Weights`.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +30,7 @@ class Read:
     """The weights that an operation reads: a version (counted from the last drain), changed by `transform` if any."""
 
     version: int
-    transform: Transform | None = None
+    transform: WeightTransform | None = None
 
     def __str__(self) -> str:
         return f"v{self.version}{self.transform or ''}"

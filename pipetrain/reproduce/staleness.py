@@ -10,21 +10,21 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from pipetrain.analysis.delays import CLOSED, utilization_of_gpipe
-from pipetrain.build import build_rules
-from pipetrain.catalog import default_schedule, section
+from pipetrain.config.choices import default_schedule, section
+from pipetrain.config.phases import PhaseSettings
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Segment
-from pipetrain.executors.rules import Phase, Rules
+from pipetrain.executors.phase import Phase, Rules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
-from pipetrain.optimizer import StageOptimizer
-from pipetrain.phases import PhaseSettings
-from pipetrain.schedules.grid import unit_duration
-from pipetrain.schedules.timeline import play
-from pipetrain.stage import Stage
+from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.program.playback import play
+from pipetrain.program.text_grid import unit_duration
+from pipetrain.run.build import build_rules
+from pipetrain.stage.stage import Stage
+from pipetrain.theory.closed_forms import CLOSED, utilization_of_gpipe
 
 _WIDTH, _CLASSES = 8, 4
 _CHANGED = {

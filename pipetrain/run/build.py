@@ -12,20 +12,21 @@ from hydra.utils import instantiate
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipetrain.catalog import check_pair
-from pipetrain.config import LOADER_KEYS
+from pipetrain.config.choices import check_pair
+from pipetrain.config.phases import PhaseSettings, length, naming
+from pipetrain.config.phases import settings as phase_settings
+from pipetrain.config.schema import LOADER_KEYS
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.executors.rules import Phase, Rules
+from pipetrain.executors.phase import Phase, Rules
 from pipetrain.losses import Loss
-from pipetrain.lr_schedules import LearningRateSchedule
 from pipetrain.methods import Method
 from pipetrain.models.chain import LayerChain, chain_of
-from pipetrain.optimizer import StageOptimizer
-from pipetrain.phases import PhaseSettings, length, naming
-from pipetrain.phases import settings as phase_settings
+from pipetrain.optim.lr_schedules import LearningRateSchedule
+from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.planner.finegrained import stages_of_layers, weight_units
-from pipetrain.schedules import Schedule, Spans
+from pipetrain.program.recomputation import Spans
+from pipetrain.schedules import Schedule
 
 _FROM_DATA = ("channels", "classes", "size")
 """Parameters of a model's target that are filled from the data set unless the configuration sets them."""

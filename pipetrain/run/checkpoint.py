@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from pipetrain.drift import Drift
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.stage_state import StageState
+from pipetrain.stage.base import StageState
+from pipetrain.weights.update_average import Drift
 
 MODEL, OPTIMIZER, DRIFT, HISTORY = "model.", "optimizer.", "drift.", "run."
 _PROGRESS = "progress.json"

@@ -9,12 +9,12 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from pipetrain import phases
-from pipetrain.build import build_rules, build_spans
-from pipetrain.config import check, config_dir, register_schema
+from pipetrain.config import phases
+from pipetrain.config.schema import check, config_dir, register_schema
 from pipetrain.errors import ConfigError
-from pipetrain.executors.rules import Rules
-from pipetrain.schedules import Spans
+from pipetrain.executors.phase import Rules
+from pipetrain.program.recomputation import Spans
+from pipetrain.run.build import build_rules, build_spans
 
 _MISSING = "???"
 MOST_STAGES = 256

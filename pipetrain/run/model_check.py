@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.func import functional_call
 
-from pipetrain import wire
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
+from pipetrain.tensors import storage_pointers
 
 _SAMPLES = 4
 Tensors = tuple[Tensor, ...]
@@ -52,7 +52,7 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str) -> tuple[list[Tensor],
     leaves = {
         name: parameter.detach().requires_grad_(parameter.requires_grad) for name, parameter in layer.named_parameters()
     }
-    weights = wire.memory(leaves.values())
+    weights = storage_pointers(leaves.values())
     found: list[Tensor] = []
 
     def pack(tensor: Tensor) -> Tensor:

@@ -9,8 +9,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipetrain import checkpoint, phases
-from pipetrain.build import (
+from pipetrain.config import phases
+from pipetrain.config.schema import check
+from pipetrain.errors import ConfigError
+from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_placement, notes_of
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.finegrained import FineGrained
+from pipetrain.planner.plan import Plan, make_plan
+from pipetrain.run import checkpoint
+from pipetrain.run.build import (
     build_chain,
     build_data,
     build_loss,
@@ -21,17 +29,10 @@ from pipetrain.build import (
     first_layers,
     total_steps,
 )
-from pipetrain.config import check
-from pipetrain.errors import ConfigError
-from pipetrain.executors.rules import Phase, Rules
-from pipetrain.job import Job
-from pipetrain.models.chain import LayerChain
-from pipetrain.planner.finegrained import FineGrained
-from pipetrain.planner.plan import Plan, make_plan
-from pipetrain.probe import weight_derived_layers
-from pipetrain.resume import checkpoint_to_resume
+from pipetrain.run.job import Job
+from pipetrain.run.model_check import weight_derived_layers
+from pipetrain.run.resume import checkpoint_to_resume
 from pipetrain.schedules import Placement
-from pipetrain.unlisted import check_unlisted, common_placement, notes_of
 
 EXECUTORS = ("distributed", "simulated")
 

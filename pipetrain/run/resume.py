@@ -8,9 +8,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pipetrain import checkpoint
 from pipetrain.errors import ConfigError
-from pipetrain.observe import summary as summaries
+from pipetrain.run import checkpoint
+from pipetrain.tracking import summary as summaries
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _MAY_DIFFER = ("resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "partition")

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipetrain.build import Data
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor, Segment
-from pipetrain.memory import peak_memory_bytes
-from pipetrain.observe.recorder import LOWER_IS_BETTER, Recorder
+from pipetrain.run.build import Data
+from pipetrain.stage.measurements import peak_memory_bytes
+from pipetrain.tracking.recorder import LOWER_IS_BETTER, Recorder
 
 Save = Callable[[int], None]
 """Writes a checkpoint after so many steps; called in every process together."""

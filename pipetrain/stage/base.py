@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipetrain import wire
-from pipetrain.audit import Audit, InvariantError
-from pipetrain.clock import Clock
-from pipetrain.gradients import GradientSum
 from pipetrain.methods import Method
-from pipetrain.optimizer import StageOptimizer
-from pipetrain.schedules import Place
-from pipetrain.weights import Weights
+from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.program.weight_reads import Place
+from pipetrain.stage.gradient_sum import GradientSum
+from pipetrain.stage.measurements import Audit, InvariantError
+from pipetrain.stage.timing import Clock
+from pipetrain.tensors import dense_copy, is_dense
+from pipetrain.weights.versions import Weights
 
 BuildOptimizer = Callable[[dict[str, nn.Parameter]], StageOptimizer]
 
@@ -111,7 +111,7 @@ def separate(parameters: Mapping[str, nn.Parameter]) -> None:
     seen: set[int] = set()
     for parameter in parameters.values():
         storage = parameter.untyped_storage()
-        whole = storage.nbytes() == parameter.numel() * parameter.element_size() and wire.is_dense(parameter)
+        whole = storage.nbytes() == parameter.numel() * parameter.element_size() and is_dense(parameter)
         if storage.data_ptr() in seen or not whole:
-            parameter.data = wire.copy(parameter.data)
+            parameter.data = dense_copy(parameter.data)
         seen.add(parameter.untyped_storage().data_ptr())

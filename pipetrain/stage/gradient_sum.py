@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from pipetrain import wire
+from pipetrain.tensors import dense
 
 
 class GradientSum:
@@ -29,15 +29,15 @@ class GradientSum:
     def collect(self, taken: set[int], more: bool) -> None:
         """After it; `more` where another backward may go to the same leaves, else they are forgotten.
 
-        `taken` is the memory (`wire.memory`) of what else the backward was given or returned; that of the sums which
-        begin here joins it. Autograd may hand over the memory of one of them, or one memory for several weights, and
-        both it and optimizers write in place.
+        `taken` is the memory (`storage_pointers`) of what else the backward was given or returned; that of the sums
+        which begin here joins it. Autograd may hand over the memory of one of them, or one memory for several weights,
+        and both it and optimizers write in place.
         """
         begun = {name: leaf for name, leaf in self._leaves.items() if name not in self._sums and leaf.grad is not None}
         for name, leaf in begun.items():
             assert leaf.grad is not None
             pointer = leaf.grad.untyped_storage().data_ptr()
-            self._sums[name] = leaf.grad = leaf.grad.clone() if pointer in taken else wire.dense(leaf.grad)
+            self._sums[name] = leaf.grad = leaf.grad.clone() if pointer in taken else dense(leaf.grad)
             taken.add(pointer)
         if not more:
             self._recall()

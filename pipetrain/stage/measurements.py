@@ -1,8 +1,12 @@
 """What was seen while a stage ran, for the measured part of its report, and what may not be seen."""
 
+import resource
+import sys
 from dataclasses import dataclass, field
 
-from pipetrain.schedules.readings import staleness
+import torch
+
+from pipetrain.program.weight_reads import staleness
 
 
 class InvariantError(RuntimeError):
@@ -25,3 +29,11 @@ class Audit:
         if steady:
             self.forward_staleness.update(staleness(version, newest) for version in forward)
             self.backward_staleness.update(staleness(version, newest) for version in backward)
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Bytes of the device's allocator; on the CPU those of the whole process, since nothing tells its stages apart."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipetrain import wire
 from pipetrain.losses import Loss, placed
 from pipetrain.models.chain import LayerChain
-from pipetrain.saved import SavedTensors
-from pipetrain.schedules import Graph, Read
-from pipetrain.stage_module import Arrive, MicrobatchId, StageModule, Tensors
-from pipetrain.stage_state import BuildOptimizer, StageState
-from pipetrain.weights import WeightVersion
+from pipetrain.program.weight_reads import Graph, Read
+from pipetrain.stage.base import BuildOptimizer, StageState
+from pipetrain.stage.module import Arrive, MicrobatchId, StageModule, Tensors
+from pipetrain.stage.saved_tensors import SavedTensors
+from pipetrain.tensors import storage_pointers
+from pipetrain.weights.versions import WeightVersion
 
 
 @dataclass(eq=False)
@@ -158,7 +158,7 @@ class Stage(StageState):
     def _compute(
         self, microbatch: MicrobatchId, inputs: Tensors, targets: Tensors | None, read: Read, graph: Graph
     ) -> _Activations:
-        version, tensors = self.weights.version(read.version), self.weights.read(read)
+        version, tensors = self.weights.version(read.version), self.weights.read(read.version, read.transform)
         lasting = graph is Graph.KEPT and read.transform is None and version is self.weights.newest
         leaves = self._lasting_leaves(tensors) if lasting else self.leaves(tensors)
         shapes = tuple(tensor.shape for tensor in inputs)
@@ -230,7 +230,7 @@ class Stage(StageState):
             read: the weights to read.
             graph: of the forward or recomputation that it goes through.
         """
-        tensors = self.weights.read(read) if graph is Graph.REREAD else {}
+        tensors = self.weights.read(read.version, read.transform) if graph is Graph.REREAD else {}
         found: list[Tensor] = []
         remaining = gradients
         for microbatch in microbatches:
@@ -267,7 +267,7 @@ class Stage(StageState):
             # a layer that checkpoints itself reads the module's parameters again here
             with self.module.reading(leaves):
                 torch.autograd.backward(outputs, given)
-            taken = wire.memory([*given, *activations.gradients])
+            taken = storage_pointers([*given, *activations.gradients])
             self.gradients.collect(taken, more=leaves is self._newest_leaves)
         wanted = zip(self._differentiable(activations.inputs), activations.gradients, strict=True)
         return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in wanted]

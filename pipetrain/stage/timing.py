@@ -3,28 +3,11 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 
+from pipetrain.program.times import TimeSpan, Wait
 from pipetrain.schedules import Operation
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A stretch of time, in seconds; `start` on the host's monotonic clock, which all processes of a machine share."""
-
-    start: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A stretch of time that a stage spent handing over or waiting for a message; `what` is recv or send."""
-
-    what: str
-    of: Operation
-    span: Span
 
 
 class Clock:
@@ -36,7 +19,7 @@ class Clock:
     def __init__(self, device: torch.device) -> None:
         self.traced = False
         self._cuda = device.type == "cuda"
-        self._spans: list[Span] = []
+        self._spans: list[TimeSpan] = []
         self._waits: list[Wait] = []
         self._origin: tuple[torch.cuda.Event, float] | None = None
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
@@ -54,7 +37,7 @@ class Clock:
         else:
             began = time.perf_counter()
             yield
-            self._spans.append(Span(began, time.perf_counter() - began))
+            self._spans.append(TimeSpan(began, time.perf_counter() - began))
 
     @contextmanager
     def waiting(self, what: str, of: Operation) -> Iterator[None]:
@@ -64,15 +47,15 @@ class Clock:
             return
         began = time.perf_counter()
         yield
-        self._waits.append(Wait(what, of, Span(began, time.perf_counter() - began)))
+        self._waits.append(Wait(what, of, TimeSpan(began, time.perf_counter() - began)))
 
-    def take(self) -> list[Span]:
+    def take(self) -> list[TimeSpan]:
         """The computing time of each operation since the last call, in order; waits for the device."""
         if self._origin is not None:
             event, host = self._origin
             self._events[-1][1].synchronize()
             self._spans = [
-                Span(host + event.elapsed_time(start) / 1000, start.elapsed_time(end) / 1000)
+                TimeSpan(host + event.elapsed_time(start) / 1000, start.elapsed_time(end) / 1000)
                 for start, end in self._events
             ]
             self._events, self._origin = [], None

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipetrain.observe.metrics import NAME
+from pipetrain.tracking.metrics_file import NAME
 
 _POLL_SECONDS = 0.2
 

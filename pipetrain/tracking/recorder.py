@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pipetrain.errors import DivergedError
-from pipetrain.observe.board import Board
-from pipetrain.observe.metrics import MetricsFile
+from pipetrain.tracking.metrics_file import MetricsFile
+from pipetrain.tracking.tensorboard import Board
 
 Show = Callable[[dict[str, Any]], None]
 LOSSES, SPEEDS = "run.losses", "run.speeds"

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipetrain.clock import Span, Wait
-from pipetrain.schedules import Kind, Operation, Readings
+from pipetrain.program.times import TimeSpan, Wait
+from pipetrain.program.weight_reads import Readings
+from pipetrain.schedules import Kind, Operation
 
 NAME = "trace.json"
 _PARTS = "trace-parts"
@@ -29,7 +30,7 @@ class TraceFile:
         self._file.writelines(line for line in before if json.loads(line)["args"]["minibatch"] < step)
 
     def add(
-        self, stage: int, readings: Readings, spans: Sequence[Span], waits: Sequence[Wait], start: int, base: int
+        self, stage: int, readings: Readings, spans: Sequence[TimeSpan], waits: Sequence[Wait], start: int, base: int
     ) -> None:
         """What a stage did in one list.
 
@@ -53,7 +54,7 @@ class TraceFile:
         self._file.close()
 
 
-def _operations(stage: int, readings: Readings, spans: Sequence[Span], start: int, base: int) -> Iterator[Any]:
+def _operations(stage: int, readings: Readings, spans: Sequence[TimeSpan], start: int, base: int) -> Iterator[Any]:
     for op, read, span in zip(readings.operations, readings.reads, spans, strict=True):
         here = op.moved(start)
         args, name = _args(here), str(here)
@@ -67,7 +68,7 @@ def _args(op: Operation) -> dict[str, Any]:
     return {"operation": str(op), "minibatch": op.minibatch, "microbatch": op.microbatch}
 
 
-def _event(stage: int, category: str, name: str, span: Span, args: dict[str, Any]) -> dict[str, Any]:
+def _event(stage: int, category: str, name: str, span: TimeSpan, args: dict[str, Any]) -> dict[str, Any]:
     return {
         "ph": "X", "cat": category, "name": name, "pid": 0, "tid": stage,
         "ts": round(span.start * 1e6, 1), "dur": round(span.seconds * 1e6, 1), "args": args,

@@ -1,17 +1,15 @@
-"""The weight versions of a stage: the newest, those kept for a later reader, and what is made of them when read."""
+"""The weight versions of a stage: the newest, and those kept for a later reader."""
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
-import torch
 from torch import Tensor, nn
 
-from pipetrain.drift import Drift
-from pipetrain.optimizer import StageOptimizer
-from pipetrain.schedules import Read
-from pipetrain.storage_meter import StorageMeter
+from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.program.weight_reads import WeightTransform
+from pipetrain.weights.storage_meter import StorageMeter
+from pipetrain.weights.update_average import Drift
 
 
 @dataclass(eq=False)
@@ -67,17 +65,16 @@ class Weights:
         """The numbers of all versions held."""
         return [*self._kept, self.newest.number]
 
-    def read(self, read: Read) -> dict[str, Tensor]:
-        """name -> tensor of what an operation reads: a version's own tensors, or new ones where they are changed.
+    def read(self, number: int, transform: WeightTransform | None = None) -> dict[str, Tensor]:
+        """name -> tensor of version `number`: its own tensors, or new ones where `transform` changes them.
 
         Raises:
             RuntimeError: the version is not held.
         """
-        version = self.version(read.version)
-        if read.transform is None:
+        version = self.version(number)
+        if transform is None:
             return dict(version.tensors)
-        assert isinstance(read.transform, WeightTransform)
-        changed = read.transform.apply(version, self)
+        changed = transform.apply(version, self)
         self.meter.watch(changed)
         return {**version.tensors, **changed}
 
@@ -113,81 +110,3 @@ class Weights:
             self.drift = Drift.from_zero(decay, {name: self.newest.tensors[name] for name in self.optimizer.parameters})
         else:
             self.drift.decay = decay
-
-
-@runtime_checkable
-class WeightTransform(Protocol):
-    """Weights made from a version when an operation reads them, such as a prediction."""
-
-    def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
-        """name -> new tensor; a weight that does not change may be left out, and is then read from the version."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Predicted:
-    """W - steps · lr · Δ: the weights that `steps` more updates would make (PipeOptim eq. 4).
-
-    lr is that of the stage's next update and Δ the optimizer's next step per unit of it.
-    """
-
-    steps: int
-
-    def __str__(self) -> str:
-        return f"+{self.steps}"
-
-    def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
-        """The predicted weights, new tensors; the weights that have no Δ yet are left out."""
-        deltas = weights.optimizer.deltas()
-        return _shifted(version, deltas, -self.steps * weights.optimizer.next_learning_rate)
-
-
-def predicted(steps: int) -> Predicted | None:
-    """The prediction so many updates ahead; None for 0, where it would be the version itself."""
-    return Predicted(steps) if steps else None
-
-
-@dataclass(frozen=True, slots=True)
-class Corrected:
-    """W - steps · δ: the weights `steps` updates ago, as far as the running average of changes tells (PipeMare T2).
-
-    Below 0 the weights so many updates ahead.
-    """
-
-    steps: int
-
-    def __str__(self) -> str:
-        return f"{-self.steps:+d}δ"
-
-    def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
-        """The corrected weights, new tensors.
-
-        Raises:
-            RuntimeError: the stage keeps no running average (an error of pipetrain's, never of the user's).
-        """
-        if weights.drift is None:
-            raise RuntimeError(f"{self} needs the running average of weight changes, and none is kept")
-        return _shifted(version, weights.drift.average, -self.steps)
-
-
-@dataclass(frozen=True, slots=True)
-class Scaled:
-    """factor · W (I-TiMePReSt)."""
-
-    factor: float
-
-    def __str__(self) -> str:
-        return f"*{self.factor:.4g}"
-
-    def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
-        """The scaled weights, new tensors."""
-        tensors = torch._foreach_mul(list(version.tensors.values()), self.factor) if version.tensors else []
-        return dict(zip(version.tensors, tensors, strict=True))
-
-
-def _shifted(version: WeightVersion, directions: Mapping[str, Tensor], by: float) -> dict[str, Tensor]:
-    if not directions:
-        return {}
-    present = [version.tensors[name] for name in directions]
-    shifted = torch._foreach_add(present, list(directions.values()), alpha=by)
-    return dict(zip(directions, shifted, strict=True))

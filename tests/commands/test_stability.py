@@ -8,17 +8,17 @@ import sys
 
 import numpy as np
 import pytest
-from command import environment, pipetrain
+from support.cli import environment, pipetrain
 
-from pipetrain.analysis.stability import curves
-from pipetrain.analysis.stability.checks import Check, claim_checks, taylor_slope
-from pipetrain.analysis.stability.curves import fig5b, fig6b
-from pipetrain.analysis.stability.lemmas import delay_limit
-from pipetrain.analysis.stability.quadratic import matched_gamma
-from pipetrain.analysis.stability.regression import Regression, delayed_sgd, load
-from pipetrain.analysis.stability.tables import Setting, by_delay, by_discrepancy
 from pipetrain.commands import stability as command
 from pipetrain.errors import ConfigError
+from pipetrain.theory.stability import curves
+from pipetrain.theory.stability.checks import Check, claim_checks, taylor_slope
+from pipetrain.theory.stability.curves import fig5b, fig6b
+from pipetrain.theory.stability.lemmas import delay_limit
+from pipetrain.theory.stability.quadratic import matched_gamma
+from pipetrain.theory.stability.regression import Regression, delayed_sgd, load
+from pipetrain.theory.stability.tables import Setting, by_delay, by_discrepancy
 
 PNG = b"\x89PNG"
 

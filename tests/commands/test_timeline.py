@@ -4,17 +4,18 @@ import json
 import re
 
 import pytest
-from command import TINY, run
 from omegaconf import OmegaConf
-from pages import Page, event, names, trace_text
+from support.cli import TINY, run
+from support.pages import Page, event, names, trace_text
 
-from pipetrain import cli, phases
-from pipetrain.commands.composed import combinations, composed, parts_of
+from pipetrain import cli
 from pipetrain.commands.timeline import timeline
-from pipetrain.commands.times_given import Given
+from pipetrain.config import phases
 from pipetrain.errors import ConfigError
-from pipetrain.schedules.timeline import play
-from pipetrain.schedules.validate import checked_lists
+from pipetrain.program.playback import play
+from pipetrain.program.validation import checked_lists
+from pipetrain.report.timeline.given_times import Given
+from pipetrain.run.compose import combinations, composed, parts_of
 
 
 def drawn(tmp_path, *words):

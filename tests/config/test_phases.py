@@ -1,16 +1,16 @@
 """Phases of a run: how the configuration names them, when they end, and what begins anew with each."""
 
-import by_hand
 import pytest
 import torch
-from cluster import distributed, job, phase, simulated
-from harness import batches, difference, half_decay, pipeline
+from support import reference
+from support.pipelines import batches, difference, half_decay, pipeline
+from support.worker_pool import distributed, job, phase, simulated
 from torch import nn
 
-from pipetrain import checkpoint
+from pipetrain.config.phases import length, resolved, settings
 from pipetrain.errors import ConfigError
-from pipetrain.phases import length, resolved, settings
-from pipetrain.trainer import Timetable
+from pipetrain.run import checkpoint
+from pipetrain.run.trainer import Timetable
 
 NAMES = {"schedule": "1f1b", "method": "pipeoptim", "model": "lenet5"}
 CONFIG = {
@@ -165,7 +165,7 @@ def run_by_hand(phases, N, epochs):
     x, y = data()
     minibatches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
     parts = [[p.detach().clone() for p in layer.parameters()] for layer in model() if isinstance(layer, nn.Linear)]
-    run = by_hand.Run.of(parts, by_hand.Optimizer("momentum", decay=0.01), half_decay, N)
+    run = reference.Run.of(parts, reference.Optimizer("momentum", decay=0.01), half_decay, N)
     steps = epochs * len(minibatches)
     for rule, count in phases:
         end = steps if count is None else run.updates + count
@@ -183,7 +183,7 @@ def run_by_hand(phases, N, epochs):
 @pytest.mark.parametrize("name", PHASES)
 def test_phases_follow_the_formulas(name, N):
     (x, y), epochs = data(), 3
-    build = by_hand.Optimizer("momentum", decay=0.01).torch_optimizer
+    build = reference.Optimizer("momentum", decay=0.01).torch_optimizer
     rules = [(rule, steps or 100) for rule, steps in PHASES[name]]
     pipe = pipeline(model(), [2, 4, 6], rules, N, build).train(batches(x, y, BATCH, N), epochs)
     losses, state = run_by_hand(PHASES[name], N, epochs)

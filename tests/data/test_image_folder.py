@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pipetrain.data.folder import IMAGENET_MEAN, IMAGENET_STD, image_folder
+from pipetrain.data.image_folder import IMAGENET_MEAN, IMAGENET_STD, image_folder
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 

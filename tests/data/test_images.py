@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from pipetrain.data.pictures import CropFlip, InMemory, Normalise, picture_size
+from pipetrain.data.images import CropFlip, InMemory, Normalise, picture_size
 from pipetrain.errors import ConfigError
 
 
 def test_normalisation_has_the_bits_of_torchvision():
-    from pipetrain.vision import transforms
+    from pipetrain.torchvision_shim import transforms
 
     picture = torch.randint(256, (3, 5, 4), dtype=torch.uint8)
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

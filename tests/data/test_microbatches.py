@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.data.batch import microbatch_sizes, split
+from pipetrain.data.microbatches import microbatch_sizes, split
 
 
 def test_every_tensor_is_cut_alike():

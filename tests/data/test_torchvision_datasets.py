@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipetrain.data import published
+from pipetrain.data import torchvision_datasets
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 
@@ -45,7 +45,7 @@ def cifar_batch(samples, **labels):
 @pytest.fixture
 def cifar10_files(tmp_path, monkeypatch):
     """CIFAR-10's layout in small; torchvision's real checks run against the sums of these files."""
-    from pipetrain.vision import datasets
+    from pipetrain.torchvision_shim import datasets
 
     folder = tmp_path / "cifar-10-batches-py"
     batches = {f"data_batch_{i}": cifar_batch(i + 1, labels=[i] * (i + 1)) for i in range(1, 6)}
@@ -60,7 +60,7 @@ def cifar10_files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cifar100_files(tmp_path, monkeypatch):
-    from pipetrain.vision import datasets
+    from pipetrain.torchvision_shim import datasets
 
     folder = tmp_path / "cifar-100-python"
     train = cifar_batch(4, fine_labels=[99, 0, 1, 2], coarse_labels=[1, 2, 3, 4])
@@ -74,7 +74,10 @@ def cifar100_files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("build", "name", "mean", "std"),
-    [(published.mnist, "MNIST", 0.1307, 0.3081), (published.fashion_mnist, "FashionMNIST", 0.2860, 0.3530)],
+    [
+        (torchvision_datasets.mnist, "MNIST", 0.1307, 0.3081),
+        (torchvision_datasets.fashion_mnist, "FashionMNIST", 0.2860, 0.3530),
+    ],
 )
 def test_mnist_files(tmp_path, build, name, mean, std):
     held = write_mnist(tmp_path, name)
@@ -89,26 +92,26 @@ def test_mnist_files(tmp_path, build, name, mean, std):
 
 def test_digits_are_cropped_but_never_mirrored(tmp_path):
     write_mnist(tmp_path, "MNIST")
-    augmented = published.mnist(root=str(tmp_path), augment=True)
+    augmented = torchvision_datasets.mnist(root=str(tmp_path), augment=True)
     assert not augmented.train.augment.flip
     assert augmented.eval.augment is None
 
 
 def test_cifar10_files(cifar10_files):
     root, batches = cifar10_files
-    read = published.cifar10(root=str(root))
+    read = torchvision_datasets.cifar10(root=str(root))
     assert (read.channels, read.classes, read.size) == (3, 10, (32, 32))
     assert (len(read.train), len(read.eval)) == (2 + 3 + 4 + 5 + 6, 3)
     assert read.eval.targets.tolist() == [9, 8, 7]
     red, green, blue = batches["data_batch_2"]["data"][0].reshape(3, 32, 32)
     assert torch.equal(read.train.pictures[2], torch.from_numpy(np.stack((red, green, blue))))
     assert read.train[2][0][1, 4, 5].item() == pytest.approx((green[4, 5] / 255 - 0.4822) / 0.2435, abs=1e-5)
-    assert published.cifar10(root=str(root), augment=True).train.augment.flip
+    assert torchvision_datasets.cifar10(root=str(root), augment=True).train.augment.flip
 
 
 def test_cifar100_has_the_fine_labels(cifar100_files):
     root, batch = cifar100_files
-    read = published.cifar100(root=str(root))
+    read = torchvision_datasets.cifar100(root=str(root))
     assert (read.channels, read.classes, read.size) == (3, 100, (32, 32))
     assert read.train.targets.tolist() == batch["fine_labels"]
     ((inputs,),) = Loader(read.train, batch_size=4).inputs(0)
@@ -127,7 +130,7 @@ def test_cifar100_has_the_fine_labels(cifar100_files):
 def test_missing_files_are_named_with_the_remedy(tmp_path, monkeypatch, name, folder, file):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as caught:
-        getattr(published, name)(root="here")
+        getattr(torchvision_datasets, name)(root="here")
     message = str(caught.value)
     assert message.startswith("dataset.root=here: no ")
     for part in (str(Path(tmp_path) / "here" / folder), file, "dataset.download=true", "or put"):
@@ -140,23 +143,23 @@ def test_one_missing_file_is_named_alone(cifar10_files):
     root, _ = cifar10_files
     (root / "cifar-10-batches-py" / "data_batch_4").unlink()
     with pytest.raises(ConfigError, match=r"no data_batch_4 in /.*cifar-10-batches-py; set"):
-        published.cifar10(root=str(root))
+        torchvision_datasets.cifar10(root=str(root))
 
 
 def test_damaged_files(tmp_path, cifar10_files):
     root, _ = cifar10_files
     (root / "cifar-10-batches-py" / "test_batch").write_bytes(b"not a pickle")
     with pytest.raises(ConfigError, match=r"a file in .* is damaged"):
-        published.cifar10(root=str(root))
+        torchvision_datasets.cifar10(root=str(root))
     write_mnist(tmp_path, "MNIST")
     (tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"a file in .*MNIST/raw is damaged"):
-        published.mnist(root=str(tmp_path))
+        torchvision_datasets.mnist(root=str(tmp_path))
 
 
 def test_packed_files_are_unpacked_by_download(tmp_path, monkeypatch):
     """The .gz files as published, already there: torchvision checks and unpacks them without a network."""
-    from pipetrain.vision import datasets
+    from pipetrain.torchvision_shim import datasets
 
     write_mnist(tmp_path, "MNIST")
     sums = []
@@ -167,22 +170,22 @@ def test_packed_files_are_unpacked_by_download(tmp_path, monkeypatch):
         sums.append((packed.name, hashlib.md5(packed.read_bytes()).hexdigest()))
     monkeypatch.setattr(datasets.MNIST, "resources", sums)
     with pytest.raises(ConfigError, match=r"dataset.download=true"):
-        published.mnist(root=str(tmp_path))
-    assert len(published.mnist(root=str(tmp_path), download=True).train) == 12
+        torchvision_datasets.mnist(root=str(tmp_path))
+    assert len(torchvision_datasets.mnist(root=str(tmp_path), download=True).train) == 12
 
 
 def test_a_download_that_fails(tmp_path, monkeypatch):
-    from pipetrain.vision import datasets
+    from pipetrain.torchvision_shim import datasets
 
     monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:9/"])
     with pytest.raises(
         ConfigError, match=r"dataset.download=true: MNIST could not be fetched into .*: Error"
     ) as caught:
-        published.mnist(root=str(tmp_path), download=True)
+        torchvision_datasets.mnist(root=str(tmp_path), download=True)
     assert "\n" not in str(caught.value)
 
 
 def test_a_root_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"dataset.root=.*cannot write to"):
-        published.mnist(root=str(tmp_path / "file"), download=True)
+        torchvision_datasets.mnist(root=str(tmp_path / "file"), download=True)

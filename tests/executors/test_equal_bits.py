@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from cluster import METHODS, SYNCHRONOUS, distributed, fitting, job, simulated
 from hydra.utils import get_object
+from support.worker_pool import METHODS, SYNCHRONOUS, distributed, fitting, job, simulated
 
-from pipetrain.catalog import choices
+from pipetrain.config.choices import choices
 
 SCHEDULES = [choice for choice in choices("schedule") if not choice.name.startswith("torch_")]
 

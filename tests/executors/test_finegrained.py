@@ -4,19 +4,19 @@ import math
 
 import pytest
 import torch
-from harness import CPU, RULES, Pipeline, batches, fitting, half_decay, optimizers, pipeline, sgd
+from support.pipelines import CPU, RULES, Pipeline, batches, fitting, half_decay, optimizers, pipeline, sgd
 from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
-from pipetrain.executors.rules import Phase, Rules
+from pipetrain.executors.phase import Phase, Rules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.models.chain import chain_of
 from pipetrain.planner.finegrained import FineGrained, names_of, stage_bounds, stages_of_layers, weight_units
-from pipetrain.schedules import Spans
-from pipetrain.schedules.lockstep import PipeMareSchedule
-from pipetrain.stage_module import StageModule
+from pipetrain.program.recomputation import Spans
+from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.stage.module import StageModule
 
 STAGES, CUTS = 4, [1, 2, 4]  # a unit in each stage
 

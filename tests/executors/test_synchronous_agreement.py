@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from harness import ASYNCHRONOUS, STALE_ALONE, SYNCHRONOUS, batches, difference, half_decay, pipeline, sgd
+from support.pipelines import ASYNCHRONOUS, STALE_ALONE, SYNCHRONOUS, batches, difference, half_decay, pipeline, sgd
 from torch import nn
 
-from pipetrain.data.batch import split
+from pipetrain.data.microbatches import split
 from pipetrain.models.chain import LayerChain
 
 STASHING = ("pipedream", "vertical_sync", "pipedream_2bw", "pipedream_pipemare", "i_timeprest")

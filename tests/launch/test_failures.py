@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import arguments, environment, fails, pipetrain, summary
+from support.cli import arguments, environment, fails, pipetrain, summary
 
 pytestmark = [
     pytest.mark.slow,
@@ -63,7 +63,7 @@ def _zombie(pid: int) -> bool:
 
 
 def checkpoints_load(folder: Path) -> None:
-    from pipetrain import checkpoint
+    from pipetrain.run import checkpoint
 
     found = checkpoint.checkpoints(folder)
     assert found
@@ -122,7 +122,7 @@ def test_a_stopped_worker_is_noticed_and_named(started):
 
 
 MISBEHAVING = (
-    "model=custom", "model._target_=misbehaving.build", "partition=explicit", "partition.boundaries=[4,5]",
+    "model=custom", "model._target_=support.misbehaving.build", "partition=explicit", "partition.boundaries=[4,5]",
     "train.epochs=1", "launch.hang_timeout=4",
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 
 FAULTS = """
 import resource, sys, torch
-from pipetrain.memory import keep_freed_memory
+from pipetrain.launch.memory import keep_freed_memory
 keep_freed_memory()
 def step():
     held = [torch.ones(2**20) for _ in range(8)]

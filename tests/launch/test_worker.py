@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipetrain import worker
+from pipetrain.launch import worker
 
 
 @pytest.mark.parametrize(("local_rank", "index"), [(0, 0), (1, 1), (2, 0)])

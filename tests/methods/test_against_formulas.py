@@ -1,10 +1,9 @@
 """Every method's losses and final weights against the papers' formulas written out by hand."""
 
-import by_hand
-import by_hand_optimizers
 import pytest
 import torch
-from harness import (
+from support import reference, reference_optimizers
+from support.pipelines import (
     ASYNCHRONOUS,
     RULES,
     STALE_ALONE,
@@ -23,26 +22,26 @@ from pipetrain.methods.hogwild import Hogwild
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.spectrain import SpecTrain
 from pipetrain.methods.stale import Stale
-from pipetrain.schedules import Place
-from pipetrain.schedules.lockstep import PipelinedBackprop
+from pipetrain.program.weight_reads import Place
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
 
 WIDTH, CLASSES, SAMPLES, BATCH, EPOCHS = 5, 3, 45, 8, 2  # minibatches of 8, 8, 8, 8, 8 and 5 samples
 CUTS = {1: [], 2: [4], 3: [2, 6], 4: [2, 4, 6]}  # of layers Linear tanh Linear tanh Linear tanh Linear
 OPTIMIZERS = {
-    "momentum": by_hand.Optimizer("momentum", decay=0.01),
-    "sgd": by_hand.Optimizer("sgd"),
-    "adam": by_hand.Optimizer("adam", decay=0.01),
-    "adamw": by_hand.Optimizer("adamw", decay=0.1),
+    "momentum": reference.Optimizer("momentum", decay=0.01),
+    "sgd": reference.Optimizer("sgd"),
+    "adam": reference.Optimizer("adam", decay=0.01),
+    "adamw": reference.Optimizer("adamw", decay=0.1),
 }
 REPEATING = {
-    "nesterov": by_hand_optimizers.Nesterov(decay=0.01),
-    "rmsprop": by_hand_optimizers.RMSprop(decay=0.01),
-    "rmsprop momentum": by_hand_optimizers.RMSprop(mu=0.5),
-    "rmsprop centered": by_hand_optimizers.RMSprop(centered=True),
-    "adagrad": by_hand_optimizers.Adagrad(decay=0.01),
-    "nadam": by_hand_optimizers.NAdam(decay=0.01),
+    "nesterov": reference_optimizers.Nesterov(decay=0.01),
+    "rmsprop": reference_optimizers.RMSprop(decay=0.01),
+    "rmsprop momentum": reference_optimizers.RMSprop(mu=0.5),
+    "rmsprop centered": reference_optimizers.RMSprop(centered=True),
+    "adagrad": reference_optimizers.Adagrad(decay=0.01),
+    "nadam": reference_optimizers.NAdam(decay=0.01),
 }
 OPTIMIZERS |= REPEATING
 
@@ -79,7 +78,7 @@ def run_by_hand(rule, D, N, kind="momentum", recompute=None, tau=None):
     bounds = zip([0, *CUTS[D]], [*CUTS[D], len(weights)], strict=True)
     parts = [[w for layer in weights[a:b] for w in layer] for a, b in bounds]
     minibatches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
-    losses = by_hand.train(rule, parts, OPTIMIZERS[kind], rate_of(kind), [minibatches] * EPOCHS, N, recompute, tau)
+    losses = reference.train(rule, parts, OPTIMIZERS[kind], rate_of(kind), [minibatches] * EPOCHS, N, recompute, tau)
     names = [name for name, _ in model().named_parameters()]
     return losses, dict(zip(names, [w for part in parts for w in part], strict=True))
 
@@ -124,7 +123,7 @@ def test_the_reference_tells_the_prediction_of_each_optimizer_from_none(kind):
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("D", [2, 4])
 def test_a_learning_rate_for_each_stage_of_stale(D, N):
-    method = Stale(by_hand.SCALES["stale_scaled"][:D])
+    method = Stale(reference.SCALES["stale_scaled"][:D])
     ours, theirs = run_pipeline((method, PipelinedBackprop()), D, N), run_by_hand("stale_scaled", D, N)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
@@ -134,7 +133,7 @@ def test_a_learning_rate_for_each_stage_of_stale(D, N):
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("D", [2, 4])
 def test_i_timeprest_with_a_decay_that_turns_the_weights_round(D, N):
-    method = ITiMePReSt(by_hand.SHRINKAGE["i_timeprest_strong"])
+    method = ITiMePReSt(reference.SHRINKAGE["i_timeprest_strong"])
     ours, theirs = run_pipeline((method, NF1B()), D, N), run_by_hand("i_timeprest_strong", D, N)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
@@ -156,7 +155,7 @@ def test_hogwild_reads_weights_of_the_age_that_was_drawn(schedule, D, N):
 
 # -- recomputation -----------------------------------------------------------------------------------------------------
 
-ALIKE = (*SYNCHRONOUS, *by_hand.STASHING, "i_timeprest")
+ALIKE = (*SYNCHRONOUS, *reference.STASHING, "i_timeprest")
 """Those whose recomputation reads what the forward read, so that it gives the same activations."""
 
 

@@ -3,14 +3,15 @@
 import math
 
 import pytest
-from harness import fitting_cases
+from support.pipelines import fitting_cases
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.rules import Rules
+from pipetrain.executors.phase import Rules
 from pipetrain.methods.hogwild import Hogwild
-from pipetrain.schedules import Kind, Place
-from pipetrain.schedules.lockstep import PipeMareSchedule
+from pipetrain.program.weight_reads import Place
+from pipetrain.schedules import Kind
 from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 
 DRAWS = 20_000
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from cluster import METHODS, distributed, job, simulated
-from harness import RULES, batches, pipeline
+from support.pipelines import RULES, batches, pipeline
+from support.worker_pool import METHODS, distributed, job, simulated
 from torch import nn
 
 from pipetrain.methods.lwp import LinearWeightPrediction

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness import ASYNCHRONOUS, RULES, SYNCHRONOUS
+from support.pipelines import ASYNCHRONOUS, RULES, SYNCHRONOUS
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.rules import Rules
+from pipetrain.executors.phase import Rules
 from pipetrain.methods import Method
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.pipedream import PipeDream
@@ -17,12 +17,12 @@ from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.methods.spectrain import SpecTrain
 from pipetrain.methods.stale import Stale
-from pipetrain.schedules import Spans
+from pipetrain.program.recomputation import Spans
+from pipetrain.program.weight_reads import Moment, Place, Read
 from pipetrain.schedules.base import Family
-from pipetrain.schedules.lockstep import PipelinedBackprop
 from pipetrain.schedules.operation import Kind, backward, forward
-from pipetrain.schedules.readings import Moment, Place, Read
-from pipetrain.weights import Corrected, Predicted, Scaled
+from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
+from pipetrain.weights.transforms import Corrected, Predicted, Scaled
 
 FAMILIES = {
     Family.SYNCHRONOUS: SYNCHRONOUS,

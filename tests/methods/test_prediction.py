@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from harness import batches, pipeline
+from support.pipelines import batches, pipeline
 from torch import nn
 
-from pipetrain.optimizer import StageOptimizer
-from pipetrain.weights import Predicted, Weights
+from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.weights.transforms import Predicted
+from pipetrain.weights.versions import Weights
 
 
 def weights_over(build, values, rate=0.1):

@@ -11,7 +11,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models import lenet, resnet_cifar, torchvision_models
-from pipetrain.vision import models as tv
+from pipetrain.torchvision_shim import models as tv
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 NAMES = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem != "custom")

@@ -5,7 +5,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from pipetrain.errors import ConfigError
-from pipetrain.lr_schedules import Constant, Cosine, MultiStep, Polynomial, Step
+from pipetrain.optim.lr_schedules import Constant, Cosine, MultiStep, Polynomial, Step
 
 EPOCHS, STEPS = 12, 5  # of an epoch
 TOTAL = EPOCHS * STEPS

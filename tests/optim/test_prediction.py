@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.optimizer import StageOptimizer
-from pipetrain.prediction_rules import LAST_GRADIENT, PREDICTION_RULES, prediction_rule, rmsprop_delta
+from pipetrain.optim.prediction import LAST_GRADIENT, PREDICTION_RULES, prediction_rule, rmsprop_delta
+from pipetrain.optim.stage_optimizer import StageOptimizer
 
 SHAPES = {"w": (2, 3), "b": (2,)}
 FROZEN = {"w": torch.linspace(-1.2, 2, 6, dtype=torch.float64).reshape(2, 3), "b": torch.tensor([0.7, -0.4]).double()}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.optimizer import StageOptimizer, clipped, squared_norm
+from pipetrain.optim.stage_optimizer import StageOptimizer, clipped, squared_norm
 
 BUILDS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=1.0),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.planner.split import balanced, units
+from pipetrain.planner.balanced_split import balanced, units
 
 COSTS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 

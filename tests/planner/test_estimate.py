@@ -5,7 +5,7 @@ from torch import nn
 from pipetrain.errors import ConfigError
 from pipetrain.models import lenet, resnet_cifar, torchvision_models
 from pipetrain.models.chain import LayerChain, chain_of
-from pipetrain.planner.cost import BYTES_PER_SECOND, FLOPS_PER_SECOND, layer_costs
+from pipetrain.planner.estimate import BYTES_PER_SECOND, FLOPS_PER_SECOND, layer_costs
 
 
 def test_a_linear_layer_by_hand():

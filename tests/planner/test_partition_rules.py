@@ -10,8 +10,8 @@ from torch import nn
 from pipetrain.errors import ConfigError
 from pipetrain.models import lenet, resnet_cifar
 from pipetrain.models.chain import chain_of
-from pipetrain.planner.cost import layer_costs
-from pipetrain.planner.partition import Even, Explicit, Ppv
+from pipetrain.planner.estimate import layer_costs
+from pipetrain.planner.partition_rules import Even, Explicit, Ppv
 
 CONF = Path(__file__).parents[2] / "conf" / "partition"
 # conv1 pool1 conv2 pool2 fc1 fc2 fc3: seven layers, five of them with weights

@@ -6,7 +6,7 @@ from torch import nn
 
 from pipetrain.models import lenet, torchvision_models
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.partition import Even, Explicit, Ppv
+from pipetrain.planner.partition_rules import Even, Explicit, Ppv
 from pipetrain.planner.plan import Plan, StagePlan, make_plan
 
 EXAMPLE = [torch.zeros(4, 1, 28, 28)]

@@ -2,17 +2,17 @@
 
 import pytest
 
-from pipetrain.schedules import Spans
+from pipetrain.program.playback import DeadlockError, idle_shares, play
+from pipetrain.program.recomputation import Spans
+from pipetrain.program.text_grid import unit_duration
+from pipetrain.program.validation import checked_lists
 from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.grid import unit_duration
-from pipetrain.schedules.lockstep import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
-from pipetrain.schedules.timeline import DeadlockError, idle_shares, play
-from pipetrain.schedules.validate import checked_lists
 
 
 def played(schedule, D, N, M, duration=unit_duration):

@@ -2,16 +2,16 @@
 
 import pytest
 
+from pipetrain.program.playback import Slice, play
+from pipetrain.program.steady_state import between_updates, minibatches_held, peak_in_flight, steady_state
+from pipetrain.program.times import StageTimes
 from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.lockstep import PipelinedBackprop
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.operation import Operation
+from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
 from pipetrain.schedules.sequential import Sequential
-from pipetrain.schedules.steady import between_updates, minibatches_held, peak_in_flight, steady_state
-from pipetrain.schedules.timeline import Slice, play
-from pipetrain.schedules.times import StageTimes
 
 
 def times(D, N, forward=1.0, backward=1.0, update=0.0, latency=0.0, transmission=0.0):

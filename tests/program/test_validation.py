@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipetrain.schedules import Spans
+from pipetrain.program.recomputation import Spans
+from pipetrain.program.validation import ScheduleError, validate
 from pipetrain.schedules.operation import Operation
-from pipetrain.schedules.validate import ScheduleError, validate
 
 GOOD = ["F0.0 F0.1 B0.0 B0.1 U0", "F0.0 F0.1 B0.0 B0.1 U0"]
 

@@ -1,12 +1,12 @@
 """Which versions operations read, against the specification's worked example and closed forms."""
 
-import by_hand
 import pytest
-from harness import ASYNCHRONOUS, RULES, SYNCHRONOUS, fitting
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support import reference
+from support.pipelines import ASYNCHRONOUS, RULES, SYNCHRONOUS, fitting
 
-from pipetrain.executors.rules import Rules
+from pipetrain.executors.phase import Rules
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
@@ -16,14 +16,14 @@ from pipetrain.methods.spectrain import SpecTrain
 from pipetrain.methods.stale import Stale
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
-from pipetrain.schedules import Graph, Spans
+from pipetrain.program.recomputation import Spans
+from pipetrain.program.weight_reads import Graph, staleness
 from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.lockstep import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.operation import Kind, backward, forward
-from pipetrain.schedules.readings import staleness
+from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
 
 QUICK = settings(max_examples=60, deadline=None)
@@ -95,11 +95,11 @@ def test_the_worked_example_under_one_backward_for_any_number_of_forwards(method
 @given(asynchronous_rules, st.integers(1, 8), st.integers(1, 8), st.integers(1, 8))
 def test_every_asynchronous_method_reads_its_formula(rule, D, N, M):
     assume(fitting(rule, D, N))
-    stashed = rule in by_hand.STASHING or rule in by_hand.SHRINKAGE
+    stashed = rule in reference.STASHING or rule in reference.SHRINKAGE
     for r, found in enumerate(all_readings(*RULES[rule], D, N, M)):
         for t in range(M):
             for j in range(N):
-                in_forward = by_hand.version_of_forward(rule, t, j, N, D, r)
+                in_forward = reference.version_of_forward(rule, t, j, N, D, r)
                 assert read_by(found, forward(t, j)).version == in_forward
                 assert read_by(found, backward_of(found, t, j)).version == (in_forward if stashed else t)
 
@@ -194,7 +194,7 @@ def test_with_recomputation_every_forward_is_dropped_and_the_backward_goes_throu
                 again = op.like(Kind.RECOMPUTATION)
                 same = read_by(found, again) == read_by(found, op)
                 assert graph[op] is graph[again] is (Graph.KEPT if same else Graph.REREAD)
-                assert same == (rule not in by_hand.SHRINKAGE or read_by(found, op).transform is None)
+                assert same == (rule not in reference.SHRINKAGE or read_by(found, op).transform is None)
 
 
 @QUICK
@@ -206,7 +206,7 @@ def test_what_a_recomputation_reads_is_what_the_specification_names(rule, D, N, 
             if op.kind is Kind.BACKWARD:
                 again = read_by(found, op.like(Kind.RECOMPUTATION))
                 in_forward = read_by(found, forward(op.minibatch, op.microbatch or 0))
-                stashed = rule in by_hand.STASHING or rule in by_hand.SHRINKAGE
+                stashed = rule in reference.STASHING or rule in reference.SHRINKAGE
                 assert again == (in_forward if stashed else read_by(found, op))
 
 
@@ -216,7 +216,7 @@ def test_a_segment_recomputes_with_the_weights_of_its_moment(rule, data):
     D, N, M = (data.draw(st.integers(1, most)) for most in (8, 5, 12))
     firsts = tuple(sorted({0, *data.draw(st.lists(st.integers(0, D - 1)))}))
     for r, found in enumerate(all_readings(*RULES[rule], D, N, M, Spans(firsts, D))):
-        lead, tau = by_hand.lead(firsts, D, r), by_hand.delay(N, D, r)
+        lead, tau = reference.lead(firsts, D, r), reference.delay(N, D, r)
         for op in found.operations:
             if op.kind is Kind.RECOMPUTATION:
                 k, read = op.minibatch * N + op.microbatch, read_by(found, op)

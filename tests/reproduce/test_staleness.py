@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from command import pipetrain
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cli import pipetrain
 
-from pipetrain.analysis.delays import CLOSED
-from pipetrain.commands import staleness
-from pipetrain.commands.runs import collect
+from pipetrain.report.sweep.table import collect
+from pipetrain.reproduce import staleness
+from pipetrain.theory.closed_forms import CLOSED
 
 
 @settings(max_examples=12, deadline=None)

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from cluster import small_model
+from support.worker_pool import small_model
 from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import chain_of
-from pipetrain.probe import weight_derived_layers
+from pipetrain.run.model_check import weight_derived_layers
 
 
 class Scaled(nn.Module):

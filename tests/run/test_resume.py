@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 import torch
-from cluster import METHODS, distributed, fitting, job, simulated
-from command import TINY, records, run, summary
+from support.cli import TINY, records, run, summary
+from support.worker_pool import METHODS, distributed, fitting, job, simulated
 
-from pipetrain import checkpoint
 from pipetrain.errors import ConfigError
-from pipetrain.resume import checkpoint_to_resume
+from pipetrain.run import checkpoint
+from pipetrain.run.resume import checkpoint_to_resume
 
 EPOCHS = {"train": {"epochs": 4}, "checkpoint": {"every_epochs": 1}}
 
@@ -141,7 +141,7 @@ def test_auto_finds_the_unfinished_run_of_the_same_configuration_beside_this_one
 
 
 def test_the_whole_models_state_is_under_its_own_names(tmp_path):
-    from cluster import small_model
+    from support.worker_pool import small_model
 
     simulated(job(tmp_path / "run", "pipeoptim", 3, checkpoint={"at_start": True}))
     start = checkpoint.model_state(checkpoint.checkpoints(tmp_path / "run")[0])

@@ -5,16 +5,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipetrain.errors import ConfigError
-from pipetrain.schedules import Spans
+from pipetrain.program.recomputation import Spans
+from pipetrain.program.validation import checked_lists
 from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.lockstep import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.one_f_one_b_2bw import OneFOneB2BW
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.operation import Kind
+from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
-from pipetrain.schedules.validate import checked_lists
 
 SYNCHRONOUS = [Sequential(), GPipe(), OneFOneBFlush()]
 DEPTHS = [OneFOneB(), OneFOneB(depth=1), OneFOneB(depth=2), OneFOneB(depth=5), OneFOneB(depth=21)]

@@ -6,7 +6,7 @@ from torch.distributed.pipelining.schedules import get_schedule_class
 
 from pipetrain.errors import ConfigError
 from pipetrain.schedules import Placement
-from pipetrain.schedules.torch_pipelining import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
+from pipetrain.schedules.torch_library import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
 
 LOOPS = [cls(stages) for cls in (Interleaved1F1B, InterleavedZeroBubble) for stages in (2, 3)]
 SCHEDULES = [*LOOPS, ZBVZeroBubble(), DualPipeV()]

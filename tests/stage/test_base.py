@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from harness import CPU, Function, newest, optimizers, sgd, stage_of
+from support.pipelines import CPU, Function, newest, optimizers, sgd, stage_of
 from torch import nn
 
 from pipetrain.models.chain import LayerChain
-from pipetrain.schedules import Graph, Read
-from pipetrain.stage import Stage
+from pipetrain.program.weight_reads import Graph, Read
+from pipetrain.stage.stage import Stage
 
 
 def test_batch_norm_statistics_move_once_per_forward_in_order():

@@ -2,20 +2,20 @@
 
 import pytest
 import torch
-from harness import RULES, batches, fitting_cases, pipeline
+from support.pipelines import RULES, batches, fitting_cases, pipeline
 from torch import nn
 
-from pipetrain.audit import Audit, InvariantError
 from pipetrain.methods import Method
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.timeprest import TiMePReSt
-from pipetrain.schedules import Place, Read
+from pipetrain.program.weight_reads import Place, Read
 from pipetrain.schedules.base import Family
-from pipetrain.schedules.lockstep import PipeMareSchedule
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.weights import Predicted
+from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.stage.measurements import Audit, InvariantError
+from pipetrain.weights.transforms import Predicted
 
 
 def train(method, schedule, D=3, N=1, recompute=None):

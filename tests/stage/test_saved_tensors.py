@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from pipetrain.saved import SavedTensors
+from pipetrain.stage.saved_tensors import SavedTensors
 
 
 class First(nn.Module):

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from harness import Function, newest, stage_of
+from support.pipelines import Function, newest, stage_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pipetrain.losses import CrossEntropy
-from pipetrain.schedules import Graph, Read
-from pipetrain.weights import Predicted
+from pipetrain.program.weight_reads import Graph, Read
+from pipetrain.weights.transforms import Predicted
 
 
 def step(stage, inputs, gradients, microbatch=(0, 0), graph=Graph.KEPT):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.rules import Phase, Rules
+from pipetrain.executors.phase import Phase, Rules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods import Method
@@ -26,17 +26,19 @@ from pipetrain.methods.stale import Stale
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
 from pipetrain.models.chain import LayerChain, chain_of
-from pipetrain.optimizer import StageOptimizer
-from pipetrain.schedules import Place, Read, Schedule, Spans
+from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.program.recomputation import Spans
+from pipetrain.program.weight_reads import Place, Read
+from pipetrain.run.trainer import Timetable
+from pipetrain.schedules import Schedule
 from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.lockstep import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.one_f_one_b_2bw import OneFOneB2BW
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
-from pipetrain.stage import Stage
-from pipetrain.trainer import Timetable
+from pipetrain.stage.stage import Stage
 
 RULES = {
     "sequential": (Synchronous(), Sequential()),

@@ -11,8 +11,8 @@ from typing import Any
 import torch.multiprocessing as mp
 from torch import nn
 
-from pipetrain.job import Job
-from pipetrain.worker import main, simulate
+from pipetrain.launch.worker import main, simulate
+from pipetrain.run.job import Job
 
 CONFIG: dict[str, Any] = {
     "dataset": {
@@ -24,9 +24,9 @@ CONFIG: dict[str, Any] = {
         "eval": 10,
         "shuffle": True,
     },
-    "model": {"_target_": "cluster.small_model"},
+    "model": {"_target_": "support.worker_pool.small_model"},
     "loss": {"_target_": "pipetrain.losses.CrossEntropy"},
-    "lr_schedule": {"_target_": "pipetrain.lr_schedules.Polynomial", "unit": "step"},
+    "lr_schedule": {"_target_": "pipetrain.optim.lr_schedules.Polynomial", "unit": "step"},
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4},
     "train": {
         "epochs": 2,
@@ -55,9 +55,9 @@ METHODS = {
     "pipeoptim": ("pipeoptim.PipeOptim", {}, "one_f_one_b.OneFOneB"),
     "pipedream_2bw": ("pipedream_2bw.PipeDream2BW", {}, "one_f_one_b_2bw.OneFOneB2BW"),
     "spectrain": ("spectrain.SpecTrain", {}, "one_f_one_b.OneFOneB"),
-    "stale": ("stale.Stale", {}, "lockstep.PipelinedBackprop"),
-    "pipemare": ("pipemare.PipeMare", {"anneal_steps": 9}, "lockstep.PipeMareSchedule"),
-    "pipedream_pipemare": ("pipedream.PipeDream", {}, "lockstep.PipeMareSchedule"),
+    "stale": ("stale.Stale", {}, "pipelined_backprop.PipelinedBackprop"),
+    "pipemare": ("pipemare.PipeMare", {"anneal_steps": 9}, "pipelined_backprop.PipeMareSchedule"),
+    "pipedream_pipemare": ("pipedream.PipeDream", {}, "pipelined_backprop.PipeMareSchedule"),
     "timeprest": ("timeprest.TiMePReSt", {}, "nf1b.NF1B"),
     "v_timeprest": ("timeprest.VTiMePReSt", {}, "nf1b.NF1B"),
     "i_timeprest": ("i_timeprest.ITiMePReSt", {"staleness_decay": 0.1}, "nf1b.NF1B"),

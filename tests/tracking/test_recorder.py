@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipetrain.errors import DivergedError
-from pipetrain.observe.recorder import Recorder
+from pipetrain.tracking.recorder import Recorder
 
 
 class OnDevice:

@@ -3,17 +3,18 @@
 import gc
 from functools import cache
 
-import by_hand
 import pytest
 import torch
-from harness import RULES, batches, fitting_cases, newest, pipeline, quick_cases, sgd, stage_of
+from support import reference
+from support.pipelines import RULES, batches, fitting_cases, newest, pipeline, quick_cases, sgd, stage_of
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from pipetrain.optimizer import StageOptimizer
-from pipetrain.schedules import Graph, Place, Read
-from pipetrain.storage_meter import StorageMeter
-from pipetrain.weights import Predicted, Weights
+from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.program.weight_reads import Graph, Place, Read
+from pipetrain.weights.storage_meter import StorageMeter
+from pipetrain.weights.transforms import Predicted
+from pipetrain.weights.versions import Weights
 
 BYTES = 4 * (6 * 6 + 6)
 
@@ -116,8 +117,8 @@ def test_the_meter_sees_a_set_of_which_one_tensor_or_a_view_of_it_lives():
 
 def minibatches_of(rule, D, N):
     """Enough for as many versions as may be held, and a steady state."""
-    held = by_hand.in_flight(rule, D, 0)
-    return 2 * (held if rule in by_hand.WHOLE_BACKWARD else -(-held // N)) + 4
+    held = reference.in_flight(rule, D, 0)
+    return 2 * (held if rule in reference.WHOLE_BACKWARD else -(-held // N)) + 4
 
 
 @cache
@@ -132,8 +133,8 @@ def trained(rule, D, N, build=sgd):
 
 def versions_of_the_specification(rule, D, N):
     stages = range(D)
-    f = [by_hand.in_flight(rule, D, r) for r in stages]
-    if rule not in by_hand.WHOLE_BACKWARD:
+    f = [reference.in_flight(rule, D, r) for r in stages]
+    if rule not in reference.WHOLE_BACKWARD:
         f = [-(-(held - 1) // N) + 1 for held in f]
     backward_uses = 1
     special = {
@@ -247,7 +248,7 @@ def test_an_old_version_is_freed_when_its_last_backward_ends():
 @pytest.mark.parametrize(("rule", "D", "N"), quick_cases())
 def test_staleness_measured_is_that_of_the_formulas_in_the_steady_state(rule, D, N):
     pipe, late = trained(rule, D, N), 100
-    own = [sorted({late - by_hand.version_of_forward(rule, late, j, N, D, r) for j in range(N)}) for r in range(D)]
-    stashed = rule in by_hand.STASHING or rule in by_hand.SHRINKAGE
+    own = [sorted({late - reference.version_of_forward(rule, late, j, N, D, r) for j in range(N)}) for r in range(D)]
+    stashed = rule in reference.STASHING or rule in reference.SHRINKAGE
     assert pipe.reports("forward_staleness") == own
     assert pipe.reports("backward_staleness") == (own if stashed else [[0]] * D)

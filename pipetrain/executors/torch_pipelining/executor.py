@@ -7,20 +7,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipetrain.data.batch import split
 from pipetrain.data.loader import Loader
+from pipetrain.data.microbatches import split
 from pipetrain.executors.base import LoaderFeed, ManyProcesses, Score, Segment, Waiting
-from pipetrain.executors.passage import Passage
-from pipetrain.executors.rules import Phase, Rules
-from pipetrain.executors.torch_pipe import Pipe, Shapes
-from pipetrain.executors.torch_stage import Computing
-from pipetrain.executors.walk import OnStep
-from pipetrain.optimizer import clipped, squared_norm
+from pipetrain.executors.p2p import NEVER
+from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.stage_runner import OnStep
+from pipetrain.executors.torch_pipelining.pipe import Pipe, Shapes
+from pipetrain.executors.torch_pipelining.relay import Passage
+from pipetrain.executors.torch_pipelining.stage_adapter import Computing
+from pipetrain.optim.stage_optimizer import clipped, squared_norm
 from pipetrain.schedules import Placement
-from pipetrain.schedules.torch_pipelining import TorchSchedule
-from pipetrain.stage import Stage
-from pipetrain.stage_module import Tensors
-from pipetrain.transport import NEVER
+from pipetrain.schedules.torch_library import TorchSchedule
+from pipetrain.stage.module import Tensors
+from pipetrain.stage.stage import Stage
 
 
 class TorchPipeliningExecutor(ManyProcesses):

@@ -7,7 +7,7 @@ import torch
 
 from pipetrain.errors import ConfigError
 from pipetrain.schedules import Placement, Schedule
-from pipetrain.schedules.torch_pipelining import TorchSchedule
+from pipetrain.schedules.torch_library import TorchSchedule
 
 
 def common_placement(schedules: Sequence[Schedule], stages: int) -> Placement:

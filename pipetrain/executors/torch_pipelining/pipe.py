@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 
-from pipetrain.executors.torch_stage import Computing, TorchStage, packed
+from pipetrain.executors.p2p import LostStageError, Spec
+from pipetrain.executors.torch_pipelining.stage_adapter import Computing, TorchStage, packed
 from pipetrain.losses import Loss, count_of, step_loss
-from pipetrain.schedules.torch_pipelining import TorchSchedule
-from pipetrain.stage import Stage
-from pipetrain.stage_module import Tensors
-from pipetrain.transport import LostStageError, Spec
+from pipetrain.schedules.torch_library import TorchSchedule
+from pipetrain.stage.module import Tensors
+from pipetrain.stage.stage import Stage
 
 
 @dataclass(frozen=True)

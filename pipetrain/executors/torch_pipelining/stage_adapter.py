@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipetrain import wire
-from pipetrain.stage import Stage
-from pipetrain.stage_module import MicrobatchId, Tensors
-from pipetrain.transport import Spec
+from pipetrain.executors.p2p import Spec
+from pipetrain.stage.module import MicrobatchId, Tensors
+from pipetrain.stage.stage import Stage
+from pipetrain.tensors import flat
 
 Computing = Callable[[str], AbstractContextManager[None]]
 """A context around a computation, told what is computed."""
@@ -108,7 +108,7 @@ class _Depart(torch.autograd.Function):
 def packed(tensor: Tensor) -> Tensor:
     """The tensor as it is carried: contiguous; integers and masks as the values of their bytes, which are exact."""
     dense = tensor.contiguous()
-    return dense if dense.is_floating_point() else wire.flat(dense).view(torch.uint8).to(torch.float32)
+    return dense if dense.is_floating_point() else flat(dense).view(torch.uint8).to(torch.float32)
 
 
 def _unpacked(tensor: Tensor, spec: Spec) -> Tensor:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipetrain.analysis.stability import curves
-from pipetrain.analysis.stability.curves import PRINTED, RULE, Curves, Heatmap
-from pipetrain.analysis.stability.lemmas import delay_limit
-from pipetrain.analysis.stability.limits import Floats
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, LADDER, ORANGE, RED, figure
+from pipetrain.theory.stability import curves
+from pipetrain.theory.stability.curves import PRINTED, RULE, Curves, Heatmap
+from pipetrain.theory.stability.lemmas import delay_limit
+from pipetrain.theory.stability.limits import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

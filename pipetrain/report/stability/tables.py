@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from pipetrain.analysis.stability.checks import Check
-from pipetrain.analysis.stability.curves import Heatmap
-from pipetrain.analysis.stability.lemmas import delay_limit
-from pipetrain.analysis.stability.recurrence import STEPS
-from pipetrain.analysis.stability.tables import Row, Setting
+from pipetrain.theory.stability.checks import Check
+from pipetrain.theory.stability.curves import Heatmap
+from pipetrain.theory.stability.lemmas import delay_limit
+from pipetrain.theory.stability.recurrence import STEPS
+from pipetrain.theory.stability.tables import Row, Setting
 
 VARIANTS = ("plain", "momentum", "recompute")
 FORMS = {"": "no T2", "_printed": "printed", "_rule": "rule"}

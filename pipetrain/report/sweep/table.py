@@ -11,9 +11,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from pipetrain.errors import ConfigError
-from pipetrain.observe import metrics
-from pipetrain.observe import summary as summaries
-from pipetrain.observe.recorder import LOWER_IS_BETTER
+from pipetrain.tracking import metrics_file
+from pipetrain.tracking import summary as summaries
+from pipetrain.tracking.recorder import LOWER_IS_BETTER
 
 _BYTES = 4
 
@@ -57,7 +57,7 @@ def report(folders: Sequence[Path], metric: str, output: Path | None) -> None:
     print(table)
     if output is None:
         return
-    from pipetrain.report.runs import draw
+    from pipetrain.report.sweep.figure import draw
 
     output.parent.mkdir(parents=True, exist_ok=True)
     output.with_suffix(".md").write_text(table + "\n", encoding="utf-8")
@@ -111,7 +111,7 @@ def _add(group: Group, run: Path, summary: dict[str, Any]) -> None:
 
 
 def _curve(run: Path, metric: str) -> list[tuple[float, float]]:
-    records = [record for record in metrics.read(run) if "eval" in record]
+    records = [record for record in metrics_file.read(run) if "eval" in record]
     return [(record["epoch"] + 1, record["eval"][metric]) for record in records]
 
 

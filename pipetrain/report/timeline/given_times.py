@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipetrain.errors import ConfigError
-from pipetrain.schedules.times import StageTimes
+from pipetrain.program.times import StageTimes
 
 
 @dataclass(frozen=True)

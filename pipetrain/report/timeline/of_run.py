@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipetrain.commands.traced import Traced, traced_part
-from pipetrain.report.timeline import Box, Panel, boxes, number, scaled
-from pipetrain.report.trace import median_times
+from pipetrain.program.playback import Slice, play
+from pipetrain.program.steady_state import between_updates, peak_in_flight
+from pipetrain.program.times import StageTimes
+from pipetrain.report.timeline.panels import Box, Panel, boxes, number, scaled
+from pipetrain.report.timeline.trace_file import median_times
+from pipetrain.report.timeline.traced_run import Traced, traced_part
 from pipetrain.schedules import Kind, Operation
-from pipetrain.schedules.steady import between_updates, peak_in_flight
-from pipetrain.schedules.timeline import Slice, play
-from pipetrain.schedules.times import StageTimes
 
 _USUAL = 6
 _MS = 1000.0

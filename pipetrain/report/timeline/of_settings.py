@@ -5,15 +5,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pipetrain.commands.composed import Part, combinations, parts_of
-from pipetrain.commands.times_given import Given
 from pipetrain.errors import ConfigError
-from pipetrain.executors.rules import Rules
-from pipetrain.report.timeline import Panel, boxes, number
-from pipetrain.schedules.grid import grid
-from pipetrain.schedules.steady import Steady, minibatches_held, peak_in_flight, steady_state
-from pipetrain.schedules.timeline import Slice, idle_shares, play
-from pipetrain.schedules.times import StageTimes
+from pipetrain.executors.phase import Rules
+from pipetrain.program.playback import Slice, idle_shares, play
+from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_flight, steady_state
+from pipetrain.program.text_grid import grid
+from pipetrain.program.times import StageTimes
+from pipetrain.report.timeline.given_times import Given
+from pipetrain.report.timeline.panels import Panel, boxes, number
+from pipetrain.run.compose import Part, combinations, parts_of
 
 _MOST_MINIBATCHES, _MOST_PANELS = 16, 12
 """Drawn unless asked for; at all."""

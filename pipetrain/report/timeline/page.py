@@ -7,10 +7,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pipetrain.report.timeline import FILL, INK, LINE, WORDS, Box, Message, Panel, note
+from pipetrain.report.timeline.panels import FILL, INK, LINE, WORDS, Box, Message, Panel, note
 from pipetrain.schedules import Kind
 
-_TEMPLATE = Path(__file__).with_name("timeline_page.html")
+_TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def page(title: str, panels: Sequence[Panel]) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipetrain.schedules import Kind, Operation, Readings
-from pipetrain.schedules.readings import staleness
-from pipetrain.schedules.timeline import Slice
+from pipetrain.program.playback import Slice
+from pipetrain.program.weight_reads import Readings, staleness
+from pipetrain.schedules import Kind, Operation
 
 FILL = {
     Kind.FORWARD: ("#c6dbf3", "#a3c3e8"),

@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from pipetrain.report.style import figure
-from pipetrain.report.timeline import FILL, INK, LINE, WORDS, Box, Message, Panel, note
+from pipetrain.report.timeline.panels import FILL, INK, LINE, WORDS, Box, Message, Panel, note
 from pipetrain.schedules import Kind
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.errors import ConfigError
-from pipetrain.report.timeline import Box, Message
+from pipetrain.program.times import StageTimes
+from pipetrain.report.timeline.panels import Box, Message
 from pipetrain.schedules import Kind, Operation
-from pipetrain.schedules.times import StageTimes
 
 _MICROSECOND = 1e-6
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipetrain import phases
-from pipetrain.build import build_rules, build_spans
-from pipetrain.commands.stored import stored_config
+from pipetrain.config import phases
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Segment
-from pipetrain.executors.rules import Rules
-from pipetrain.observe import metrics, summary
-from pipetrain.observe.trace import NAME
-from pipetrain.report.timeline import boxes
-from pipetrain.report.trace import Trace, read_trace
-from pipetrain.schedules.timeline import Slice
-from pipetrain.trainer import Timetable
+from pipetrain.executors.phase import Rules
+from pipetrain.program.playback import Slice
+from pipetrain.report.timeline.panels import boxes
+from pipetrain.report.timeline.trace_file import Trace, read_trace
+from pipetrain.run.build import build_rules, build_spans
+from pipetrain.run.directory import stored_config
+from pipetrain.run.trainer import Timetable
+from pipetrain.tracking import metrics_file, summary
+from pipetrain.tracking.trace_writer import NAME
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _segments(
     run: Path, config: Mapping[str, Any], plan: Sequence[Mapping[str, Any]], traced: int
 ) -> Iterator[tuple[Segment, Rules, Mapping[str, str]]]:
     """The run's segments as its trainer had them; the ends of its epochs are in its metrics."""
-    ends = [record["step"] for record in metrics.read(run) if "per_stage" in record] or [traced]
+    ends = [record["step"] for record in metrics_file.read(run) if "per_stage" in record] or [traced]
     total, steps_per_epoch = ends[-1], max(1, ends[0])
     names = {"schedule": "", "method": "", **(summary.read(run) or {})}
     found = list(phases.settings(config, names, steps_per_epoch))

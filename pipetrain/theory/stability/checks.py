@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from pipetrain.analysis.stability import lemmas
-from pipetrain.analysis.stability.limits import crossings, first_unstable, largest_stable_step
-from pipetrain.analysis.stability.quadratic import Quadratic, matched_gamma, rule_matched_gamma
-from pipetrain.analysis.stability.recurrence import simulated_limit
+from pipetrain.theory.stability import lemmas
+from pipetrain.theory.stability.limits import crossings, first_unstable, largest_stable_step
+from pipetrain.theory.stability.quadratic import Quadratic, matched_gamma, rule_matched_gamma
+from pipetrain.theory.stability.recurrence import simulated_limit
 
 EXACT = 1e-9
 """Relative difference at which two ways to the same number count as one."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from pipetrain.analysis.stability.limits import Floats, largest_stable_step, spectral_radii
-from pipetrain.analysis.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma
-from pipetrain.analysis.stability.recurrence import weights
-from pipetrain.analysis.stability.regression import Regression, delayed_sgd
+from pipetrain.theory.stability.limits import Floats, largest_stable_step, spectral_radii
+from pipetrain.theory.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma
+from pipetrain.theory.stability.recurrence import weights
+from pipetrain.theory.stability.regression import Regression, delayed_sgd
 
 PRINTED, RULE = "T2 as printed", "T2 by the rule"
 DELAYS_5A, ALPHA_5A = (0, 5, 7, 10), 0.2

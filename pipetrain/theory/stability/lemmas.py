@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from pipetrain.analysis.stability.quadratic import Quadratic
+from pipetrain.theory.stability.quadratic import Quadratic
 
 
 def delay_limit(tau: int, curvature: float = 1.0) -> float:

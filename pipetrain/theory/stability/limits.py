@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.polynomial import Polynomial
 
-from pipetrain.analysis.stability.quadratic import Quadratic
+from pipetrain.theory.stability.quadratic import Quadratic
 
 Floats = npt.NDArray[np.float64]
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pipetrain.analysis.stability.limits import Floats
-from pipetrain.analysis.stability.quadratic import Quadratic, Read
+from pipetrain.theory.stability.limits import Floats
+from pipetrain.theory.stability.quadratic import Quadratic, Read
 
 STEPS = 10_000
 """Enough to tell growth from decay a part in 1,000 beside the limit, for delays up to a hundred."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipetrain.analysis.stability.limits import Floats
 from pipetrain.errors import ConfigError
+from pipetrain.theory.stability.limits import Floats
 
 BATCH = 64
 

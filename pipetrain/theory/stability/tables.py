@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from pipetrain.analysis.stability.limits import largest_stable_step
-from pipetrain.analysis.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma
+from pipetrain.theory.stability.limits import largest_stable_step
+from pipetrain.theory.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma
 
 DELAYS = (1, 2, 5, 10, 20, 40, 80)
 DISCREPANCIES = (-100.0, -20.0, -5.0, -1.0, 0.0, 1.0, 5.0, 20.0, 100.0)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from cluster import distributed, job, simulated
-from command import arguments, environment, fails, pipetrain, run, summary
-from harness import difference
+from support.cli import arguments, environment, fails, pipetrain, run, summary
+from support.pipelines import difference
+from support.worker_pool import distributed, job, simulated
 
-from pipetrain import checkpoint
-from pipetrain.build import call_target
 from pipetrain.commands.timeline import timeline
 from pipetrain.errors import ConfigError
+from pipetrain.run import checkpoint
+from pipetrain.run.build import call_target
 from pipetrain.schedules import Placement
 
 SCHEDULES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
@@ -27,7 +27,7 @@ RAGGED = {"train": 20, "eval": 10}
 
 
 def torch_job(folder, schedule, stages, options=None, **changes):
-    section = {"_target_": f"pipetrain.schedules.torch_pipelining.{schedule}", **(options or {})}
+    section = {"_target_": f"pipetrain.schedules.torch_library.{schedule}", **(options or {})}
     made = job(folder, "gpipe", stages, schedule=section, **changes)
     return replace(made, placed=call_target("schedule", section).placement(stages))
 
@@ -60,7 +60,7 @@ def check(folder, schedules, stages, microbatches, **changes):
 
 @pytest.mark.skipif(torch.__version__ < "2.13", reason="the library finds gradients of weights used twice wrongly")
 def test_losses_weights_and_buffers_are_those_of_gpipe_where_a_library_may_go_wrong(tmp_path):
-    check(tmp_path, SCHEDULES, 4, 4, model={"_target_": "awkward.build"})
+    check(tmp_path, SCHEDULES, 4, 4, model={"_target_": "support.models.build"})
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_torchrun_must_start_as_many_processes_as_hold_the_stages(tmp_path):
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 MISBEHAVING = (
-    "method=gpipe", "schedule=torch_zbv_zero_bubble", "model=custom", "model._target_=misbehaving.build",
+    "method=gpipe", "schedule=torch_zbv_zero_bubble", "model=custom", "model._target_=support.misbehaving.build",
     "partition=explicit", "partition.boundaries=[2,4,5]", "train.epochs=1", "train.microbatches=2",
     "launch.hang_timeout=4",
 )  # fmt: skip

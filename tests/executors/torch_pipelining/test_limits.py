@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from pipetrain.errors import ConfigError
+from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_placement, notes_of
 from pipetrain.schedules import Placement
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
-from pipetrain.schedules.torch_pipelining import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
-from pipetrain.unlisted import check_unlisted, common_placement, notes_of
+from pipetrain.schedules.torch_library import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
 
 CONFIG = {
     "executor": {"name": "distributed"},

@@ -4,17 +4,17 @@ from contextlib import contextmanager
 
 import pytest
 from matplotlib.figure import Figure
-from pages import Page, names
+from support.pages import Page, names
 
-from pipetrain.executors.rules import Rules
+from pipetrain.executors.phase import Rules
 from pipetrain.methods.naive_async import NaiveAsync
-from pipetrain.report import timeline_png
-from pipetrain.report.timeline import Box, Message, Panel, boxes, note
-from pipetrain.report.timeline_page import page
+from pipetrain.program.playback import play
+from pipetrain.program.text_grid import unit_duration
+from pipetrain.report.timeline import png
+from pipetrain.report.timeline.page import page
+from pipetrain.report.timeline.panels import Box, Message, Panel, boxes, note
 from pipetrain.schedules import Operation
-from pipetrain.schedules.grid import unit_duration
 from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.timeline import play
 
 
 def panel(title="a", D=2, N=1, M=3, start=0):
@@ -87,12 +87,12 @@ def axes(monkeypatch):
     def figure(path, widths, height):
         yield [drawn]
 
-    monkeypatch.setattr(timeline_png, "figure", figure)
+    monkeypatch.setattr(png, "figure", figure)
     return drawn
 
 
 def test_the_picture_bears_the_labels_of_the_lists(axes, tmp_path):
-    timeline_png.draw(tmp_path / "a.png", [panel("a", D=3, N=2, M=2), panel("b")])
+    png.draw(tmp_path / "a.png", [panel("a", D=3, N=2, M=2), panel("b")])
     texts = [text.get_text() for text in axes.texts]
     expected = []
     for drawn in (panel("a", D=3, N=2, M=2), panel("b")):
@@ -107,9 +107,7 @@ def test_the_picture_bears_the_labels_of_the_lists(axes, tmp_path):
 
 def test_the_legend_names_what_is_there(axes, tmp_path):
     lane = [box("F0.0", 0, 1), box("R0.0", 2, 3)]
-    timeline_png.draw(
-        tmp_path / "a.png", [Panel("a", 1, "ms", [lane], 0, 3, [[Message("recv", lane[1].operation, 1, 2)]])]
-    )
+    png.draw(tmp_path / "a.png", [Panel("a", 1, "ms", [lane], 0, 3, [[Message("recv", lane[1].operation, 1, 2)]])])
     (legend,) = axes.figure.legends
     words = [text.get_text() for text in legend.get_texts()]
     assert words == ["forward", "recomputation", "update", "idle", "recv of a message"]
@@ -118,6 +116,6 @@ def test_the_legend_names_what_is_there(axes, tmp_path):
 
 def test_the_picture_is_a_png_of_the_same_bytes_each_time(tmp_path):
     for name in ("a.png", "b.png"):
-        timeline_png.draw(tmp_path / name, [panel()])
+        png.draw(tmp_path / name, [panel()])
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

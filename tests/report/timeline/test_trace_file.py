@@ -1,10 +1,10 @@
 """A trace read back."""
 
 import pytest
-from pages import event, trace_text
+from support.pages import event, trace_text
 
 from pipetrain.errors import ConfigError
-from pipetrain.report.trace import median_times, read_trace
+from pipetrain.report.timeline.trace_file import median_times, read_trace
 from pipetrain.schedules import Operation
 
 EVENTS = [

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipetrain.analysis.stability import lemmas
-from pipetrain.analysis.stability.limits import crossings, first_unstable, largest_stable_step, spectral_radius
-from pipetrain.analysis.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma, rule_matched_gamma
-from pipetrain.analysis.stability.recurrence import decays, simulated_limit, weights
 from pipetrain.errors import ConfigError
+from pipetrain.theory.stability import lemmas
+from pipetrain.theory.stability.limits import crossings, first_unstable, largest_stable_step, spectral_radius
+from pipetrain.theory.stability.quadratic import Quadratic, gamma_of_decay, matched_gamma, rule_matched_gamma
+from pipetrain.theory.stability.recurrence import decays, simulated_limit, weights
 
 QUICK = settings(max_examples=40, deadline=None)
 FIG10 = Quadratic(40, 10, discrepancy=5.0, gamma=matched_gamma(40, 10))

@@ -1,0 +1,1 @@
+"""Turns what Hydra composed into the settings of a run. No torch here."""

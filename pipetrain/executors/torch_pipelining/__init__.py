@@ -1,0 +1,1 @@
+"""Stages run by torch.distributed.pipelining, as a baseline."""

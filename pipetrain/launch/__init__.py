@@ -1,0 +1,1 @@
+"""The worker processes of a run: started, watched, and their end explained."""

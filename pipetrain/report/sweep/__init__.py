@@ -1,0 +1,1 @@
+"""The runs of a sweep as one table and figure."""

@@ -1,0 +1,1 @@
+"""Timelines: when each stage does what, by its operation list and as it was traced."""

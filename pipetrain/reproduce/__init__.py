@@ -1,0 +1,1 @@
+"""The papers' claims beside what pipetrain measures."""

@@ -1,0 +1,1 @@
+"""One stage of the pipeline: its layers, weights and optimizer."""

@@ -1,0 +1,1 @@
+"""Weight versions, and what a method makes of them."""

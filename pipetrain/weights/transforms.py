@@ -1,0 +1,78 @@
+"""Changes of a version's weights that a method reads in its place: predicted, corrected, scaled."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipetrain.weights.versions import Weights, WeightVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """W - steps · lr · Δ: the weights that `steps` more updates would make (PipeOptim eq. 4).
+
+    lr is that of the stage's next update and Δ the optimizer's next step per unit of it.
+    """
+
+    steps: int
+
+    def __str__(self) -> str:
+        return f"+{self.steps}"
+
+    def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
+        """The predicted weights, new tensors; the weights that have no Δ yet are left out."""
+        deltas = weights.optimizer.deltas()
+        return _shifted(version, deltas, -self.steps * weights.optimizer.next_learning_rate)
+
+
+def predicted(steps: int) -> Predicted | None:
+    """The prediction so many updates ahead; None for 0, where it would be the version itself."""
+    return Predicted(steps) if steps else None
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """W - steps · δ: the weights `steps` updates ago, as far as the running average of changes tells (PipeMare T2).
+
+    Below 0 the weights so many updates ahead.
+    """
+
+    steps: int
+
+    def __str__(self) -> str:
+        return f"{-self.steps:+d}δ"
+
+    def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
+        """The corrected weights, new tensors.
+
+        Raises:
+            RuntimeError: the stage keeps no running average (an error of pipetrain's, never of the user's).
+        """
+        if weights.drift is None:
+            raise RuntimeError(f"{self} needs the running average of weight changes, and none is kept")
+        return _shifted(version, weights.drift.average, -self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """factor · W (I-TiMePReSt)."""
+
+    factor: float
+
+    def __str__(self) -> str:
+        return f"*{self.factor:.4g}"
+
+    def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
+        """The scaled weights, new tensors."""
+        tensors = torch._foreach_mul(list(version.tensors.values()), self.factor) if version.tensors else []
+        return dict(zip(version.tensors, tensors, strict=True))
+
+
+def _shifted(version: WeightVersion, directions: Mapping[str, Tensor], by: float) -> dict[str, Tensor]:
+    if not directions:
+        return {}
+    present = [version.tensors[name] for name in directions]
+    shifted = torch._foreach_add(present, list(directions.values()), alpha=by)
+    return dict(zip(directions, shifted, strict=True))
