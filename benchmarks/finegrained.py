@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import Segment
+from pipetrain.executors.base import DrainInterval
 from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
-from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.models import resnet_cifar, torchvision_models
@@ -51,7 +51,7 @@ def pictures(count: int) -> tuple[Tensor, Tensor]:
     return torch.randn(count, 3, 32, 32), torch.randint(0, 10, (count,))
 
 
-def executor(chain: LayerChain, stages: int, on_step: Callable[[int, Tensor], None]) -> FinegrainedExecutor:
+def executor(chain: LayerChain, num_stages: int, on_step: Callable[[int, Tensor], None]) -> FinegrainedExecutor:
     units = weight_units(chain)
     module = StageModule(chain.layers, 0, 0)
     device = torch.device("cpu")
@@ -59,9 +59,9 @@ def executor(chain: LayerChain, stages: int, on_step: Callable[[int, Tensor], No
         UnitStage(
             r, names_of(units[a:b]), module, lambda named: StageOptimizer(sgd, named, lambda k: 0.001 / (1 + k)), device
         )
-        for r, (a, b) in enumerate(stage_bounds(len(units), stages))
+        for r, (a, b) in enumerate(stage_bounds(len(units), num_stages))
     ]
-    rules = Rules(PipeMareSchedule(), PipeMare(), stages, 1)
+    rules = PipelineRules(PipeMareSchedule(), PipeMare(), num_stages, 1)
     return FinegrainedExecutor(owners, WholeModel(module, CrossEntropy()), [Phase(rules, 0, 10**9)], None, on_step)
 
 
@@ -103,12 +103,12 @@ class Simulated:
     The run would be long enough for every step to copy weights, as in the steady state, and ends after a few.
     """
 
-    def __init__(self, chain: LayerChain, stages: int, steps: int) -> None:
-        self.minibatches = 2 * stages + steps
+    def __init__(self, chain: LayerChain, num_stages: int, steps: int) -> None:
+        self.minibatches = 2 * num_stages + steps
         self.loader = Loader(Again(BATCH, self.minibatches * BATCH), batch_size=BATCH, shuffle=False)
         self.ends: list[float] = []
         self.copied: list[float] = []
-        self.executor = executor(chain, stages, self.on_step)
+        self.executor = executor(chain, num_stages, self.on_step)
         self.steps = steps
 
     def on_step(self, t: int, loss: Tensor) -> None:
@@ -122,7 +122,7 @@ class Simulated:
         self.ends.append(time.perf_counter())
         self.copied.append(0.0)
         with contextlib.suppress(EnoughError):
-            self.executor.train(self.loader, Segment(0, 0, self.minibatches, 0))
+            self.executor.train(self.loader, DrainInterval(0, 0, self.minibatches, 0))
         whole = [b - a for a, b in zip(self.ends[1:], self.ends[2:], strict=False)]
         copying = [b - a for a, b in zip(self.copied[1:], self.copied[2:], strict=False)]
         return statistics.median(whole), statistics.median(copying)
@@ -162,24 +162,24 @@ def alive() -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def memory(index: int, stages: int, out: str) -> None:
+def memory(index: int, num_stages: int, out: str) -> None:
     """Resident memory before and after a run of `stages` stages whose history is at its longest, and its bytes."""
     torch.set_num_threads(1)
     chain = resnet_cifar.build(20, channels=3, classes=10)
     warm = Plain(chain)
     warm.x, warm.y = warm.x[:4], warm.y[:4]
     warm.step()
-    steps = 4 * stages + 4
+    steps = 4 * num_stages + 4
     loader = Loader(Again(4, 4 * steps), batch_size=4, shuffle=False)
     seen: list[tuple[int, int]] = []
-    longest = 2 * stages + 8
+    longest = 2 * num_stages + 8
 
     def look(t: int, loss: Tensor) -> None:
         if t in (0, longest):
             seen.append((alive(), resident()))
 
-    run = executor(chain, stages, look)
-    run.train(loader, Segment(0, 0, steps, 0))
+    run = executor(chain, num_stages, look)
+    run.train(loader, DrainInterval(0, 0, steps, 0))
     (tensors, memory_then), (more_tensors, memory_now) = seen
     history = sum(stage.report()["weight_bytes_peak"] for stage in run.stages)
     newest = sum(parameter.nbytes for parameter in chain.module.parameters())

@@ -36,10 +36,10 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.utils.data import TensorDataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import Executor, Segment
+from pipetrain.executors.base import DrainInterval, Executor
 from pipetrain.executors.distributed import DistributedExecutor
 from pipetrain.executors.p2p import NEVER
-from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.losses import CrossEntropy
@@ -162,7 +162,9 @@ class Bench:
             return list
         stage = self.stage(0, [(self.bounds[0][0], self.bounds[-1][1])])
         times, on_step = self.stamps()
-        executor = SimulatedExecutor([stage], self.phases(Rules(Sequential(), Synchronous(), 1, 1)), None, on_step)
+        executor = SimulatedExecutor(
+            [stage], self.phases(PipelineRules(Sequential(), Synchronous(), 1, 1)), None, on_step
+        )
         return self.rounds_of(executor, Loader(self.data, batch_size=BATCH, shuffle=False), times)
 
     def limit(self) -> Row:
@@ -207,21 +209,21 @@ class Bench:
             outputs = stage.module(*tensors, microbatch=(0, 0))
         return tensors, tuple(torch.randn_like(output) for output in outputs)
 
-    def ours(self, schedule: Schedule, method: Method, microbatches: int) -> Row:
+    def ours(self, schedule: Schedule, method: Method, num_microbatches: int) -> Row:
         times, on_step = self.stamps()
         executor = DistributedExecutor(
             self.stage(self.rank, self.bounds),
-            self.phases(Rules(schedule, method, STAGES, microbatches)),
+            self.phases(PipelineRules(schedule, method, STAGES, num_microbatches)),
             None,
             on_step,
             lambda op: None,
             _no_wait,
             self.direct,
         )
-        loader = Loader(self.data, batch_size=BATCH, microbatches=microbatches, shuffle=False)
+        loader = Loader(self.data, batch_size=BATCH, microbatches=num_microbatches, shuffle=False)
         return self.rounds_of(executor, loader, times)
 
-    def phases(self, rules: Rules) -> list[Phase]:
+    def phases(self, rules: PipelineRules) -> list[Phase]:
         return [Phase(rules, 0, self.steps * self.rounds)]
 
     def rounds_of(self, executor: Executor, loader: Loader, times: list[float]) -> Row:
@@ -229,7 +231,7 @@ class Bench:
 
         def row() -> list[float]:
             times.clear()
-            executor.train(loader, Segment(epoch=0, first=0, last=self.steps, start=next(starts)))
+            executor.train(loader, DrainInterval(epoch=0, first=0, last=self.steps, start=next(starts)))
             return durations(times)
 
         return row
@@ -238,13 +240,13 @@ class Bench:
     def direct(self) -> bool:
         return self.device.type == "cuda" and torch.cuda.device_count() >= STAGES
 
-    def torchs(self, schedule_class: type, microbatches: int) -> Row:
+    def torchs(self, schedule_class: type, num_microbatches: int) -> Row:
         stage = self.stage(self.rank, self.bounds)
         module = _Plain(stage.module)
         optimizer = sgd(list(module.parameters()))
         group = dist.new_group(backend="nccl", device_id=self.device) if self.direct else None
         pipe = PipelineStage(module, self.rank, STAGES, self.device, group=group)
-        schedule = schedule_class(pipe, microbatches, loss_fn=nn.functional.cross_entropy)
+        schedule = schedule_class(pipe, num_microbatches, loss_fn=nn.functional.cross_entropy)
         pictures, labels = (tensor.to(self.device) for tensor in self.data.tensors)
 
         def gradient(step: int) -> None:

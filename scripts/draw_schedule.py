@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from pipetrain.executors.phase import Rules
+from pipetrain.executors.phase import PipelineRules
 from pipetrain.program.playback import Slice, play
 from pipetrain.program.steady_state import steady_state
 from pipetrain.program.times import StageTimes
 from pipetrain.report.timeline.panels import FILL, INK, LINE, WORDS, Box, boxes, note
-from pipetrain.run.compose import Part, parts_of
+from pipetrain.run.compose import ComposedPhase, composed_phases
 from pipetrain.schedules import Kind
 
 UNIT, ROW, GAP = 32.0, 32.0, 4.0
@@ -37,8 +37,8 @@ class Panel:
     """One schedule and method."""
 
     title: str
-    stages: int
-    microbatches: int
+    num_stages: int
+    num_microbatches: int
     rows: list[list[Box]]
     end: float
 
@@ -53,49 +53,49 @@ def panel(settings: str, units: float, minibatches: int | None, backward: float,
     phases = phases_of(settings)
     part = phases[phase]
     rules, times = part.rules, durations(part.rules, backward)
-    count = minibatches or int(units) + rules.stages
+    count = minibatches or int(units) + rules.num_stages
     rows = [list(boxes(slices, rules.readings(r, count))) for r, slices in enumerate(played(rules, times, count))]
     end = max(box.end for row in rows for box in row) if minibatches else units
     shown = ("method=", "schedule=", "partition.stages=", "train.microbatches=", "phases=")
     options = [each for each in settings.split() if not each.startswith(shown)]
     chosen = [f"method={part.names['method']}", f"schedule={part.names['schedule']}", *options]
-    title = f"{', '.join(chosen)}, D = {rules.stages}, N = {rules.microbatches}"
+    title = f"{', '.join(chosen)}, D = {rules.num_stages}, N = {rules.num_microbatches}"
     title = f"phase {phase}: {title}" if len(phases) > 1 else title
     share = steady_idle_share(rules, times)
     return Panel(
         f"{title}: idle share {share:.0%}" if share >= 0.005 else f"{title}: no idle share once filled",
-        rules.stages,
-        rules.microbatches,
+        rules.num_stages,
+        rules.num_microbatches,
         [[box for box in row if box.start < end or box.end <= end] for row in rows],
         end,
     )
 
 
-def phases_of(settings: str) -> list[Part]:
+def phases_of(settings: str) -> list[ComposedPhase]:
     """What these settings of `pipetrain run` choose, by phase."""
-    return parts_of(settings.split())
+    return composed_phases(settings.split())
 
 
-def rules_of(settings: str) -> Part:
+def rules_of(settings: str) -> ComposedPhase:
     """The first phase of these settings."""
     return phases_of(settings)[0]
 
 
-def durations(rules: Rules, backward: float) -> StageTimes:
+def durations(rules: PipelineRules, backward: float) -> StageTimes:
     """One unit for a forward, `backward` for a backward, nothing for an update and a message."""
-    ones, none = [1.0] * rules.stages, [0.0] * rules.stages
-    return StageTimes(ones, ones, [backward] * rules.stages, none, rules.microbatches, none, none)
+    ones, none = [1.0] * rules.num_stages, [0.0] * rules.num_stages
+    return StageTimes(ones, ones, [backward] * rules.num_stages, none, rules.num_microbatches, none, none)
 
 
-def played(rules: Rules, times: StageTimes, minibatches: int) -> list[list[Slice]]:
+def played(rules: PipelineRules, times: StageTimes, minibatches: int) -> list[list[Slice]]:
     """The slices of every stage."""
-    return play(rules.lists(minibatches), times.duration, rules.spans, times.transfer)
+    return play(rules.lists(minibatches), times.duration, rules.segments, times.transfer)
 
 
-def steady_idle_share(rules: Rules, times: StageTimes) -> float:
+def steady_idle_share(rules: PipelineRules, times: StageTimes) -> float:
     """The idle share of all stages together in steady state."""
-    N = rules.microbatches
-    steady = steady_state(rules.schedule, rules.stages, N, lambda minibatches: played(rules, times, minibatches))
+    N = rules.num_microbatches
+    steady = steady_state(rules.schedule, rules.num_stages, N, lambda minibatches: played(rules, times, minibatches))
     return sum(steady.idle) / len(steady.idle)
 
 
@@ -106,7 +106,7 @@ def svg(panels: Sequence[Panel]) -> str:
     parts: list[str] = []
     for each in panels:
         parts += _panel(each, height)
-        height += TITLE + each.stages * ROW + 2 * GAP
+        height += TITLE + each.num_stages * ROW + 2 * GAP
     kinds = {box.operation.kind for each in panels for row in each.rows for box in row}
     parts += _legend(height + GAP, kinds, note(panels))
     height += LEGEND
@@ -122,7 +122,7 @@ def svg(panels: Sequence[Panel]) -> str:
 def _panel(each: Panel, top: float) -> Iterator[str]:
     size = _fitting(each.title, 13, LEFT + each.end * UNIT)
     yield _text(8, top + 17, each.title, size, anchor="start", weight="bold")
-    for r in range(each.stages):
+    for r in range(each.num_stages):
         y = top + TITLE + r * ROW
         yield _text(8, y + ROW / 2 + 4, f"stage {r}", 12, anchor="start")
         yield (
@@ -138,7 +138,7 @@ def _panel(each: Panel, top: float) -> Iterator[str]:
 
 def _box(box: Box, each: Panel, y: float, updates: bool) -> Iterator[str]:
     x, end = LEFT + box.start * UNIT, LEFT + min(box.end, each.end) * UNIT
-    label, read = box.label(each.microbatches), box.read or ""
+    label, read = box.label(each.num_microbatches), box.read or ""
     fill = FILL[box.operation.kind][box.operation.minibatch % 2]
     yield f"<g><title>{escape(box.name)}</title>"
     yield (

@@ -37,12 +37,12 @@ def _size(choice: Choice) -> dict[str, Any]:
     from pipetrain.run.build import build_chain
 
     with torch.device("meta"):
-        chain = build_chain({"model": choice.content, "seed": 0}, _Pictures())
+        chain = build_chain({"model": choice.content, "seed": 0}, _Images())
     parameters = sum(parameter.numel() for parameter in chain.module.parameters())
     return {"task": "pictures", "parameters": parameters, "layers": len(chain)}
 
 
-class _Pictures:
+class _Images:
     """What the models are sized for: CIFAR-10."""
 
     channels, classes, size = 3, 10, (32, 32)

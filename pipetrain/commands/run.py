@@ -20,7 +20,7 @@ from pipetrain.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipetrain.run.job import Job
-    from pipetrain.run.preflight import Prepared
+    from pipetrain.run.preflight import PreparedRun
     from pipetrain.tracking.progress import ProgressBar
 
 COMPLETED, FAILED, WRONG_CONFIG, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -95,7 +95,7 @@ def _resolved(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in resolved.items()}
 
 
-def _lead(prepared: "Prepared", hydra: DictConfig) -> int:
+def _lead(prepared: "PreparedRun", hydra: DictConfig) -> int:
     """This process starts the others, or simulates them, and alone writes to the terminal."""
     from pipetrain.tracking import summary as summaries
     from pipetrain.tracking.progress import ProgressBar
@@ -135,7 +135,7 @@ def _carry_out(job: "Job", bar: "ProgressBar", start_step: int) -> dict[str, Any
         return launch(job)
 
 
-def _join(prepared: "Prepared", hydra: DictConfig) -> int:
+def _join(prepared: "PreparedRun", hydra: DictConfig) -> int:
     """An outer launcher (torchrun, Slurm) started this process as one of the workers."""
     from pipetrain.launch.worker import main
     from pipetrain.tracking.progress import ProgressBar
@@ -147,9 +147,9 @@ def _join(prepared: "Prepared", hydra: DictConfig) -> int:
         wrong = (
             f"executor={job.config['executor']['name']} runs in one process, and RANK is set: start it without torchrun"
         )
-    elif size != places.processes:
-        needed = "as many" if places.processes == job.stages else str(places.processes)
-        wrong = f"WORLD_SIZE={size}: partition.stages={job.stages} needs {needed} processes"
+    elif size != places.num_processes:
+        needed = "as many" if places.num_processes == job.num_stages else str(places.num_processes)
+        wrong = f"WORLD_SIZE={size}: partition.stages={job.num_stages} needs {needed} processes"
     if wrong is not None:
         return report_error(ConfigError(wrong), WRONG_CONFIG, job.config["debug"])
     if rank == 0:
@@ -172,7 +172,7 @@ def _join(prepared: "Prepared", hydra: DictConfig) -> int:
     return COMPLETED
 
 
-def _begin(prepared: "Prepared", hydra: DictConfig) -> None:
+def _begin(prepared: "PreparedRun", hydra: DictConfig) -> None:
     """Shows the partition, and writes what is known before the run."""
     job, folder = prepared.job, Path(prepared.job.run)
     print(prepared.plan.table(prepared.devices))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipetrain.errors import ConfigError
-from pipetrain.report.timeline.given_times import Given
+from pipetrain.report.timeline.given_times import GivenTimes
 from pipetrain.report.timeline.of_run import timeline_of_run
 from pipetrain.report.timeline.of_settings import timeline_of_settings
 from pipetrain.report.timeline.page import page
@@ -52,8 +52,8 @@ def _run_of(words: Sequence[str]) -> Path | None:
     return Path(runs[0])
 
 
-def _given(options: argparse.Namespace) -> Given:
-    return Given(
+def _given(options: argparse.Namespace) -> GivenTimes:
+    return GivenTimes(
         options.forward_time, options.backward_time, options.recompute_time, options.update_time,
         options.link_time, options.message_bytes, options.link_bandwidth, options.seconds,
     )  # fmt: skip

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipetrain.data.images import CropFlip, InMemory, Normalise, PictureSet
+from pipetrain.data.images import CropFlip, ImageDataset, InMemory, Normalise
 
 MEAN, STD = (0.2860,), (0.3530,)
 """Of the 60,000 training pictures, scaled to [0, 1]."""
 
 
-def fashion_mnist_mini(augment: bool = False) -> PictureSet:
+def fashion_mnist_mini(augment: bool = False) -> ImageDataset:
     """The first 600 training and 200 test pictures of each class of Fashion-MNIST, held in memory.
 
     Pictures are float32 (1, 28, 28), normalised with the whole data set's mean and deviation. `augment` crops from a
@@ -20,7 +20,7 @@ def fashion_mnist_mini(augment: bool = False) -> PictureSet:
     """
     normalise = Normalise(MEAN, STD)
     arrays = _arrays()
-    return PictureSet(
+    return ImageDataset(
         train=InMemory(arrays["train_images"], arrays["train_labels"], normalise, CropFlip() if augment else None),
         eval=InMemory(arrays["test_images"], arrays["test_labels"], normalise),
         channels=1,

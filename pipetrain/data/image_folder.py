@@ -9,14 +9,14 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from pipetrain.data.images import CropFlip, Normalise, PictureSet, picture_size
+from pipetrain.data.images import CropFlip, ImageDataset, Normalise, picture_size
 from pipetrain.errors import ConfigError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's training pictures, as torchvision's models are trained with."""
 
 
-class FolderPictures:
+class FolderImages:
     """One split: picture files decoded when they are read, scaled and cropped about the centre to one size."""
 
     def __init__(
@@ -59,7 +59,7 @@ def image_folder(
     mean: Sequence[float] = IMAGENET_MEAN,
     std: Sequence[float] = IMAGENET_STD,
     augment: bool = False,
-) -> PictureSet:
+) -> ImageDataset:
     """Pictures at `root`/train/CLASS/FILE and `root`/test/CLASS/FILE (or val), the classes in the order of their names.
 
     Pictures become RGB, float32 (3, H, W), scaled by their short side and cropped about the centre to `size` (a side or
@@ -75,9 +75,9 @@ def image_folder(
     height, width = _open(train.samples[0][0]).size[::-1] if size is None else picture_size(size)
     normalise = _normalise(mean, std)
     crop = CropFlip(padding=max(1, min(height, width) // 8)) if augment else None
-    return PictureSet(
-        train=FolderPictures(train.samples, (height, width), normalise, crop),
-        eval=FolderPictures(evaluation.samples, (height, width), normalise),
+    return ImageDataset(
+        train=FolderImages(train.samples, (height, width), normalise, crop),
+        eval=FolderImages(evaluation.samples, (height, width), normalise),
         channels=3,
         classes=len(train.classes),
         size=(height, width),

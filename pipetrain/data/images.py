@@ -23,7 +23,7 @@ class MapStyle(Protocol):
 
 
 @dataclass(frozen=True)
-class PictureSet:
+class ImageDataset:
     """The two splits of a picture classification task, and what building a model for it needs to know."""
 
     train: MapStyle

@@ -4,15 +4,15 @@ import torch
 from torch import Tensor
 
 
-def split(tensors: tuple[Tensor, ...], microbatches: int) -> list[tuple[Tensor, ...]]:
+def split(tensors: tuple[Tensor, ...], num_microbatches: int) -> list[tuple[Tensor, ...]]:
     """The microbatches of a minibatch, as views: every tensor cut along dimension 0 by `torch.tensor_split`.
 
     The first ones are a sample larger where `microbatches` does not divide the minibatch.
     """
-    return list(zip(*(torch.tensor_split(tensor, microbatches) for tensor in tensors), strict=True))
+    return list(zip(*(torch.tensor_split(tensor, num_microbatches) for tensor in tensors), strict=True))
 
 
-def microbatch_sizes(samples: int, microbatches: int) -> list[int]:
+def microbatch_sizes(samples: int, num_microbatches: int) -> list[int]:
     """The samples of each microbatch that `split` makes of a minibatch of so many samples."""
-    size, larger = divmod(samples, microbatches)
-    return [size + (index < larger) for index in range(microbatches)]
+    size, larger = divmod(samples, num_microbatches)
+    return [size + (index < larger) for index in range(num_microbatches)]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pipetrain.data.images import CropFlip, PictureSet, picture_size
+from pipetrain.data.images import CropFlip, ImageDataset, picture_size
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
 
@@ -13,7 +13,7 @@ _PATTERNS, _TRAIN, _EVAL = range(3)
 _GRID = 4
 
 
-class SyntheticPictures:
+class SyntheticImages:
     """One split: sample i is of class i mod `classes`, and made from (seed, split, i) alone.
 
     A picture is the sum of its class's pattern, a coarse grid of normal values, and normal noise of every pixel, both
@@ -59,7 +59,7 @@ def synthetic_images(
     eval: int = 10_000,
     seed: int = 0,
     augment: bool = False,
-) -> PictureSet:
+) -> ImageDataset:
     """Random pictures (`channels`, height, width) of so many classes and samples; nothing is stored.
 
     `seed` is the data set's own, so that runs of different seeds see the same pictures. `augment` crops from a picture
@@ -72,9 +72,9 @@ def synthetic_images(
     height, width = picture_size(size)
     generator = torch.Generator().manual_seed(key(seed, _PATTERNS))
     patterns = torch.randn(classes, channels, min(_GRID, height), min(_GRID, width), generator=generator)
-    return PictureSet(
-        train=SyntheticPictures(train, patterns, (height, width), (seed, _TRAIN), CropFlip() if augment else None),
-        eval=SyntheticPictures(eval, patterns, (height, width), (seed, _EVAL)),
+    return ImageDataset(
+        train=SyntheticImages(train, patterns, (height, width), (seed, _TRAIN), CropFlip() if augment else None),
+        eval=SyntheticImages(eval, patterns, (height, width), (seed, _EVAL)),
         channels=channels,
         classes=classes,
         size=(height, width),

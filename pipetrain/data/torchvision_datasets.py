@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.data import fashion
-from pipetrain.data.images import CropFlip, InMemory, Normalise, PictureSet
+from pipetrain.data.images import CropFlip, ImageDataset, InMemory, Normalise
 from pipetrain.errors import ConfigError
 
 
@@ -64,7 +64,7 @@ _CIFAR100 = Source(
 )
 
 
-def mnist(root: str = "data", download: bool = False, augment: bool = False) -> PictureSet:
+def mnist(root: str = "data", download: bool = False, augment: bool = False) -> ImageDataset:
     """Handwritten digits, float32 (1, 28, 28); `augment` crops from a picture padded by 4 and mirrors nothing.
 
     Raises ConfigError where the files are missing below `root` or damaged. Source: LeCun, Cortes, Burges 1998.
@@ -72,7 +72,7 @@ def mnist(root: str = "data", download: bool = False, augment: bool = False) -> 
     return _picture_set(_MNIST, root, download, augment)
 
 
-def fashion_mnist(root: str = "data", download: bool = False, augment: bool = False) -> PictureSet:
+def fashion_mnist(root: str = "data", download: bool = False, augment: bool = False) -> ImageDataset:
     """Pictures of clothes, float32 (1, 28, 28); `augment` crops from a picture padded by 4 and mirrors half of them.
 
     Raises ConfigError where the files are missing below `root` or damaged. Source: Xiao, Rasul, Vollgraf 2017.
@@ -80,7 +80,7 @@ def fashion_mnist(root: str = "data", download: bool = False, augment: bool = Fa
     return _picture_set(_FASHION, root, download, augment)
 
 
-def cifar10(root: str = "data", download: bool = False, augment: bool = False) -> PictureSet:
+def cifar10(root: str = "data", download: bool = False, augment: bool = False) -> ImageDataset:
     """Small photographs, float32 (3, 32, 32); `augment` crops from a picture padded by 4 and mirrors half of them.
 
     Raises ConfigError where the files are missing below `root` or damaged. Source: Krizhevsky 2009.
@@ -88,15 +88,15 @@ def cifar10(root: str = "data", download: bool = False, augment: bool = False) -
     return _picture_set(_CIFAR10, root, download, augment)
 
 
-def cifar100(root: str = "data", download: bool = False, augment: bool = False) -> PictureSet:
+def cifar100(root: str = "data", download: bool = False, augment: bool = False) -> ImageDataset:
     """As `cifar10`, with 100 classes: the fine labels."""
     return _picture_set(_CIFAR100, root, download, augment)
 
 
-def _picture_set(source: Source, root: str, download: bool, augment: bool) -> PictureSet:
+def _picture_set(source: Source, root: str, download: bool, augment: bool) -> ImageDataset:
     normalise = Normalise(source.mean, source.std)
     train, evaluation = _read(source, root, download)
-    return PictureSet(
+    return ImageDataset(
         train=InMemory(*train, normalise, CropFlip(flip=source.flip) if augment else None),
         eval=InMemory(*evaluation, normalise),
         channels=train[0].shape[1],

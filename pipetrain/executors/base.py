@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.stage_runner import Clipping, OnStep
 from pipetrain.losses import Loss, count_of, hits_of, percent
 from pipetrain.schedules import Placement
-from pipetrain.stage.base import StageState
+from pipetrain.stage.base import BaseStage
 from pipetrain.stage.module import Tensors
 from pipetrain.tracking.trace_writer import TraceFile
 
@@ -25,7 +25,7 @@ Waiting = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
-class Segment:
+class DrainInterval:
     """Consecutive minibatches of one epoch, between two drains.
 
     Attributes:
@@ -50,7 +50,7 @@ class Segment:
 class Executor(ABC):
     """Trains and evaluates the stages that live in this process, and talks to those that do not."""
 
-    stages: Sequence[StageState]
+    stages: Sequence[BaseStage]
     """The stages of this process, in order."""
     unmeasured: ClassVar[tuple[str, ...]] = ()
     """Fields of a stage's report that cannot be known here."""
@@ -61,21 +61,21 @@ class Executor(ABC):
         self._phases = phases
         self._clip_norm = clip_norm
         self._entered: int | None = None
-        self.total_stages = phases[0].rules.stages
+        self.total_stages = phases[0].rules.num_stages
         self.on_step = on_step
         self.trace = trace
 
-    def enter(self, segment: Segment) -> Rules:
-        """The rules of the segment's phase, which its stages now follow."""
-        phase = self._phases[segment.phase]
-        if segment.phase != self._entered:
-            self._entered = segment.phase
+    def enter(self, interval: DrainInterval) -> PipelineRules:
+        """The rules of the interval's phase, which its stages now follow."""
+        phase = self._phases[interval.phase]
+        if interval.phase != self._entered:
+            self._entered = interval.phase
             for stage in self.stages:
-                place = phase.rules.places[stage.index]
-                stage.enter(phase.rules.method, place, phase.start, segment.start == phase.start)
+                place = phase.rules.contexts[stage.index]
+                stage.enter(phase.rules.method, place, phase.start, interval.start == phase.start)
         return phase.rules
 
-    def clipping(self, rules: Rules) -> Clipping | None:
+    def clipping(self, rules: PipelineRules) -> Clipping | None:
         """How gradients are clipped under these rules."""
         return Clipping(self._clip_norm, rules.schedule.synchronous) if self._clip_norm is not None else None
 
@@ -85,8 +85,8 @@ class Executor(ABC):
         return self.stages[-1].index == self.total_stages - 1
 
     @abstractmethod
-    def train(self, loader: Loader, segment: Segment) -> Sequence[float | None]:
-        """Carries out the segment; the idle share of each stage of this process in it, where stages run at all."""
+    def train(self, loader: Loader, interval: DrainInterval) -> Sequence[float | None]:
+        """Carries out the interval; the idle share of each stage of this process in it, where stages run at all."""
 
     @abstractmethod
     def evaluate(self, loader: Loader) -> dict[str, float] | None:
@@ -136,7 +136,7 @@ class ManyProcesses(Executor):
 
     def gather(self, values: Sequence[Any]) -> list[Any]:
         """All stages' values, over the control group."""
-        gathered: list[Any] = [None] * self._placement.processes
+        gathered: list[Any] = [None] * self._placement.num_processes
         with self._waiting("the reports of all stages"):
             dist.all_gather_object(gathered, list(values))
         return self._placement.in_order(gathered)
@@ -176,10 +176,12 @@ class Score:
 
 
 class LoaderFeed:
-    """A segment's minibatches on the device of the stage that asks for them."""
+    """An interval's minibatches on the device of the stage that asks for them."""
 
-    def __init__(self, loader: Loader, segment: Segment, device: torch.device, inputs: bool, targets: bool) -> None:
-        place = segment.epoch, segment.first, segment.last
+    def __init__(
+        self, loader: Loader, interval: DrainInterval, device: torch.device, inputs: bool, targets: bool
+    ) -> None:
+        place = interval.epoch, interval.first, interval.last
         self._device = device
         self._sides: list[deque[Tensors]] = [deque(), deque()]
         self._asked = [side for side, asked in enumerate((inputs, targets)) if asked]

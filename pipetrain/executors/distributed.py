@@ -9,10 +9,10 @@ from torch import Tensor
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import microbatch_sizes
-from pipetrain.executors.base import LoaderFeed, ManyProcesses, Score, Segment, Waiting
+from pipetrain.executors.base import DrainInterval, LoaderFeed, ManyProcesses, Score, Waiting
 from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing
 from pipetrain.executors.phase import Phase
-from pipetrain.executors.stage_runner import BackwardId, OnStep, Walker
+from pipetrain.executors.stage_runner import BackwardId, OnStep, StageRunner
 from pipetrain.program.steady_state import peak_in_flight
 from pipetrain.schedules import Kind, Operation, Placement
 from pipetrain.stage.module import MicrobatchId, Tensors
@@ -25,32 +25,41 @@ _EVALUATION_AHEAD = 2
 class _Neighbours:
     """The ports of one stage: links to the stage before and behind, one process group for each direction."""
 
-    def __init__(self, stage: Stage, stages: int, direct: bool, waiting: Waiting) -> None:
-        self._stages = stages
+    def __init__(self, stage: Stage, num_stages: int, direct: bool, waiting: Waiting) -> None:
+        self._stages = num_stages
         self._waiting = waiting
         r, device = stage.index, stage.device
-        groups = groups_of_neighbours(stages, direct, device)
+        groups = groups_of_neighbours(num_stages, direct, device)
 
         def link(peer: int, forward: bool) -> Link:
             return Link(peer, peer, groups[min(r, peer), forward], device, direct, waiting)
 
         self.activations_in = Incoming(link(r - 1, True), f"activations from stage {r - 1}") if r > 0 else None
         self.gradients_out = Outgoing(link(r - 1, False), f"gradients to stage {r - 1}") if r > 0 else None
-        self.activations_out = Outgoing(link(r + 1, True), f"activations to stage {r + 1}") if r < stages - 1 else None
-        self.gradients_in = Incoming(link(r + 1, False), f"gradients from stage {r + 1}") if r < stages - 1 else None
+        self.activations_out = (
+            Outgoing(link(r + 1, True), f"activations to stage {r + 1}") if r < num_stages - 1 else None
+        )
+        self.gradients_in = (
+            Incoming(link(r + 1, False), f"gradients from stage {r + 1}") if r < num_stages - 1 else None
+        )
         self._activations_kept = 0
         self._gradients_kept = 0
         self._keys: dict[BackwardId, Key] = {}
         self._own_norm = torch.zeros(())
 
     def begin(
-        self, lists: Sequence[Sequence[Operation]], r: int, start: int, microbatches: int, keys: dict[BackwardId, Key]
+        self,
+        lists: Sequence[Sequence[Operation]],
+        r: int,
+        start: int,
+        num_microbatches: int,
+        keys: dict[BackwardId, Key],
     ) -> None:
-        """Announces a segment: which messages will come, and how many sent ones may be unread at any time."""
+        """Announces an interval: which messages will come, and how many sent ones may be unread at any time."""
         self._keys = keys
         # when F(k) of a stage runs, the messages of all microbatches that it has taken back are long delivered
-        self._activations_kept = peak_in_flight(lists[r], microbatches) + 1
-        self._gradients_kept = peak_in_flight(lists[r - 1], microbatches) + 1 if r > 0 else 0
+        self._activations_kept = peak_in_flight(lists[r], num_microbatches) + 1
+        self._gradients_kept = peak_in_flight(lists[r - 1], num_microbatches) + 1 if r > 0 else 0
         for inbox, kind in ((self.activations_in, Kind.FORWARD), (self.gradients_in, Kind.BACKWARD)):
             if inbox is not None:
                 inbox.expect(keys[start + op.minibatch, op.microbatch] for op in lists[r] if op.kind is kind)
@@ -114,7 +123,7 @@ class DistributedExecutor(ManyProcesses):
         direct: bool,
         trace: TraceFile | None = None,
     ) -> None:
-        placement = Placement.one_each(phases[0].rules.stages)
+        placement = Placement.one_each(phases[0].rules.num_stages)
         super().__init__(phases, placement, waiting, clip_norm, on_step, trace)
         self.stages = [stage]
         self._stage = stage
@@ -122,43 +131,43 @@ class DistributedExecutor(ManyProcesses):
         self._on_operation = on_operation
         self._ports = _Neighbours(stage, self.total_stages, direct, waiting)
 
-    def train(self, loader: Loader, segment: Segment) -> list[float]:
-        """Carries out the segment; the share of its time in which this stage computed nothing."""
-        rules = self.enter(segment)
-        keys = _keys(loader, segment, rules.microbatches)
-        lists = rules.lists(segment.minibatches)
-        self._ports.begin(lists, self._stage.index, segment.start, rules.microbatches, keys)
-        walker = Walker(
+    def train(self, loader: Loader, interval: DrainInterval) -> list[float]:
+        """Carries out the interval; the share of its time in which this stage computed nothing."""
+        rules = self.enter(interval)
+        keys = _keys(loader, interval, rules.num_microbatches)
+        lists = rules.lists(interval.minibatches)
+        self._ports.begin(lists, self._stage.index, interval.start, rules.num_microbatches, keys)
+        runner = StageRunner(
             stage=self._stage,
             rules=rules,
-            minibatches=segment.minibatches,
-            start=segment.start,
+            minibatches=interval.minibatches,
+            start=interval.start,
             ports=self._ports,
-            feed=self._feed(loader, segment),
+            feed=self._feed(loader, interval),
             clipping=self.clipping(rules),
             on_step=self.on_step,
             on_operation=self._on_operation,
         )
         began = time.perf_counter()
-        while walker.next:
-            walker.step()
+        while runner.next:
+            runner.step()
         self._ports.end()
         spans, seconds = self._stage.clock.take(), time.perf_counter() - began
         if self.trace is not None:
             waits = self._stage.clock.take_waits()
-            self.trace.add(self._stage.index, walker.readings, spans, waits, walker.start, walker.base)
+            self.trace.add(self._stage.index, runner.readings, spans, waits, runner.start, runner.base)
         return [1.0 - sum(span.seconds for span in spans) / seconds]
 
-    def _feed(self, loader: Loader, segment: Segment) -> LoaderFeed:
+    def _feed(self, loader: Loader, interval: DrainInterval) -> LoaderFeed:
         first, last = self._stage.index == 0, self._stage.index == self.total_stages - 1
-        return LoaderFeed(loader, segment, self._stage.device, inputs=first, targets=last)
+        return LoaderFeed(loader, interval, self._stage.device, inputs=first, targets=last)
 
     def evaluate(self, loader: Loader) -> dict[str, float] | None:
         """Forward only, through the same connections; metrics on the last stage."""
         ports = self._ports
         if ports.activations_in is not None:
             ports.activations_in.expect(("evaluation", size) for size in loader.sizes)
-        everything = Segment(epoch=0, first=0, last=len(loader), start=0)
+        everything = DrainInterval(epoch=0, first=0, last=len(loader), start=0)
         feed = self._feed(loader, everything)
         score = Score(self._stage.loss) if self._stage.loss is not None else None
         for size in loader.sizes:
@@ -173,14 +182,16 @@ class DistributedExecutor(ManyProcesses):
         return score.metrics() if score is not None else None
 
 
-def groups_of_neighbours(stages: int, direct: bool, device: torch.device) -> dict[tuple[int, bool], dist.ProcessGroup]:
+def groups_of_neighbours(
+    num_stages: int, direct: bool, device: torch.device
+) -> dict[tuple[int, bool], dist.ProcessGroup]:
     """(first stage of the pair, forward) -> group. Every process makes all of them, in one order, as torch requires."""
     if not direct:
         both = {forward: dist.new_group(timeout=NEVER, backend="gloo") for forward in (True, False)}
-        return {(r, forward): both[forward] for r in range(stages - 1) for forward in (True, False)}
+        return {(r, forward): both[forward] for r in range(num_stages - 1) for forward in (True, False)}
     groups = {
         (r, forward): dist.new_group([r, r + 1], timeout=NEVER, backend="nccl")
-        for r in range(stages - 1)
+        for r in range(num_stages - 1)
         for forward in (True, False)
     }
     for (r, _), group in groups.items():
@@ -200,11 +211,11 @@ def _meet(r: int, group: dist.ProcessGroup, device: torch.device) -> None:
         dist.recv(torch.zeros(1, device=device), r, group)
 
 
-def _keys(loader: Loader, segment: Segment, microbatches: int) -> dict[BackwardId, Key]:
+def _keys(loader: Loader, interval: DrainInterval, num_microbatches: int) -> dict[BackwardId, Key]:
     """What determines the shapes of a message: the samples of its microbatch, or of all of a minibatch's."""
     keys: dict[BackwardId, Key] = {}
-    for t, size in enumerate(loader.sizes[segment.first : segment.last], start=segment.start):
+    for t, size in enumerate(loader.sizes[interval.first : interval.last], start=interval.start):
         keys[t, None] = ("minibatch", size)
-        for j, samples in enumerate(microbatch_sizes(size, microbatches)):
+        for j, samples in enumerate(microbatch_sizes(size, num_microbatches)):
             keys[t, j] = samples
     return keys

@@ -13,21 +13,21 @@ from torch import Tensor
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import split
-from pipetrain.executors.base import LoaderFeed, OneProcess, Score, Segment, to_device
-from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.base import DrainInterval, LoaderFeed, OneProcess, Score, to_device
+from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.stage_runner import OnStep
 from pipetrain.losses import Loss, count_of, step_loss
 from pipetrain.methods import Method
 from pipetrain.optim.stage_optimizer import clipped, squared_norm
-from pipetrain.program.weight_reads import Graph, Place
+from pipetrain.program.weight_reads import Activations, StageContext
 from pipetrain.schedules import Kind
-from pipetrain.stage.base import BuildOptimizer, StageState
+from pipetrain.stage.base import BaseStage, BuildOptimizer
 from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule, Tensors
 from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.tensors import storage_pointers
 
 
-class UnitStage(StageState):
+class UnitStage(BaseStage):
     """A stage of single weights: their versions and optimizer. The whole model computes with them.
 
     Args:
@@ -48,9 +48,9 @@ class UnitStage(StageState):
         self.full_names = dict(names)
         self._buffers = {name: buffer for name, buffer in module.named_buffers() if name in names}
 
-    def enter(self, method: Method, place: Place, start: int, fresh: bool) -> None:
+    def enter(self, method: Method, context: StageContext, start: int, fresh: bool) -> None:
         """As any stage; the history that stands in for a pipeline is longer than what the method holds in one."""
-        super().enter(method, place, start, fresh)
+        super().enter(method, context, start, fresh)
         self.versions_allowed = math.inf
 
     def state(self) -> dict[str, Tensor]:
@@ -62,12 +62,12 @@ class UnitStage(StageState):
 class _Reader:
     """Reads a stage's weights when the stage would, ahead of the one pass through the model that uses them."""
 
-    def __init__(self, stage: StageState, rules: Rules, segment: Segment) -> None:
+    def __init__(self, stage: BaseStage, rules: PipelineRules, interval: DrainInterval) -> None:
         self.stage = stage
         self._rules = rules
-        self._start = segment.start
+        self._start = interval.start
         self._base = stage.updates
-        self._readings = rules.readings(stage.index, segment.minibatches, segment.start)
+        self._readings = rules.readings(stage.index, interval.minibatches, interval.start)
         self._index = 0
         self._queues: dict[Kind, deque[tuple[int, dict[str, Tensor]]]] = {
             Kind.FORWARD: deque(),
@@ -83,11 +83,13 @@ class _Reader:
         assert read is not None
         self._rules.check(self.stage.index, op, read, self.stage.updates - self._base, self._start)
         here = read.moved(self._base)
-        seen = {Kind.FORWARD: self.stage.audit.forward, Kind.BACKWARD: self.stage.audit.backward}.get(op.kind)
+        seen = {Kind.FORWARD: self.stage.measurements.forward, Kind.BACKWARD: self.stage.measurements.backward}.get(
+            op.kind
+        )
         if seen is not None:
             seen.setdefault(self._start + op.minibatch, []).append(here.version)
         # a backward that reads what the pass before it read uses what that was lent
-        again = op.kind is Kind.BACKWARD and self._readings.graphs[self._index] is Graph.KEPT
+        again = op.kind is Kind.BACKWARD and self._readings.graphs[self._index] is Activations.KEPT
         tensors = {} if again else self.stage.weights.read(here.version, here.transform)
         for version in self._readings.released_by(self._index):
             self.stage.weights.release(self._base + version)
@@ -99,7 +101,7 @@ class _Reader:
         while self._index < len(operations) and operations[self._index].kind in self._queues:
             op = operations[self._index]
             version, tensors = self._read()
-            for _ in op.covers(self._rules.microbatches):
+            for _ in op.covers(self._rules.num_microbatches):
                 self._queues[op.kind].append((version, tensors))
                 self._queued[version] += 1
 
@@ -183,23 +185,23 @@ class FinegrainedExecutor(OneProcess):
         """Time spent so far on copying weights that the simulated pipeline still reads."""
         return sum(stage.weights.copy_seconds for stage in self.stages)
 
-    def train(self, loader: Loader, segment: Segment) -> list[float | None]:
+    def train(self, loader: Loader, interval: DrainInterval) -> list[float | None]:
         """Carries out the segment; no idle shares, as no stage runs by itself."""
-        rules = self.enter(segment)
-        readers = [_Reader(stage, rules, segment) for stage in self.stages if stage.weights.newest.tensors]
-        feed = LoaderFeed(loader, segment, self.stages[0].device, inputs=True, targets=True)
-        for t in range(segment.minibatches):
-            inputs = split(feed.inputs(), rules.microbatches)
-            targets = split(feed.targets(), rules.microbatches)
-            loss = self._minibatch(readers, rules, segment.start + t, inputs, targets)
+        rules = self.enter(interval)
+        readers = [_Reader(stage, rules, interval) for stage in self.stages if stage.weights.newest.tensors]
+        feed = LoaderFeed(loader, interval, self.stages[0].device, inputs=True, targets=True)
+        for t in range(interval.minibatches):
+            inputs = split(feed.inputs(), rules.num_microbatches)
+            targets = split(feed.targets(), rules.num_microbatches)
+            loss = self._minibatch(readers, rules, interval.start + t, inputs, targets)
             gradients = self._clipped(readers, rules)
             for reader, gradient in zip(readers, gradients, strict=True):
-                reader.update(segment.start + t, gradient, t >= rules.steady)
-            self.on_step(segment.start + t, loss)
+                reader.update(interval.start + t, gradient, t >= rules.steady)
+            self.on_step(interval.start + t, loss)
         return [None] * len(self.stages)
 
     def _minibatch(
-        self, readers: list[_Reader], rules: Rules, t: int, inputs: list[Tensors], targets: list[Tensors]
+        self, readers: list[_Reader], rules: PipelineRules, t: int, inputs: list[Tensors], targets: list[Tensors]
     ) -> Tensor:
         counts = [count_of(self._model.loss, target) for target in targets]
         losses = []
@@ -208,7 +210,7 @@ class FinegrainedExecutor(OneProcess):
             losses.append(one.carry_out())
         return step_loss(losses, counts)
 
-    def _clipped(self, readers: list[_Reader], rules: Rules) -> list[dict[str, Tensor]]:
+    def _clipped(self, readers: list[_Reader], rules: PipelineRules) -> list[dict[str, Tensor]]:
         clipping = self.clipping(rules)
         if clipping is None:
             return [reader.stage.gradients.take() for reader in readers]

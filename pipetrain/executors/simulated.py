@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import LoaderFeed, OneProcess, Score, Segment, to_device
-from pipetrain.executors.phase import Phase, Rules
-from pipetrain.executors.stage_runner import BackwardId, OnStep, Walker
+from pipetrain.executors.base import DrainInterval, LoaderFeed, OneProcess, Score, to_device
+from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.stage_runner import BackwardId, OnStep, StageRunner
 from pipetrain.program.playback import Slice, idle_shares, play
 from pipetrain.program.times import TimeSpan
 from pipetrain.schedules import Kind, Operation
@@ -21,8 +21,8 @@ from pipetrain.tracking.trace_writer import TraceFile
 class _Norms:
     """The gradient norms that the stages offer, by minibatch."""
 
-    def __init__(self, stages: int) -> None:
-        self._stages = stages
+    def __init__(self, num_stages: int) -> None:
+        self._stages = num_stages
         self._offered: dict[int, dict[int, Tensor]] = {}
 
     def offer(self, minibatch: int, stage: int, norm: Tensor) -> None:
@@ -88,69 +88,71 @@ class SimulatedExecutor(OneProcess):
         self.stages: list[Stage] = list(stages)
         self._on_operation = on_operation
 
-    def train(self, loader: Loader, segment: Segment) -> list[float]:
-        """Carries out the segment; idle shares as they would be with every stage on a device of its own."""
-        rules = self.enter(segment)
+    def train(self, loader: Loader, interval: DrainInterval) -> list[float]:
+        """Carries out the interval; idle shares as they would be with every stage on a device of its own."""
+        rules = self.enter(interval)
         norms = _Norms(len(self.stages))
         boxes: list[_Mailbox] = []
         boxes += [_Mailbox(stage.index, boxes, norms) for stage in self.stages]
-        walkers = [
-            self._walker(stage, box, loader, segment, rules) for stage, box in zip(self.stages, boxes, strict=True)
+        runners = [
+            self._runner(stage, box, loader, interval, rules) for stage, box in zip(self.stages, boxes, strict=True)
         ]
-        while any(walker.next for walker in walkers):
+        while any(runner.next for runner in runners):
             moved = False
-            for walker, box in zip(walkers, boxes, strict=True):
-                while self._ready(walker, box, norms, rules):
-                    walker.step()
+            for runner, box in zip(runners, boxes, strict=True):
+                while self._ready(runner, box, norms, rules):
+                    runner.step()
                     moved = True
             assert moved, "validated lists cannot deadlock"
-        played = self._played(rules, segment.minibatches)
+        played = self._played(rules, interval.minibatches)
         if self.trace is not None:
-            self._write(self.trace, walkers, played)
+            self._write(self.trace, runners, played)
         return idle_shares(played)
 
-    def _played(self, rules: Rules, minibatches: int) -> list[list[Slice]]:
+    def _played(self, rules: PipelineRules, minibatches: int) -> list[list[Slice]]:
         """When each operation would have run with every stage on a device of its own, by the time that each took."""
         lists = rules.lists(minibatches)
         durations: dict[tuple[int, Operation], float] = {}
         for r, (stage, operations) in enumerate(zip(self.stages, lists, strict=True)):
             spans = stage.clock.take()
             durations.update({(r, op): span.seconds for op, span in zip(operations, spans, strict=True)})
-        return play(lists, lambda r, op: durations[r, op], rules.spans)
+        return play(lists, lambda r, op: durations[r, op], rules.segments)
 
-    def _write(self, trace: TraceFile, walkers: Sequence[Walker], played: Sequence[Sequence[Slice]]) -> None:
-        for walker, slices in zip(walkers, played, strict=True):
+    def _write(self, trace: TraceFile, runners: Sequence[StageRunner], played: Sequence[Sequence[Slice]]) -> None:
+        for runner, slices in zip(runners, played, strict=True):
             spans = [TimeSpan(self._played_until + piece.start, piece.end - piece.start) for piece in slices]
-            trace.add(walker.stage.index, walker.readings, spans, [], walker.start, walker.base)
+            trace.add(runner.stage.index, runner.readings, spans, [], runner.start, runner.base)
         self._played_until += max(slices[-1].end for slices in played if slices)
 
-    def _walker(self, stage: Stage, box: _Mailbox, loader: Loader, segment: Segment, rules: Rules) -> Walker:
+    def _runner(
+        self, stage: Stage, box: _Mailbox, loader: Loader, interval: DrainInterval, rules: PipelineRules
+    ) -> StageRunner:
         last = len(self.stages) - 1
-        return Walker(
+        return StageRunner(
             stage=stage,
             rules=rules,
-            minibatches=segment.minibatches,
-            start=segment.start,
+            minibatches=interval.minibatches,
+            start=interval.start,
             ports=box,
-            feed=LoaderFeed(loader, segment, stage.device, inputs=stage.index == 0, targets=stage.index == last),
+            feed=LoaderFeed(loader, interval, stage.device, inputs=stage.index == 0, targets=stage.index == last),
             clipping=self.clipping(rules),
             on_step=self.on_step,
             on_operation=self._on_operation,
         )
 
-    def _ready(self, walker: Walker, box: _Mailbox, norms: _Norms, rules: Rules) -> bool:
-        operation, r = walker.next, walker.stage.index
+    def _ready(self, runner: StageRunner, box: _Mailbox, norms: _Norms, rules: PipelineRules) -> bool:
+        operation, r = runner.next, runner.stage.index
         if operation is None:
             return False
         if operation.kind is Kind.FORWARD:
             return r == 0 or bool(box.activations)
         if operation.kind is Kind.RECOMPUTATION:
-            repeated = len(operation.covers(rules.microbatches))
-            return rules.spans is None or rules.spans.begins(r) or len(box.recomputed) >= repeated
+            repeated = len(operation.covers(rules.num_microbatches))
+            return rules.segments is None or rules.segments.begins(r) or len(box.recomputed) >= repeated
         if operation.kind is Kind.BACKWARD:
             return r == len(self.stages) - 1 or bool(box.gradients)
-        if walker.clipping is not None and walker.clipping.over_all_stages:
-            walker.offer_norm()
+        if runner.clipping is not None and runner.clipping.over_all_stages:
+            runner.offer_norm()
             return norms.complete(operation.minibatch)
         return True
 

@@ -7,10 +7,10 @@ from typing import Protocol
 from torch import Tensor
 
 from pipetrain.data.microbatches import split
-from pipetrain.executors.phase import Rules
+from pipetrain.executors.phase import PipelineRules
 from pipetrain.losses import count_of, step_loss
 from pipetrain.optim.stage_optimizer import clipped, squared_norm
-from pipetrain.program.weight_reads import Graph, Read
+from pipetrain.program.weight_reads import Activations, WeightRead
 from pipetrain.schedules import Kind, Operation
 from pipetrain.stage.module import MicrobatchId, Tensors
 from pipetrain.stage.stage import Stage
@@ -39,7 +39,7 @@ class Ports(Protocol):
         ...
 
     def receive_recomputed(self) -> Tensors:
-        """What the stage before, of the same span, recomputed for the next microbatch."""
+        """What the stage before, of the same segment, recomputed for the next microbatch."""
         ...
 
     def send_recomputed(self, tensors: Tensors) -> None:
@@ -90,7 +90,7 @@ class _Minibatch:
     targets: list[Tensors] = field(default_factory=list)
 
 
-class Walker:
+class StageRunner:
     """Carries out one stage's list between two drains, an operation at a time.
 
     Args:
@@ -103,7 +103,7 @@ class Walker:
     def __init__(
         self,
         stage: Stage,
-        rules: Rules,
+        rules: PipelineRules,
         minibatches: int,
         start: int,
         ports: Ports,
@@ -117,9 +117,9 @@ class Walker:
         self.index = 0
         self._rules = rules
         self._first = stage.index == 0
-        self._last = stage.index == rules.stages - 1
-        self._stores = rules.spans is not None and rules.spans.begins(stage.index)
-        self._relays = rules.spans is not None and not rules.spans.ends(stage.index)
+        self._last = stage.index == rules.num_stages - 1
+        self._stores = rules.segments is not None and rules.segments.begins(stage.index)
+        self._relays = rules.segments is not None and not rules.segments.ends(stage.index)
         self.start = start
         self.base = stage.updates
         self._steady = rules.steady
@@ -157,16 +157,16 @@ class Walker:
 
     def _microbatches(self, operation: Operation) -> list[MicrobatchId]:
         t = self.start + operation.minibatch
-        return [(t, j) for j in operation.covers(self._rules.microbatches)]
+        return [(t, j) for j in operation.covers(self._rules.num_microbatches)]
 
-    def _read(self, operation: Operation) -> tuple[Read, Graph]:
+    def _read(self, operation: Operation) -> tuple[WeightRead, Activations]:
         read, graph = self.readings.reads[self.index], self.readings.graphs[self.index]
         assert read is not None
         assert graph is not None
         self._rules.check(self.stage.index, operation, read, self.stage.updates - self.base, self.start)
         return read.moved(self.base), graph
 
-    def _forward(self, operation: Operation, read: Read, graph: Graph) -> None:
+    def _forward(self, operation: Operation, read: WeightRead, graph: Activations) -> None:
         (microbatch,) = self._microbatches(operation)
         minibatch = self._open(operation.minibatch) if self._last else None  # before the wait for the activations
         inputs = self._next_input(microbatch) if self._first else self._received(operation, microbatch)
@@ -175,7 +175,7 @@ class Walker:
                 outputs = self.stage.forward(microbatch, inputs, read, graph, self._stores)
             with self.stage.clock.waiting("send", operation):
                 self._ports.send_activations(microbatch, outputs)
-            if self._first and microbatch[1] == self._rules.microbatches - 1:
+            if self._first and microbatch[1] == self._rules.num_microbatches - 1:
                 self._feed.prepare()
             return
         j = microbatch[1]
@@ -188,7 +188,7 @@ class Walker:
         with self.stage.clock.waiting("recv", operation):
             return self._ports.receive_activations(microbatch)
 
-    def _recompute(self, operation: Operation, read: Read, graph: Graph) -> None:
+    def _recompute(self, operation: Operation, read: WeightRead, graph: Activations) -> None:
         microbatches = self._microbatches(operation)
         inputs = [None if self._stores else self._ports.receive_recomputed() for _ in microbatches]
         with self.stage.clock.computing():
@@ -198,7 +198,7 @@ class Walker:
         for outputs in results if self._relays else []:
             self._ports.send_recomputed(outputs)
 
-    def _backward(self, operation: Operation, read: Read, graph: Graph) -> None:
+    def _backward(self, operation: Operation, read: WeightRead, graph: Activations) -> None:
         place = (self.start + operation.minibatch, operation.microbatch)
         with self.stage.clock.waiting("recv", operation):
             received = None if self._last else self._ports.receive_gradients(place)
@@ -240,12 +240,12 @@ class Walker:
 
     def _next_input(self, microbatch: MicrobatchId) -> Tensors:
         if microbatch[1] == 0:
-            self._inputs = split(self._feed.inputs(), self._rules.microbatches)
+            self._inputs = split(self._feed.inputs(), self._rules.num_microbatches)
         return self._inputs[microbatch[1]]
 
     def _open(self, t: int) -> _Minibatch:
         if t not in self._minibatches:
-            targets = split(self._feed.targets(), self._rules.microbatches)
+            targets = split(self._feed.targets(), self._rules.num_microbatches)
             assert self.stage.loss is not None
             counts = [count_of(self.stage.loss, target) for target in targets]
             self._minibatches[t] = _Minibatch(counts=counts, targets=targets)

@@ -44,7 +44,7 @@ def launch(job: Job) -> dict[str, Any]:
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=job.placement.processes,
+        nproc_per_node=job.placement.num_processes,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",

@@ -49,7 +49,7 @@ class Assembly:
         optimizer = optimizer_builder(self.job.config, self.rate)
         built = []
         for r in mine:
-            loss = build_loss(self.job.config) if r == self.job.stages - 1 else None
+            loss = build_loss(self.job.config) if r == self.job.num_stages - 1 else None
             built.append(
                 Stage(r, self.chain, *self.job.bounds[r], optimizer, loss, self.job.config["seed"], self.device)
             )
@@ -59,7 +59,7 @@ class Assembly:
         """All stages here: of layers each, or of single weights."""
         if self.job.finegrained:
             return self._finegrained()
-        stages = self.stages(range(self.job.stages))
+        stages = self.stages(range(self.job.num_stages))
         return SimulatedExecutor(stages, self.phases, self._clip_norm, self.on_step, trace=self.trace)
 
     def among_processes(self, stages: Sequence[Stage], activity: Activity, direct: bool) -> Executor:

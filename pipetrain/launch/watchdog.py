@@ -73,7 +73,7 @@ def failure_notes(run: Path) -> dict[int, str]:
     return {int(path.stem.removeprefix("failure-process")): path.read_text().strip() for path in notes}
 
 
-class Watch:
+class Watchdog:
     """Started by a worker once its process group stands.
 
     A signal handler of Python's does not run while the main thread sits in a wait of Gloo's, so signals are read from
@@ -92,7 +92,7 @@ class Watch:
     def __init__(
         self,
         process: int,
-        processes: int,
+        num_processes: int,
         run: Path,
         hang_timeout: float,
         activity: Activity,
@@ -101,7 +101,7 @@ class Watch:
         on_signal: Callable[[], None] = lambda: None,
     ) -> None:
         self._process = process
-        self._processes = processes
+        self._processes = num_processes
         self._run = run
         self._hang_timeout = hang_timeout
         self._activity = activity

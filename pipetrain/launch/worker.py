@@ -16,7 +16,7 @@ from pipetrain.executors.base import Executor
 from pipetrain.executors.p2p import NEVER, LostStageError
 from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.launch.pipeline import Assembly
-from pipetrain.launch.watchdog import BLAME_SECONDS, EXIT_LOST, Activity, Watch, failure_note
+from pipetrain.launch.watchdog import BLAME_SECONDS, EXIT_LOST, Activity, Watchdog, failure_note
 from pipetrain.run import checkpoint
 from pipetrain.run.build import (
     Data,
@@ -64,14 +64,14 @@ def main(
     dist.init_process_group("gloo", timeout=NEVER)
     job = _agreed(job)
     places = job.placement
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", places.processes))
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", places.num_processes))
     direct = _all(device.type == "cuda" and torch.cuda.device_count() >= local and dist.is_nccl_available())
-    mine = places.stages[rank]
+    mine = places.stages_of[rank]
     run = _Run(job, mine[0], device)
     stages = run.assembly.stages(mine)
-    watch = Watch(
+    watch = Watchdog(
         rank,
-        places.processes,
+        places.num_processes,
         Path(job.run),
         job.config["launch"]["hang_timeout"],
         activity,
@@ -83,7 +83,7 @@ def main(
         executor = run.assembly.among_processes(stages, activity, direct)
         summary = run.train(executor, show, barrier=dist.barrier, coordinator=rank == places.of_last_stage)
     except DivergedError as error:
-        told = zip(places.stages, watch.stop_others(), strict=True)
+        told = zip(places.stages_of, watch.stop_others(), strict=True)
         reports = [theirs or [{}] * len(expected) for expected, theirs in told]
         run.finish("diverged", places.in_order(reports), error)
         os._exit(EXIT_DIVERGED)
@@ -109,7 +109,7 @@ class _Run:
         self.data: Data = build_data(config)
         chain = build_chain(config, self.data.dataset)
         stage_of = first_layers(chain, job.bounds, job.finegrained)
-        self.phases = build_phases(config, job.names, job.stages, stage_of, self.data)
+        self.phases = build_phases(config, job.names, job.num_stages, stage_of, self.data)
         steps_per_epoch = len(self.data.train)
         self.timetable = Timetable(
             total_steps(config, job.names, steps_per_epoch),
@@ -212,8 +212,8 @@ class _Run:
             folder = self.folder / "checkpoints" / checkpoint.checkpoint_name(steps)
             summary["weights_sha256"] = summaries.weights_sha256(checkpoint.model_state(folder))
         if self.trace is not None:
-            assemble(self.folder, self.job.stages)
-        recorder.close({**self.job.names, "stages": self.job.stages, "seed": self.job.config["seed"]})
+            assemble(self.folder, self.job.num_stages)
+        recorder.close({**self.job.names, "stages": self.job.num_stages, "seed": self.job.config["seed"]})
         summaries.write(self.folder, summary)
         return summary
 

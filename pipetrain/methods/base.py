@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from torch.optim import Optimizer
 
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 
 
@@ -21,36 +21,36 @@ class Method:
     family: ClassVar[Family]
     simulated_only: ClassVar[bool] = False
 
-    def forward(self, moment: Moment) -> Read:
+    def forward(self, moment: Moment) -> WeightRead:
         """The weights that F reads."""
-        return Read(moment.newest)
+        return WeightRead(moment.newest)
 
-    def backward(self, moment: Moment, forward: Read) -> Read:
+    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The weights that B reads; `forward` is what F of the same microbatch read."""
-        return Read(moment.newest)
+        return WeightRead(moment.newest)
 
-    def recomputation(self, moment: Moment, forward: Read) -> Read:
+    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The weights that a repetition of F reads: those of B unless the method says otherwise."""
         return self.backward(moment, forward)
 
-    def weight_versions(self, place: Place) -> int:
+    def weight_versions(self, context: StageContext) -> int:
         """The most sets of weights that the stage may hold at one time, predictions and corrections included."""
         return 1
 
-    def learning_rate_scale(self, place: Place, update: int) -> float:
+    def learning_rate_scale(self, context: StageContext, update: int) -> float:
         """What the stage's learning rate is multiplied by at an update counted from the start of the phase."""
         return 1.0
 
-    def drift_decay(self, place: Place) -> float | None:
+    def drift_decay(self, context: StageContext) -> float | None:
         """γ of the running average of weight changes that the stage is to keep; None to keep none."""
         return None
 
-    def check(self, stages: int, microbatches: int) -> None:
+    def check(self, num_stages: int, num_microbatches: int) -> None:
         """Raises ConfigError where a setting is wrong for so many stages and microbatches."""
 
     def check_optimizer(self, optimizer: Optimizer) -> None:
         """Raises ConfigError where the method cannot work with this optimizer; called before any process starts."""
 
-    def notes(self, places: list[Place]) -> list[str]:
+    def notes(self, places: list[StageContext]) -> list[str]:
         """What the user should know before the run starts, a line each."""
         return []

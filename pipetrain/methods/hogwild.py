@@ -8,7 +8,7 @@ from typing import ClassVar
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
 from pipetrain.methods.pipemare import check_anneal_steps, forward_delay, rescheduled
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.seeding import key
 
@@ -53,52 +53,53 @@ class Hogwild(Method):
             return None if self.mean_delay is None else [self.mean_delay]
         return list(self.mean_delay)
 
-    def mean(self, place: Place) -> float:
+    def mean(self, context: StageContext) -> float:
         """The mean of a stage's exponential."""
         means = self._means()
         if means is None:
-            return forward_delay(place)
-        return means[place.stage] if len(means) > 1 else means[0]
+            return forward_delay(context)
+        return means[context.stage] if len(means) > 1 else means[0]
 
-    def largest(self, place: Place) -> float:
+    def largest(self, context: StageContext) -> float:
         """The largest x of any stage."""
         if self.max_delay is not None:
             return self.max_delay
-        return 4.0 * max(self._means() or [forward_delay(replace(place, stage=0))])
+        return 4.0 * max(self._means() or [forward_delay(replace(context, stage=0))])
 
-    def delay(self, place: Place, minibatch: int) -> int:
+    def delay(self, context: StageContext, minibatch: int) -> int:
         """τ of a minibatch, counted from the start of the run: the conditioned distribution's inverse where it fell."""
-        mean, largest = self.mean(place), self.largest(place)
-        drawn = key(self.seed, place.stage, minibatch, _PURPOSE) / 2.0**63
+        mean, largest = self.mean(context), self.largest(context)
+        drawn = key(self.seed, context.stage, minibatch, _PURPOSE) / 2.0**63
         return int(-mean * math.log1p(drawn * math.expm1(-largest / mean)))
 
-    def forward(self, moment: Moment) -> Read:
+    def forward(self, moment: Moment) -> WeightRead:
         """W_{t-τ}, or an older one where the schedule has not made that yet."""
         t = moment.operation.minibatch
-        return Read(max(0, min(moment.newest, t - self.delay(moment.place, moment.start + t))))
+        return WeightRead(max(0, min(moment.newest, t - self.delay(moment.context, moment.start + t))))
 
-    def backward(self, moment: Moment, forward: Read) -> Read:
+    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The same."""
         return forward
 
-    def recomputation(self, moment: Moment, forward: Read) -> Read:
+    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The same."""
         return forward
 
-    def weight_versions(self, place: Place) -> int:
+    def weight_versions(self, context: StageContext) -> int:
         """The largest delay's and the newest."""
-        return max(int(self.largest(place)), place.delay) + 1
+        return max(int(self.largest(context)), context.delay) + 1
 
-    def learning_rate_scale(self, place: Place, update: int) -> float:
+    def learning_rate_scale(self, context: StageContext, update: int) -> float:
         """T1."""
-        return rescheduled(self.mean(place), update, self.anneal_steps) if self.t1 else 1.0
+        return rescheduled(self.mean(context), update, self.anneal_steps) if self.t1 else 1.0
 
-    def check(self, stages: int, microbatches: int) -> None:
+    def check(self, num_stages: int, num_microbatches: int) -> None:
         """One mean for all stages, or one for each."""
         means = self._means()
-        if means is not None and len(means) not in (1, stages):
+        if means is not None and len(means) not in (1, num_stages):
             raise ConfigError(
-                f"method.mean_delay={means} has {len(means)} means for {stages} stages; give one for each or for all"
+                f"method.mean_delay={means} has {len(means)} means for {num_stages} stages; give one for each stage, "
+                "or one for all"
             )
 
 

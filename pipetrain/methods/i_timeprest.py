@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import Scaled
 
@@ -32,22 +32,22 @@ class ITiMePReSt(Method):
     def _factor(self, updates: int) -> float:
         return 2.0 - math.exp(self.staleness_decay * updates)
 
-    def backward(self, moment: Moment, forward: Read) -> Read:
+    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The stashed version times the factor of its age."""
         age = moment.newest - forward.version
-        return Read(forward.version, Scaled(self._factor(age)) if age else None)
+        return WeightRead(forward.version, Scaled(self._factor(age)) if age else None)
 
-    def recomputation(self, moment: Moment, forward: Read) -> Read:
+    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The stashed version."""
         return forward
 
-    def weight_versions(self, place: Place) -> int:
+    def weight_versions(self, context: StageContext) -> int:
         """The stashed ones, and what a backward is using."""
-        return place.delay + 2 if place.delay else 1
+        return context.delay + 2 if context.delay else 1
 
-    def notes(self, places: list[Place]) -> list[str]:
+    def notes(self, places: list[StageContext]) -> list[str]:
         """λ, and a warning where B would read less than half of the weights."""
-        factor = self._factor(max(place.delay for place in places))
+        factor = self._factor(max(context.delay for context in places))
         lines = [f"method.staleness_decay={self.staleness_decay}: B reads down to {factor:.4g} times F's weights"]
         if factor < _LARGE_CHANGE:
             lines.append(

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import Corrected
 
@@ -17,15 +17,15 @@ class LinearWeightPrediction(Method):
     name: ClassVar[str] = "lwp"
     family: ClassVar[Family] = Family.CONTINUOUS
 
-    def forward(self, moment: Moment) -> Read:
+    def forward(self, moment: Moment) -> WeightRead:
         """The prediction, which lives only during F."""
         steps = moment.updates_until_backward
-        return Read(moment.newest, Corrected(-steps) if steps else None)
+        return WeightRead(moment.newest, Corrected(-steps) if steps else None)
 
-    def drift_decay(self, place: Place) -> float | None:
+    def drift_decay(self, context: StageContext) -> float | None:
         """0: of the running average of weight changes only the last change is left."""
         return 0.0
 
-    def weight_versions(self, place: Place) -> int:
+    def weight_versions(self, context: StageContext) -> int:
         """The newest, and the prediction where there is one."""
-        return 2 if place.delay else 1
+        return 2 if context.delay else 1

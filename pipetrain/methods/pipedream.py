@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 
 
@@ -20,14 +20,14 @@ class PipeDream(Method):
     family: ClassVar[Family] = Family.CONTINUOUS
     vertical_sync: bool = False
 
-    def forward(self, moment: Moment) -> Read:
+    def forward(self, moment: Moment) -> WeightRead:
         """W_now, or with vertical sync the version that was stage 0's newest when the microbatch entered."""
-        return Read(moment.entry if self.vertical_sync else moment.newest)
+        return WeightRead(moment.entry if self.vertical_sync else moment.newest)
 
-    def backward(self, moment: Moment, forward: Read) -> Read:
+    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The stashed version."""
         return forward
 
-    def weight_versions(self, place: Place) -> int:
+    def weight_versions(self, context: StageContext) -> int:
         """One more than the updates that a stashed version waits for."""
-        return (place.entry_delay if self.vertical_sync else place.delay) + 1
+        return (context.entry_delay if self.vertical_sync else context.delay) + 1

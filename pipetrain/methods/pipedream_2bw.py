@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 
 
@@ -13,14 +13,14 @@ class PipeDream2BW(Method):
     name: ClassVar[str] = "pipedream_2bw"
     family: ClassVar[Family] = Family.DOUBLE_BUFFERED
 
-    def forward(self, moment: Moment) -> Read:
+    def forward(self, moment: Moment) -> WeightRead:
         """The version before the one that the minibatch's gradient is applied to."""
-        return Read(max(0, moment.operation.minibatch - 1))
+        return WeightRead(max(0, moment.operation.minibatch - 1))
 
-    def backward(self, moment: Moment, forward: Read) -> Read:
+    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The same."""
         return forward
 
-    def weight_versions(self, place: Place) -> int:
+    def weight_versions(self, context: StageContext) -> int:
         """Two, whatever D."""
         return 2

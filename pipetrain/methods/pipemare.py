@@ -5,14 +5,14 @@ from typing import ClassVar
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import Corrected
 
 
-def forward_delay(place: Place) -> int:
+def forward_delay(context: StageContext) -> int:
     """τ of a stage: ceil((2(P - i) + 1) / N) with P = D and i = r + 1 (PipeMare, table 1)."""
-    return -(-(2 * (place.stages - 1 - place.stage) + 1) // place.microbatches)
+    return -(-(2 * (context.num_stages - 1 - context.stage) + 1) // context.num_microbatches)
 
 
 def rescheduled(delay: float, update: int, anneal_steps: int) -> float:
@@ -49,23 +49,23 @@ class PipeMare(Method):
         if not isinstance(self.decay, int | float) or not 0 < self.decay < 1:
             raise ConfigError(f"method.decay={self.decay}: between 0 and 1, such as 0.5 (CIFAR-10) or 0.1 (IWSLT-14)")
 
-    def backward(self, moment: Moment, forward: Read) -> Read:
+    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """W_now, with T2 corrected by as many steps as F is behind."""
-        return Read(moment.newest, Corrected(forward_delay(moment.place)) if self.t2 else None)
+        return WeightRead(moment.newest, Corrected(forward_delay(moment.context)) if self.t2 else None)
 
-    def recomputation(self, moment: Moment, forward: Read) -> Read:
+    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """W_now, with T2 corrected by as many steps as F is behind the recomputation (app. D)."""
-        behind = forward_delay(moment.place) - -(-moment.lead // moment.place.microbatches)
-        return Read(moment.newest, Corrected(behind) if self.t2 and behind else None)
+        behind = forward_delay(moment.context) - -(-moment.lead // moment.context.num_microbatches)
+        return WeightRead(moment.newest, Corrected(behind) if self.t2 and behind else None)
 
-    def weight_versions(self, place: Place) -> int:
+    def weight_versions(self, context: StageContext) -> int:
         """One, and with T2 what a backward is using."""
         return 2 if self.t2 else 1
 
-    def learning_rate_scale(self, place: Place, update: int) -> float:
+    def learning_rate_scale(self, context: StageContext, update: int) -> float:
         """T1."""
-        return rescheduled(forward_delay(place), update, self.anneal_steps) if self.t1 else 1.0
+        return rescheduled(forward_delay(context), update, self.anneal_steps) if self.t1 else 1.0
 
-    def drift_decay(self, place: Place) -> float | None:
+    def drift_decay(self, context: StageContext) -> float | None:
         """γ of T2: D^(1/(τ_F - τ_B)), τ_B = 0 (§ 3.2)."""
-        return self.decay ** (1.0 / forward_delay(place)) if self.t2 else None
+        return self.decay ** (1.0 / forward_delay(context)) if self.t2 else None

@@ -5,8 +5,8 @@ from typing import ClassVar
 from torch.optim import Optimizer
 
 from pipetrain.methods.base import Method
-from pipetrain.optim.stage_optimizer import prediction_rule
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.optim.stage_optimizer import delta_rule
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import predicted
 
@@ -17,14 +17,14 @@ class PipeOptim(Method):
     name: ClassVar[str] = "pipeoptim"
     family: ClassVar[Family] = Family.CONTINUOUS
 
-    def forward(self, moment: Moment) -> Read:
+    def forward(self, moment: Moment) -> WeightRead:
         """The prediction, which lives only during F."""
-        return Read(moment.newest, predicted(moment.updates_until_backward))
+        return WeightRead(moment.newest, predicted(moment.updates_until_backward))
 
-    def weight_versions(self, place: Place) -> int:
+    def weight_versions(self, context: StageContext) -> int:
         """The newest, and the prediction where there is one."""
-        return 2 if place.delay else 1
+        return 2 if context.delay else 1
 
     def check_optimizer(self, optimizer: Optimizer) -> None:
         """The optimizer must have a prediction rule."""
-        prediction_rule(optimizer)
+        delta_rule(optimizer)

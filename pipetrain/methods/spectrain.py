@@ -6,7 +6,7 @@ from torch.optim import SGD, Optimizer
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import predicted
 
@@ -20,15 +20,15 @@ class SpecTrain(Method):
     name: ClassVar[str] = "spectrain"
     family: ClassVar[Family] = Family.CONTINUOUS
 
-    def forward(self, moment: Moment) -> Read:
+    def forward(self, moment: Moment) -> WeightRead:
         """s_F steps ahead."""
-        return Read(moment.newest, predicted(moment.place.stage // 2 + moment.updates_until_backward))
+        return WeightRead(moment.newest, predicted(moment.context.stage // 2 + moment.updates_until_backward))
 
-    def backward(self, moment: Moment, forward: Read) -> Read:
+    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """s_B steps ahead."""
-        return Read(moment.newest, predicted(moment.place.stage // 2))
+        return WeightRead(moment.newest, predicted(moment.context.stage // 2))
 
-    def weight_versions(self, place: Place) -> int:
+    def weight_versions(self, context: StageContext) -> int:
         """The newest and one prediction, on the last stage as well."""
         return 2
 

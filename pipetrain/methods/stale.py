@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Place
+from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules.base import Family
 
 
@@ -28,14 +28,14 @@ class Stale(Method):
             if not isinstance(scale, int | float) or not scale > 0:
                 raise ConfigError(f"method.stage_lr_scale={self.stage_lr_scale}: every scale must be above 0")
 
-    def learning_rate_scale(self, place: Place, update: int) -> float:
+    def learning_rate_scale(self, context: StageContext, update: int) -> float:
         """The stage's own."""
-        return 1.0 if self.stage_lr_scale is None else float(self.stage_lr_scale[place.stage])
+        return 1.0 if self.stage_lr_scale is None else float(self.stage_lr_scale[context.stage])
 
-    def check(self, stages: int, microbatches: int) -> None:
+    def check(self, num_stages: int, num_microbatches: int) -> None:
         """One scale for each stage."""
-        if self.stage_lr_scale is not None and len(self.stage_lr_scale) != stages:
+        if self.stage_lr_scale is not None and len(self.stage_lr_scale) != num_stages:
             raise ConfigError(
-                f"method.stage_lr_scale={self.stage_lr_scale} has {len(self.stage_lr_scale)} scales for {stages} "
+                f"method.stage_lr_scale={self.stage_lr_scale} has {len(self.stage_lr_scale)} scales for {num_stages} "
                 "stages; give one for each"
             )

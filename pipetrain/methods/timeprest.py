@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 
 
@@ -13,13 +13,13 @@ class TiMePReSt(Method):
     name: ClassVar[str] = "timeprest"
     family: ClassVar[Family] = Family.WHOLE_BACKWARD
 
-    def forward(self, moment: Moment) -> Read:
+    def forward(self, moment: Moment) -> WeightRead:
         """Stage 0's version when the minibatch entered."""
-        return Read(moment.entry)
+        return WeightRead(moment.entry)
 
-    def weight_versions(self, place: Place) -> int:
+    def weight_versions(self, context: StageContext) -> int:
         """r + 1: what later stages keep for minibatches on their way."""
-        return place.entry_delay - place.delay + 1
+        return context.entry_delay - context.delay + 1
 
 
 class VTiMePReSt(Method):

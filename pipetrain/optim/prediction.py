@@ -22,7 +22,7 @@ def _nothing(gradient: Tensor, weight: Tensor, settings: Settings) -> Tensor | N
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DeltaRule:
     """How Δ of one kind of optimizer is found: the step of its last update, from what it holds after it.
 
     Table I of PipeOptim has three such rules; docs/methods.md derives the others.
@@ -117,27 +117,27 @@ def adagrad_delta(state: State, settings: Settings) -> Tensor | None:
     return delta
 
 
-PREDICTION_RULES: dict[type[Optimizer], Rule] = {
-    SGD: Rule(sgd_delta, sgd_kept_gradient),
-    Adam: Rule(adam_delta),
-    AdamW: Rule(adam_delta),
-    NAdam: Rule(nadam_delta, as_seen),
-    RMSprop: Rule(rmsprop_delta, rmsprop_kept_gradient),
-    Adagrad: Rule(adagrad_delta, as_seen),
+DELTA_RULES: dict[type[Optimizer], DeltaRule] = {
+    SGD: DeltaRule(sgd_delta, sgd_kept_gradient),
+    Adam: DeltaRule(adam_delta),
+    AdamW: DeltaRule(adam_delta),
+    NAdam: DeltaRule(nadam_delta, as_seen),
+    RMSprop: DeltaRule(rmsprop_delta, rmsprop_kept_gradient),
+    Adagrad: DeltaRule(adagrad_delta, as_seen),
 }
 """Decoupled decay, of AdamW and NAdam, is no part of Δ, as in the paper."""
 
 _VARIANTS = ("amsgrad", "maximize")
 
 
-def prediction_rule(optimizer: Optimizer) -> Rule:
+def delta_rule(optimizer: Optimizer) -> DeltaRule:
     """The rule that gives Δ for this optimizer.
 
     Raises:
         ConfigError: there is none.
     """
-    known = ", ".join(kind.__name__ for kind in PREDICTION_RULES)
-    rule = PREDICTION_RULES.get(type(optimizer))
+    known = ", ".join(kind.__name__ for kind in DELTA_RULES)
+    rule = DELTA_RULES.get(type(optimizer))
     if rule is None:
         raise ConfigError(f"optimizer {type(optimizer).__name__} has no prediction rule; those that have one: {known}")
     for variant in _VARIANTS:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipetrain.optim.prediction import LAST_GRADIENT, PREDICTION_RULES
-from pipetrain.optim.prediction import prediction_rule as prediction_rule  # methods ask here
+from pipetrain.optim.prediction import DELTA_RULES, LAST_GRADIENT
+from pipetrain.optim.prediction import delta_rule as delta_rule  # methods ask here
 
 Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""
@@ -65,7 +65,7 @@ class StageOptimizer:
 
     def _kept_gradients(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Those that the prediction rule takes from the last update, as they are before it."""
-        rule = PREDICTION_RULES.get(type(optimizer))
+        rule = DELTA_RULES.get(type(optimizer))
         if rule is None:
             return {}
         settings = optimizer.param_groups[0]
@@ -82,7 +82,7 @@ class StageOptimizer:
         """
         if self.optimizer is None:
             return {}
-        rule = prediction_rule(self.optimizer)
+        rule = delta_rule(self.optimizer)
         group = self.optimizer.param_groups[0]
         found = {name: rule.delta(self.optimizer.state[p], group) for name, p in self.parameters.items()}
         return {name: delta for name, delta in found.items() if delta is not None}

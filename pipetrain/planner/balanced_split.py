@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 
-def balanced(costs: Sequence[float], stages: int, glued: Sequence[tuple[int, int]] = ()) -> list[int]:
+def balanced(costs: Sequence[float], num_stages: int, glued: Sequence[tuple[int, int]] = ()) -> list[int]:
     """Return the index of the first layer of stages 1 … stages - 1 in the split with the smallest largest stage.
 
     Of several such splits it is the lexicographically smallest one: earlier stages, which hold the most weight
@@ -18,11 +18,11 @@ def balanced(costs: Sequence[float], stages: int, glued: Sequence[tuple[int, int
     if not all(cost >= 0 and math.isfinite(cost) for cost in costs):
         raise ValueError(f"costs must be finite and not negative: {list(costs)}")
     starts = units(len(costs), glued)
-    if not 1 <= stages <= len(starts):
-        raise ValueError(f"{stages} stages of {len(starts)} units: between 1 and {len(starts)} are possible")
+    if not 1 <= num_stages <= len(starts):
+        raise ValueError(f"{num_stages} stages of {len(starts)} units: between 1 and {len(starts)} are possible")
     sums = [0.0, *itertools.accumulate(costs)]
     prefix = [sums[start] for start in starts] + [sums[-1]]
-    return [starts[unit] for unit in _smallest_cuts(prefix, stages, _bottleneck(prefix, stages))]
+    return [starts[unit] for unit in _smallest_cuts(prefix, num_stages, _bottleneck(prefix, num_stages))]
 
 
 def units(layers: int, glued: Iterable[tuple[int, int]]) -> list[int]:
@@ -31,14 +31,14 @@ def units(layers: int, glued: Iterable[tuple[int, int]]) -> list[int]:
     return [cut for cut in range(layers) if cut not in forbidden]
 
 
-def _bottleneck(prefix: Sequence[float], stages: int) -> float:
+def _bottleneck(prefix: Sequence[float], num_stages: int) -> float:
     """The smallest limit, to the last bit, under which greedy filling needs at most `stages` stages."""
     low = max(b - a for a, b in itertools.pairwise(prefix))
-    if _stages_needed(prefix, low)[0] <= stages:
+    if _stages_needed(prefix, low)[0] <= num_stages:
         return low
     high = prefix[-1]
     while low < (middle := (low + high) / 2) < high:
-        if _stages_needed(prefix, middle)[0] <= stages:
+        if _stages_needed(prefix, middle)[0] <= num_stages:
             high = middle
         else:
             low = middle
@@ -62,10 +62,10 @@ def _reach(prefix: Sequence[float], unit: int, limit: float) -> int:
     return bisect_right(prefix, limit, lo=unit + 1, key=lambda end: end - prefix[unit]) - 1
 
 
-def _smallest_cuts(prefix: Sequence[float], stages: int, limit: float) -> list[int]:
+def _smallest_cuts(prefix: Sequence[float], num_stages: int, limit: float) -> list[int]:
     needed = _stages_needed(prefix, limit)
     cuts: list[int] = []
-    for left in range(stages - 1, 0, -1):  # stages that follow the cut
+    for left in range(num_stages - 1, 0, -1):  # stages that follow the cut
         first = cuts[-1] + 1 if cuts else 1
         cuts.append(next(cut for cut in range(first, len(prefix)) if needed[cut] <= left))
     return cuts

@@ -11,7 +11,7 @@ from pipetrain.planner.balanced_split import balanced, units
 from pipetrain.planner.estimate import LayerCost
 
 
-class Rule(Protocol):
+class PartitionRule(Protocol):
     """A way to cut a chain into stages."""
 
     name: ClassVar[str]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.estimate import LayerCost, layer_costs
-from pipetrain.planner.partition_rules import Rule
+from pipetrain.planner.partition_rules import PartitionRule
 
 _LABEL_WIDTH = 20
 ROWS_SHOWN, ENDS_SHOWN = 16, 4
@@ -70,7 +70,7 @@ class Plan:
         )
 
 
-def make_plan(chain: LayerChain, rule: Rule, example: Sequence[Tensor]) -> Plan:
+def make_plan(chain: LayerChain, rule: PartitionRule, example: Sequence[Tensor]) -> Plan:
     """Cut `chain` by `rule`; `example` is the input tensors of one microbatch, of which only the shapes matter.
 
     Raises:
@@ -94,9 +94,9 @@ def _stage(chain: LayerChain, costs: list[LayerCost], first: int, last: int) -> 
     )
 
 
-def elided(r: int, stages: int) -> bool:
+def elided(r: int, num_stages: int) -> bool:
     """Whether a table for the terminal leaves stage r out."""
-    return stages > ROWS_SHOWN and ENDS_SHOWN <= r < stages - ENDS_SHOWN
+    return num_stages > ROWS_SHOWN and ENDS_SHOWN <= r < num_stages - ENDS_SHOWN
 
 
 def _range(stage: StagePlan) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipetrain.program.recomputation import Spans
+from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules.operation import Kind, Operation
 
 Duration = Callable[[int, Operation], float]
@@ -33,13 +33,13 @@ class DeadlockError(ValueError):
 def play(
     lists: Sequence[Sequence[Operation]],
     duration: Duration,
-    spans: Spans | None = None,
+    segments: RecomputeSegments | None = None,
     transfer: Transfer = lambda source, target, operation: 0.0,
 ) -> list[list[Slice]]:
     """The slices of every stage when each operation starts as soon as its stage and its input are ready.
 
     F needs the F of the same microbatch one stage before, B its B one stage behind, and R the R of the stage before
-    where that is of the same span. `transfer` says how long a message takes; none keeps its sender busy.
+    where that is of the same segment. `transfer` says how long a message takes; none keeps its sender busy.
 
     Raises:
         DeadlockError: some operation waits for ever.
@@ -53,7 +53,7 @@ def play(
         for r, operations in enumerate(lists):
             while len(played[r]) < len(operations):
                 op = operations[len(played[r])]
-                source = _source(r, op, last, spans)
+                source = _source(r, op, last, segments)
                 if source is not None and source not in ends:
                     break
                 arrival = ends[source] + transfer(source[0], r, op) if source else 0.0
@@ -67,12 +67,12 @@ def play(
     return played
 
 
-def _source(r: int, op: Operation, last: int, spans: Spans | None) -> tuple[int, Operation] | None:
+def _source(r: int, op: Operation, last: int, segments: RecomputeSegments | None) -> tuple[int, Operation] | None:
     if op.kind is Kind.FORWARD and r > 0:
         return r - 1, op
     if op.kind is Kind.BACKWARD and r < last:
         return r + 1, op
-    if op.kind is Kind.RECOMPUTATION and spans is not None and not spans.begins(r):
+    if op.kind is Kind.RECOMPUTATION and segments is not None and not segments.begins(r):
         return r - 1, op
     return None
 

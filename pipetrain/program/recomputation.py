@@ -7,24 +7,24 @@ from pipetrain.schedules.operation import Kind, Operation
 
 
 @dataclass(frozen=True)
-class Spans:
-    """Which stages recompute together: a span stores the input of its first stage alone (PipeMare app. A.3, D).
+class RecomputeSegments:
+    """Which stages recompute together: a segment stores the input of its first stage alone (PipeMare app. A.3, D).
 
-    The stages of a span recompute one after the other, stage i of L starting 2(L-1-i) microbatch steps before its
+    The stages of a segment recompute one after the other, stage i of L starting 2(L-1-i) microbatch steps before its
     backward, so that the repeated activations arrive when the backward does.
 
     Attributes:
-        firsts: the first stage of every span, ascending from 0.
+        firsts: the first stage of every segment, ascending from 0.
         stages: D.
     """
 
     firsts: tuple[int, ...]
-    stages: int
+    num_stages: int
 
     @classmethod
-    def of_single_stages(cls, stages: int) -> "Spans":
+    def of_single_stages(cls, num_stages: int) -> "RecomputeSegments":
         """Every stage recomputes by itself, just before its backward."""
-        return cls(tuple(range(stages)), stages)
+        return cls(tuple(range(num_stages)), num_stages)
 
     def begins(self, r: int) -> bool:
         """Whether stage r recomputes from its own stored input."""
@@ -32,11 +32,11 @@ class Spans:
 
     def ends(self, r: int) -> bool:
         """Whether stage r's repeated outputs go to nobody."""
-        return r == self.stages - 1 or r + 1 in self.firsts
+        return r == self.num_stages - 1 or r + 1 in self.firsts
 
     def lead(self, r: int) -> int:
         """Microbatch steps between a recomputation on stage r and its backward."""
-        behind = next((first for first in self.firsts if first > r), self.stages)
+        behind = next((first for first in self.firsts if first > r), self.num_stages)
         return 2 * (behind - 1 - r)
 
 

@@ -24,7 +24,7 @@ class Steady:
     idle: list[float]
 
 
-def peak_in_flight(operations: Sequence[Operation], microbatches: int) -> int:
+def peak_in_flight(operations: Sequence[Operation], num_microbatches: int) -> int:
     """The most microbatches whose forward a stage has started and whose backward it has not finished."""
     held = peak = 0
     for op in operations:
@@ -32,7 +32,7 @@ def peak_in_flight(operations: Sequence[Operation], microbatches: int) -> int:
             held += 1
             peak = max(peak, held)
         elif op.kind is Kind.BACKWARD:
-            held -= len(op.covers(microbatches))
+            held -= len(op.covers(num_microbatches))
     return peak
 
 

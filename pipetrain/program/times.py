@@ -23,7 +23,7 @@ class StageTimes:
     recomputation: Sequence[float]
     backward: Sequence[float]
     update: Sequence[float]
-    microbatches: int
+    num_microbatches: int
     latency: Sequence[float]
     transmission: Sequence[float]
 
@@ -36,12 +36,12 @@ class StageTimes:
             Kind.RECOMPUTATION: self.recomputation,
             Kind.BACKWARD: self.backward,
         }
-        return of_kind[operation.kind][stage] * len(operation.covers(self.microbatches))
+        return of_kind[operation.kind][stage] * len(operation.covers(self.num_microbatches))
 
     def transfer(self, source: int, target: int, operation: Operation) -> float:
         """What the message takes that `operation` of stage `target` waits for."""
         link = min(source, target)
-        return self.latency[link] + self.transmission[link] * len(operation.covers(self.microbatches))
+        return self.latency[link] + self.transmission[link] * len(operation.covers(self.num_microbatches))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 
 from pipetrain.program.playback import DeadlockError, play
-from pipetrain.program.recomputation import Spans, with_recomputation
+from pipetrain.program.recomputation import RecomputeSegments, with_recomputation
 from pipetrain.program.text_grid import grid, unit_duration
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.operation import Kind, Operation, forward, update
@@ -14,56 +14,63 @@ class ScheduleError(ValueError):
 
 
 def checked_lists(
-    schedule: Schedule, stages: int, microbatches: int, minibatches: int, spans: Spans | None = None
+    schedule: Schedule,
+    num_stages: int,
+    num_microbatches: int,
+    minibatches: int,
+    segments: RecomputeSegments | None = None,
 ) -> list[list[Operation]]:
-    """Every stage's list under `schedule`, validated; with recomputation where there are spans.
+    """Every stage's list under `schedule`, validated; with recomputation where there are segments.
 
     Raises:
         ScheduleError: see `validate`.
     """
-    lists = [schedule.operations(r, stages, microbatches, minibatches) for r in range(stages)]
-    if spans is not None:
-        lists = [with_recomputation(operations, spans.lead(r)) for r, operations in enumerate(lists)]
-    validate(lists, microbatches, minibatches, spans)
+    lists = [schedule.operations(r, num_stages, num_microbatches, minibatches) for r in range(num_stages)]
+    if segments is not None:
+        lists = [with_recomputation(operations, segments.lead(r)) for r, operations in enumerate(lists)]
+    validate(lists, num_microbatches, minibatches, segments)
     return lists
 
 
 def validate(
-    lists: Sequence[Sequence[Operation]], microbatches: int, minibatches: int, spans: Spans | None = None
+    lists: Sequence[Sequence[Operation]],
+    num_microbatches: int,
+    minibatches: int,
+    segments: RecomputeSegments | None = None,
 ) -> None:
     """Every microbatch passes every stage once, in one order, F before R before B before U, and none waits for ever.
 
     Raises:
         ScheduleError: with the reason and the grid.
     """
-    kinds = (Kind.FORWARD, Kind.BACKWARD) if spans is None else (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD)
-    wanted = set(_everything(microbatches, minibatches, kinds))
+    kinds = (Kind.FORWARD, Kind.BACKWARD) if segments is None else (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD)
+    wanted = set(_everything(num_microbatches, minibatches, kinds))
     for r, operations in enumerate(lists):
-        fault = _first_fault(operations, wanted, microbatches) or _first_disorder(operations, lists[0], kinds)
+        fault = _first_fault(operations, wanted, num_microbatches) or _first_disorder(operations, lists[0], kinds)
         if fault is not None:
             index, reason = fault
             raise ScheduleError(f"stage {r}: {reason}\n{grid(lists, (r, index))}")
     try:
-        play(lists, unit_duration, spans)
+        play(lists, unit_duration, segments)
     except DeadlockError as error:
         raise ScheduleError(f"{error}\n{grid(lists)}") from None
 
 
-_Part = tuple[Kind, int, int | None]
+_MicrobatchOp = tuple[Kind, int, int | None]
 
 
-def _everything(microbatches: int, minibatches: int, kinds: Collection[Kind]) -> Iterator[_Part]:
+def _everything(num_microbatches: int, minibatches: int, kinds: Collection[Kind]) -> Iterator[_MicrobatchOp]:
     for t in range(minibatches):
-        for j in range(microbatches):
+        for j in range(num_microbatches):
             yield from ((kind, t, j) for kind in kinds)
         yield Kind.UPDATE, t, None
 
 
-def _parts(op: Operation, microbatches: int) -> Iterator[_Part]:
+def _parts(op: Operation, num_microbatches: int) -> Iterator[_MicrobatchOp]:
     if op.kind is Kind.UPDATE:
         yield op.kind, op.minibatch, None
     else:
-        yield from ((op.kind, op.minibatch, j) for j in op.covers(microbatches))
+        yield from ((op.kind, op.minibatch, j) for j in op.covers(num_microbatches))
 
 
 _WORDS = {Kind.FORWARD: "forwards", Kind.RECOMPUTATION: "recomputations", Kind.BACKWARD: "backwards"}
@@ -81,8 +88,8 @@ def _first_disorder(
     return None
 
 
-def _first_fault(operations: Sequence[Operation], wanted: set[_Part], N: int) -> tuple[int | None, str] | None:
-    position: dict[_Part, int] = {}
+def _first_fault(operations: Sequence[Operation], wanted: set[_MicrobatchOp], N: int) -> tuple[int | None, str] | None:
+    position: dict[_MicrobatchOp, int] = {}
     for index, op in enumerate(operations):
         for part in _parts(op, N):
             if part in position:
@@ -105,6 +112,6 @@ def _first_fault(operations: Sequence[Operation], wanted: set[_Part], N: int) ->
     return None
 
 
-def _name(part: _Part) -> str:
+def _name(part: _MicrobatchOp) -> str:
     kind, t, j = part
     return str(update(t) if kind is Kind.UPDATE else forward(t, j or 0).like(kind))

@@ -26,7 +26,7 @@ class WeightTransform(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class WeightRead:
     """The weights that an operation reads: a version (counted from the last drain), changed by `transform` if any."""
 
     version: int
@@ -35,13 +35,13 @@ class Read:
     def __str__(self) -> str:
         return f"v{self.version}{self.transform or ''}"
 
-    def moved(self, by: int) -> "Read":
+    def moved(self, by: int) -> "WeightRead":
         """The same with another count of versions, such as from the start of the run."""
-        return Read(self.version + by, self.transform)
+        return WeightRead(self.version + by, self.transform)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StageContext:
     """Where a stage stands under a schedule.
 
     Attributes:
@@ -51,13 +51,13 @@ class Place:
     """
 
     stage: int
-    stages: int
-    microbatches: int
+    num_stages: int
+    num_microbatches: int
     delay: int
     entry_delay: int
 
     @classmethod
-    def under(cls, schedule: Schedule, r: int, D: int, N: int) -> "Place":
+    def under(cls, schedule: Schedule, r: int, D: int, N: int) -> "StageContext":
         """The place of stage r."""
         return cls(r, D, N, schedule.delay(r, D, N), schedule.delay(0, D, N))
 
@@ -76,7 +76,7 @@ class Moment:
         start: minibatches since the start of the run at the last drain.
     """
 
-    place: Place
+    context: StageContext
     operation: Operation
     newest: int
     entry: int
@@ -85,28 +85,28 @@ class Moment:
     start: int = 0
 
 
-class ReadingRule(Protocol):
+class ReadPolicy(Protocol):
     """The part of a method that needs no tensors: which weights an operation reads."""
 
-    def forward(self, moment: Moment) -> Read:
+    def forward(self, moment: Moment) -> WeightRead:
         """The weights that F reads."""
         ...
 
-    def recomputation(self, moment: Moment, forward: Read) -> Read:
+    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The weights that R reads, given what its F read."""
         ...
 
-    def backward(self, moment: Moment, forward: Read) -> Read:
+    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The weights that B reads, given what its F read."""
         ...
 
 
-class Graph(StrEnum):
+class Activations(StrEnum):
     """What becomes of the activations that a forward or recomputation computes."""
 
     KEPT = "kept"
     """They serve a backward that reads the same weights."""
-    REREAD = "reread"
+    REBOUND = "rebound"
     """They serve a backward that finds other weights, or the same made anew."""
     DROPPED = "dropped"
     """A recomputation makes them again."""
@@ -118,20 +118,20 @@ class Readings:
 
     Attributes:
         operations: the stage's list.
-        reads: for each operation its Read; None for an update.
-        graphs: for each operation the Graph that it makes, or for a backward uses; None for an update.
+        reads: for each operation its WeightRead; None for an update.
+        graphs: for each operation the Activations that it makes, or for a backward uses; None for an update.
         last_reader: version -> index of the last operation that reads it.
     """
 
     operations: list[Operation]
-    reads: list[Read | None]
-    graphs: list[Graph | None]
+    reads: list[WeightRead | None]
+    graphs: list[Activations | None]
     last_reader: dict[int, int]
 
     @property
     def change(self) -> bool:
         """Whether some backward reads other weights than the forward or recomputation that it goes through."""
-        return Graph.REREAD in self.graphs
+        return Activations.REBOUND in self.graphs
 
     def needed_after(self, index: int, version: int) -> bool:
         """Whether an operation behind `index` still reads `version`."""
@@ -144,17 +144,17 @@ class Readings:
 
 
 def readings(
-    place: Place,
+    context: StageContext,
     operations: list[Operation],
     first_stage: Sequence[Operation],
-    rule: ReadingRule,
+    rule: ReadPolicy,
     lead: int = 0,
     start: int = 0,
 ) -> Readings:
     """What each operation of a stage's list reads under `rule`; `first_stage` is the list of stage 0."""
-    moments = _moments(place, operations, _entries(first_stage), lead, start)
-    forwards: dict[tuple[int, int], Read] = {}
-    reads: list[Read | None] = []
+    moments = _moments(context, operations, _entries(first_stage), lead, start)
+    forwards: dict[tuple[int, int], WeightRead] = {}
+    reads: list[WeightRead | None] = []
     for op, moment in zip(operations, moments, strict=True):
         if moment is None:
             reads.append(None)
@@ -164,10 +164,10 @@ def readings(
             forwards.setdefault(microbatch, read)
             reads.append(read)
     last_reader = {read.version: index for index, read in enumerate(reads) if read is not None}
-    return Readings(operations, reads, _graphs(operations, reads, place.microbatches), last_reader)
+    return Readings(operations, reads, _graphs(operations, reads, context.num_microbatches), last_reader)
 
 
-def answer(rule: ReadingRule, moment: Moment, forward: Read | None) -> Read:
+def answer(rule: ReadPolicy, moment: Moment, forward: WeightRead | None) -> WeightRead:
     """What the operation of `moment` reads under `rule`; `forward` is what its F read, None where it is the F."""
     if moment.operation.kind is Kind.FORWARD:
         return rule.forward(moment)
@@ -177,14 +177,14 @@ def answer(rule: ReadingRule, moment: Moment, forward: Read | None) -> Read:
 
 
 @lru_cache(maxsize=1 << 16)
-def _shared(read: Read) -> Read:
+def _shared(read: WeightRead) -> WeightRead:
     """One object for equal readings: the lists of thousands of stages hold many."""
     return read
 
 
-def closed_moment(schedule: Schedule, place: Place, op: Operation, lead: int = 0, start: int = 0) -> Moment:
+def closed_moment(schedule: Schedule, context: StageContext, op: Operation, lead: int = 0, start: int = 0) -> Moment:
     """The moment of an operation by the schedule's closed forms, not off its list: what ran is held against it."""
-    r, D, N = place.stage, place.stages, place.microbatches
+    r, D, N = context.stage, context.num_stages, context.num_microbatches
     t, j = op.minibatch, op.microbatch or 0
     at_forward = schedule.newest_at_forward(r, D, N, t, j)
     if op.kind is Kind.FORWARD:
@@ -194,11 +194,11 @@ def closed_moment(schedule: Schedule, place: Place, op: Operation, lead: int = 0
     else:
         newest = t if schedule.synchronous else max(0, (t * N + j - lead) // N)
     entry = schedule.newest_at_forward(0, D, N, t, j)
-    return Moment(place, op, newest, entry, t - at_forward, lead, start)
+    return Moment(context, op, newest, entry, t - at_forward, lead, start)
 
 
 def _moments(
-    place: Place, operations: Sequence[Operation], entries: dict[tuple[int, int], int], lead: int, start: int
+    context: StageContext, operations: Sequence[Operation], entries: dict[tuple[int, int], int], lead: int, start: int
 ) -> Iterator[Moment | None]:
     newest = _updates_before(operations)
     position = {op: i for i, op in enumerate(operations)}
@@ -209,11 +209,11 @@ def _moments(
             continue
         t, j = op.minibatch, op.microbatch or 0
         there, back = newest[position[forward(t, j)]], newest[position[backward(t, None if whole else j)]]
-        yield Moment(place, op, newest[index], entries[t, j], back - there, lead, start)
+        yield Moment(context, op, newest[index], entries[t, j], back - there, lead, start)
 
 
-def _graphs(operations: Sequence[Operation], reads: Sequence[Read | None], N: int) -> list[Graph | None]:
-    graphs: list[Graph | None] = [None] * len(operations)
+def _graphs(operations: Sequence[Operation], reads: Sequence[WeightRead | None], N: int) -> list[Activations | None]:
+    graphs: list[Activations | None] = [None] * len(operations)
     latest: dict[tuple[int, int], int] = {}
     for index, op in enumerate(operations):
         if op.kind is Kind.UPDATE:
@@ -224,15 +224,15 @@ def _graphs(operations: Sequence[Operation], reads: Sequence[Read | None], N: in
                 graphs[index] = graphs[source] = _graph(reads[source], reads[index], adjacent=index == source + 1)
                 continue
             if op.kind is Kind.RECOMPUTATION:
-                graphs[latest[key]] = Graph.DROPPED
+                graphs[latest[key]] = Activations.DROPPED
             latest[key] = index
     return graphs
 
 
-def _graph(theirs: Read | None, own: Read | None, adjacent: bool) -> Graph:
+def _graph(theirs: WeightRead | None, own: WeightRead | None, adjacent: bool) -> Activations:
     """Of a forward or recomputation and its backward; weights made for a reading are made again, not kept for long."""
     made = own is not None and own.transform is not None
-    return Graph.KEPT if theirs == own and (adjacent or not made) else Graph.REREAD
+    return Activations.KEPT if theirs == own and (adjacent or not made) else Activations.REBOUND
 
 
 def _updates_before(operations: Sequence[Operation]) -> list[int]:

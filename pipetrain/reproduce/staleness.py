@@ -14,8 +14,8 @@ from pipetrain.config.choices import default_schedule, section
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.executors.base import Segment
-from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.base import DrainInterval
+from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
@@ -41,7 +41,7 @@ class Seen:
     """One stage of one run: each pair is what the closed form says and what was measured."""
 
     method: str
-    microbatches: int
+    num_microbatches: int
     stage: int
     forward: tuple[list[int], list[int]]
     backward: tuple[list[int], list[int]]
@@ -54,21 +54,21 @@ class Seen:
         return all(a == b for a, b in (self.forward, self.backward, self.versions))
 
 
-def report(stages: int, microbatches: int, output: Path | None) -> bool:
+def report(num_stages: int, num_microbatches: int, output: Path | None) -> bool:
     """Runs, prints the tables, writes the rows as JSON where asked; whether all measurements agree.
 
     Raises:
         ConfigError: a number is below 1.
     """
-    for option, value in (("--stages", stages), ("--microbatches", microbatches)):
+    for option, value in (("--stages", num_stages), ("--microbatches", num_microbatches)):
         if value < 1:
             raise ConfigError(f"{option} {value}: at least 1")
     torch.set_num_threads(1)
-    rows = [seen for row in CLOSED for seen in _run(row, stages, microbatches)]
-    print(f"D = {stages} stages, N = {microbatches} microbatches; closed form | measured in a run\n")
+    rows = [seen for row in CLOSED for seen in _run(row, num_stages, num_microbatches)]
+    print(f"D = {num_stages} stages, N = {num_microbatches} microbatches; closed form | measured in a run\n")
     _print_stages(rows)
-    _print_table_ii(rows, stages)
-    _print_table_1(rows, stages, microbatches)
+    _print_table_ii(rows, num_stages)
+    _print_table_1(rows, num_stages, num_microbatches)
     wrong = [row for row in rows if not row.agrees]
     print(
         "\nevery measurement is its closed form" if not wrong else f"\n{len(wrong)} rows differ from their closed form"
@@ -80,43 +80,43 @@ def report(stages: int, microbatches: int, output: Path | None) -> bool:
     return not wrong
 
 
-def _rules(row: str, stages: int, microbatches: int) -> Rules:
+def _rules(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
     name, changes, schedule = _CHANGED.get(row, (row, {}, None))
     # two versions are enough only where a minibatch fills the pipeline
-    count = max(stages, microbatches) if name == "pipedream_2bw" else microbatches
+    count = max(num_stages, num_microbatches) if name == "pipedream_2bw" else num_microbatches
     schedule = schedule or default_schedule(name)
     method = {**section("method", name), **changes}
     phase = PhaseSettings(section("schedule", schedule), method, {"schedule": schedule, "method": name}, None)
-    return build_rules(phase, stages, count, None)
+    return build_rules(phase, num_stages, count, None)
 
 
-def _run(row: str, stages: int, microbatches: int) -> Iterator[Seen]:
-    rules = _rules(row, stages, microbatches)
+def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[Seen]:
+    rules = _rules(row, num_stages, num_microbatches)
     torch.manual_seed(0)
-    layers = [nn.Linear(_WIDTH, _WIDTH) for _ in range(stages - 1)]
+    layers = [nn.Linear(_WIDTH, _WIDTH) for _ in range(num_stages - 1)]
     chain = chain_of(nn.Sequential(*layers, nn.Linear(_WIDTH, _CLASSES)))
-    parts = [_stage(chain, r, stages) for r in range(stages)]
-    minibatches = 2 * rules.places[0].delay + 4
-    size = 2 * rules.microbatches
+    parts = [_stage(chain, r, num_stages) for r in range(num_stages)]
+    minibatches = 2 * rules.contexts[0].delay + 4
+    size = 2 * rules.num_microbatches
     x, y = torch.randn(minibatches * size, _WIDTH), torch.randint(0, _CLASSES, (minibatches * size,))
-    loader = Loader(TensorDataset(x, y), batch_size=size, microbatches=rules.microbatches, shuffle=False)
+    loader = Loader(TensorDataset(x, y), batch_size=size, microbatches=rules.num_microbatches, shuffle=False)
     executor = SimulatedExecutor(parts, [Phase(rules, 0, minibatches)], None, lambda t, loss: None)
-    executor.train(loader, Segment(0, 0, minibatches, 0))
+    executor.train(loader, DrainInterval(0, 0, minibatches, 0))
     for part in parts:
         measured, r, closed = part.report(), part.index, CLOSED[row]
         bytes_of_one = sum(parameter.nbytes for parameter in part.module.parameters())
         yield Seen(
             row,
-            rules.microbatches,
+            rules.num_microbatches,
             r,
-            (closed.forward(r, stages, rules.microbatches), measured["forward_staleness"]),
-            (closed.backward(r, stages, rules.microbatches), measured["backward_staleness"]),
-            (closed.versions(r, stages, rules.microbatches), measured["weight_versions_max"]),
+            (closed.forward(r, num_stages, rules.num_microbatches), measured["forward_staleness"]),
+            (closed.backward(r, num_stages, rules.num_microbatches), measured["backward_staleness"]),
+            (closed.versions(r, num_stages, rules.num_microbatches), measured["weight_versions_max"]),
             measured["weight_bytes_peak"] / bytes_of_one,
         )
 
 
-def _stage(chain: Any, r: int, stages: int) -> Stage:
+def _stage(chain: Any, r: int, num_stages: int) -> Stage:
     def build(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
@@ -126,7 +126,7 @@ def _stage(chain: Any, r: int, stages: int) -> Stage:
         r,
         r + 1,
         lambda named: StageOptimizer(build, named, lambda update: 0.01),
-        CrossEntropy() if r == stages - 1 else None,
+        CrossEntropy() if r == num_stages - 1 else None,
         0,
         torch.device("cpu"),
     )
@@ -139,30 +139,37 @@ def _print_stages(rows: list[Seen]) -> None:
         versions = f"{row.versions[0]} | {row.versions[1]}"
         mark = "" if row.agrees else "  differs"
         print(
-            f"{row.method:24} {row.microbatches:2} {row.stage:5}  {pairs[0]:>17}  {pairs[1]:>17}  {versions:>9}{mark}"
+            f"{row.method:24} {row.num_microbatches:2} {row.stage:5}  {pairs[0]:>17}  {pairs[1]:>17}  "
+            f"{versions:>9}{mark}"
         )
 
 
-def _print_table_ii(rows: list[Seen], stages: int) -> None:
+def _print_table_ii(rows: list[Seen], num_stages: int) -> None:
     print("\nPipeOptim, table II: copies of a stage's weights, least and most over the stages")
-    wanted = {"pipedream": (1, stages), "pipedream_2bw": (2, 2), "spectrain": (2, 2), "pipeoptim": (1, min(2, stages))}
+    wanted = {
+        "pipedream": (1, num_stages),
+        "pipedream_2bw": (2, 2),
+        "spectrain": (2, 2),
+        "pipeoptim": (1, min(2, num_stages)),
+    }
     for name in _TABLE_II:
         copies = [row.copies for row in rows if row.method == name]
         low, high = wanted[name]
         print(f"  {name:24} [{low}, {high}] | [{min(copies):g}, {max(copies):g}]")
 
 
-def _print_table_1(rows: list[Seen], stages: int, microbatches: int) -> None:
+def _print_table_1(rows: list[Seen], num_stages: int, num_microbatches: int) -> None:
     print("\nPipeMare, table 1: largest delay of F and of B by stage; utilization; copies of all weights")
     for name in _TABLE_1:
         own = [row for row in rows if row.method == name]
         forward = [(row.forward[0][-1], max(row.forward[1], default=0)) for row in own]
         backward = [(row.backward[0][-1], max(row.backward[1], default=0)) for row in own]
-        busy = utilization_of_gpipe(stages, microbatches) if name == "gpipe" else 1.0
+        busy = utilization_of_gpipe(num_stages, num_microbatches) if name == "gpipe" else 1.0
         label = "pipedream" if name == "pipedream_pipemare" else name
         print(f"  {label:10} tau_fwd {_pair(forward)}   tau_bkd {_pair(backward)}")
         print(
-            f"  {'':10} utilization {busy:.3f} | {_busy(name, stages, microbatches):.3f}   copies {_copies(name, own)}"
+            f"  {'':10} utilization {busy:.3f} | {_busy(name, num_stages, num_microbatches):.3f}   "
+            f"copies {_copies(name, own)}"
         )
 
 
@@ -177,14 +184,14 @@ def _copies(name: str, rows: list[Seen]) -> str:
     return f"{paper:.2f} | {sum(row.copies for row in rows) / len(rows):.2f}{extra.get(name, '')}"
 
 
-def _busy(row: str, stages: int, microbatches: int) -> float:
+def _busy(row: str, num_stages: int, num_microbatches: int) -> float:
     """The share of its time in which a stage computes, warm-up and drain of the whole list aside."""
-    rules = _rules(row, stages, microbatches)
+    rules = _rules(row, num_stages, num_microbatches)
     few, many = (_span(rules, count) for count in (40, 80))
-    return 2 * microbatches * 40 / (many - few)
+    return 2 * num_microbatches * 40 / (many - few)
 
 
-def _span(rules: Rules, minibatches: int) -> float:
+def _span(rules: PipelineRules, minibatches: int) -> float:
     played = play(rules.lists(minibatches), unit_duration)
     return max(slices[-1].end for slices in played)
 

@@ -18,14 +18,14 @@ from pipetrain.config.phases import settings as phase_settings
 from pipetrain.config.schema import LOADER_KEYS
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import Loss
 from pipetrain.methods import Method
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optim.lr_schedules import LearningRateSchedule
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.planner.finegrained import stages_of_layers, weight_units
-from pipetrain.program.recomputation import Spans
+from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules import Schedule
 
 _FROM_DATA = ("channels", "classes", "size")
@@ -117,7 +117,7 @@ def build_loss(config: Mapping[str, Any]) -> Loss:
 
 
 def build_phases(
-    config: Mapping[str, Any], names: Mapping[str, str], stages: int, stage_of: Mapping[int, int], data: Data
+    config: Mapping[str, Any], names: Mapping[str, str], num_stages: int, stage_of: Mapping[int, int], data: Data
 ) -> list[Phase]:
     """The phases of a run; one where the configuration has none.
 
@@ -130,7 +130,7 @@ def build_phases(
     """
     steps_per_epoch = len(data.train)
     total = total_steps(config, names, steps_per_epoch)
-    spans = build_spans(config, stages, stage_of)
+    segments = build_recompute_segments(config, num_stages, stage_of)
     phases: list[Phase] = []
     start = 0
     for number, settings in enumerate(phase_settings(config, names, steps_per_epoch)):
@@ -140,14 +140,16 @@ def build_phases(
                 "train.epochs or train.max_steps, or shorten the phases before it"
             )
         with naming(config, number):
-            rules = build_rules(settings, stages, config["train"]["microbatches"], spans)
+            rules = build_rules(settings, num_stages, config["train"]["microbatches"], segments)
         end = total if settings.steps is None else min(total, start + settings.steps)
         phases.append(Phase(rules, start, end))
         start = end
     return phases
 
 
-def build_rules(settings: PhaseSettings, stages: int, microbatches: int, spans: Spans | None) -> Rules:
+def build_rules(
+    settings: PhaseSettings, num_stages: int, num_microbatches: int, segments: RecomputeSegments | None
+) -> PipelineRules:
     """The schedule and method of a phase.
 
     Raises:
@@ -156,7 +158,7 @@ def build_rules(settings: PhaseSettings, stages: int, microbatches: int, spans: 
     schedule: Schedule = call_target("schedule", settings.schedule)
     method: Method = call_target("method", settings.method)
     check_pair(method, schedule, settings.names)
-    return Rules(schedule, method, stages, microbatches, spans)
+    return PipelineRules(schedule, method, num_stages, num_microbatches, segments)
 
 
 def first_layers(chain: LayerChain, bounds: Sequence[tuple[int, int]], finegrained: bool) -> dict[int, int]:
@@ -166,7 +168,9 @@ def first_layers(chain: LayerChain, bounds: Sequence[tuple[int, int]], finegrain
     return {first: r for r, (first, _) in enumerate(bounds)}
 
 
-def build_spans(config: Mapping[str, Any], stages: int, stage_of: Mapping[int, int]) -> Spans | None:
+def build_recompute_segments(
+    config: Mapping[str, Any], num_stages: int, stage_of: Mapping[int, int]
+) -> RecomputeSegments | None:
     """Which stages recompute together; None where none does.
 
     Raises:
@@ -174,13 +178,13 @@ def build_spans(config: Mapping[str, Any], stages: int, stage_of: Mapping[int, i
     """
     layers = config["train"]["recompute_boundaries"]
     if layers is None:
-        return Spans.of_single_stages(stages) if config["train"]["recompute"] else None
+        return RecomputeSegments.of_single_stages(num_stages) if config["train"]["recompute"] else None
     if not isinstance(layers, list) or (wrong := [layer for layer in layers if layer not in stage_of]):
         raise ConfigError(
             f"train.recompute_boundaries={layers}: first layers of stages, of which there are "
             f"{', '.join(map(str, stage_of))}" + (f"; not {wrong[0]}" if isinstance(layers, list) else "")
         )
-    return Spans(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), stages)
+    return RecomputeSegments(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), num_stages)
 
 
 def build_rate(config: Mapping[str, Any], steps_per_epoch: int, total_steps: int) -> Callable[[int], float]:

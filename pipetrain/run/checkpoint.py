@@ -16,8 +16,8 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.stage.base import StageState
-from pipetrain.weights.update_average import Drift
+from pipetrain.stage.base import BaseStage
+from pipetrain.weights.update_average import UpdateAverage
 
 MODEL, OPTIMIZER, DRIFT, HISTORY = "model.", "optimizer.", "drift.", "run."
 _PROGRESS = "progress.json"
@@ -29,7 +29,7 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def stage_tensors(stage: StageState) -> dict[str, Tensor]:
+def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
     """A stage's part of a checkpoint: weights, buffers and optimizer state under the whole model's names."""
     tensors = {MODEL + name: tensor for name, tensor in stage.state().items()}
     for local, state in stage.optimizer.state().items():
@@ -100,7 +100,7 @@ def load_tensors(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tenso
     return state
 
 
-def restore(stage: StageState, folder: Path, step: int) -> None:
+def restore(stage: BaseStage, folder: Path, step: int) -> None:
     """Puts a checkpoint's weights, buffers and optimizer state into a stage, as they were after `step` updates."""
     local_names = {full: local for local, full in stage.full_names.items()}
 
@@ -125,7 +125,7 @@ def restore(stage: StageState, folder: Path, step: int) -> None:
             optimizer.setdefault(local_names[full], {})[key] = value
     stage.optimizer.load_state(optimizer)
     if drift:
-        stage.weights.drift = Drift(0.0, {name: value.to(stage.device) for name, value in drift.items()})
+        stage.weights.drift = UpdateAverage(0.0, {name: value.to(stage.device) for name, value in drift.items()})
     stage.restart_at(step)
 
 

@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from pipetrain.config import phases
 from pipetrain.config.schema import check, config_dir, register_schema
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import Rules
-from pipetrain.program.recomputation import Spans
-from pipetrain.run.build import build_rules, build_spans
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.run.build import build_recompute_segments, build_rules
 
 _MISSING = "???"
 MOST_STAGES = 256
@@ -22,7 +22,7 @@ _EPOCH = 10**9  # without data nobody knows how long one is: longer than any pic
 
 
 @dataclass(frozen=True)
-class Part:
+class ComposedPhase:
     """One phase of a configuration.
 
     Attributes:
@@ -32,7 +32,7 @@ class Part:
         names: of its method and schedule on the command line.
     """
 
-    rules: Rules
+    rules: PipelineRules
     steps: int | None
     batch_size: int
     names: Mapping[str, str]
@@ -63,7 +63,7 @@ def composed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
     return {str(key): value for key, value in config.items()}, names
 
 
-def parts_of(overrides: Sequence[str]) -> list[Part]:
+def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
     """The phases that these overrides of `pipetrain run` choose.
 
     Raises:
@@ -72,16 +72,16 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     config, names = composed(overrides)
     config = {**config, "phases": phases.resolved(config, names)}
     check(config)
-    stages, spans = _stages_and_spans(config)
+    stages, segments = _stages_and_spans(config)
     train = config["train"]
     found = []
     for settings in phases.settings(config, names, _EPOCH):
-        rules = build_rules(settings, stages, train["microbatches"], spans)
-        found.append(Part(rules, settings.steps, train["batch_size"], settings.names))
+        rules = build_rules(settings, stages, train["microbatches"], segments)
+        found.append(ComposedPhase(rules, settings.steps, train["batch_size"], settings.names))
     return found
 
 
-def _stages_and_spans(config: Mapping[str, Any]) -> tuple[int, Spans | None]:
+def _stages_and_spans(config: Mapping[str, Any]) -> tuple[int, RecomputeSegments | None]:
     partition, boundaries = config["partition"], config["train"]["recompute_boundaries"]
     cuts = partition.get("boundaries", partition.get("ppv"))
     stages = partition.get("stages") if cuts is None else len(_list_of_cuts(partition))
@@ -93,7 +93,7 @@ def _stages_and_spans(config: Mapping[str, Any]) -> tuple[int, Spans | None]:
             "which stages begin with them: partition=explicit partition.boundaries=[...]"
         )
     firsts = [] if boundaries is None else _list_of_cuts(partition)
-    return stages, build_spans(config, stages, {layer: r for r, layer in enumerate(firsts)})
+    return stages, build_recompute_segments(config, stages, {layer: r for r, layer in enumerate(firsts)})
 
 
 def _list_of_cuts(partition: Mapping[str, Any]) -> list[int]:

@@ -35,16 +35,16 @@ class Job:
     placed: Placement | None = None
 
     @property
-    def stages(self) -> int:
+    def num_stages(self) -> int:
         """D."""
         return len(self.bounds)
 
     @property
     def placement(self) -> Placement:
         """Which process has which stages, where each has its own."""
-        return self.placed or Placement.one_each(self.stages)
+        return self.placed or Placement.one_each(self.num_stages)
 
     def head(self) -> dict[str, Any]:
         """The first fields of the summary."""
         names = {name: self.names[name] for name in ("method", "schedule", "model", "dataset")}
-        return {**names, "executor": self.config["executor"]["name"], "stages": self.stages}
+        return {**names, "executor": self.config["executor"]["name"], "stages": self.num_stages}

@@ -12,7 +12,7 @@ from torch import nn
 from pipetrain.config import phases
 from pipetrain.config.schema import check
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_placement, notes_of
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
@@ -38,7 +38,7 @@ EXECUTORS = ("distributed", "simulated")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """A run that can start.
 
     Attributes:
@@ -58,7 +58,7 @@ class Prepared:
     notes: list[str]
 
 
-def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> Prepared:
+def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> PreparedRun:
     """Builds everything once, to see that it can be built.
 
     Raises:
@@ -87,7 +87,7 @@ def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> Prep
                 _check_devices(device, placement)
                 notes += [note for note in notes_of(phase.rules.schedule, placement) if note not in notes]
             elif not finegrained:  # its stages exchange nothing, and their lists are long
-                phase.rules.lists(2 * phase.rules.places[0].delay + 1)
+                phase.rules.lists(2 * phase.rules.contexts[0].delay + 1)
             notes += [note for note in _phase_notes(config, chain, phase) if note not in notes]
     changing = [phase.rules.method.name for phase in parts if _backward_reads_others(phase.rules)]
     if changing:
@@ -109,13 +109,13 @@ def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> Prep
         run=str(run),
         bounds=bounds,
         plan=[{"layers": stage.last - stage.first, "parameters": stage.parameters} for stage in plan.stages],
-        threads=config["threads"] or max(1, _cores() // (1 if finegrained else placement.processes)),
+        threads=config["threads"] or max(1, _cores() // (1 if finegrained else placement.num_processes)),
         device=device,
         resume=str(resume) if resume else None,
         finegrained=finegrained,
         placed=placement,
     )
-    return Prepared(job, plan, _devices(job), total, start, notes)
+    return PreparedRun(job, plan, _devices(job), total, start, notes)
 
 
 def _check_executor(config: Mapping[str, Any], parts: list[Phase], finegrained: bool) -> None:
@@ -154,15 +154,15 @@ def _phase_notes(config: Mapping[str, Any], chain: LayerChain, phase: Phase) -> 
     """
     rules = phase.rules
     _check_optimizer(config, chain, rules.method)
-    return [*rules.method.notes(rules.places), *_clip_note(config, rules)]
+    return [*rules.method.notes(rules.contexts), *_clip_note(config, rules)]
 
 
-def _backward_reads_others(rules: Rules) -> bool:
+def _backward_reads_others(rules: PipelineRules) -> bool:
     """Whether some backward finds other weights than its forward read."""
     if rules.schedule.synchronous:
         return False
-    minibatches = rules.places[0].delay + 2
-    return any(rules.readings(r, minibatches).change for r in sorted({0, rules.stages // 2, rules.stages - 1}))
+    minibatches = rules.contexts[0].delay + 2
+    return any(rules.readings(r, minibatches).change for r in sorted({0, rules.num_stages // 2, rules.num_stages - 1}))
 
 
 def _derived(layers: list[str], method: str) -> list[str]:
@@ -196,14 +196,14 @@ def device_of(device: str) -> str:
 
 def _devices(job: Job) -> list[str]:
     if job.device == "cpu":
-        return ["cpu"] * job.stages
+        return ["cpu"] * job.num_stages
     shared = 1 if job.config["executor"]["name"] == "simulated" else torch.cuda.device_count()
-    return [f"cuda:{job.placement.process_of(r) % shared}" for r in range(job.stages)]
+    return [f"cuda:{job.placement.process_of(r) % shared}" for r in range(job.num_stages)]
 
 
 def _check_devices(device: str, placement: Placement) -> None:
     """A library that moves the device's own memory needs a device for each process."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", placement.processes))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", placement.num_processes))
     if device == "cuda" and torch.cuda.device_count() < here:
         raise ConfigError(
             f"device=cuda: torch.distributed.pipelining needs a CUDA device for each of {here} processes, and there "
@@ -222,7 +222,7 @@ def _notes(config: Mapping[str, Any], dropped: int) -> list[str]:
     return [f"the last {dropped} samples of each epoch are dropped: fewer than train.microbatches={limit}"]
 
 
-def _clip_note(config: Mapping[str, Any], rules: Rules) -> list[str]:
+def _clip_note(config: Mapping[str, Any], rules: PipelineRules) -> list[str]:
     limit = config["optimizer"].get("clip_norm")
     if limit is None:
         return []

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.base import Executor, Segment
+from pipetrain.executors.base import DrainInterval, Executor
 from pipetrain.run.build import Data
 from pipetrain.stage.measurements import peak_memory_bytes
 from pipetrain.tracking.recorder import LOWER_IS_BETTER, Recorder
@@ -34,7 +34,7 @@ class Timetable:
     save_every_steps: int | None
     phase_ends: Sequence[int]
 
-    def segments(self, step: int) -> Iterator[Segment]:
+    def segments(self, step: int) -> Iterator[DrainInterval]:
         """The segments from `step` on, each up to the next drain."""
         while step < self.total_steps:
             epoch, first = divmod(step, self.steps_per_epoch)
@@ -43,7 +43,7 @@ class Timetable:
                 end = min(end, (step // self.save_every_steps + 1) * self.save_every_steps)
             phase = bisect_right(self.phase_ends, step)
             end = min(end, self.phase_ends[phase])
-            yield Segment(epoch, first, first + end - step, step, phase)
+            yield DrainInterval(epoch, first, first + end - step, step, phase)
             step = end
 
     def ends_epoch(self, step: int) -> bool:
@@ -89,11 +89,11 @@ class Trainer:
         Raises:
             DivergedError: in the process of the last stage.
         """
-        for segment in self.timetable.segments(self.step):
+        for interval in self.timetable.segments(self.step):
             if self.recorder:
                 self.recorder.resume_clock()
-            self._add_idle(self.executor.train(self.data.train, segment), segment.last - segment.first)
-            self.step = segment.start + segment.last - segment.first
+            self._add_idle(self.executor.train(self.data.train, interval), interval.last - interval.first)
+            self.step = interval.start + interval.last - interval.first
             if self.recorder:
                 self.recorder.flush()
             if self.timetable.ends_epoch(self.step):

@@ -46,9 +46,9 @@ class Operation:
             return cls(Kind(match["whole"]), int(match["t"]), None)
         return cls(Kind(match["kind"]), int(match["minibatch"]), int(match["microbatch"]))
 
-    def covers(self, microbatches: int) -> range:
+    def covers(self, num_microbatches: int) -> range:
         """The microbatches, of N in a minibatch, that it is an operation of."""
-        return range(microbatches) if self.microbatch is None else range(self.microbatch, self.microbatch + 1)
+        return range(num_microbatches) if self.microbatch is None else range(self.microbatch, self.microbatch + 1)
 
     def moved(self, by: int) -> "Operation":
         """The same with another count of minibatches, such as from the start of the run."""

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from pipetrain.methods import Method
 from pipetrain.optim.stage_optimizer import StageOptimizer
-from pipetrain.program.weight_reads import Place
+from pipetrain.program.weight_reads import StageContext
 from pipetrain.stage.gradient_sum import GradientSum
-from pipetrain.stage.measurements import Audit, InvariantError
+from pipetrain.stage.measurements import InvariantError, Measurements
 from pipetrain.stage.timing import Clock
 from pipetrain.tensors import dense_copy, is_dense
 from pipetrain.weights.versions import Weights
@@ -19,7 +19,7 @@ from pipetrain.weights.versions import Weights
 BuildOptimizer = Callable[[dict[str, nn.Parameter]], StageOptimizer]
 
 
-class StageState(ABC):
+class BaseStage(ABC):
     """The part of a stage that its updates change.
 
     Args:
@@ -48,7 +48,7 @@ class StageState(ABC):
         self.weights = Weights(parameters, self.optimizer)
         self.gradients = GradientSum()
         self.clock = Clock(device)
-        self.audit = Audit()
+        self.measurements = Measurements()
         self.versions_allowed: float = 1
 
     @property
@@ -56,14 +56,14 @@ class StageState(ABC):
         """The updates that the newest weights have behind them."""
         return self.weights.newest.number
 
-    def enter(self, method: Method, place: Place, start: int, fresh: bool) -> None:
+    def enter(self, method: Method, context: StageContext, start: int, fresh: bool) -> None:
         """Begins a phase, or goes on with one that began after `start` updates; `fresh`: begins.
 
         A method's own state lasts from here through all drains up to the next phase.
         """
-        self.optimizer.scale = lambda update: method.learning_rate_scale(place, update - start)
-        self.weights.follow_drift(method.drift_decay(place), fresh)
-        self.versions_allowed = method.weight_versions(place)
+        self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start)
+        self.weights.follow_drift(method.drift_decay(context), fresh)
+        self.versions_allowed = method.weight_versions(context)
         self.weights.meter.mark()
 
     def leaves(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -76,7 +76,7 @@ class StageState(ABC):
         Raises:
             InvariantError: more weight versions were alive than the method may hold.
         """
-        self.audit.settle(minibatch, self.updates, steady)
+        self.measurements.settle(minibatch, self.updates, steady)
         self.weights.update(gradients, keep)
         alive = self.weights.meter.versions_since
         if alive > self.versions_allowed:
@@ -100,9 +100,9 @@ class StageState(ABC):
         return {
             "weight_versions_max": self.weights.meter.versions_max,
             "weight_bytes_peak": self.weights.meter.bytes_peak,
-            "activation_bytes_peak": self.audit.activation_bytes_peak,
-            "forward_staleness": sorted(self.audit.forward_staleness),
-            "backward_staleness": sorted(self.audit.backward_staleness),
+            "activation_bytes_peak": self.measurements.activation_bytes_peak,
+            "forward_staleness": sorted(self.measurements.forward_staleness),
+            "backward_staleness": sorted(self.measurements.backward_staleness),
         }
 
 

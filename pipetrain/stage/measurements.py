@@ -14,7 +14,7 @@ class InvariantError(RuntimeError):
 
 
 @dataclass
-class Audit:
+class Measurements:
     """What was seen while the stage ran: staleness of each microbatch, activation bytes."""
 
     forward: dict[int, list[int]] = field(default_factory=dict)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pipetrain.losses import Loss, placed
 from pipetrain.models.chain import LayerChain
-from pipetrain.program.weight_reads import Graph, Read
-from pipetrain.stage.base import BuildOptimizer, StageState
+from pipetrain.program.weight_reads import Activations, WeightRead
+from pipetrain.stage.base import BaseStage, BuildOptimizer
 from pipetrain.stage.module import Arrive, MicrobatchId, StageModule, Tensors
 from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.tensors import storage_pointers
@@ -63,7 +63,7 @@ class _InFlight:
         return self.activations.made_bytes + max(stored, self.activations.input_bytes)
 
 
-class Stage(StageState):
+class Stage(BaseStage):
     """One stage of the pipeline.
 
     Args:
@@ -100,7 +100,9 @@ class Stage(StageState):
 
     # -- forward and recomputation -------------------------------------------------------------------------------
 
-    def forward(self, microbatch: MicrobatchId, inputs: Tensors, read: Read, graph: Graph, store: bool) -> Tensors:
+    def forward(
+        self, microbatch: MicrobatchId, inputs: Tensors, read: WeightRead, graph: Activations, store: bool
+    ) -> Tensors:
         """F: the stage's outputs for `inputs`, detached.
 
         Args:
@@ -118,15 +120,17 @@ class Stage(StageState):
         inputs: Tensors,
         targets: Tensors,
         share: float,
-        read: Read,
-        graph: Graph,
+        read: WeightRead,
+        graph: Activations,
         store: bool,
     ) -> Tensor:
         """F on the last stage: the microbatch's mean loss, detached; `share` is n_j / n, its share of the minibatch."""
         record = _InFlight(inputs if store else (), targets, share)
         return self._forward(microbatch, inputs, read, graph, record)[0]
 
-    def recompute(self, microbatch: MicrobatchId, inputs: Tensors | None, read: Read, graph: Graph) -> Tensors:
+    def recompute(
+        self, microbatch: MicrobatchId, inputs: Tensors | None, read: WeightRead, graph: Activations
+    ) -> Tensors:
         """R: the outputs again, detached; draws at random what F drew, and leaves the buffers as they are.
 
         Args:
@@ -141,7 +145,7 @@ class Stage(StageState):
         return tuple(output.detach() for output in record.activations.outputs)
 
     def _forward(
-        self, microbatch: MicrobatchId, inputs: Tensors, read: Read, graph: Graph, record: _InFlight
+        self, microbatch: MicrobatchId, inputs: Tensors, read: WeightRead, graph: Activations, record: _InFlight
     ) -> Tensors:
         if record.inputs and self._spoils_inputs is not False:
             record.inputs = tuple(tensor.clone() for tensor in inputs)
@@ -149,21 +153,21 @@ class Stage(StageState):
         if record.inputs and self._spoils_inputs is None:
             self._spoils_inputs = activations.spoilt
             record.inputs = record.inputs if activations.spoilt else inputs
-        record.activations = None if graph is Graph.DROPPED else activations
+        record.activations = None if graph is Activations.DROPPED else activations
         self._in_flight[microbatch] = record
-        self.audit.forward.setdefault(microbatch[0], []).append(read.version)
+        self.measurements.forward.setdefault(microbatch[0], []).append(read.version)
         self._measure()
         return tuple(output.detach() for output in activations.outputs)
 
     def _compute(
-        self, microbatch: MicrobatchId, inputs: Tensors, targets: Tensors | None, read: Read, graph: Graph
+        self, microbatch: MicrobatchId, inputs: Tensors, targets: Tensors | None, read: WeightRead, graph: Activations
     ) -> _Activations:
         version, tensors = self.weights.version(read.version), self.weights.read(read.version, read.transform)
-        lasting = graph is Graph.KEPT and read.transform is None and version is self.weights.newest
+        lasting = graph is Activations.KEPT and read.transform is None and version is self.weights.newest
         leaves = self._lasting_leaves(tensors) if lasting else self.leaves(tensors)
         shapes = tuple(tensor.shape for tensor in inputs)
-        reread = graph is Graph.REREAD
-        unmeasured = shapes not in self._saved_bytes and graph is not Graph.DROPPED
+        reread = graph is Activations.REBOUND
+        unmeasured = shapes not in self._saved_bytes and graph is not Activations.DROPPED
         saved = SavedTensors(tensors) if reread or unmeasured else None
         with saved.hooks() if saved else nullcontext():
             arrived, gradients = self._arrived(inputs)
@@ -215,12 +219,12 @@ class Stage(StageState):
 
     def _measure(self) -> None:
         held = sum(record.bytes for record in self._in_flight.values())
-        self.audit.activation_bytes_peak = max(self.audit.activation_bytes_peak, held)
+        self.measurements.activation_bytes_peak = max(self.measurements.activation_bytes_peak, held)
 
     # -- backward ------------------------------------------------------------------------------------------------
 
     def backward(
-        self, microbatches: Sequence[MicrobatchId], gradients: Tensors | None, read: Read, graph: Graph
+        self, microbatches: Sequence[MicrobatchId], gradients: Tensors | None, read: WeightRead, graph: Activations
     ) -> Tensors:
         """B: adds to the minibatch's gradient and returns that of the stage's floating-point inputs, zeros for None.
 
@@ -230,7 +234,7 @@ class Stage(StageState):
             read: the weights to read.
             graph: of the forward or recomputation that it goes through.
         """
-        tensors = self.weights.read(read.version, read.transform) if graph is Graph.REREAD else {}
+        tensors = self.weights.read(read.version, read.transform) if graph is Activations.REBOUND else {}
         found: list[Tensor] = []
         remaining = gradients
         for microbatch in microbatches:
@@ -242,7 +246,7 @@ class Stage(StageState):
             else:
                 given, remaining = remaining[: len(outputs)], remaining[len(outputs) :]
             found += self._backward(record.activations, list(zip(outputs, given, strict=True)), tensors, graph)
-            self.audit.backward.setdefault(microbatch[0], []).append(read.version)
+            self.measurements.backward.setdefault(microbatch[0], []).append(read.version)
         return tuple(found)
 
     def _backward(
@@ -250,10 +254,10 @@ class Stage(StageState):
         activations: _Activations,
         pairs: list[tuple[Tensor, Tensor]],
         tensors: Mapping[str, Tensor],
-        graph: Graph,
+        graph: Activations,
     ) -> list[Tensor]:
         leaves = activations.leaves
-        if graph is Graph.REREAD:
+        if graph is Activations.REBOUND:
             assert activations.saved is not None
             activations.saved.backward_weights = tensors
             for name, leaf in leaves.items():

@@ -1,1 +1,1 @@
-"""Closed forms, computed before or without any run."""
+"""ClosedForm forms, computed before or without any run."""

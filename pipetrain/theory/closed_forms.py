@@ -1,4 +1,4 @@
-"""Closed forms of staleness and memory: what the papers' tables say of each method, by stage."""
+"""ClosedForm forms of staleness and memory: what the papers' tables say of each method, by stage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def _nf1b_entry(r: int, D: int, N: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Closed:
+class ClosedForm:
     """A method under its default schedule.
 
     Attributes:
@@ -59,25 +59,25 @@ def _stashed(delays: Delays) -> Callable[[int, int, int], int]:
 _ZERO = _constant(0)
 
 CLOSED = {
-    "gpipe": Closed(_ZERO, _ZERO, _one),
-    "pipedream_flush": Closed(_ZERO, _ZERO, _one),
-    "naive_async": Closed(_1F1B, _ZERO, _one),
-    "pipedream": Closed(_1F1B, _1F1B, _stashed(_1F1B)),
-    "pipedream_vertical_sync": Closed(_ENTRY, _ENTRY, _stashed(_ENTRY)),
-    "pipedream_2bw": Closed(_constant(1), _constant(1), _two),
+    "gpipe": ClosedForm(_ZERO, _ZERO, _one),
+    "pipedream_flush": ClosedForm(_ZERO, _ZERO, _one),
+    "naive_async": ClosedForm(_1F1B, _ZERO, _one),
+    "pipedream": ClosedForm(_1F1B, _1F1B, _stashed(_1F1B)),
+    "pipedream_vertical_sync": ClosedForm(_ENTRY, _ENTRY, _stashed(_ENTRY)),
+    "pipedream_2bw": ClosedForm(_constant(1), _constant(1), _two),
     # floor(r/2) = 0 steps are no prediction, so the last of two stages holds one version
-    "spectrain": Closed(_1F1B, _ZERO, lambda r, D, N: 1 if r == D - 1 and r < 2 else 2),
-    "pipeoptim": Closed(_1F1B, _ZERO, lambda r, D, N: 1 if r == D - 1 else 2),
-    "stale": Closed(_CYCLE, _ZERO, _one),
-    "pipemare": Closed(_PIPEMARE, _ZERO, _two),
-    "pipedream_pipemare": Closed(_PIPEMARE, _PIPEMARE, _stashed(_PIPEMARE)),
-    "timeprest": Closed(_nf1b_entry, _ZERO, lambda r, D, N: r + 1),
-    "v_timeprest": Closed(_nf1b, _ZERO, _one),
-    "i_timeprest": Closed(_nf1b, _nf1b, lambda r, D, N: 1 if r == D - 1 else D - r + 1),
+    "spectrain": ClosedForm(_1F1B, _ZERO, lambda r, D, N: 1 if r == D - 1 and r < 2 else 2),
+    "pipeoptim": ClosedForm(_1F1B, _ZERO, lambda r, D, N: 1 if r == D - 1 else 2),
+    "stale": ClosedForm(_CYCLE, _ZERO, _one),
+    "pipemare": ClosedForm(_PIPEMARE, _ZERO, _two),
+    "pipedream_pipemare": ClosedForm(_PIPEMARE, _PIPEMARE, _stashed(_PIPEMARE)),
+    "timeprest": ClosedForm(_nf1b_entry, _ZERO, lambda r, D, N: r + 1),
+    "v_timeprest": ClosedForm(_nf1b, _ZERO, _one),
+    "i_timeprest": ClosedForm(_nf1b, _nf1b, lambda r, D, N: 1 if r == D - 1 else D - r + 1),
 }
 """What `pipetrain report staleness` calls a method -> its closed forms (SpecTrain's and PipeOptim's F predicts)."""
 
 
-def utilization_of_gpipe(stages: int, microbatches: int) -> float:
+def utilization_of_gpipe(num_stages: int, num_microbatches: int) -> float:
     """N / (N + P - 1) (PipeMare, table 1)."""
-    return microbatches / (microbatches + stages - 1)
+    return num_microbatches / (num_microbatches + num_stages - 1)

@@ -75,7 +75,7 @@ def _event(stage: int, category: str, name: str, span: TimeSpan, args: dict[str,
     }  # fmt: skip
 
 
-def assemble(run: Path, stages: int) -> None:
+def assemble(run: Path, num_stages: int) -> None:
     """Makes trace.json of what the processes have written; time counts from the first event."""
     events = [
         json.loads(line)
@@ -86,7 +86,8 @@ def assemble(run: Path, stages: int) -> None:
     for event in events:
         event["ts"] = round(event["ts"] - first, 1)
     tracks = [
-        {"ph": "M", "name": "thread_name", "pid": 0, "tid": r, "args": {"name": f"stage {r}"}} for r in range(stages)
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": r, "args": {"name": f"stage {r}"}}
+        for r in range(num_stages)
     ]
     partial = run / (NAME + ".partial")
     partial.write_text(json.dumps({"traceEvents": [*tracks, *events]}), encoding="utf-8")

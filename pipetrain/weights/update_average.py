@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass
-class Drift:
+class UpdateAverage:
     """δ, kept for each weight: after an update δ <- γδ + (1 - γ)(W_new - W_old) (PipeMare § 3.2).
 
     Attributes:
@@ -20,7 +20,7 @@ class Drift:
     average: dict[str, Tensor]
 
     @classmethod
-    def from_zero(cls, decay: float, weights: Mapping[str, Tensor]) -> "Drift":
+    def from_zero(cls, decay: float, weights: Mapping[str, Tensor]) -> "UpdateAverage":
         """No update seen yet."""
         return cls(decay, {name: torch.zeros_like(weight) for name, weight in weights.items()})
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import WeightTransform
 from pipetrain.weights.storage_meter import StorageMeter
-from pipetrain.weights.update_average import Drift
+from pipetrain.weights.update_average import UpdateAverage
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class Weights:
         self.newest = WeightVersion(0, self._tensors())
         self._kept: dict[int, WeightVersion] = {}
         self.copy_seconds = 0.0
-        self.drift: Drift | None = None
+        self.drift: UpdateAverage | None = None
         self.meter = StorageMeter()
         self.meter.watch(self.newest.tensors)
 
@@ -107,6 +107,8 @@ class Weights:
         if decay is None:
             self.drift = None
         elif fresh or self.drift is None:
-            self.drift = Drift.from_zero(decay, {name: self.newest.tensors[name] for name in self.optimizer.parameters})
+            self.drift = UpdateAverage.from_zero(
+                decay, {name: self.newest.tensors[name] for name in self.optimizer.parameters}
+            )
         else:
             self.drift.decay = decay

@@ -14,8 +14,8 @@ from pipetrain.config import phases
 from pipetrain.errors import ConfigError
 from pipetrain.program.playback import play
 from pipetrain.program.validation import checked_lists
-from pipetrain.report.timeline.given_times import Given
-from pipetrain.run.compose import combinations, composed, parts_of
+from pipetrain.report.timeline.given_times import GivenTimes
+from pipetrain.run.compose import combinations, composed, composed_phases
 
 
 def drawn(tmp_path, *words):
@@ -40,15 +40,15 @@ def drawn(tmp_path, *words):
 )
 def test_what_is_drawn_is_what_would_run(tmp_path, settings):
     (panel,) = drawn(tmp_path, *settings.split(), "--minibatches", "4")
-    rules = parts_of(settings.split())[0].rules
-    lists = checked_lists(rules.schedule, rules.stages, rules.microbatches, 4, rules.spans)
-    reads = [rules.readings(r, 4).reads for r in range(rules.stages)]
+    rules = composed_phases(settings.split())[0].rules
+    lists = checked_lists(rules.schedule, rules.num_stages, rules.num_microbatches, 4, rules.segments)
+    reads = [rules.readings(r, 4).reads for r in range(rules.num_stages)]
     assert [[op for op, *_ in row] for row in panel["rows"]] == [[str(op) for op in each] for each in lists]
     assert [[read for _, read, *_ in row] for row in panel["rows"]] == [
         [None if read is None else str(read) for read in each] for each in reads
     ]
-    default = Given().times(rules.stages, rules.microbatches)
-    played = play(lists, default.duration, rules.spans)
+    default = GivenTimes().times(rules.num_stages, rules.num_microbatches)
+    played = play(lists, default.duration, rules.segments)
     assert [[tuple(op[3:]) for op in row] for row in panel["rows"]] == [
         [(p.start, p.end) for p in row] for row in played
     ]
@@ -165,8 +165,8 @@ def traced(tmp_path):
     ends = [{"step": step, "per_stage": []} for step in (8, 16)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(end) + "\n" for end in ends))
     (folder / "summary.json").write_text(json.dumps(chosen))
-    rules = parts_of(["method=pipeoptim", "partition.stages=2"])[0].rules
-    given = Given([FORWARD], [BACKWARD], update=[UPDATE], link=[LATE]).times(2, 1)
+    rules = composed_phases(["method=pipeoptim", "partition.stages=2"])[0].rules
+    given = GivenTimes([FORWARD], [BACKWARD], update=[UPDATE], link=[LATE]).times(2, 1)
     (folder / "trace.json").write_text(trace_text(list(_events(rules, given)), 2))
     return folder
 

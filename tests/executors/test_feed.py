@@ -1,11 +1,11 @@
-"""Minibatches of a segment, read ahead where a stage has time."""
+"""Minibatches of an interval, read ahead where a stage has time."""
 
 import pytest
 import torch
 from torch.utils.data import Dataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import LoaderFeed, Segment
+from pipetrain.executors.base import DrainInterval, LoaderFeed
 
 
 class Numbers(Dataset):
@@ -20,10 +20,10 @@ class Numbers(Dataset):
         return torch.tensor([float(i)]), torch.tensor(10 * i)
 
 
-def feed(inputs, targets, segment=Segment(0, 1, 4, 1)):  # noqa: B008
+def feed(inputs, targets, interval=DrainInterval(0, 1, 4, 1)):  # noqa: B008
     numbers = Numbers()
     loader = Loader(numbers, batch_size=2, shuffle=False)
-    return LoaderFeed(loader, segment, torch.device("cpu"), inputs, targets), numbers
+    return LoaderFeed(loader, interval, torch.device("cpu"), inputs, targets), numbers
 
 
 def test_one_minibatch_is_read_ahead_however_often_it_is_asked():

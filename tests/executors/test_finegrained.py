@@ -9,12 +9,12 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
-from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.models.chain import chain_of
 from pipetrain.planner.finegrained import FineGrained, names_of, stage_bounds, stages_of_layers, weight_units
-from pipetrain.program.recomputation import Spans
+from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.stage.module import StageModule
 
@@ -40,13 +40,13 @@ def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_no
         UnitStage(r, names_of(units[a:b]), module, optimizers(sgd, half_decay), CPU) for r, (a, b) in enumerate(bounds)
     ]
     layers = {stage: layer for layer, stage in stages_of_layers(units, bounds).items()}
-    spans = None if segments is None else Spans(tuple(segments), stages)
+    spans = None if segments is None else RecomputeSegments(tuple(segments), stages)
     first = None if segments is None else tuple(layers[stage] for stage in segments)
     losses = []
     executor = FinegrainedExecutor(
         owners,
         WholeModel(module, CrossEntropy(), first),
-        [Phase(Rules(schedule, method, stages, microbatches, spans), 0, 10**9)],
+        [Phase(PipelineRules(schedule, method, stages, microbatches, spans), 0, 10**9)],
         clip_norm,
         lambda t, value: losses.append(value.item()),
     )

@@ -22,7 +22,7 @@ from pipetrain.methods.hogwild import Hogwild
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.spectrain import SpecTrain
 from pipetrain.methods.stale import Stale
-from pipetrain.program.weight_reads import Place
+from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
@@ -145,10 +145,10 @@ def test_i_timeprest_with_a_decay_that_turns_the_weights_round(D, N):
 @pytest.mark.parametrize("schedule", [OneFOneB(depth=1), PipelinedBackprop()])
 def test_hogwild_reads_weights_of_the_age_that_was_drawn(schedule, D, N):
     method = Hogwild(seed=3, mean_delay=2.0, max_delay=5.0)
-    places = [Place.under(schedule, r, D, N) for r in range(D)]
+    contexts = [StageContext.under(schedule, r, D, N) for r in range(D)]
     ours = run_pipeline((method, schedule), D, N)
     rule = "hogwild" if schedule.name == "1f1b" else "hogwild_backprop"
-    theirs = run_by_hand(rule, D, N, tau=lambda r, t: method.delay(places[r], t))
+    theirs = run_by_hand(rule, D, N, tau=lambda r, t: method.delay(contexts[r], t))
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
 

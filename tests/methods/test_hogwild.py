@@ -6,9 +6,9 @@ import pytest
 from support.pipelines import fitting_cases
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import Rules
+from pipetrain.executors.phase import PipelineRules
 from pipetrain.methods.hogwild import Hogwild
-from pipetrain.program.weight_reads import Place
+from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules import Kind
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
@@ -17,7 +17,7 @@ DRAWS = 20_000
 
 
 def place(stage=0, stages=4, microbatches=1):
-    return Place.under(OneFOneB(depth=1), stage, stages, microbatches)
+    return StageContext.under(OneFOneB(depth=1), stage, stages, microbatches)
 
 
 def drawn(method, at, count=DRAWS):
@@ -78,7 +78,7 @@ def test_one_mean_may_serve_all_stages_or_each_have_its_own():
 @pytest.mark.parametrize("N", [1, 2])
 def test_no_version_is_read_that_is_older_than_the_drain_or_not_made_yet(schedule, N):
     method, start = Hogwild(seed=4, mean_delay=4.0, max_delay=9.0), 30
-    rules, seen = Rules(schedule, method, 3, N), set()
+    rules, seen = PipelineRules(schedule, method, 3, N), set()
     for r in range(3):
         found, newest, read_of = rules.readings(r, 40, start), 0, {}
         for op, read in zip(found.operations, found.reads, strict=True):
@@ -86,7 +86,7 @@ def test_no_version_is_read_that_is_older_than_the_drain_or_not_made_yet(schedul
                 newest += 1
                 continue
             if op.kind is Kind.FORWARD:
-                wanted = op.minibatch - method.delay(rules.places[r], start + op.minibatch)
+                wanted = op.minibatch - method.delay(rules.contexts[r], start + op.minibatch)
                 assert read.version == max(0, min(newest, wanted))
                 seen.add(read.version - wanted)
                 read_of[op.minibatch, op.microbatch] = read
@@ -97,7 +97,7 @@ def test_no_version_is_read_that_is_older_than_the_drain_or_not_made_yet(schedul
 
 def test_the_draws_go_on_over_drains():
     method = Hogwild(seed=4, mean_delay=4.0, max_delay=9.0)
-    rules = Rules(OneFOneB(depth=1), method, 2, 1)
+    rules = PipelineRules(OneFOneB(depth=1), method, 2, 1)
     first, second = (rules.readings(0, 60, start).reads for start in (0, 60))
     assert first != second
 
@@ -135,7 +135,7 @@ def test_delays_that_cannot_be_are_refused_by_name(settings, named):
 @pytest.mark.parametrize("means", [[], [1.0, 2.0], [1.0, 2.0, 3.0, 4.0]])
 def test_a_list_of_means_has_one_for_each_stage(means):
     with pytest.raises(ConfigError, match=r"method\.mean_delay"):
-        Rules(OneFOneB(depth=1), Hogwild(mean_delay=means), 3, 1)
+        PipelineRules(OneFOneB(depth=1), Hogwild(mean_delay=means), 3, 1)
 
 
 def test_no_pipeline_of_processes_can_run_it():

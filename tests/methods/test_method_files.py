@@ -9,7 +9,7 @@ from support.pipelines import ASYNCHRONOUS, RULES, SYNCHRONOUS
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import Rules
+from pipetrain.executors.phase import PipelineRules
 from pipetrain.methods import Method
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.pipedream import PipeDream
@@ -17,8 +17,8 @@ from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.methods.spectrain import SpecTrain
 from pipetrain.methods.stale import Stale
-from pipetrain.program.recomputation import Spans
-from pipetrain.program.weight_reads import Moment, Place, Read
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.operation import Kind, backward, forward
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
@@ -29,7 +29,7 @@ FAMILIES = {
     Family.DOUBLE_BUFFERED: ("pipedream_2bw",),
     Family.WHOLE_BACKWARD: ("timeprest", "v_timeprest", "i_timeprest"),
 }
-PLACE = Place(stage=1, stages=4, microbatches=1, delay=2, entry_delay=3)
+PLACE = StageContext(stage=1, num_stages=4, num_microbatches=1, delay=2, entry_delay=3)
 MOMENT = Moment(PLACE, forward(4), newest=2, entry=1, updates_until_backward=2)
 LATER = Moment(PLACE, backward(4), newest=4, entry=1, updates_until_backward=2)
 
@@ -37,20 +37,20 @@ LATER = Moment(PLACE, backward(4), newest=4, entry=1, updates_until_backward=2)
 @pytest.mark.parametrize(
     ("rule", "in_forward", "in_backward"),
     [
-        ("naive_async", Read(2), Read(4)),
-        ("pipedream", Read(2), Read(2)),
-        ("vertical_sync", Read(1), Read(1)),
-        ("pipeoptim", Read(2, Predicted(2)), Read(4)),
-        ("pipedream_2bw", Read(3), Read(3)),
-        ("spectrain", Read(2, Predicted(2)), Read(4)),
-        ("stale", Read(2), Read(4)),
-        ("pipemare_plain", Read(2), Read(4)),
-        ("pipemare_t1", Read(2), Read(4)),
-        ("pipemare_t2", Read(2), Read(4, Corrected(5))),
-        ("pipemare", Read(2), Read(4, Corrected(5))),
-        ("timeprest", Read(1), Read(4)),
-        ("v_timeprest", Read(2), Read(4)),
-        ("i_timeprest", Read(2), Read(2, Scaled(2 - math.exp(0.05 * 2)))),
+        ("naive_async", WeightRead(2), WeightRead(4)),
+        ("pipedream", WeightRead(2), WeightRead(2)),
+        ("vertical_sync", WeightRead(1), WeightRead(1)),
+        ("pipeoptim", WeightRead(2, Predicted(2)), WeightRead(4)),
+        ("pipedream_2bw", WeightRead(3), WeightRead(3)),
+        ("spectrain", WeightRead(2, Predicted(2)), WeightRead(4)),
+        ("stale", WeightRead(2), WeightRead(4)),
+        ("pipemare_plain", WeightRead(2), WeightRead(4)),
+        ("pipemare_t1", WeightRead(2), WeightRead(4)),
+        ("pipemare_t2", WeightRead(2), WeightRead(4, Corrected(5))),
+        ("pipemare", WeightRead(2), WeightRead(4, Corrected(5))),
+        ("timeprest", WeightRead(1), WeightRead(4)),
+        ("v_timeprest", WeightRead(2), WeightRead(4)),
+        ("i_timeprest", WeightRead(2), WeightRead(2, Scaled(2 - math.exp(0.05 * 2)))),
     ],
 )
 def test_what_a_method_reads_at_one_moment(rule, in_forward, in_backward):
@@ -63,14 +63,14 @@ def test_what_a_method_reads_at_one_moment(rule, in_forward, in_backward):
 @pytest.mark.parametrize(
     ("rule", "in_recomputation"),
     [
-        *((rule, Read(4)) for rule in ("gpipe", "naive_async", "pipeoptim", "stale", "timeprest", "v_timeprest")),
-        ("pipedream", Read(2)),
-        ("vertical_sync", Read(1)),
-        ("pipedream_2bw", Read(3)),
-        ("spectrain", Read(4)),
-        ("pipemare_plain", Read(4)),
-        ("pipemare", Read(4, Corrected(5))),
-        ("i_timeprest", Read(2)),
+        *((rule, WeightRead(4)) for rule in ("gpipe", "naive_async", "pipeoptim", "stale", "timeprest", "v_timeprest")),
+        ("pipedream", WeightRead(2)),
+        ("vertical_sync", WeightRead(1)),
+        ("pipedream_2bw", WeightRead(3)),
+        ("spectrain", WeightRead(4)),
+        ("pipemare_plain", WeightRead(4)),
+        ("pipemare", WeightRead(4, Corrected(5))),
+        ("i_timeprest", WeightRead(2)),
     ],
 )
 def test_what_a_recomputation_just_before_the_backward_reads(rule, in_recomputation):
@@ -83,18 +83,18 @@ def test_what_a_recomputation_just_before_the_backward_reads(rule, in_recomputat
     ("lead", "N", "corrected"), [(0, 1, 5), (2, 1, 3), (4, 1, 1), (0, 2, 3), (2, 2, 2), (4, 2, 1), (4, 5, None)]
 )
 def test_a_recomputation_ahead_of_its_backward_is_corrected_by_as_much_less(lead, N, corrected):
-    place = replace(PLACE, microbatches=N)
-    moment = Moment(place, forward(4).like(Kind.RECOMPUTATION), 3, 1, updates_until_backward=2, lead=lead)
-    assert PipeMare().recomputation(moment, Read(2)) == Read(3, Corrected(corrected) if corrected else None)
+    context = replace(PLACE, num_microbatches=N)
+    moment = Moment(context, forward(4).like(Kind.RECOMPUTATION), 3, 1, updates_until_backward=2, lead=lead)
+    assert PipeMare().recomputation(moment, WeightRead(2)) == WeightRead(3, Corrected(corrected) if corrected else None)
 
 
 @pytest.mark.parametrize(("stage", "ahead"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (7, 3)])
 def test_spectrain_predicts_half_the_stage_further_than_pipeoptim(stage, ahead):
-    place = replace(PLACE, stage=stage, stages=8)
-    there, back = replace(MOMENT, place=place), replace(LATER, place=place)
-    assert SpecTrain().forward(there) == Read(2, Predicted(ahead + 2))
-    assert SpecTrain().backward(back, Read(2)) == Read(4, Predicted(ahead) if ahead else None)
-    assert SpecTrain().recomputation(back, Read(2)) == SpecTrain().backward(back, Read(2))
+    context = replace(PLACE, stage=stage, num_stages=8)
+    there, back = replace(MOMENT, context=context), replace(LATER, context=context)
+    assert SpecTrain().forward(there) == WeightRead(2, Predicted(ahead + 2))
+    assert SpecTrain().backward(back, WeightRead(2)) == WeightRead(4, Predicted(ahead) if ahead else None)
+    assert SpecTrain().recomputation(back, WeightRead(2)) == SpecTrain().backward(back, WeightRead(2))
 
 
 @pytest.mark.parametrize(
@@ -107,32 +107,32 @@ def test_t1_divides_the_learning_rate_by_a_power_of_the_delay_that_fades(update,
 
 @pytest.mark.parametrize("N", [1, 2, 4])
 def test_the_average_of_t2_decays_by_its_share_in_every_update_of_a_delay(N):
-    place = replace(PLACE, microbatches=N)
+    context = replace(PLACE, num_microbatches=N)
     tau = math.ceil(5 / N)
-    assert PipeMare(decay=0.1).drift_decay(place) ** tau == pytest.approx(0.1)
-    assert PipeMare(t2=False).drift_decay(place) is None
+    assert PipeMare(decay=0.1).drift_decay(context) ** tau == pytest.approx(0.1)
+    assert PipeMare(t2=False).drift_decay(context) is None
 
 
 def test_stale_has_a_learning_rate_for_each_stage():
     places = [replace(PLACE, stage=r) for r in range(4)]
-    assert [Stale([0.5, 1, 2, 0.1]).learning_rate_scale(place, 3) for place in places] == [0.5, 1.0, 2.0, 0.1]
-    assert [Stale().learning_rate_scale(place, 3) for place in places] == [1.0] * 4
+    assert [Stale([0.5, 1, 2, 0.1]).learning_rate_scale(context, 3) for context in places] == [0.5, 1.0, 2.0, 0.1]
+    assert [Stale().learning_rate_scale(context, 3) for context in places] == [1.0] * 4
 
 
 def test_i_timeprest_says_how_much_it_changes_and_warns_where_that_is_much():
-    places = [Place(r, 4, 1, 3 - r, 3) for r in range(4)]
-    (line,) = ITiMePReSt(0.1).notes(places)
+    contexts = [StageContext(r, 4, 1, 3 - r, 3) for r in range(4)]
+    (line,) = ITiMePReSt(0.1).notes(contexts)
     assert "method.staleness_decay=0.1" in line
     assert "0.6501" in line
     assert "warning" not in line
-    (_, warning) = ITiMePReSt(0.2).notes(places)
+    (_, warning) = ITiMePReSt(0.2).notes(contexts)
     assert warning.startswith("warning")
     assert "0.1779" in warning
 
 
 def test_readings_print_the_version_and_what_is_made_of_it():
     made = [None, Predicted(3), Corrected(2), Scaled(0.75)]
-    assert [str(Read(1, transform)) for transform in made] == ["v1", "v1+3", "v1-2δ", "v1*0.75"]
+    assert [str(WeightRead(1, transform)) for transform in made] == ["v1", "v1+3", "v1-2δ", "v1*0.75"]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -246,27 +246,27 @@ def test_a_setting_out_of_its_range_is_refused_by_name(make, named):
 @pytest.mark.parametrize("scales", [[], [1.0], [1.0, 1.0, 1.0]])
 def test_as_many_scales_as_stages_are_asked_for(scales):
     with pytest.raises(ConfigError, match=rf"stage_lr_scale.*has {len(scales)} scales for 2 stages"):
-        Rules(PipelinedBackprop(), Stale(scales), 2, 1)
-    Rules(PipelinedBackprop(), Stale([1.0, 0.5]), 2, 1)
+        PipelineRules(PipelinedBackprop(), Stale(scales), 2, 1)
+    PipelineRules(PipelinedBackprop(), Stale([1.0, 0.5]), 2, 1)
 
 
 def test_a_schedule_that_cannot_take_so_few_microbatches_is_refused_with_its_rules():
     method, schedule = RULES["pipedream_2bw"]
     with pytest.raises(ConfigError, match=r"train\.microbatches=2 .*partition\.stages=3"):
-        Rules(schedule, method, 3, 2)
-    Rules(schedule, method, 3, 3)
+        PipelineRules(schedule, method, 3, 2)
+    PipelineRules(schedule, method, 3, 3)
 
 
 @pytest.mark.parametrize("rule", ["pipedream", "v_timeprest", "pipedream_2bw"])
 def test_segments_that_a_schedule_has_no_room_for_are_refused_naming_schedules_that_have(rule):
     method, schedule = RULES[rule]
     with pytest.raises(ConfigError, match=r"train\.recompute_boundaries: stage . .* leaves \d .*pipelined_backprop"):
-        Rules(schedule, method, 4, 4, Spans((0,), 4))
-    Rules(schedule, method, 4, 4, Spans.of_single_stages(4))
+        PipelineRules(schedule, method, 4, 4, RecomputeSegments((0,), 4))
+    PipelineRules(schedule, method, 4, 4, RecomputeSegments.of_single_stages(4))
 
 
 @pytest.mark.parametrize("rule", ["pipemare", "stale", "gpipe", "pipedream_flush", "sequential"])
 def test_segments_fit_into_schedules_that_hold_enough_or_read_one_version(rule):
     method, schedule = RULES[rule]
     for firsts in ((0,), (0, 2), (0, 1)):
-        Rules(schedule, method, 4, 4, Spans(firsts, 4)).lists(3)
+        PipelineRules(schedule, method, 4, 4, RecomputeSegments(firsts, 4)).lists(3)

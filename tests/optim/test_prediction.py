@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.optim.prediction import LAST_GRADIENT, PREDICTION_RULES, prediction_rule, rmsprop_delta
+from pipetrain.optim.prediction import DELTA_RULES, LAST_GRADIENT, delta_rule, rmsprop_delta
 from pipetrain.optim.stage_optimizer import StageOptimizer
 
 SHAPES = {"w": (2, 3), "b": (2,)}
@@ -231,13 +231,13 @@ def test_loaded_state_follows_the_weights_but_for_the_numbers_that_torch_keeps_o
 
 
 def test_an_optimizer_without_a_rule_is_refused_naming_all_that_have_one():
-    known = ", ".join(kind.__name__ for kind in PREDICTION_RULES)
+    known = ", ".join(kind.__name__ for kind in DELTA_RULES)
     assert known == "SGD, Adam, AdamW, NAdam, RMSprop, Adagrad"
     with pytest.raises(ConfigError, match=rf"Adamax has no prediction rule; those that have one: {known}$"):
-        prediction_rule(torch.optim.Adamax([nn.Parameter(torch.ones(1))]))
+        delta_rule(torch.optim.Adamax([nn.Parameter(torch.ones(1))]))
 
 
 @pytest.mark.parametrize("variant", ["amsgrad", "maximize"])
 def test_variants_without_a_rule_are_refused_by_their_setting(variant):
     with pytest.raises(ConfigError, match=rf"optimizer\.{variant}=true .*optimizer\.{variant}=false"):
-        prediction_rule(torch.optim.Adam([nn.Parameter(torch.ones(1))], **{variant: True}))
+        delta_rule(torch.optim.Adam([nn.Parameter(torch.ones(1))], **{variant: True}))

@@ -3,7 +3,7 @@
 import pytest
 
 from pipetrain.program.playback import DeadlockError, idle_shares, play
-from pipetrain.program.recomputation import Spans
+from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.text_grid import unit_duration
 from pipetrain.program.validation import checked_lists
 from pipetrain.schedules.gpipe import GPipe
@@ -89,7 +89,7 @@ def test_one_backward_of_n_forwards_starts_when_the_last_forward_has_ended():
 def test_a_recomputation_waits_for_that_of_the_stage_before_within_its_segment_alone():
     ends = {}
     for firsts in ((0, 1), (0,)):
-        segments = Spans(firsts, 2)
+        segments = RecomputeSegments(firsts, 2)
         lists = checked_lists(PipeMareSchedule(), 2, 1, 8, segments)
         rows = play(lists, lambda stage, op: 7.0 if stage == 0 and op.kind is Kind.RECOMPUTATION else 1.0, segments)
         ends[firsts] = [{s.operation: s for s in row} for row in rows]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipetrain.program.recomputation import Spans
+from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.validation import ScheduleError, validate
 from pipetrain.schedules.operation import Operation
 
@@ -13,9 +13,9 @@ def lists(*texts):
     return [[Operation.parse(word) for word in text.split()] for text in texts]
 
 
-def refused(*texts, microbatches=2, minibatches=1, spans=None):
+def refused(*texts, microbatches=2, minibatches=1, segments=None):
     with pytest.raises(ScheduleError) as caught:
-        validate(lists(*texts), microbatches, minibatches, spans)
+        validate(lists(*texts), microbatches, minibatches, segments)
     return str(caught.value)
 
 
@@ -116,7 +116,7 @@ def test_neighbours_that_disagree_on_what_goes_back_at_once_are_refused():
 
 # -- recomputation -----------------------------------------------------------------------------------------------------
 
-APART, TOGETHER = Spans((0, 1), 2), Spans((0,), 2)
+APART, TOGETHER = RecomputeSegments((0, 1), 2), RecomputeSegments((0,), 2)
 REPEATED = ["F0.0 F0.1 R0.0 B0.0 R0.1 B0.1 U0", "F0.0 F0.1 R0.0 B0.0 R0.1 B0.1 U0"]
 
 
@@ -127,7 +127,7 @@ def test_lists_with_a_recomputation_for_every_backward_pass():
 
 
 def test_a_recomputation_that_is_missing_is_named():
-    assert "R0.1 is missing" in refused(REPEATED[0], REPEATED[1].replace("R0.1", ""), spans=APART)
+    assert "R0.1 is missing" in refused(REPEATED[0], REPEATED[1].replace("R0.1", ""), segments=APART)
 
 
 def test_a_recomputation_where_none_is_wanted_is_refused():
@@ -135,16 +135,16 @@ def test_a_recomputation_where_none_is_wanted_is_refused():
 
 
 def test_a_recomputation_before_its_forward_or_after_its_backward_is_refused():
-    assert "R0.1 comes before its forward" in refused(REPEATED[0], "F0.0 R0.0 R0.1 F0.1 B0.0 B0.1 U0", spans=APART)
+    assert "R0.1 comes before its forward" in refused(REPEATED[0], "F0.0 R0.0 R0.1 F0.1 B0.0 B0.1 U0", segments=APART)
     assert "B0.1 comes before its recomputation" in refused(
-        REPEATED[0], "F0.0 F0.1 R0.0 B0.0 B0.1 R0.1 U0", spans=APART
+        REPEATED[0], "F0.0 F0.1 R0.0 B0.0 B0.1 R0.1 U0", segments=APART
     )
 
 
 def test_a_recomputation_that_its_stage_waits_for_and_never_gets_is_a_deadlock_within_a_segment_alone():
     # stage 1 wants R0.1 of stage 0 before it sends B0.0, which stage 0 wants before R0.1
     early = "F0.0 F0.1 R0.0 R0.1 B0.0 B0.1 U0"
-    message = refused(REPEATED[0], early, spans=TOGETHER)
+    message = refused(REPEATED[0], early, segments=TOGETHER)
     assert "deadlock" in message
     assert "stage 1 at R0.1" in message
     validate(lists(REPEATED[0], early), 2, 1, APART)

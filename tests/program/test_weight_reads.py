@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support import reference
 from support.pipelines import ASYNCHRONOUS, RULES, SYNCHRONOUS, fitting
 
-from pipetrain.executors.phase import Rules
+from pipetrain.executors.phase import PipelineRules
 from pipetrain.methods.i_timeprest import ITiMePReSt
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
@@ -16,8 +16,8 @@ from pipetrain.methods.spectrain import SpecTrain
 from pipetrain.methods.stale import Stale
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
-from pipetrain.program.recomputation import Spans
-from pipetrain.program.weight_reads import Graph, staleness
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.program.weight_reads import Activations, staleness
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
@@ -30,8 +30,8 @@ QUICK = settings(max_examples=60, deadline=None)
 asynchronous_rules = st.sampled_from(ASYNCHRONOUS)
 
 
-def all_readings(method, schedule, D, N=1, M=8, spans=None):
-    rules = Rules(schedule, method, D, N, spans)
+def all_readings(method, schedule, D, N=1, M=8, segments=None):
+    rules = PipelineRules(schedule, method, D, N, segments)
     return [rules.readings(r, M) for r in range(D)]
 
 
@@ -165,10 +165,10 @@ def test_a_backward_goes_through_a_graph_that_read_its_own_weights_or_rereads(ru
                 there, back = forward(t, j), backward_of(found, t, j)
                 assert graph[there] is graph[back]
                 if read_by(found, there) != read_by(found, back):
-                    assert graph[back] is Graph.REREAD
+                    assert graph[back] is Activations.REBOUND
                 elif read_by(found, back).transform is None:
-                    assert graph[back] is Graph.KEPT
-        assert found.change == any(graph is Graph.REREAD for graph in found.graphs)
+                    assert graph[back] is Activations.KEPT
+        assert found.change == any(graph is Activations.REBOUND for graph in found.graphs)
 
 
 @QUICK
@@ -178,22 +178,22 @@ def test_the_backwards_that_find_other_weights_are_those_of_stale_microbatches_n
         for op, graph in zip(found.operations, found.graphs, strict=True):
             stale = op.minibatch > max(0, op.minibatch - (D - 1 - r))
             if op.kind is Kind.BACKWARD:
-                assert (graph is Graph.REREAD) == (stale and not isinstance(method, PipeDream))
+                assert (graph is Activations.REBOUND) == (stale and not isinstance(method, PipeDream))
 
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
 def test_with_recomputation_every_forward_is_dropped_and_the_backward_goes_through_the_repetition(rule, D, N, M):
     assume(fitting(rule, D, N))
-    for found in all_readings(*RULES[rule], D, N, M, Spans.of_single_stages(D)):
+    for found in all_readings(*RULES[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
         graph = dict(zip(found.operations, found.graphs, strict=True))
         for op in found.operations:
             if op.kind is Kind.FORWARD:
-                assert graph[op] is Graph.DROPPED
+                assert graph[op] is Activations.DROPPED
             if op.kind is Kind.BACKWARD:
                 again = op.like(Kind.RECOMPUTATION)
                 same = read_by(found, again) == read_by(found, op)
-                assert graph[op] is graph[again] is (Graph.KEPT if same else Graph.REREAD)
+                assert graph[op] is graph[again] is (Activations.KEPT if same else Activations.REBOUND)
                 assert same == (rule not in reference.SHRINKAGE or read_by(found, op).transform is None)
 
 
@@ -201,7 +201,7 @@ def test_with_recomputation_every_forward_is_dropped_and_the_backward_goes_throu
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
 def test_what_a_recomputation_reads_is_what_the_specification_names(rule, D, N, M):
     assume(fitting(rule, D, N))
-    for found in all_readings(*RULES[rule], D, N, M, Spans.of_single_stages(D)):
+    for found in all_readings(*RULES[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
         for op in found.operations:
             if op.kind is Kind.BACKWARD:
                 again = read_by(found, op.like(Kind.RECOMPUTATION))
@@ -215,7 +215,7 @@ def test_what_a_recomputation_reads_is_what_the_specification_names(rule, D, N, 
 def test_a_segment_recomputes_with_the_weights_of_its_moment(rule, data):
     D, N, M = (data.draw(st.integers(1, most)) for most in (8, 5, 12))
     firsts = tuple(sorted({0, *data.draw(st.lists(st.integers(0, D - 1)))}))
-    for r, found in enumerate(all_readings(*RULES[rule], D, N, M, Spans(firsts, D))):
+    for r, found in enumerate(all_readings(*RULES[rule], D, N, M, RecomputeSegments(firsts, D))):
         lead, tau = reference.lead(firsts, D, r), reference.delay(N, D, r)
         for op in found.operations:
             if op.kind is Kind.RECOMPUTATION:
@@ -271,18 +271,18 @@ def test_the_steady_state_begins_where_no_formula_is_clipped(depth, D, N, M):
     schedule = OneFOneB(depth)
     delays = [schedule.in_flight(r, D, N) - 1 for r in range(D)]
     unclipped = [t for t in range(M) if all(t * N >= d for d in delays)]
-    steady = Rules(schedule, NaiveAsync(), D, N).steady
+    steady = PipelineRules(schedule, NaiveAsync(), D, N).steady
     assert [t for t in range(M) if t >= steady] == unclipped
 
 
 @pytest.mark.parametrize("D", [1, 2, 5])
 def test_two_buffered_versions_are_steady_once_a_minibatch_reads_the_version_before_its_own(D):
-    assert Rules(*RULES["pipedream_2bw"][::-1], D, max(2, D)).steady == 1
+    assert PipelineRules(*RULES["pipedream_2bw"][::-1], D, max(2, D)).steady == 1
 
 
 @pytest.mark.parametrize("schedule", [GPipe(), Sequential(), OneFOneBFlush()])
 def test_synchronous_schedules_are_steady_from_the_start(schedule):
-    assert Rules(schedule, Synchronous(), 4, 3).steady == 0
+    assert PipelineRules(schedule, Synchronous(), 4, 3).steady == 0
 
 
 def test_staleness_counts_the_updates_between_the_version_and_the_own_update():

@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipetrain.errors import ConfigError
-from pipetrain.program.recomputation import Spans
+from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.validation import checked_lists
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
@@ -39,11 +39,11 @@ def cases(draw, which=SCHEDULES, most=(16, 16, 4)):
 def spans(draw, schedule, D, N):
     """Segments that the schedule has room for: null for none, of single stages, or of several."""
     if draw(st.booleans()):
-        return draw(st.sampled_from([None, Spans.of_single_stages(D)]))
+        return draw(st.sampled_from([None, RecomputeSegments.of_single_stages(D)]))
     firsts = {0, *draw(st.lists(st.integers(0, D - 1)))}
     if isinstance(schedule, NF1B):
         firsts = set(range(D))
-    found = Spans(tuple(sorted(firsts)), D)
+    found = RecomputeSegments(tuple(sorted(firsts)), D)
     if schedule not in SYNCHRONOUS:
         assume(all(lead_of(found.firsts, D, r) < in_flight_of_the_table(schedule, r, D, N) for r in range(D)))
     return found
@@ -198,16 +198,16 @@ def test_a_recomputation_starts_its_lead_before_its_backward_as_far_as_there_are
     ],
 )
 def test_the_stages_of_a_segment_start_two_steps_after_each_other(firsts, lead, begins, ends):
-    segments = Spans(firsts, 4)
+    segments = RecomputeSegments(firsts, 4)
     assert [segments.lead(r) for r in range(4)] == lead
     assert [segments.begins(r) for r in range(4)] == begins
     assert [segments.ends(r) for r in range(4)] == ends
 
 
 def test_recomputation_by_single_stages_stands_just_before_each_backward():
-    assert Spans.of_single_stages(3) == Spans((0, 1, 2), 3)
+    assert RecomputeSegments.of_single_stages(3) == RecomputeSegments((0, 1, 2), 3)
     for schedule in SCHEDULES:
-        for operations in checked_lists(schedule, 3, 4, 3, Spans.of_single_stages(3)):
+        for operations in checked_lists(schedule, 3, 4, 3, RecomputeSegments.of_single_stages(3)):
             for index, op in enumerate(operations):
                 if op.kind is Kind.BACKWARD:
                     assert operations[index - 1] == op.like(Kind.RECOMPUTATION)

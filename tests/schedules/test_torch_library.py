@@ -15,17 +15,17 @@ SCHEDULES = [*LOOPS, ZBVZeroBubble(), DualPipeV()]
 class StageAlone:
     """As much of the library's stage as its schedules look at when they are made."""
 
-    def __init__(self, index: int, stages: int, processes: int) -> None:
-        self.stage_index, self.num_stages = index, stages
-        self.group_size, self.group_rank = processes, 0
-        self.is_first, self.is_last = index == 0, index == stages - 1
+    def __init__(self, index: int, num_stages: int, num_processes: int) -> None:
+        self.stage_index, self.num_stages = index, num_stages
+        self.group_size, self.group_rank = num_processes, 0
+        self.is_first, self.is_last = index == 0, index == num_stages - 1
         self.submod = nn.Identity()
         self.stage_index_to_group_rank: dict[int, int] = {}
 
 
 def library(schedule, D, N):
     placement = schedule.placement(D)
-    stages = [StageAlone(r, D, placement.processes) for r in placement.stages[0]]
+    stages = [StageAlone(r, D, placement.num_processes) for r in placement.stages_of[0]]
     return get_schedule_class(schedule.library_name)(stages, N, loss_fn=lambda *_: None)
 
 
@@ -95,9 +95,9 @@ def test_stages_that_do_not_divide_are_refused_with_those_that_do():
 
 
 def test_placements():
-    assert Placement.one_each(3).stages == ((0,), (1,), (2,))
-    assert Placement.loop(6, 2).stages == ((0, 2, 4), (1, 3, 5))
-    assert Placement.v(6).stages == ((0, 5), (1, 4), (2, 3))
+    assert Placement.one_each(3).stages_of == ((0,), (1,), (2,))
+    assert Placement.loop(6, 2).stages_of == ((0, 2, 4), (1, 3, 5))
+    assert Placement.v(6).stages_of == ((0, 5), (1, 4), (2, 3))
     assert [Placement.v(6).process_of(r) for r in range(6)] == [0, 1, 2, 2, 1, 0]
     assert (Placement.v(6).of_last_stage, Placement.loop(6, 2).of_last_stage) == (0, 1)
     assert Placement.v(4).in_order([["a", "d"], ["b", "c"]]) == ["a", "b", "c", "d"]

@@ -9,12 +9,12 @@ from pipetrain.methods import Method
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.timeprest import TiMePReSt
-from pipetrain.program.weight_reads import Place, Read
+from pipetrain.program.weight_reads import StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
-from pipetrain.stage.measurements import Audit, InvariantError
+from pipetrain.stage.measurements import InvariantError, Measurements
 from pipetrain.weights.transforms import Predicted
 
 
@@ -42,10 +42,10 @@ class Whimsical(Method):
         self.asked = set()
 
     def _answer(self, moment):
-        key = (moment.place.stage, moment.operation)
+        key = (moment.context.stage, moment.operation)
         lies = moment.operation.kind == self.kind and moment.newest > 2 and key not in self.asked
         self.asked.add(key)
-        return self.lie(moment.newest) if lies else Read(moment.newest)
+        return self.lie(moment.newest) if lies else WeightRead(moment.newest)
 
     def forward(self, moment):
         return self._answer(moment)
@@ -56,12 +56,14 @@ class Whimsical(Method):
     def recomputation(self, moment, forward):
         return self._answer(moment)
 
-    def weight_versions(self, place: Place):
+    def weight_versions(self, context: StageContext):
         return 9
 
 
 @pytest.mark.parametrize("kind", ["F", "R", "B"])
-@pytest.mark.parametrize("lie", [lambda newest: Read(newest - 1), lambda newest: Read(newest, Predicted(1))])
+@pytest.mark.parametrize(
+    "lie", [lambda newest: WeightRead(newest - 1), lambda newest: WeightRead(newest, Predicted(1))]
+)
 def test_a_method_that_reads_what_its_formula_does_not_give_is_found_out(kind, lie):
     message = found_out(Whimsical(kind, lie), OneFOneB(), recompute=range(3) if kind == "R" else None)
     stage, operation, read = message.split()[1].rstrip(":"), message.split()[2], message.split()[4]
@@ -103,8 +105,8 @@ def test_so_is_one_whose_formula_is_wrong_from_some_minibatch_on():
 class Greedy(PipeDream):
     """Stashes what it says it does not."""
 
-    def weight_versions(self, place):
-        return 1 if place.stage == 0 else super().weight_versions(place)
+    def weight_versions(self, context):
+        return 1 if context.stage == 0 else super().weight_versions(context)
 
 
 def test_more_weight_versions_than_a_method_may_hold_are_found_out():
@@ -143,11 +145,11 @@ def test_no_method_holds_more_than_it_may_with_recomputation(rule, D, N):
     method, schedule = RULES[rule]
     pipe = train(method, schedule, D, N, recompute=range(D))
     for stage, held in zip(pipe.stages, pipe.reports("weight_versions_max"), strict=True):
-        assert held <= method.weight_versions(Place.under(schedule, stage.index, D, N))
+        assert held <= method.weight_versions(StageContext.under(schedule, stage.index, D, N))
 
 
 def test_staleness_is_the_updates_between_reading_and_applying():
-    audit = Audit()
+    audit = Measurements()
     audit.forward, audit.backward = {7: [3, 4], 8: [5]}, {7: [7, 7], 8: [8]}
     audit.settle(7, newest=7, steady=False)
     assert (audit.forward_staleness, audit.backward_staleness) == (set(), set())

@@ -7,11 +7,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pipetrain.losses import CrossEntropy
-from pipetrain.program.weight_reads import Graph, Read
+from pipetrain.program.weight_reads import Activations, WeightRead
 from pipetrain.weights.transforms import Predicted
 
 
-def step(stage, inputs, gradients, microbatch=(0, 0), graph=Graph.KEPT):
+def step(stage, inputs, gradients, microbatch=(0, 0), graph=Activations.KEPT):
     """F and B on the newest weights; (outputs, gradients of the inputs)."""
     outputs = stage.forward(microbatch, inputs, newest(stage), graph, False)
     return outputs, stage.backward([microbatch], gradients, newest(stage), graph)
@@ -49,9 +49,9 @@ def test_the_loss_of_a_microbatch_weighs_by_its_share_of_the_minibatch():
     layer, x, y = nn.Linear(3, 4), torch.randn(7, 3), torch.randint(0, 4, (7,))
     stage = stage_of(layer, loss=CrossEntropy())
     for j, (rows, share) in enumerate(((slice(0, 4), 4 / 7), (slice(4, 7), 3 / 7))):
-        loss = stage.forward_loss((0, j), (x[rows],), (y[rows],), share, newest(stage), Graph.KEPT, False)
+        loss = stage.forward_loss((0, j), (x[rows],), (y[rows],), share, newest(stage), Activations.KEPT, False)
         torch.testing.assert_close(loss, nn.functional.cross_entropy(layer(x[rows]), y[rows]))
-        stage.backward([(0, j)], None, newest(stage), Graph.KEPT)
+        stage.backward([(0, j)], None, newest(stage), Activations.KEPT)
     wanted = torch.autograd.grad(nn.functional.cross_entropy(layer(x), y), list(layer.parameters()))
     for ours, theirs in zip(stage.gradients.take().values(), wanted, strict=True):
         torch.testing.assert_close(ours, theirs)
@@ -208,7 +208,7 @@ def test_frozen_parameters_stay_and_have_no_gradient():
     frozen.requires_grad_(False)
     stage = stage_of(frozen, free, index=1)
     before = {name: value.clone() for name, value in stage.state().items()}
-    _, (dx,) = step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), graph=Graph.REREAD)
+    _, (dx,) = step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), graph=Activations.REBOUND)
     assert dx.abs().sum() > 0
     gradients = stage.gradients.take()
     assert gradients.keys() == {"layers.1.child.weight", "layers.1.child.bias"}
@@ -238,14 +238,14 @@ def test_the_parameters_of_the_module_are_put_back_after_a_forward_that_fails():
     stage = stage_of(nn.Linear(3, 3), index=1)
     own = stage.module.layers[0].weight
     with pytest.raises(RuntimeError):
-        stage.forward((0, 0), (torch.ones(2, 5),), newest(stage), Graph.REREAD, False)
+        stage.forward((0, 0), (torch.ones(2, 5),), newest(stage), Activations.REBOUND, False)
     assert stage.module.layers[0].weight is own
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_module_computes_with_the_newest_weights_between_operations(keep):
     stage, x = stage_of(nn.Linear(3, 3, bias=False), index=1), torch.ones(2, 3)
-    stage.forward((0, 0), (x,), Read(0), Graph.KEPT, False)  # its leaves stay in the module
+    stage.forward((0, 0), (x,), WeightRead(0), Activations.KEPT, False)  # its leaves stay in the module
     stage.update(9, {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}, keep, True)
     (weight,) = stage.optimizer.parameters.values()
     torch.testing.assert_close(stage.evaluate((x,))[0], (x @ weight.T).detach())
@@ -274,8 +274,8 @@ def test_the_memory_layout_of_a_parameter_does_not_change_a_prediction_or_its_gr
     for given in (weight, weight.clone(memory_format=torch.contiguous_format)):
         stage = stage_of(Product(given), index=1)
         stage.update(0, {"layers.0.w": torch.ones(4, 4)}, False, True)
-        (y,) = stage.forward((1, 0), (x,), Read(1, Predicted(2)), Graph.REREAD, False)
-        (dx,) = stage.backward([(1, 0)], (torch.ones(2, 4),), Read(1), Graph.REREAD)
+        (y,) = stage.forward((1, 0), (x,), WeightRead(1, Predicted(2)), Activations.REBOUND, False)
+        (dx,) = stage.backward([(1, 0)], (torch.ones(2, 4),), WeightRead(1), Activations.REBOUND)
         results.append((y, dx, stage.gradients.take()["layers.0.w"]))
     for ours, wanted in zip(*results, strict=True):
         torch.testing.assert_close(ours, wanted)
@@ -284,7 +284,7 @@ def test_the_memory_layout_of_a_parameter_does_not_change_a_prediction_or_its_gr
 # -- operations in place ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("graph", [Graph.KEPT, Graph.REREAD])
+@pytest.mark.parametrize("graph", [Activations.KEPT, Activations.REBOUND])
 def test_a_first_layer_may_work_in_place_on_the_input(graph):
     def layer(linear, x):
         return linear(x.mul_(2.0).relu_())
@@ -297,7 +297,7 @@ def test_a_first_layer_may_work_in_place_on_the_input(graph):
     torch.testing.assert_close(dx, wanted)
 
 
-@pytest.mark.parametrize("graph", [Graph.KEPT, Graph.REREAD])
+@pytest.mark.parametrize("graph", [Activations.KEPT, Activations.REBOUND])
 def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(graph):
     def layer(linear, x):
         hidden = linear(x).exp()
@@ -309,7 +309,7 @@ def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error
         step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), graph=graph)
 
 
-@pytest.mark.parametrize("graph", [Graph.KEPT, Graph.REREAD])
+@pytest.mark.parametrize("graph", [Activations.KEPT, Activations.REBOUND])
 def test_a_recurrent_layer_packs_no_weights_where_the_backward_reads_others(graph):
     packs = []
 
@@ -319,7 +319,7 @@ def test_a_recurrent_layer_packs_no_weights_where_the_backward_reads_others(grap
 
     stage = stage_of(Function(layer, nn.LSTM(3, 3)), index=1)
     stage.forward((0, 0), (torch.randn(2, 4, 3),), newest(stage), graph, False)
-    assert packs == [graph is Graph.KEPT]
+    assert packs == [graph is Activations.KEPT]
     assert torch.backends.cudnn.enabled
 
 
@@ -337,11 +337,11 @@ def test_a_layer_that_checkpoints_itself_redoes_its_forward_with_the_weights_of_
         else:
             layer = Function(lambda b, x: b(x), block)
         stage = stage_of(layer, index=1)
-        graph = Graph.REREAD if reads == "newest" else Graph.KEPT
-        stage.forward((0, 0), (x,), Read(0), graph, False)
+        graph = Activations.REBOUND if reads == "newest" else Activations.KEPT
+        stage.forward((0, 0), (x,), WeightRead(0), graph, False)
         step_of_one = {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}
         stage.update(9, step_of_one, reads == "stashed", True)
-        (dx,) = stage.backward([(0, 0)], (torch.ones(2, 3),), Read(1 if reads == "newest" else 0), graph)
+        (dx,) = stage.backward([(0, 0)], (torch.ones(2, 3),), WeightRead(1 if reads == "newest" else 0), graph)
         results.append(dx)
         own.append(stage.gradients.take())
     if reads == "stashed":

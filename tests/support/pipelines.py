@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods import Method
@@ -27,8 +27,8 @@ from pipetrain.methods.synchronous import Synchronous
 from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optim.stage_optimizer import StageOptimizer
-from pipetrain.program.recomputation import Spans
-from pipetrain.program.weight_reads import Place, Read
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.program.weight_reads import StageContext, WeightRead
 from pipetrain.run.trainer import Timetable
 from pipetrain.schedules import Schedule
 from pipetrain.schedules.gpipe import GPipe
@@ -113,7 +113,7 @@ def stage_of(
     """One stage of these layers, at place `index` of some pipeline; it may stash a few weight versions."""
     chain = chain_of(nn.Sequential(*layers))
     stage = Stage(index, chain, 0, len(layers), optimizers(build, lambda k: rate), loss, 0, device)
-    stage.enter(PipeDream(), Place(index, 4, 1, delay=3, entry_delay=3), 0, True)
+    stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, True)
     return stage
 
 
@@ -121,14 +121,14 @@ def optimizers(build: Build, rate: Rate) -> Callable[[dict[str, nn.Parameter]], 
     return lambda parameters: StageOptimizer(build, parameters, rate)
 
 
-def newest(stage: Stage) -> Read:
+def newest(stage: Stage) -> WeightRead:
     """A reading of the weights that the stage has now."""
-    return Read(stage.updates)
+    return WeightRead(stage.updates)
 
 
-def fitting(rule: str, stages: int, microbatches: int) -> bool:
+def fitting(rule: str, num_stages: int, num_microbatches: int) -> bool:
     """Whether a schedule takes so many stages and microbatches."""
-    return rule != "pipedream_2bw" or microbatches >= stages
+    return rule != "pipedream_2bw" or num_microbatches >= num_stages
 
 
 def fitting_cases(
@@ -161,9 +161,9 @@ class Pipeline:
     def train(self, loader: Loader, epochs: int = 1) -> "Pipeline":
         """Whole epochs, drained after each."""
         total = self.steps + epochs * len(loader)
-        for segment in Timetable(total, len(loader), 0, 0, None, self.phase_ends).segments(self.steps):
-            self.executor.train(loader, segment)
-            self.steps += segment.minibatches
+        for interval in Timetable(total, len(loader), 0, 0, None, self.phase_ends).segments(self.steps):
+            self.executor.train(loader, interval)
+            self.steps += interval.minibatches
         return self
 
     def state(self) -> dict[str, Tensor]:
@@ -177,7 +177,7 @@ def pipeline(
     model: nn.Module | LayerChain,
     cuts: Sequence[int],
     rule: Rule | list[tuple[Rule, int]] = "gpipe",
-    microbatches: int = 1,
+    num_microbatches: int = 1,
     build: Build = sgd,
     rate: Rate = half_decay,
     clip_norm: float | None = None,
@@ -185,7 +185,7 @@ def pipeline(
     seed: int = 0,
     recompute: Sequence[int] | None = None,
 ) -> Pipeline:
-    """A pipeline over `model`, cut before each layer of `cuts`; spans of recomputation begin at stages `recompute`.
+    """A pipeline over `model`, cut before each layer of `cuts`; segments of recomputation begin at stages `recompute`.
 
     `rule` is one for the whole run, or a list of phases: (rule, how many steps).
     """
@@ -197,19 +197,21 @@ def pipeline(
         for r, ends in enumerate(bounds)
     ]
     losses: list[float] = []
-    spans = None if recompute is None else Spans(tuple(recompute), len(stages))
+    segments = None if recompute is None else RecomputeSegments(tuple(recompute), len(stages))
     phases: list[Phase] = []
     for each, steps in rule if isinstance(rule, list) else [(rule, NEVER)]:
         method, schedule = RULES[each] if isinstance(each, str) else each
         start = phases[-1].end if phases else 0
-        phases.append(Phase(Rules(schedule, method, len(stages), microbatches, spans), start, start + steps))
+        phases.append(
+            Phase(PipelineRules(schedule, method, len(stages), num_microbatches, segments), start, start + steps)
+        )
     executor = SimulatedExecutor(stages, phases, clip_norm, lambda t, value: losses.append(value.item()))
     return Pipeline(executor, losses, [phase.end for phase in phases])
 
 
-def batches(inputs: Tensor, targets: Tensor, size: int, microbatches: int = 1) -> Loader:
+def batches(inputs: Tensor, targets: Tensor, size: int, num_microbatches: int = 1) -> Loader:
     """Minibatches in the order of the data; the last may be ragged."""
-    return Loader(TensorDataset(inputs, targets), batch_size=size, microbatches=microbatches, shuffle=False)
+    return Loader(TensorDataset(inputs, targets), batch_size=size, microbatches=num_microbatches, shuffle=False)
 
 
 def difference(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:

@@ -59,7 +59,7 @@ class Optimizer:
 
 
 @dataclass
-class Part:
+class ComposedPhase:
     """One stage: its weights [W, b, W, b, ...], optimizer states and PipeMare's δ by version.
 
     tanh follows all layers but the output.
@@ -135,10 +135,10 @@ def delay(N, D, r):
     return math.ceil((2 * (D - r - 1) + 1) / N)
 
 
-def lead(spans, D, r):
-    """Microbatch steps from R to B: 2(L - 1 - i) for stage i of a segment of L stages; `spans` are their first ones."""
-    first = max(s for s in spans if s <= r)
-    behind = min([s for s in spans if s > r], default=D)
+def lead(segments, D, r):
+    """Microbatch steps from R to B: 2(L - 1 - i) for stage i of L in its segment; `segments` are the first stages."""
+    first = max(s for s in segments if s <= r)
+    behind = min([s for s in segments if s > r], default=D)
     return 2 * ((behind - first) - 1 - (r - first))
 
 
@@ -151,7 +151,7 @@ class Run:
         optimizer: the update rule of every part.
         rate: the learning rate of update k of the run.
         N: microbatches of a minibatch.
-        spans: the first stages of segments that recompute; None where nothing is recomputed.
+        segments: the first stages of segments that recompute; None where nothing is recomputed.
         tau: (stage, minibatch of the run) -> the delay that hogwild drew.
     """
 
@@ -159,7 +159,7 @@ class Run:
     optimizer: Optimizer
     rate: object
     N: int
-    spans: object = None
+    segments: object = None
     tau: object = None
     rule: str = ""
     updates: int = 0  # of the run
@@ -168,11 +168,11 @@ class Run:
     losses: list = field(default_factory=list)
 
     @classmethod
-    def of(cls, parts, optimizer, rate, N, spans=None, tau=None):
+    def of(cls, parts, optimizer, rate, N, segments=None, tau=None):
         """`parts` is a list of weight lists, one for each stage."""
         none = [[0 * w for w in part] for part in parts]
-        stages = [Part([w], [optimizer.start(w)], [none[r]], r == len(parts) - 1) for r, w in enumerate(parts)]
-        return cls(stages, optimizer, rate, N, spans, tau)
+        stages = [ComposedPhase([w], [optimizer.start(w)], [none[r]], r == len(parts) - 1) for r, w in enumerate(parts)]
+        return cls(stages, optimizer, rate, N, segments, tau)
 
     @property
     def newest(self):
@@ -233,7 +233,7 @@ class Run:
 
     def _recomputation_weights(self, r, t, j):
         D = len(self.stages)
-        steps = lead(self.spans, D, r)
+        steps = lead(self.segments, D, r)
         now = t if self.rule in SYNCHRONOUS else max(0, (t * self.N + j - steps) // self.N)
         if self.rule in SHRINKAGE or self.rule in STASHING or self.rule.startswith("hogwild"):
             return self._plain(r, self._forward_version(r, t, j))
@@ -267,7 +267,7 @@ class Run:
                 value, saved = stage.forward(self._forward_weights(r, t, j), value)
                 kept.append(saved)
             loss += share * cross_entropy(value, ys)[0]
-            if self.spans is not None:
+            if self.segments is not None:
                 kept, value = self._again(inputs, t, j)
             g = share * cross_entropy(value, ys)[1]
             for r in reversed(range(len(self.stages))):
@@ -280,7 +280,9 @@ class Run:
         """What the stages keep after recomputing, each segment from the input of its first stage; the last's result."""
         kept, value = [], None
         for r, stage in enumerate(self.stages):
-            value, saved = stage.forward(self._recomputation_weights(r, t, j), inputs[r] if r in self.spans else value)
+            value, saved = stage.forward(
+                self._recomputation_weights(r, t, j), inputs[r] if r in self.segments else value
+            )
             kept.append(saved)
         return kept, value
 
@@ -307,11 +309,11 @@ def cross_entropy(scores, truth):
     return loss, (log_probabilities.exp() - wanted) / len(truth)
 
 
-def train(rule, parts, optimizer, rate, epochs, N, spans=None, tau=None):
+def train(rule, parts, optimizer, rate, epochs, N, segments=None, tau=None):
     """Losses of all steps; `epochs` are lists of minibatches (x, y), the pipeline drains after each.
 
     `parts` is a list of weight lists, one for each stage; afterwards it holds the newest weights.
     """
-    run = Run.of(parts, optimizer, rate, N, spans, tau).phase(rule, epochs)
+    run = Run.of(parts, optimizer, rate, N, segments, tau).phase(rule, epochs)
     parts[:] = run.newest
     return run.losses

@@ -125,15 +125,15 @@ def small_model(channels: int, classes: int) -> nn.Module:
     return LayerChain(module, list(module))
 
 
-def bounds(stages: int) -> list[tuple[int, int]]:
+def bounds(num_stages: int) -> list[tuple[int, int]]:
     """Cuts beside the relays and behind the LSTM."""
-    cuts = {1: [], 2: [2], 3: [2, 5], 4: [1, 2, 5]}[stages]
+    cuts = {1: [], 2: [2], 3: [2, 5], 4: [1, 2, 5]}[num_stages]
     return list(zip([0, *cuts], [*cuts, 7], strict=True))
 
 
-def fitting(method: str, stages: int, microbatches: int) -> bool:
+def fitting(method: str, num_stages: int, num_microbatches: int) -> bool:
     """Whether the method's schedule takes so many stages and microbatches."""
-    return method != "pipedream_2bw" or microbatches >= stages
+    return method != "pipedream_2bw" or num_microbatches >= num_stages
 
 
 def sections(method: str) -> dict[str, dict[str, Any]]:
@@ -151,14 +151,14 @@ def phase(method: str, **end: int) -> dict[str, Any]:
     return {**sections(method), "steps": None, "epochs": None, **end, "names": names}
 
 
-def job(run: Path, method: str, stages: int, **changes: Any) -> Job:
+def job(run: Path, method: str, num_stages: int, **changes: Any) -> Job:
     """A tiny run; `changes` name settings, such as train={"microbatches": 2}."""
     config = {**json.loads(json.dumps(CONFIG)), **sections(method)}
     for section, values in changes.items():
         config[section] = {**config[section], **values} if isinstance(values, dict) else values
     names = {"method": method, "schedule": METHODS[method][2], "model": "small", "dataset": "synthetic_images"}
-    plan = [{"layers": last - first, "parameters": 1} for first, last in bounds(stages)]
-    return Job(config, names, str(run), bounds(stages), plan, threads=1, device=os.environ.get("DEVICE", "cpu"))
+    plan = [{"layers": last - first, "parameters": 1} for first, last in bounds(num_stages)]
+    return Job(config, names, str(run), bounds(num_stages), plan, threads=1, device=os.environ.get("DEVICE", "cpu"))
 
 
 def simulated(job: Job) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def distributed(jobs: list[Job]) -> list[dict[str, Any]]:
     for each in jobs:
         each.config["executor"] = {"name": "distributed"}
         Path(each.run).mkdir(parents=True, exist_ok=True)
-    mp.spawn(_process, (jobs, _free_ports(len(jobs))), nprocs=jobs[0].placement.processes)
+    mp.spawn(_process, (jobs, _free_ports(len(jobs))), nprocs=jobs[0].placement.num_processes)
     return [json.loads((Path(each.run) / "summary.json").read_text()) for each in jobs]
 
 
@@ -182,7 +182,7 @@ def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:
         os.environ.update(
             RANK=str(rank),
             LOCAL_RANK=str(rank),
-            WORLD_SIZE=str(each.placement.processes),
+            WORLD_SIZE=str(each.placement.num_processes),
             MASTER_ADDR="localhost",
             MASTER_PORT=str(port),
         )

@@ -11,7 +11,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from pipetrain.optim.stage_optimizer import StageOptimizer
-from pipetrain.program.weight_reads import Graph, Place, Read
+from pipetrain.program.weight_reads import Activations, StageContext, WeightRead
 from pipetrain.weights.storage_meter import StorageMeter
 from pipetrain.weights.transforms import Predicted
 from pipetrain.weights.versions import Weights
@@ -166,7 +166,7 @@ def test_versions_measured_are_those_of_the_specification(rule, D, N):
 @pytest.mark.parametrize(("rule", "D", "N"), fitting_cases(stages=(1, 3, 4, 7), microbatches=(1, 3, 8)))
 def test_a_method_declares_the_versions_of_the_specification_and_no_more(rule, D, N):
     method, schedule = RULES[rule]
-    declared = [method.weight_versions(Place.under(schedule, r, D, N)) for r in range(D)]
+    declared = [method.weight_versions(StageContext.under(schedule, r, D, N)) for r in range(D)]
     assert declared == versions_of_the_specification(rule, D, N)
 
 
@@ -198,11 +198,11 @@ def test_a_prediction_is_gone_when_its_forward_ends():
                 made.extend(StorageWeakRef(tensor.untyped_storage()) for tensor in found.values())
                 return found
 
-        read = Read(stage.updates, Spied(2))
-        output = stage.forward((0, 0), (torch.randn(2, 4),), read, Graph.REREAD, False)
+        read = WeightRead(stage.updates, Spied(2))
+        output = stage.forward((0, 0), (torch.randn(2, 4),), read, Activations.REBOUND, False)
         assert len(made) == 4
         assert all(reference.expired() for reference in made)
-        (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output[0]),), newest(stage), Graph.REREAD)
+        (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output[0]),), newest(stage), Activations.REBOUND)
         assert gradient.shape == (2, 4)
         assert len(stage.gradients.take()) == 4
     finally:
@@ -220,28 +220,28 @@ class Rows(nn.Module):
         return self.lstm(x)[0]
 
 
-@pytest.mark.parametrize("graph", [Graph.KEPT, Graph.REREAD, Graph.DROPPED])
+@pytest.mark.parametrize("graph", [Activations.KEPT, Activations.REBOUND, Activations.DROPPED])
 def test_an_lstm_keeps_no_weights_of_a_forward_that_is_over(graph):
     stage = stage_of(Rows(), index=1)
     stage.optimizer.step({name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()})
-    read = Read(stage.updates, Predicted(2))
-    stage.forward((0, 0), (torch.randn(2, 4),), read, graph, graph is Graph.DROPPED)
-    if graph is not Graph.DROPPED:
-        stage.backward([(0, 0)], (torch.ones(2, 4),), read if graph is Graph.KEPT else newest(stage), graph)
+    read = WeightRead(stage.updates, Predicted(2))
+    stage.forward((0, 0), (torch.randn(2, 4),), read, graph, graph is Activations.DROPPED)
+    if graph is not Activations.DROPPED:
+        stage.backward([(0, 0)], (torch.ones(2, 4),), read if graph is Activations.KEPT else newest(stage), graph)
     stage.weights.meter.read()
     assert sum(1 for storages in stage.weights.meter._live if storages) == 1
 
 
 def test_an_old_version_is_freed_when_its_last_backward_ends():
     stage = stage_of(nn.Linear(4, 4), index=1)
-    stage.forward((0, 0), (torch.randn(2, 4),), Read(0), Graph.KEPT, False)
+    stage.forward((0, 0), (torch.randn(2, 4),), WeightRead(0), Activations.KEPT, False)
     stage.update(
         0, {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}, keep=True, steady=True
     )
     references = [StorageWeakRef(t.untyped_storage()) for t in stage.weights.version(0).tensors.values()]
     stage.weights.release(0)
     assert not any(reference.expired() for reference in references)  # the graph of the forward reads them
-    stage.backward([(0, 0)], (torch.ones(2, 4),), Read(0), Graph.KEPT)
+    stage.backward([(0, 0)], (torch.ones(2, 4),), WeightRead(0), Activations.KEPT)
     assert all(reference.expired() for reference in references)
 
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import split
-from pipetrain.executors.base import LoaderFeed, ManyProcesses, Score, Segment, Waiting
+from pipetrain.executors.base import DrainInterval, LoaderFeed, ManyProcesses, Score, Waiting
 from pipetrain.executors.p2p import NEVER
-from pipetrain.executors.phase import Phase, Rules
+from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.stage_runner import OnStep
 from pipetrain.executors.torch_pipelining.pipe import Pipe, Shapes
-from pipetrain.executors.torch_pipelining.relay import Passage
+from pipetrain.executors.torch_pipelining.relay import Relay
 from pipetrain.executors.torch_pipelining.stage_adapter import Computing
 from pipetrain.optim.stage_optimizer import clipped, squared_norm
 from pipetrain.schedules import Placement
@@ -54,7 +54,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         self._mine = stages
         self._computing = computing
         # every process makes all groups, in one order, as torch requires
-        self._passage = Passage(stages, placement, stages[0].device, waiting)
+        self._passage = Relay(stages, placement, stages[0].device, waiting)
         self._group = dist.new_group(timeout=NEVER, backend="nccl" if direct else "gloo")
         self._pipes: dict[tuple[str, int], Pipe] = {}
         schedules = [phase.rules.schedule for phase in phases]
@@ -64,14 +64,14 @@ class TorchPipeliningExecutor(ManyProcesses):
 
     # -- training ------------------------------------------------------------------------------------------------
 
-    def train(self, loader: Loader, segment: Segment) -> list[None]:
-        """Carries out the segment; the idle shares are not known."""
-        rules = self.enter(segment)
-        feed = self._feed(loader, segment)
-        for t, size in enumerate(loader.sizes[segment.first : segment.last], start=segment.start):
+    def train(self, loader: Loader, interval: DrainInterval) -> list[None]:
+        """Carries out the interval; the idle shares are not known."""
+        rules = self.enter(interval)
+        feed = self._feed(loader, interval)
+        for t, size in enumerate(loader.sizes[interval.first : interval.last], start=interval.start):
             inputs = feed.inputs() if self._mine[0].index == 0 else ()
-            targets = split(feed.targets(), rules.microbatches) if self.has_last_stage else []
-            pipe = self._pipe(rules, size // rules.microbatches, inputs)
+            targets = split(feed.targets(), rules.num_microbatches) if self.has_last_stage else []
+            pipe = self._pipe(rules, size // rules.num_microbatches, inputs)
             with self._waiting(f"the other processes' part of minibatch {t}"):
                 loss = pipe.step(t, inputs, targets)
             self._update(rules, t)
@@ -79,12 +79,12 @@ class TorchPipeliningExecutor(ManyProcesses):
                 self.on_step(t, loss)
         return [None] * len(self._mine)
 
-    def _feed(self, loader: Loader, segment: Segment) -> LoaderFeed:
+    def _feed(self, loader: Loader, interval: DrainInterval) -> LoaderFeed:
         return LoaderFeed(
-            loader, segment, self._mine[0].device, inputs=self._mine[0].index == 0, targets=self.has_last_stage
+            loader, interval, self._mine[0].device, inputs=self._mine[0].index == 0, targets=self.has_last_stage
         )
 
-    def _pipe(self, rules: Rules, samples: int, inputs: Tensors) -> Pipe:
+    def _pipe(self, rules: PipelineRules, samples: int, inputs: Tensors) -> Pipe:
         """The library's objects for microbatches of so many samples, which its buffers are made for."""
         schedule = rules.schedule
         assert isinstance(schedule, TorchSchedule)
@@ -92,7 +92,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         if key not in self._pipes:
             self._pipes[key] = Pipe(
                 schedule,
-                rules.microbatches,
+                rules.num_microbatches,
                 self._mine,
                 self.total_stages,
                 self._shapes(samples, inputs),
@@ -118,14 +118,14 @@ class TorchPipeliningExecutor(ManyProcesses):
         self._passage.end()
         return found
 
-    def _update(self, rules: Rules, t: int) -> None:
+    def _update(self, rules: PipelineRules, t: int) -> None:
         """U on each stage; nothing has changed its weights since the forwards, which is what the audit is told."""
         found = [_taken_gradients(stage) for stage in self._mine]
         for stage, gradients in zip(self._mine, self._clipped(rules, found), strict=True):
-            stage.audit.backward[t] = [stage.updates] * rules.microbatches
+            stage.measurements.backward[t] = [stage.updates] * rules.num_microbatches
             stage.update(t, gradients, keep=False, steady=True)
 
-    def _clipped(self, rules: Rules, found: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+    def _clipped(self, rules: PipelineRules, found: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
         clipping = self.clipping(rules)
         if clipping is None:
             return found
@@ -136,7 +136,7 @@ class TorchPipeliningExecutor(ManyProcesses):
 
     def evaluate(self, loader: Loader) -> dict[str, float] | None:
         """Forward only, one stage after the other; metrics where the last stage is."""
-        feed = self._feed(loader, Segment(epoch=0, first=0, last=len(loader), start=0))
+        feed = self._feed(loader, DrainInterval(epoch=0, first=0, last=len(loader), start=0))
         loss = self._mine[-1].loss
         score = Score(loss) if loss is not None else None
         for size in loader.sizes:

@@ -10,7 +10,7 @@ from pipetrain.schedules import Placement, Schedule
 from pipetrain.schedules.torch_library import TorchSchedule
 
 
-def common_placement(schedules: Sequence[Schedule], stages: int) -> Placement:
+def common_placement(schedules: Sequence[Schedule], num_stages: int) -> Placement:
     """Which process has which stages, throughout the run.
 
     Raises:
@@ -18,12 +18,12 @@ def common_placement(schedules: Sequence[Schedule], stages: int) -> Placement:
     """
     first = schedules[0]
     for other in schedules[1:]:
-        if (other.listed, other.placement(stages)) != (first.listed, first.placement(stages)):
+        if (other.listed, other.placement(num_stages)) != (first.listed, first.placement(num_stages)):
             raise ConfigError(
                 f"phases: schedule={first.name} and schedule={other.name} place the stages in other processes, and "
                 "stages stay where they are; take schedules of one placement, or a run for each that resumes the other"
             )
-    return first.placement(stages)
+    return first.placement(num_stages)
 
 
 def check_unlisted(config: Mapping[str, Any], schedule: Schedule, sizes: Sequence[int]) -> None:
@@ -59,8 +59,8 @@ def check_unlisted(config: Mapping[str, Any], schedule: Schedule, sizes: Sequenc
 
 def notes_of(schedule: Schedule, placement: Placement) -> list[str]:
     """What the user should know before a run under a schedule without lists, a line each."""
-    processes = ", ".join(placement.name(process) for process in range(placement.processes))
-    notes = [f"{placement.processes} process{'es' * (placement.processes > 1)}: {processes}"]
+    processes = ", ".join(placement.name(process) for process in range(placement.num_processes))
+    notes = [f"{placement.num_processes} process{'es' * (placement.num_processes > 1)}: {processes}"]
     if isinstance(schedule, TorchSchedule) and schedule.splits_backward and torch.__version__ < "2.13":
         notes.append(
             f"warning: schedule={schedule.name} finds the gradients of weights by themselves, and torch "

@@ -109,7 +109,7 @@ class Pipe:
     def __init__(
         self,
         schedule: TorchSchedule,
-        microbatches: int,
+        num_microbatches: int,
         stages: Sequence[Stage],
         stages_in_all: int,
         shapes: dict[int, Shapes],
@@ -140,7 +140,7 @@ class Pipe:
         self._loss = WeightedLoss(loss)
         # the shares n_j / n are in the loss, so that the library must not average again
         self._schedule = get_schedule_class(schedule.library_name)(
-            theirs, microbatches, loss_fn=self._loss, scale_grads=False
+            theirs, num_microbatches, loss_fn=self._loss, scale_grads=False
         )
 
     def step(self, minibatch: int, inputs: Tensors, targets: Sequence[Tensors]) -> Tensor | None:

@@ -17,7 +17,7 @@ Compute = Callable[[Stage, Tensors], Tensors]
 _AHEAD = 2
 
 
-class Passage:
+class Relay:
     """The way of a microbatch where a process has several stages; for evaluations and for finding shapes.
 
     One link for each direction between two processes: all go over it in the order of the microbatches, then of the
@@ -38,7 +38,7 @@ class Passage:
         waiting: Waiting,
     ) -> None:
         self._stages = stages
-        self._last = sum(map(len, placement.stages)) - 1
+        self._last = sum(map(len, placement.stages_of)) - 1
         self._placement = placement
         self._rank = dist.get_rank()
         group = dist.new_group(timeout=NEVER, backend="gloo")

@@ -50,7 +50,7 @@ class TorchStage(nn.Module):
         """One microbatch: from the data, or what the stage before gave, to what the next one or the loss takes."""
         (t, j), index = self._microbatch, self._stage.index
         self._microbatch = t, j + 1
-        self._stage.audit.forward.setdefault(t, []).append(self._stage.updates)
+        self._stage.measurements.forward.setdefault(t, []).append(self._stage.updates)
         thread = self._thread
         with self._computing(f"F{t}.{j} of stage {index}"):
             if index > 0:

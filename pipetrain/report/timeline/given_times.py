@@ -8,7 +8,7 @@ from pipetrain.program.times import StageTimes
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenTimes:
     """The times given: a number for all, or one for each stage or link; `seconds`: whether that is their unit."""
 
     forward: Sequence[float] = (1.0,)
@@ -20,19 +20,19 @@ class Given:
     link_bandwidth: Sequence[float] | None = None
     seconds: bool = False
 
-    def times(self, stages: int, microbatches: int) -> StageTimes:
+    def times(self, num_stages: int, num_microbatches: int) -> StageTimes:
         """The times of so many stages and the links between them.
 
         Raises:
             ConfigError: there are too few or too many, or one makes no sense.
         """
-        forward = _for_each("--forward-time", self.forward, stages, "stages", above=True)
-        recomputation = _for_each("--recompute-time", self.recomputation or forward, stages, "stages")
-        backward = _for_each("--backward-time", self.backward, stages, "stages", above=True)
-        update = _for_each("--update-time", self.update, stages, "stages")
-        latency = _for_each("--link-time", self.link, stages - 1, "links")
-        transmission = self._transmission(stages - 1)
-        return StageTimes(forward, recomputation, backward, update, microbatches, latency, transmission)
+        forward = _for_each("--forward-time", self.forward, num_stages, "stages", above=True)
+        recomputation = _for_each("--recompute-time", self.recomputation or forward, num_stages, "stages")
+        backward = _for_each("--backward-time", self.backward, num_stages, "stages", above=True)
+        update = _for_each("--update-time", self.update, num_stages, "stages")
+        latency = _for_each("--link-time", self.link, num_stages - 1, "links")
+        transmission = self._transmission(num_stages - 1)
+        return StageTimes(forward, recomputation, backward, update, num_microbatches, latency, transmission)
 
     def _transmission(self, links: int) -> list[float]:
         if self.message_bytes is None and self.link_bandwidth is None:

@@ -9,7 +9,7 @@ from pipetrain.program.steady_state import between_updates, peak_in_flight
 from pipetrain.program.times import StageTimes
 from pipetrain.report.timeline.panels import Box, Panel, boxes, number, scaled
 from pipetrain.report.timeline.trace_file import median_times
-from pipetrain.report.timeline.traced_run import Traced, traced_part
+from pipetrain.report.timeline.traced_run import TracedInterval, traced_part
 from pipetrain.schedules import Kind, Operation
 
 _USUAL = 6
@@ -34,11 +34,11 @@ def timeline_of_run(run: Path, first: int | None, minibatches: int | None) -> tu
     begin = (traced.minibatches - count) // 2 if first is None else first - traced.start
     last = min(begin + count, traced.minibatches)
     rules = traced.rules
-    times = median_times(traced.trace, rules.microbatches)
-    foretold = play(rules.lists(traced.minibatches), times.duration, rules.spans, times.transfer)
+    times = median_times(traced.trace, rules.num_microbatches)
+    foretold = play(rules.lists(traced.minibatches), times.duration, rules.segments, times.transfer)
     measured = [_slices(row, traced.start) for row in traced.trace.rows]
     chosen = [f"{group}={traced.names[group]}" for group in ("method", "schedule")]
-    title = ", ".join([*chosen, f"D = {rules.stages}", f"N = {rules.microbatches}"])
+    title = ", ".join([*chosen, f"D = {rules.num_stages}", f"N = {rules.num_microbatches}"])
     shown = f"minibatches {traced.start + begin} to {traced.start + last - 1}"
     rates = [_rate(rows, begin, last, traced.batch_size) for rows in (foretold, measured)]
     panels = [
@@ -65,17 +65,17 @@ def _slices(row: Sequence[Box], start: int) -> list[Slice]:
     ]
 
 
-def _foretold(traced: Traced, rows: Rows, words: tuple[str, str]) -> Panel:
+def _foretold(traced: TracedInterval, rows: Rows, words: tuple[str, str]) -> Panel:
     drawn = [
         scaled(boxes(row, traced.rules.readings(r, traced.minibatches, traced.start), traced.start), _MS)
         for r, row in enumerate(rows)
     ]
-    return Panel(words[0], traced.rules.microbatches, "ms", drawn, 0.0, 0.0, facts=words[1:])
+    return Panel(words[0], traced.rules.num_microbatches, "ms", drawn, 0.0, 0.0, facts=words[1:])
 
 
-def _measured(traced: Traced, words: tuple[str, str]) -> Panel:
+def _measured(traced: TracedInterval, words: tuple[str, str]) -> Panel:
     drawn, messages = ([scaled(row, _MS) for row in rows] for rows in (traced.trace.rows, traced.trace.messages))
-    return Panel(words[0], traced.rules.microbatches, "ms", drawn, 0.0, 0.0, messages, words[1:])
+    return Panel(words[0], traced.rules.num_microbatches, "ms", drawn, 0.0, 0.0, messages, words[1:])
 
 
 def _cut(panel: Panel, rows: Rows, first: int, last: int) -> Panel:
@@ -91,14 +91,16 @@ def _rate(rows: Rows, first: int, last: int, batch_size: int) -> str:
     return f"{number(rate)} minibatches, {number(batch_size * rate)} samples per second"
 
 
-def _table(traced: Traced, times: StageTimes, foretold: Rows, measured: Rows, shown: tuple[int, int]) -> Iterator[str]:
+def _table(
+    traced: TracedInterval, times: StageTimes, foretold: Rows, measured: Rows, shown: tuple[int, int]
+) -> Iterator[str]:
     recomputes = any(piece.operation.kind is Kind.RECOMPUTATION for piece in measured[0])
     columns = [("F", times.forward), *([("R", times.recomputation)] if recomputes else []), ("B", times.backward)]
     columns.append(("U", times.update))
     heads = "".join(f"  {name + ' ms':>7}" for name, _ in columns)
     yield f"stage{heads}  in flight: lists  measured  idle share: lists  measured"
     for r, pair in enumerate(zip(foretold, measured, strict=True)):
-        peaks = [peak_in_flight([p.operation for p in row], traced.rules.microbatches) for row in pair]
+        peaks = [peak_in_flight([p.operation for p in row], traced.rules.num_microbatches) for row in pair]
         idle = [between_updates(row, *shown)[1] for row in pair]
         cells = "".join(f"  {values[r] * _MS:7.2f}" for _, values in columns)
         yield f"{r:5}{cells}  {peaks[0]:16}  {peaks[1]:8}  {idle[0]:17.1%}  {idle[1]:8.1%}"

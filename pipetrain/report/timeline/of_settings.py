@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import Rules
+from pipetrain.executors.phase import PipelineRules
 from pipetrain.program.playback import Slice, idle_shares, play
 from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_flight, steady_state
 from pipetrain.program.text_grid import grid
 from pipetrain.program.times import StageTimes
-from pipetrain.report.timeline.given_times import Given
+from pipetrain.report.timeline.given_times import GivenTimes
 from pipetrain.report.timeline.panels import Panel, boxes, number
-from pipetrain.run.compose import Part, combinations, parts_of
+from pipetrain.run.compose import ComposedPhase, combinations, composed_phases
 
 _MOST_MINIBATCHES, _MOST_PANELS = 16, 12
 """Drawn unless asked for; at all."""
@@ -21,7 +21,7 @@ _IN_TITLE = ("method=", "schedule=", "partition.stages=", "train.microbatches=",
 
 
 def timeline_of_settings(
-    overrides: Sequence[str], minibatches: int | None, given: Given
+    overrides: Sequence[str], minibatches: int | None, given: GivenTimes
 ) -> tuple[list[Panel], list[str]]:
     """A panel for each phase and each member of a sweep, and what to print of them.
 
@@ -40,33 +40,35 @@ def timeline_of_settings(
     return [replace(panel, end=end) for panel, _ in drawn], [line for _, lines in drawn for line in lines]
 
 
-def _titled(overrides: Sequence[str]) -> Iterator[tuple[str, Part]]:
-    parts = parts_of(overrides)
+def _titled(overrides: Sequence[str]) -> Iterator[tuple[str, ComposedPhase]]:
+    parts = composed_phases(overrides)
     others = [word for word in overrides if not word.startswith(_IN_TITLE)]
     for index, part in enumerate(parts):
         rules = part.rules
         phase = [f"phase {index}"] if len(parts) > 1 else []
         chosen = [f"{group}={part.names[group]}" for group in ("method", "schedule")] + others
-        yield ", ".join([*phase, *chosen, f"D = {rules.stages}", f"N = {rules.microbatches}"]), part
+        yield ", ".join([*phase, *chosen, f"D = {rules.num_stages}", f"N = {rules.num_microbatches}"]), part
 
 
-def _usual(rules: Rules) -> int:
+def _usual(rules: PipelineRules) -> int:
     """As many minibatches as fill the pipeline twice."""
     return min(_MOST_MINIBATCHES, max(2, _filled(rules)))
 
 
-def _filled(rules: Rules) -> int:
-    return 2 * minibatches_held(rules.schedule, rules.stages, rules.microbatches)
+def _filled(rules: PipelineRules) -> int:
+    return 2 * minibatches_held(rules.schedule, rules.num_stages, rules.num_microbatches)
 
 
-def _timeline(title: str, part: Part, minibatches: int, given: Given) -> tuple[Panel, list[str]]:
+def _timeline(title: str, part: ComposedPhase, minibatches: int, given: GivenTimes) -> tuple[Panel, list[str]]:
     rules = part.rules
-    times = given.times(rules.stages, rules.microbatches)
+    times = given.times(rules.num_stages, rules.num_microbatches)
     played = _played(rules, times, minibatches)
-    steady = steady_state(rules.schedule, rules.stages, rules.microbatches, lambda count: _played(rules, times, count))
+    steady = steady_state(
+        rules.schedule, rules.num_stages, rules.num_microbatches, lambda count: _played(rules, times, count)
+    )
     rows = [list(boxes(row, rules.readings(r, minibatches))) for r, row in enumerate(played)]
     rate = f"steady state: {_rate(steady, part.batch_size, given.seconds)}"
-    peaks = [peak_in_flight(operations, rules.microbatches) for operations in rules.lists(_filled(rules))]
+    peaks = [peak_in_flight(operations, rules.num_microbatches) for operations in rules.lists(_filled(rules))]
     facts = (
         rate,
         f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in steady.idle)}",
@@ -74,13 +76,13 @@ def _timeline(title: str, part: Part, minibatches: int, given: Given) -> tuple[P
     )
     end = max(row[-1].end for row in rows)
     unit = "s" if given.seconds else ""
-    panel = Panel(title, rules.microbatches, unit, rows, 0.0, end, facts=facts)
+    panel = Panel(title, rules.num_microbatches, unit, rows, 0.0, end, facts=facts)
     table = _table(peaks, steady.idle, idle_shares(played), minibatches)
     return panel, [title, *table, rate, *_grid(rules, minibatches), ""]
 
 
-def _played(rules: Rules, times: StageTimes, minibatches: int) -> list[list[Slice]]:
-    return play(rules.lists(minibatches), times.duration, rules.spans, times.transfer)
+def _played(rules: PipelineRules, times: StageTimes, minibatches: int) -> list[list[Slice]]:
+    return play(rules.lists(minibatches), times.duration, rules.segments, times.transfer)
 
 
 def _rate(steady: Steady, batch_size: int, seconds: bool) -> str:
@@ -97,7 +99,7 @@ def _table(peaks: Sequence[int], steady: Sequence[float], drawn: Sequence[float]
         yield f"{r:5}  {peak:9}  {share:24.1%}  {whole:{len(last)}.1%}"
 
 
-def _grid(rules: Rules, minibatches: int) -> list[str]:
+def _grid(rules: PipelineRules, minibatches: int) -> list[str]:
     """Nothing where it is too wide for the terminal."""
     drawn = grid(rules.lists(minibatches)).splitlines()
     if max(map(len, drawn)) > shutil.get_terminal_size((120, 24)).columns:

@@ -54,10 +54,10 @@ class Box:
         """As logs and traces write it: F3.0@v1."""
         return str(self.operation) if self.read is None else f"{self.operation}@{self.read}"
 
-    def label(self, microbatches: int) -> str:
+    def label(self, num_microbatches: int) -> str:
         """What the box bears: the minibatch, and the microbatch where there are several."""
         op = self.operation
-        part = op.microbatch is not None and microbatches > 1
+        part = op.microbatch is not None and num_microbatches > 1
         return f"{op.minibatch}.{op.microbatch}" if part else str(op.minibatch)
 
 
@@ -86,7 +86,7 @@ class Panel:
     """
 
     title: str
-    microbatches: int
+    num_microbatches: int
     unit: str
     rows: list[list[Box]]
     begin: float

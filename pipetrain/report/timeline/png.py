@@ -101,7 +101,7 @@ def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> Non
     begin, end = max(box.start, 0.0), min(box.end, panel.end)
     middle, width = (begin + end) / 2, (end - begin) * inches
     for text, place, most, weight in (
-        (box.label(panel.microbatches), 0.36, 8.5, "bold"),
+        (box.label(panel.num_microbatches), 0.36, 8.5, "bold"),
         (box.read or "", 0.74, 6.5, "normal"),
     ):
         size = min(most, (width - 0.03) * 72 / (0.64 * max(1, len(text))))

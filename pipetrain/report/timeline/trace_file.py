@@ -44,7 +44,7 @@ class Trace:
         return range(max(row[0] for row in updates), min(row[-1] for row in updates) + 1)
 
 
-def read_trace(path: Path, stages: int) -> Trace:
+def read_trace(path: Path, num_stages: int) -> Trace:
     """The trace at `path`, in the Chrome trace event format with one `tid` a stage.
 
     Raises:
@@ -53,14 +53,14 @@ def read_trace(path: Path, stages: int) -> Trace:
     try:
         events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
         slices = sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"])
-        rows: list[list[Box]] = [[] for _ in range(stages)]
-        messages: list[list[Message]] = [[] for _ in range(stages)]
+        rows: list[list[Box]] = [[] for _ in range(num_stages)]
+        messages: list[list[Message]] = [[] for _ in range(num_stages)]
         for event in slices:
             into: list[Any] = (messages if event["cat"] in ("recv", "send") else rows)[event["tid"]]
             into.append(_piece(event))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ConfigError(
-            f"{path}: not the trace of a run of {stages} stages ({type(error).__name__}: {error})"
+            f"{path}: not the trace of a run of {num_stages} stages ({type(error).__name__}: {error})"
         ) from error
     return Trace(rows, messages)
 
@@ -76,24 +76,24 @@ def _piece(event: dict[str, Any]) -> Box | Message:
     return Box(operation, args.get("read"), stale, start, end)
 
 
-def median_times(trace: Trace, microbatches: int) -> StageTimes:
+def median_times(trace: Trace, num_microbatches: int) -> StageTimes:
     """The median seconds of every stage's operations; messages take none, as a stage's waiting says not how long."""
 
     def medians(kind: Kind) -> list[float]:
-        return [_median(row, kind, microbatches) for row in trace.rows]
+        return [_median(row, kind, num_microbatches) for row in trace.rows]
 
     links = [0.0] * (len(trace.rows) - 1)
     forward, recomputation, backward, update = (
         medians(kind) for kind in (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD, Kind.UPDATE)
     )
-    return StageTimes(forward, recomputation, backward, update, microbatches, links, links)
+    return StageTimes(forward, recomputation, backward, update, num_microbatches, links, links)
 
 
-def _median(row: Sequence[Box], kind: Kind, microbatches: int) -> float:
+def _median(row: Sequence[Box], kind: Kind, num_microbatches: int) -> float:
     """Of a microbatch, or of an update."""
     portion = 1 if kind is Kind.UPDATE else None
     times = [
-        (box.end - box.start) / (portion or len(box.operation.covers(microbatches)))
+        (box.end - box.start) / (portion or len(box.operation.covers(num_microbatches)))
         for box in row
         if box.operation.kind is kind
     ]

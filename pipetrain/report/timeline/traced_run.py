@@ -9,12 +9,12 @@ from typing import Any
 
 from pipetrain.config import phases
 from pipetrain.errors import ConfigError
-from pipetrain.executors.base import Segment
-from pipetrain.executors.phase import Rules
+from pipetrain.executors.base import DrainInterval
+from pipetrain.executors.phase import PipelineRules
 from pipetrain.program.playback import Slice
 from pipetrain.report.timeline.panels import boxes
 from pipetrain.report.timeline.trace_file import Trace, read_trace
-from pipetrain.run.build import build_rules, build_spans
+from pipetrain.run.build import build_recompute_segments, build_rules
 from pipetrain.run.directory import stored_config
 from pipetrain.run.trainer import Timetable
 from pipetrain.tracking import metrics_file, summary
@@ -22,7 +22,7 @@ from pipetrain.tracking.trace_writer import NAME
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedInterval:
     """What a run did between two drains.
 
     Attributes:
@@ -33,7 +33,7 @@ class Traced:
         names: of method and schedule on the command line.
     """
 
-    rules: Rules
+    rules: PipelineRules
     start: int
     minibatches: int
     trace: Trace
@@ -41,7 +41,7 @@ class Traced:
     names: Mapping[str, str]
 
 
-def traced_part(run: Path, minibatch: int | None) -> Traced:
+def traced_part(run: Path, minibatch: int | None) -> TracedInterval:
     """The part between two drains that `minibatch`, counted from the start of the run, is in; None: the first traced.
 
     Raises:
@@ -53,11 +53,13 @@ def traced_part(run: Path, minibatch: int | None) -> Traced:
     plan = json.loads((run / "plan.json").read_text())["stages"]
     trace = read_trace(run / NAME, len(plan))
     traced = trace.minibatches
-    for segment, rules, names in _segments(run, config, plan, traced.stop):
-        end = segment.start + segment.minibatches
-        if segment.start in traced and (minibatch is None or segment.start <= minibatch < end):
-            part = trace.of_minibatches(segment.start, end)
-            found = Traced(rules, segment.start, segment.minibatches, part, config["train"]["batch_size"], names)
+    for interval, rules, names in _segments(run, config, plan, traced.stop):
+        end = interval.start + interval.minibatches
+        if interval.start in traced and (minibatch is None or interval.start <= minibatch < end):
+            part = trace.of_minibatches(interval.start, end)
+            found = TracedInterval(
+                rules, interval.start, interval.minibatches, part, config["train"]["batch_size"], names
+            )
             _check(run / NAME, found)
             return found
     if not traced:
@@ -67,7 +69,7 @@ def traced_part(run: Path, minibatch: int | None) -> Traced:
 
 def _segments(
     run: Path, config: Mapping[str, Any], plan: Sequence[Mapping[str, Any]], traced: int
-) -> Iterator[tuple[Segment, Rules, Mapping[str, str]]]:
+) -> Iterator[tuple[DrainInterval, PipelineRules, Mapping[str, str]]]:
     """The run's segments as its trainer had them; the ends of its epochs are in its metrics."""
     ends = [record["step"] for record in metrics_file.read(run) if "per_stage" in record] or [traced]
     total, steps_per_epoch = ends[-1], max(1, ends[0])
@@ -77,13 +79,13 @@ def _segments(
     phase_ends = [min(total, end) for end in itertools.accumulate(lengths)]
     timetable = Timetable(total, steps_per_epoch, 0, 0, config["checkpoint"]["every_steps"], phase_ends)
     stage_of = {stage["first"]: r for r, stage in enumerate(plan) if stage["first"] < stage["last"]}
-    spans, microbatches = build_spans(config, len(plan), stage_of), config["train"]["microbatches"]
-    for segment in timetable.segments(0):
-        phase = found[segment.phase]
-        yield segment, build_rules(phase, len(plan), microbatches, spans), phase.names
+    spans, microbatches = build_recompute_segments(config, len(plan), stage_of), config["train"]["microbatches"]
+    for interval in timetable.segments(0):
+        phase = found[interval.phase]
+        yield interval, build_rules(phase, len(plan), microbatches, spans), phase.names
 
 
-def _check(path: Path, traced: Traced) -> None:
+def _check(path: Path, traced: TracedInterval) -> None:
     for r, row in enumerate(traced.trace.rows):
         readings = traced.rules.readings(r, traced.minibatches, traced.start)
         untimed = [Slice(op, 0.0, 0.0) for op in readings.operations]

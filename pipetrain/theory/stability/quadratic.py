@@ -11,7 +11,7 @@ _W = Polynomial([0.0, 1.0])
 
 
 @dataclass(frozen=True)
-class Read:
+class GradientTerm:
     """One term of the gradient: `factor` times the weights of `tau` updates ago, extrapolated by T2 if `corrected`."""
 
     factor: float
@@ -66,15 +66,15 @@ class Quadratic:
         if self.gamma is not None and not 0 <= self.gamma < 1:
             raise ConfigError(f"gamma={self.gamma:g}: must be at least 0 and below 1")
 
-    def reads(self) -> Iterator[Read]:
+    def reads(self) -> Iterator[GradientTerm]:
         """The terms of the gradient."""
         corrected = self.gamma is not None
-        yield Read(self.curvature + self.discrepancy, self.tau_forward, False)
-        yield Read(self.recompute_discrepancy - self.discrepancy, self.tau_backward, corrected)
+        yield GradientTerm(self.curvature + self.discrepancy, self.tau_forward, False)
+        yield GradientTerm(self.recompute_discrepancy - self.discrepancy, self.tau_backward, corrected)
         if self.recompute_discrepancy:
-            yield Read(-self.recompute_discrepancy, self.tau_recompute, corrected)
+            yield GradientTerm(-self.recompute_discrepancy, self.tau_recompute, corrected)
 
-    def lag(self, read: Read) -> int:
+    def lag(self, read: GradientTerm) -> int:
         """How many updates old the δ is that T2 adds to this term."""
         return read.tau if self.printed else 0
 

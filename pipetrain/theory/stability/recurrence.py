@@ -3,7 +3,7 @@
 import numpy as np
 
 from pipetrain.theory.stability.limits import Floats
-from pipetrain.theory.stability.quadratic import Quadratic, Read
+from pipetrain.theory.stability.quadratic import GradientTerm, Quadratic
 
 STEPS = 10_000
 """Enough to tell growth from decay a part in 1,000 beside the limit, for delays up to a hundred."""
@@ -34,7 +34,7 @@ def weights(model: Quadratic, alphas: Floats, steps: int, noise: Floats | None =
     return w[past:]
 
 
-def _extrapolation(model: Quadratic, read: Read) -> int:
+def _extrapolation(model: Quadratic, read: GradientTerm) -> int:
     """How many δ T2 takes off the weights that are read."""
     return model.tau_forward - read.tau if read.corrected else 0
 

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 from support.pages import Page, names
 
-from pipetrain.executors.phase import Rules
+from pipetrain.executors.phase import PipelineRules
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.program.playback import play
 from pipetrain.program.text_grid import unit_duration
@@ -18,7 +18,7 @@ from pipetrain.schedules.one_f_one_b import OneFOneB
 
 
 def panel(title="a", D=2, N=1, M=3, start=0):
-    rules = Rules(OneFOneB(), NaiveAsync(), D, N)
+    rules = PipelineRules(OneFOneB(), NaiveAsync(), D, N)
     played = play(rules.lists(M), unit_duration)
     rows = [list(boxes(row, rules.readings(r, M, start), start)) for r, row in enumerate(played)]
     return Panel(title, N, "", rows, 0.0, max(row[-1].end for row in rows))
@@ -98,7 +98,7 @@ def test_the_picture_bears_the_labels_of_the_lists(axes, tmp_path):
     for drawn in (panel("a", D=3, N=2, M=2), panel("b")):
         expected.append(drawn.title)
         for row in drawn.rows:
-            expected += [word for each in row if each.read for word in (each.label(drawn.microbatches), each.read)]
+            expected += [word for each in row if each.read for word in (each.label(drawn.num_microbatches), each.read)]
     assert texts == expected
     ticks = [label.get_text() for label in axes.get_yticklabels()]
     assert ticks == ["stage 0", "stage 1", "stage 2", "stage 0", "stage 1"]
