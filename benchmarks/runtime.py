@@ -57,7 +57,7 @@ from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.sequential import Sequential
-from pipetrain.stage.stage import Stage
+from pipetrain.stage.stage import Stage, StageSpec
 
 BATCH, STAGES, DEPTH, WARM_UP = 64, 2, 56, 3
 MICROBATCHES = (2, 4, 8)
@@ -131,15 +131,8 @@ class Bench:
 
     def stage(self, r: int, bounds: list[tuple[int, int]]) -> Stage:
         loss = CrossEntropy() if r == len(bounds) - 1 else None
-        return Stage(
-            r,
-            self.chain(),
-            *bounds[r],
-            lambda named: StageOptimizer(sgd, named, lambda step: 0.01),
-            loss,
-            0,
-            self.device,
-        )
+        spec = StageSpec(r, bounds[r], loss, device=self.device)
+        return Stage(spec, self.chain(), lambda named: StageOptimizer(sgd, named, lambda step: 0.01))
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":

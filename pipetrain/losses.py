@@ -9,7 +9,7 @@ Loss = Callable[..., Tensor]
 """(output, target) -> the mean loss, a scalar. May also have `count` and `metrics`, as CrossEntropy has."""
 
 
-def placed(loss: Loss, device: torch.device) -> Loss:
+def on_device(loss: Loss, device: torch.device) -> Loss:
     """The loss with its buffers, where it has any, on `device`."""
     return loss.to(device) if isinstance(loss, nn.Module) else loss
 

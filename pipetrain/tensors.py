@@ -5,6 +5,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+Tensors = tuple[Tensor, ...]
+"""What a layer takes or gives, and what crosses a cut."""
+
 
 def is_dense(tensor: Tensor) -> bool:
     """Whether the tensor fills its stretch of memory exactly, in whatever order of dimensions."""

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.cli import TINY, run, summary
-from support.pipelines import Function, stage_of
+from support.pipelines import Function, stage_of, unit_gradients
 from support.worker_pool import METHODS, SYNCHRONOUS, distributed, fitting, job, simulated
 from torch import nn
 
@@ -53,9 +53,9 @@ def test_a_recurrent_layer_goes_back_through_the_newest_weights(recurrent):
         torch.manual_seed(0)
         stage = stage_of(Function(lambda layer, x: layer(x)[0], recurrent(6, 5)), index=1, device=device)
         x = torch.randn(3, 7, 6).to(device)
-        (output,) = stage.forward((0, 0), (x,), WeightRead(0), Activations.REBOUND, False)
-        ones = {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}
-        stage.update(9, ones, False, True)
+        (output,) = stage.forward((0, 0), (x,), WeightRead(0), Activations.REBOUND, store=False)
+        ones = unit_gradients(stage)
+        stage.update(9, ones, keep=False, steady=True)
         (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output),), WeightRead(1), Activations.REBOUND)
         found.append(gradient.cpu())
     torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from pipetrain.executors.base import Score, to_device
-from pipetrain.losses import placed
+from pipetrain.losses import on_device
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_chain, build_data, build_loss
 from pipetrain.run.directory import stored_config
@@ -28,7 +28,7 @@ def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
     chain.module.to(device)
     for layer in chain.layers:
         layer.eval()
-    loss = placed(build_loss(config), device)
+    loss = on_device(build_loss(config), device)
     score = Score(loss)
     with torch.no_grad():
         for inputs, targets in data.evaluation.samples(0):

@@ -11,8 +11,8 @@ from torch.utils.data import default_collate
 
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
+from pipetrain.tensors import Tensors
 
-Tensors = tuple[Tensor, ...]
 Minibatch = tuple[Tensors | None, Tensors | None]
 """Inputs and targets, each None where it was not asked for."""
 

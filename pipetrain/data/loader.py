@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from pipetrain.data.fetch import Fetch, Minibatch, Tensors
+from pipetrain.data.fetch import Fetch, Minibatch
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
+from pipetrain.tensors import Tensors
 
 
 class Loader:

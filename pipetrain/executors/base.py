@@ -17,7 +17,7 @@ from pipetrain.executors.stage_runner import Clipping, OnStep
 from pipetrain.losses import Loss, count_of, hits_of, percent
 from pipetrain.schedules import Placement
 from pipetrain.stage.base import BaseStage
-from pipetrain.stage.module import Tensors
+from pipetrain.tensors import Tensors
 from pipetrain.tracking.trace_writer import TraceFile
 
 Waiting = Callable[[str], AbstractContextManager[None]]
@@ -72,7 +72,7 @@ class Executor(ABC):
             self._entered = interval.phase
             for stage in self.stages:
                 place = phase.rules.contexts[stage.index]
-                stage.enter(phase.rules.method, place, phase.start, interval.start == phase.start)
+                stage.enter(phase.rules.method, place, phase.start, fresh=interval.start == phase.start)
         return phase.rules
 
     def clipping(self, rules: PipelineRules) -> Clipping | None:

@@ -15,8 +15,9 @@ from pipetrain.executors.phase import Phase
 from pipetrain.executors.stage_runner import BackwardId, OnStep, StageRunner
 from pipetrain.program.steady_state import peak_in_flight
 from pipetrain.schedules import Kind, Operation, Placement
-from pipetrain.stage.module import MicrobatchId, Tensors
+from pipetrain.stage.module import MicrobatchId
 from pipetrain.stage.stage import Stage
+from pipetrain.tensors import Tensors
 from pipetrain.tracking.trace_writer import TraceFile
 
 _EVALUATION_AHEAD = 2

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import split
@@ -22,9 +23,9 @@ from pipetrain.optim.stage_optimizer import clipped, squared_norm
 from pipetrain.program.weight_reads import Activations, StageContext
 from pipetrain.schedules import Kind
 from pipetrain.stage.base import BaseStage, BuildOptimizer
-from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule, Tensors
+from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
-from pipetrain.tensors import storage_pointers
+from pipetrain.tensors import Tensors, storage_pointers
 
 
 class UnitStage(BaseStage):
@@ -48,9 +49,10 @@ class UnitStage(BaseStage):
         self.full_names = dict(names)
         self._buffers = {name: buffer for name, buffer in module.named_buffers() if name in names}
 
-    def enter(self, method: Method, context: StageContext, start: int, fresh: bool) -> None:
+    @override
+    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool) -> None:
         """As any stage; the history that stands in for a pipeline is longer than what the method holds in one."""
-        super().enter(method, context, start, fresh)
+        super().enter(method, context, start, fresh=fresh)
         self.versions_allowed = math.inf
 
     def state(self) -> dict[str, Tensor]:
@@ -125,7 +127,7 @@ class _Reader:
         """U; reads on."""
         newest = self.stage.updates
         later = self._readings.needed_after(self._index, newest - self._base)
-        self.stage.update(minibatch, gradients, later or self._queued[newest] > 0, steady)
+        self.stage.update(minibatch, gradients, keep=later or self._queued[newest] > 0, steady=steady)
         if not later:
             self.stage.weights.release(newest)  # what was read ahead holds its tensors itself
         self._index += 1

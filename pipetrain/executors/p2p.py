@@ -10,9 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipetrain.tensors import dense, empty_dense, flat
+from pipetrain.tensors import Tensors, dense, empty_dense, flat
 
-Tensors = tuple[Tensor, ...]
 Key = Hashable
 """What decides a message's shapes; messages of one key have the same, and only the first of each announces them."""
 

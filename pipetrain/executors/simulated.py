@@ -12,9 +12,9 @@ from pipetrain.executors.stage_runner import BackwardId, OnStep, StageRunner
 from pipetrain.program.playback import Slice, idle_shares, play
 from pipetrain.program.times import TimeSpan
 from pipetrain.schedules import Kind, Operation
-from pipetrain.stage.module import MicrobatchId, Tensors
+from pipetrain.stage.module import MicrobatchId
 from pipetrain.stage.stage import Stage
-from pipetrain.tensors import dense_copy
+from pipetrain.tensors import Tensors, dense_copy
 from pipetrain.tracking.trace_writer import TraceFile
 
 

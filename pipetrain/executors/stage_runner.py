@@ -12,8 +12,9 @@ from pipetrain.losses import count_of, step_loss
 from pipetrain.optim.stage_optimizer import clipped, squared_norm
 from pipetrain.program.weight_reads import Activations, WeightRead
 from pipetrain.schedules import Kind, Operation
-from pipetrain.stage.module import MicrobatchId, Tensors
-from pipetrain.stage.stage import Stage
+from pipetrain.stage.module import MicrobatchId
+from pipetrain.stage.stage import Stage, WeightedTargets
+from pipetrain.tensors import Tensors
 
 BackwardId = tuple[int, int | None]
 """(minibatch since the start of the run, microbatch; None where all go back together)."""
@@ -172,16 +173,16 @@ class StageRunner:
         inputs = self._next_input(microbatch) if self._first else self._received(operation, microbatch)
         if minibatch is None:
             with self.stage.clock.computing():
-                outputs = self.stage.forward(microbatch, inputs, read, graph, self._stores)
+                outputs = self.stage.forward(microbatch, inputs, read, graph, store=self._stores)
             with self.stage.clock.waiting("send", operation):
                 self._ports.send_activations(microbatch, outputs)
             if self._first and microbatch[1] == self._rules.num_microbatches - 1:
                 self._feed.prepare()
             return
         j = microbatch[1]
-        targets, share = minibatch.targets[j], minibatch.counts[j] / sum(minibatch.counts)
+        targets = WeightedTargets(minibatch.targets[j], minibatch.counts[j] / sum(minibatch.counts))
         with self.stage.clock.computing():
-            loss = self.stage.forward_loss(microbatch, inputs, targets, share, read, graph, self._stores)
+            loss = self.stage.forward_loss(microbatch, inputs, targets, read, graph, store=self._stores)
         minibatch.losses.append(loss)
 
     def _received(self, operation: Operation, microbatch: MicrobatchId) -> Tensors:
@@ -213,7 +214,7 @@ class StageRunner:
         gradients = self._clipped(operation.minibatch)
         keep = self.readings.needed_after(self.index, self.stage.updates - self.base)
         with self.stage.clock.computing():
-            self.stage.update(t, gradients, keep, operation.minibatch >= self._steady)
+            self.stage.update(t, gradients, keep=keep, steady=operation.minibatch >= self._steady)
         if self._last:
             minibatch = self._minibatches.pop(operation.minibatch)
             self._on_step(t, step_loss(minibatch.losses, minibatch.counts))

@@ -12,13 +12,13 @@ from pipetrain.executors.phase import Phase
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.executors.stage_runner import OnStep
 from pipetrain.launch.watchdog import Activity
-from pipetrain.losses import placed
+from pipetrain.losses import on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import names_of, weight_units
 from pipetrain.run.build import build_loss, optimizer_builder
 from pipetrain.run.job import Job
 from pipetrain.stage.module import StageModule
-from pipetrain.stage.stage import Stage
+from pipetrain.stage.stage import Stage, StageSpec
 from pipetrain.tracking.trace_writer import TraceFile
 
 
@@ -50,9 +50,8 @@ class Assembly:
         built = []
         for r in mine:
             loss = build_loss(self.job.config) if r == self.job.num_stages - 1 else None
-            built.append(
-                Stage(r, self.chain, *self.job.bounds[r], optimizer, loss, self.job.config["seed"], self.device)
-            )
+            spec = StageSpec(r, self.job.bounds[r], loss, self.job.config["seed"], self.device)
+            built.append(Stage(spec, self.chain, optimizer))
         return built
 
     def in_one_process(self) -> Executor:
@@ -110,6 +109,6 @@ class Assembly:
             for r, (first, last) in enumerate(self.job.bounds)
         ]
         segments = config["train"]["recompute_boundaries"]
-        loss = placed(build_loss(config), self.device)
+        loss = on_device(build_loss(config), self.device)
         model = WholeModel(module, loss, None if segments is None else tuple(segments))
         return FinegrainedExecutor(stages, model, self.phases, self._clip_norm, self.on_step)

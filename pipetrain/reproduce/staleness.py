@@ -23,7 +23,7 @@ from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.playback import play
 from pipetrain.program.text_grid import unit_duration
 from pipetrain.run.build import build_rules
-from pipetrain.stage.stage import Stage
+from pipetrain.stage.stage import Stage, StageSpec
 from pipetrain.theory.closed_forms import CLOSED, utilization_of_gpipe
 
 _WIDTH, _CLASSES = 8, 4
@@ -120,16 +120,8 @@ def _stage(chain: Any, r: int, num_stages: int) -> Stage:
     def build(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
-    return Stage(
-        r,
-        chain,
-        r,
-        r + 1,
-        lambda named: StageOptimizer(build, named, lambda update: 0.01),
-        CrossEntropy() if r == num_stages - 1 else None,
-        0,
-        torch.device("cpu"),
-    )
+    spec = StageSpec(r, (r, r + 1), CrossEntropy() if r == num_stages - 1 else None)
+    return Stage(spec, chain, lambda named: StageOptimizer(build, named, lambda update: 0.01))
 
 
 def _print_stages(rows: list[Seen]) -> None:

@@ -9,10 +9,9 @@ from torch.func import functional_call
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.tensors import storage_pointers
+from pipetrain.tensors import Tensors, storage_pointers
 
 _SAMPLES = 4
-Tensors = tuple[Tensor, ...]
 
 
 def weight_derived_layers(chain: LayerChain, inputs: Tensors) -> list[str]:

@@ -56,13 +56,13 @@ class BaseStage(ABC):
         """The updates that the newest weights have behind them."""
         return self.weights.newest.number
 
-    def enter(self, method: Method, context: StageContext, start: int, fresh: bool) -> None:
+    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool) -> None:
         """Begins a phase, or goes on with one that began after `start` updates; `fresh`: begins.
 
         A method's own state lasts from here through all drains up to the next phase.
         """
         self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start)
-        self.weights.follow_drift(method.drift_decay(context), fresh)
+        self.weights.follow_drift(method.drift_decay(context), fresh=fresh)
         self.versions_allowed = method.weight_versions(context)
         self.weights.meter.mark()
 
@@ -70,14 +70,14 @@ class BaseStage(ABC):
         """New leaves of autograd over the memory of `tensors`, which need a gradient where the parameters do."""
         return {name: tensor.detach().requires_grad_(self.requires_grad[name]) for name, tensor in tensors.items()}
 
-    def update(self, minibatch: int, gradients: dict[str, Tensor], keep: bool, steady: bool) -> None:
+    def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:
         """U: one optimizer step; `keep` where a later operation still reads the present version.
 
         Raises:
             InvariantError: more weight versions were alive than the method may hold.
         """
         self.measurements.settle(minibatch, self.updates, steady)
-        self.weights.update(gradients, keep)
+        self.weights.update(gradients, keep=keep)
         alive = self.weights.meter.versions_since
         if alive > self.versions_allowed:
             raise InvariantError(

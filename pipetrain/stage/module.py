@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from pipetrain.seeding import key
+from pipetrain.tensors import Tensors
 
-Tensors = tuple[Tensor, ...]
 MicrobatchId = tuple[int, int]
 AtLayer = Callable[[int, Tensors], Tensors]
 """(index of a layer in the chain, its inputs) -> what it gets instead."""

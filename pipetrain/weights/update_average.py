@@ -24,7 +24,7 @@ class UpdateAverage:
         """No update seen yet."""
         return cls(decay, {name: torch.zeros_like(weight) for name, weight in weights.items()})
 
-    def before(self, weights: Mapping[str, Tensor], stays: bool) -> dict[str, Tensor]:
+    def before(self, weights: Mapping[str, Tensor], *, stays: bool) -> dict[str, Tensor]:
         """W_old of an update about to happen: copies, unless these very tensors stay as they are."""
         return {name: weights[name] if stays else weights[name].clone() for name in self.average}
 

@@ -78,7 +78,7 @@ class Weights:
         self.meter.watch(changed)
         return {**version.tensors, **changed}
 
-    def update(self, gradients: Mapping[str, Tensor], keep: bool) -> None:
+    def update(self, gradients: Mapping[str, Tensor], *, keep: bool) -> None:
         """Makes the next version, in place unless the present one is to be kept for a later reader."""
         before = self.drift.before(self.newest.tensors, stays=keep) if self.drift else {}
         if keep:
@@ -102,7 +102,7 @@ class Weights:
         """Forgets a version that nobody reads any more; its memory goes with its last reader."""
         self._kept.pop(number, None)
 
-    def follow_drift(self, decay: float | None, fresh: bool) -> None:
+    def follow_drift(self, decay: float | None, *, fresh: bool) -> None:
         """Starts the running average of what updates change, or goes on with it; ends it where `decay` is None."""
         if decay is None:
             self.drift = None

@@ -135,9 +135,9 @@ def test_in_a_pipeline_of_constant_gradients_forward_and_backward_find_the_same_
     found = {}
     stage_backward = stage.backward
 
-    def spy_backward(microbatches, gradients, read, graph):
+    def spy_backward(microbatches, gradients, read, activations):
         found[microbatches[0][0]] = stage.weights.newest.tensors["layers.0.w"].clone()
-        return stage_backward(microbatches, gradients, read, graph)
+        return stage_backward(microbatches, gradients, read, activations)
 
     stage.backward = spy_backward
     pipe.train(batches(torch.zeros(steps * 2, 3, dtype=torch.float64), torch.zeros(steps * 2).long(), 2))

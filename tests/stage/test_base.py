@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from support.pipelines import CPU, Function, newest, optimizers, sgd, stage_of
+from support.pipelines import Function, newest, optimizers, sgd, stage_of, unit_gradients
 from torch import nn
 
 from pipetrain.models.chain import LayerChain
 from pipetrain.program.weight_reads import Activations, WeightRead
-from pipetrain.stage.stage import Stage
+from pipetrain.stage.stage import Stage, StageSpec
 
 
 def test_batch_norm_statistics_move_once_per_forward_in_order():
@@ -15,7 +15,7 @@ def test_batch_norm_statistics_move_once_per_forward_in_order():
     norm, plain = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
     stage, batches = stage_of(norm, index=1), [torch.randn(4, 3) + t for t in range(3)]
     for t, x in enumerate(batches):
-        stage.forward((t, 0), (x,), newest(stage), Activations.KEPT if t % 2 else Activations.REBOUND, False)
+        stage.forward((t, 0), (x,), newest(stage), Activations.KEPT if t % 2 else Activations.REBOUND, store=False)
         plain(x)
     for t in range(3):
         stage.backward([(t, 0)], (torch.ones(4, 3),), newest(stage), Activations.KEPT if t % 2 else Activations.REBOUND)
@@ -41,14 +41,14 @@ def test_a_recomputation_draws_what_the_forward_drew_and_leaves_the_buffers_as_t
     plain = stage_of(Draws(), index=1)
     plain.module.load_state_dict(stage.module.state_dict())
     for t in range(2):
-        (output,) = stage.forward((t, 1), (x.clone(),), WeightRead(0), Activations.DROPPED, True)
+        (output,) = stage.forward((t, 1), (x.clone(),), WeightRead(0), Activations.DROPPED, store=True)
         buffers = {name: value.clone() for name, value in stage.module.named_buffers()}
         torch.rand(5)  # what was drawn before must not matter
         (again,) = stage.recompute((t, 1), None, WeightRead(0), Activations.KEPT)
         assert torch.equal(output, again)
         assert all(torch.equal(value, buffers[name]) for name, value in stage.module.named_buffers())
         (ours,) = stage.backward([(t, 1)], (g,), WeightRead(0), Activations.KEPT)
-        plain.forward((t, 1), (x.clone(),), WeightRead(0), Activations.KEPT, False)
+        plain.forward((t, 1), (x.clone(),), WeightRead(0), Activations.KEPT, store=False)
         (theirs,) = plain.backward([(t, 1)], (g,), WeightRead(0), Activations.KEPT)
         assert torch.equal(ours, theirs)
     assert stage.module.layers[0].norm.num_batches_tracked == 2
@@ -56,28 +56,28 @@ def test_a_recomputation_draws_what_the_forward_drew_and_leaves_the_buffers_as_t
     assert all(torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("graph", [Activations.KEPT, Activations.REBOUND])
-def test_a_recomputation_uses_its_own_weights_and_its_backward_the_weights_named(graph):
+@pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
+def test_a_recomputation_uses_its_own_weights_and_its_backward_the_weights_named(activations):
     torch.manual_seed(0)
     stage, x, g = stage_of(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), index=1), torch.randn(4, 3), torch.randn(4, 3)
-    ones = {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}
-    stage.forward((0, 0), (x,), WeightRead(0), Activations.DROPPED, True)
-    stage.update(0, ones, True, True)
-    (again,) = stage.recompute((0, 0), None, WeightRead(1), graph)
+    ones = unit_gradients(stage)
+    stage.forward((0, 0), (x,), WeightRead(0), Activations.DROPPED, store=True)
+    stage.update(0, ones, keep=True, steady=True)
+    (again,) = stage.recompute((0, 0), None, WeightRead(1), activations)
     w1, b1, w2, b2 = (value.clone() for value in stage.state().values())
     hidden = torch.tanh(x @ w1.T + b1)
     torch.testing.assert_close(again, hidden @ w2.T + b2)
-    if graph is Activations.REBOUND:
-        stage.update(1, ones, True, True)
+    if activations is Activations.REBOUND:
+        stage.update(1, ones, keep=True, steady=True)
         w1, _, w2, _ = stage.state().values()
-    (dx,) = stage.backward([(0, 0)], (g,), WeightRead(stage.updates), graph)
+    (dx,) = stage.backward([(0, 0)], (g,), WeightRead(stage.updates), activations)
     torch.testing.assert_close(dx, ((g @ w2) * (1 - hidden**2)) @ w1)
 
 
 def test_a_stage_within_a_segment_recomputes_from_what_it_is_given_and_stores_nothing():
     torch.manual_seed(0)
     stage, other = stage_of(nn.Linear(3, 3), nn.ReLU(), index=1), torch.randn(4, 3)
-    stage.forward((0, 0), (torch.randn(4, 3),), WeightRead(0), Activations.DROPPED, False)
+    stage.forward((0, 0), (torch.randn(4, 3),), WeightRead(0), Activations.DROPPED, store=False)
     assert stage.report()["activation_bytes_peak"] == 0
     (again,) = stage.recompute((0, 0), (other,), WeightRead(0), Activations.KEPT)
     weight, bias = stage.state().values()
@@ -91,9 +91,9 @@ def dropped(stage_first, microbatch, seed=0):
     """What the dropout at place 3 of a model drops, in a stage that begins at layer `stage_first`."""
     layers = [nn.Dropout(0.0), nn.Dropout(0.0), nn.Identity(), nn.Dropout(0.5)]
     chain = LayerChain(nn.Sequential(*layers), layers)
-    stage = Stage(1, chain, stage_first, 4, optimizers(sgd, lambda k: 0.1), None, seed, CPU)
+    stage = Stage(StageSpec(1, (stage_first, 4), seed=seed), chain, optimizers(sgd, lambda k: 0.1))
     torch.rand(stage_first + 1)  # what was drawn before must not matter
-    return stage.forward(microbatch, (torch.ones(64),), WeightRead(0), Activations.KEPT, False)[0]
+    return stage.forward(microbatch, (torch.ones(64),), WeightRead(0), Activations.KEPT, store=False)[0]
 
 
 def test_dropout_depends_on_seed_minibatch_microbatch_and_layer_and_not_on_the_partition():
@@ -109,7 +109,7 @@ def test_two_dropouts_of_one_stage_draw_differently():
     pair = Function(lambda drop, x: (drop(x), x), nn.Dropout(0.5))
     again = Function(lambda drop, both: (both[0], drop(both[1])), nn.Dropout(0.5))
     first, second = stage_of(pair, again, index=1).forward(
-        (0, 0), (torch.ones(64),), WeightRead(0), Activations.KEPT, False
+        (0, 0), (torch.ones(64),), WeightRead(0), Activations.KEPT, store=False
     )
     assert not torch.equal(first, second)
 
@@ -118,8 +118,8 @@ def test_evaluation_uses_the_newest_weights_and_changes_no_state():
     torch.manual_seed(0)
     stage = stage_of(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5), index=1)
     x = torch.randn(8, 3)
-    stage.forward((0, 0), (x,), WeightRead(0), Activations.KEPT, False)
-    stage.update(0, {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}, True, True)
+    stage.forward((0, 0), (x,), WeightRead(0), Activations.KEPT, store=False)
+    stage.update(0, unit_gradients(stage), keep=True, steady=True)
     before = {name: value.clone() for name, value in stage.state().items()}
     first, second = stage.evaluate((x,))[0], stage.evaluate((x,))[0]
     assert torch.equal(first, second)
@@ -140,16 +140,16 @@ def test_evaluation_leaves_layers_in_the_mode_that_they_were_in():
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("graph", [Activations.KEPT, Activations.REBOUND])
-def test_activation_bytes_are_those_of_all_microbatches_in_flight(graph):
+@pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
+def test_activation_bytes_are_those_of_all_microbatches_in_flight(activations):
     stage = stage_of(nn.Linear(6, 5), nn.ReLU(), index=1)
     one = 4 * (3 * 6 + 3 * 5)  # the input of the linear layer and the output of relu
     for t, expected in enumerate((one, 2 * one, 3 * one)):
-        stage.forward((t, 0), (torch.randn(3, 6),), WeightRead(0), graph, False)
+        stage.forward((t, 0), (torch.randn(3, 6),), WeightRead(0), activations, store=False)
         assert stage.report()["activation_bytes_peak"] == expected
     for t in range(3):
-        stage.backward([(t, 0)], (torch.ones(3, 5),), WeightRead(0), graph)
-    stage.forward((3, 0), (torch.randn(3, 6),), WeightRead(0), graph, False)
+        stage.backward([(t, 0)], (torch.ones(3, 5),), WeightRead(0), activations)
+    stage.forward((3, 0), (torch.randn(3, 6),), WeightRead(0), activations, store=False)
     assert stage.report()["activation_bytes_peak"] == 3 * one
 
 
@@ -157,7 +157,7 @@ def test_dropped_activations_count_by_the_stored_input_alone_until_they_are_reco
     stage = stage_of(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), index=1)
     given, inside = 4 * 3 * 6, 4 * (3 * 5 + 3 * 5)  # the input of the stage, and the outputs of both relus
     for t in range(3):
-        stage.forward((t, 0), (torch.randn(3, 6),), WeightRead(0), Activations.DROPPED, True)
+        stage.forward((t, 0), (torch.randn(3, 6),), WeightRead(0), Activations.DROPPED, store=True)
         assert stage.report()["activation_bytes_peak"] == (t + 1) * given
     stage.recompute((0, 0), None, WeightRead(0), Activations.KEPT)
     assert stage.report()["activation_bytes_peak"] == 3 * given + inside  # no storage counts twice
@@ -169,33 +169,33 @@ def test_dropped_activations_count_by_the_stored_input_alone_until_they_are_reco
 def test_microbatches_that_are_parts_of_one_tensor_count_its_memory_once():
     stage, minibatch = stage_of(nn.Linear(6, 5)), torch.randn(12, 6)
     for j, part in enumerate(minibatch.split(3)):
-        stage.forward((0, j), (part,), WeightRead(0), Activations.KEPT, False)
+        stage.forward((0, j), (part,), WeightRead(0), Activations.KEPT, store=False)
     assert stage.report()["activation_bytes_peak"] == 4 * 12 * 6
 
 
 def test_activation_bytes_follow_the_size_of_the_microbatch():
     stage = stage_of(nn.Linear(6, 5), index=1)
     for t, rows in enumerate((2, 4)):
-        stage.forward((t, 0), (torch.randn(rows, 6),), WeightRead(0), Activations.KEPT, False)
+        stage.forward((t, 0), (torch.randn(rows, 6),), WeightRead(0), Activations.KEPT, store=False)
         stage.backward([(t, 0)], (torch.ones(rows, 5),), WeightRead(0), Activations.KEPT)
     assert stage.report()["activation_bytes_peak"] == 4 * 4 * 6
 
 
 def test_a_version_written_over_before_its_backward_is_an_error():
     stage = stage_of(nn.Linear(2, 2), index=1)
-    stage.forward((0, 0), (torch.ones(1, 2),), WeightRead(0), Activations.KEPT, False)
-    stage.update(9, {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}, False, True)
+    stage.forward((0, 0), (torch.ones(1, 2),), WeightRead(0), Activations.KEPT, store=False)
+    stage.update(9, unit_gradients(stage), keep=False, steady=True)
     with pytest.raises(RuntimeError, match="overwritten"):
         stage.backward([(0, 0)], (torch.ones(1, 2),), WeightRead(0), Activations.KEPT)
 
 
 def test_staleness_is_measured_in_the_steady_state_alone():
     stage = stage_of(nn.Linear(2, 2), index=1)
-    ones = {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}
+    ones = unit_gradients(stage)
     for t in range(4):
-        stage.forward((t, 0), (torch.ones(1, 2),), newest(stage), Activations.REBOUND, False)
+        stage.forward((t, 0), (torch.ones(1, 2),), newest(stage), Activations.REBOUND, store=False)
     for t in range(4):
         stage.backward([(t, 0)], (torch.ones(1, 2),), newest(stage), Activations.REBOUND)
-        stage.update(t, ones, False, steady=t >= 2)
+        stage.update(t, ones, keep=False, steady=t >= 2)
     assert stage.report()["forward_staleness"] == [2, 3]
     assert stage.report()["backward_staleness"] == [0]

@@ -2,19 +2,20 @@
 
 import pytest
 import torch
-from support.pipelines import Function, newest, stage_of
+from support.pipelines import Function, newest, stage_of, unit_gradients
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pipetrain.losses import CrossEntropy
 from pipetrain.program.weight_reads import Activations, WeightRead
+from pipetrain.stage.stage import WeightedTargets
 from pipetrain.weights.transforms import Predicted
 
 
-def step(stage, inputs, gradients, microbatch=(0, 0), graph=Activations.KEPT):
+def step(stage, inputs, gradients, microbatch=(0, 0), activations=Activations.KEPT):
     """F and B on the newest weights; (outputs, gradients of the inputs)."""
-    outputs = stage.forward(microbatch, inputs, newest(stage), graph, False)
-    return outputs, stage.backward([microbatch], gradients, newest(stage), graph)
+    outputs = stage.forward(microbatch, inputs, newest(stage), activations, store=False)
+    return outputs, stage.backward([microbatch], gradients, newest(stage), activations)
 
 
 def test_a_stage_computes_what_its_layers_do_and_returns_the_gradient_of_its_input():
@@ -49,7 +50,9 @@ def test_the_loss_of_a_microbatch_weighs_by_its_share_of_the_minibatch():
     layer, x, y = nn.Linear(3, 4), torch.randn(7, 3), torch.randint(0, 4, (7,))
     stage = stage_of(layer, loss=CrossEntropy())
     for j, (rows, share) in enumerate(((slice(0, 4), 4 / 7), (slice(4, 7), 3 / 7))):
-        loss = stage.forward_loss((0, j), (x[rows],), (y[rows],), share, newest(stage), Activations.KEPT, False)
+        loss = stage.forward_loss(
+            (0, j), (x[rows],), WeightedTargets((y[rows],), share), newest(stage), Activations.KEPT, store=False
+        )
         torch.testing.assert_close(loss, nn.functional.cross_entropy(layer(x[rows]), y[rows]))
         stage.backward([(0, j)], None, newest(stage), Activations.KEPT)
     wanted = torch.autograd.grad(nn.functional.cross_entropy(layer(x), y), list(layer.parameters()))
@@ -170,7 +173,7 @@ def test_a_stage_of_relays_alone_has_nothing_to_learn_and_passes_all_gradients()
     outputs, gradients = step(stage, (torch.ones(2), torch.arange(2)), (torch.full((2,), 3.0),))
     assert torch.equal(outputs[1], torch.arange(2))
     assert [g.tolist() for g in gradients] == [[3.0, 3.0]]
-    stage.update(0, stage.gradients.take(), False, True)
+    stage.update(0, stage.gradients.take(), keep=False, steady=True)
     assert stage.updates == 1
 
 
@@ -208,11 +211,11 @@ def test_frozen_parameters_stay_and_have_no_gradient():
     frozen.requires_grad_(False)
     stage = stage_of(frozen, free, index=1)
     before = {name: value.clone() for name, value in stage.state().items()}
-    _, (dx,) = step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), graph=Activations.REBOUND)
+    _, (dx,) = step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), activations=Activations.REBOUND)
     assert dx.abs().sum() > 0
     gradients = stage.gradients.take()
     assert gradients.keys() == {"layers.1.child.weight", "layers.1.child.bias"}
-    stage.update(0, gradients, True, True)
+    stage.update(0, gradients, keep=True, steady=True)
     changed = {name for name, value in stage.state().items() if not torch.equal(value, before[name])}
     assert changed == {"1.weight", "1.bias"}
     assert not frozen.weight.requires_grad
@@ -238,15 +241,15 @@ def test_the_parameters_of_the_module_are_put_back_after_a_forward_that_fails():
     stage = stage_of(nn.Linear(3, 3), index=1)
     own = stage.module.layers[0].weight
     with pytest.raises(RuntimeError):
-        stage.forward((0, 0), (torch.ones(2, 5),), newest(stage), Activations.REBOUND, False)
+        stage.forward((0, 0), (torch.ones(2, 5),), newest(stage), Activations.REBOUND, store=False)
     assert stage.module.layers[0].weight is own
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_module_computes_with_the_newest_weights_between_operations(keep):
     stage, x = stage_of(nn.Linear(3, 3, bias=False), index=1), torch.ones(2, 3)
-    stage.forward((0, 0), (x,), WeightRead(0), Activations.KEPT, False)  # its leaves stay in the module
-    stage.update(9, {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}, keep, True)
+    stage.forward((0, 0), (x,), WeightRead(0), Activations.KEPT, store=False)  # its leaves stay in the module
+    stage.update(9, unit_gradients(stage), keep=keep, steady=True)
     (weight,) = stage.optimizer.parameters.values()
     torch.testing.assert_close(stage.evaluate((x,))[0], (x @ weight.T).detach())
     (saved,) = stage.state().values()
@@ -273,8 +276,8 @@ def test_the_memory_layout_of_a_parameter_does_not_change_a_prediction_or_its_gr
     x, results = torch.randn(2, 4), []
     for given in (weight, weight.clone(memory_format=torch.contiguous_format)):
         stage = stage_of(Product(given), index=1)
-        stage.update(0, {"layers.0.w": torch.ones(4, 4)}, False, True)
-        (y,) = stage.forward((1, 0), (x,), WeightRead(1, Predicted(2)), Activations.REBOUND, False)
+        stage.update(0, {"layers.0.w": torch.ones(4, 4)}, keep=False, steady=True)
+        (y,) = stage.forward((1, 0), (x,), WeightRead(1, Predicted(2)), Activations.REBOUND, store=False)
         (dx,) = stage.backward([(1, 0)], (torch.ones(2, 4),), WeightRead(1), Activations.REBOUND)
         results.append((y, dx, stage.gradients.take()["layers.0.w"]))
     for ours, wanted in zip(*results, strict=True):
@@ -284,8 +287,8 @@ def test_the_memory_layout_of_a_parameter_does_not_change_a_prediction_or_its_gr
 # -- operations in place ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("graph", [Activations.KEPT, Activations.REBOUND])
-def test_a_first_layer_may_work_in_place_on_the_input(graph):
+@pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
+def test_a_first_layer_may_work_in_place_on_the_input(activations):
     def layer(linear, x):
         return linear(x.mul_(2.0).relu_())
 
@@ -293,12 +296,12 @@ def test_a_first_layer_may_work_in_place_on_the_input(graph):
     plain = x.clone().requires_grad_()
     wanted = torch.autograd.grad(linear((plain * 2).relu()), plain, g)[0]
     stage = stage_of(Function(layer, linear), index=1)
-    _, (dx,) = step(stage, (x.clone(),), (g,), graph=graph)
+    _, (dx,) = step(stage, (x.clone(),), (g,), activations=activations)
     torch.testing.assert_close(dx, wanted)
 
 
-@pytest.mark.parametrize("graph", [Activations.KEPT, Activations.REBOUND])
-def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(graph):
+@pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
+def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(activations):
     def layer(linear, x):
         hidden = linear(x).exp()
         hidden.add_(1.0)
@@ -306,11 +309,11 @@ def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error
 
     stage = stage_of(Function(layer, nn.Linear(3, 3)), index=1)
     with pytest.raises(RuntimeError, match=r"in-?place"):
-        step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), graph=graph)
+        step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), activations=activations)
 
 
-@pytest.mark.parametrize("graph", [Activations.KEPT, Activations.REBOUND])
-def test_a_recurrent_layer_packs_no_weights_where_the_backward_reads_others(graph):
+@pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
+def test_a_recurrent_layer_packs_no_weights_where_the_backward_reads_others(activations):
     packs = []
 
     def layer(lstm, x):
@@ -318,8 +321,8 @@ def test_a_recurrent_layer_packs_no_weights_where_the_backward_reads_others(grap
         return lstm(x)[0]
 
     stage = stage_of(Function(layer, nn.LSTM(3, 3)), index=1)
-    stage.forward((0, 0), (torch.randn(2, 4, 3),), newest(stage), graph, False)
-    assert packs == [graph is Activations.KEPT]
+    stage.forward((0, 0), (torch.randn(2, 4, 3),), newest(stage), activations, store=False)
+    assert packs == [activations is Activations.KEPT]
     assert torch.backends.cudnn.enabled
 
 
@@ -337,11 +340,11 @@ def test_a_layer_that_checkpoints_itself_redoes_its_forward_with_the_weights_of_
         else:
             layer = Function(lambda b, x: b(x), block)
         stage = stage_of(layer, index=1)
-        graph = Activations.REBOUND if reads == "newest" else Activations.KEPT
-        stage.forward((0, 0), (x,), WeightRead(0), graph, False)
-        step_of_one = {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}
-        stage.update(9, step_of_one, reads == "stashed", True)
-        (dx,) = stage.backward([(0, 0)], (torch.ones(2, 3),), WeightRead(1 if reads == "newest" else 0), graph)
+        activations = Activations.REBOUND if reads == "newest" else Activations.KEPT
+        stage.forward((0, 0), (x,), WeightRead(0), activations, store=False)
+        step_of_one = unit_gradients(stage)
+        stage.update(9, step_of_one, keep=reads == "stashed", steady=True)
+        (dx,) = stage.backward([(0, 0)], (torch.ones(2, 3),), WeightRead(1 if reads == "newest" else 0), activations)
         results.append(dx)
         own.append(stage.gradients.take())
     if reads == "stashed":

@@ -38,7 +38,7 @@ from pipetrain.schedules.one_f_one_b_2bw import OneFOneB2BW
 from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
-from pipetrain.stage.stage import Stage
+from pipetrain.stage.stage import Stage, StageSpec
 
 RULES = {
     "sequential": (Synchronous(), Sequential()),
@@ -112,13 +112,19 @@ def stage_of(
 ) -> Stage:
     """One stage of these layers, at place `index` of some pipeline; it may stash a few weight versions."""
     chain = chain_of(nn.Sequential(*layers))
-    stage = Stage(index, chain, 0, len(layers), optimizers(build, lambda k: rate), loss, 0, device)
-    stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, True)
+    spec = StageSpec(index, (0, len(layers)), loss, device=device)
+    stage = Stage(spec, chain, optimizers(build, lambda k: rate))
+    stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, fresh=True)
     return stage
 
 
 def optimizers(build: Build, rate: Rate) -> Callable[[dict[str, nn.Parameter]], StageOptimizer]:
     return lambda parameters: StageOptimizer(build, parameters, rate)
+
+
+def unit_gradients(stage: Stage) -> dict[str, Tensor]:
+    """Gradients of ones."""
+    return {name: torch.ones_like(parameter) for name, parameter in stage.optimizer.parameters.items()}
 
 
 def newest(stage: Stage) -> WeightRead:
@@ -193,7 +199,7 @@ def pipeline(
     bounds = list(zip([0, *cuts], [*cuts, len(chain)], strict=True))
     last = len(bounds) - 1
     stages = [
-        Stage(r, chain, *ends, optimizers(build, rate), (loss or CrossEntropy()) if r == last else None, seed, CPU)
+        Stage(StageSpec(r, ends, (loss or CrossEntropy()) if r == last else None, seed), chain, optimizers(build, rate))
         for r, ends in enumerate(bounds)
     ]
     losses: list[float] = []

@@ -6,7 +6,17 @@ from functools import cache
 import pytest
 import torch
 from support import reference
-from support.pipelines import RULES, batches, fitting_cases, newest, pipeline, quick_cases, sgd, stage_of
+from support.pipelines import (
+    RULES,
+    batches,
+    fitting_cases,
+    newest,
+    pipeline,
+    quick_cases,
+    sgd,
+    stage_of,
+    unit_gradients,
+)
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -189,7 +199,7 @@ def test_a_prediction_is_gone_when_its_forward_ends():
     gc.disable()
     try:
         stage = stage_of(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), index=1)
-        stage.optimizer.step({name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()})
+        stage.optimizer.step(unit_gradients(stage))
         made = []
 
         class Spied(Predicted):
@@ -199,7 +209,7 @@ def test_a_prediction_is_gone_when_its_forward_ends():
                 return found
 
         read = WeightRead(stage.updates, Spied(2))
-        output = stage.forward((0, 0), (torch.randn(2, 4),), read, Activations.REBOUND, False)
+        output = stage.forward((0, 0), (torch.randn(2, 4),), read, Activations.REBOUND, store=False)
         assert len(made) == 4
         assert all(reference.expired() for reference in made)
         (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output[0]),), newest(stage), Activations.REBOUND)
@@ -220,24 +230,24 @@ class Rows(nn.Module):
         return self.lstm(x)[0]
 
 
-@pytest.mark.parametrize("graph", [Activations.KEPT, Activations.REBOUND, Activations.DROPPED])
-def test_an_lstm_keeps_no_weights_of_a_forward_that_is_over(graph):
+@pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND, Activations.DROPPED])
+def test_an_lstm_keeps_no_weights_of_a_forward_that_is_over(activations):
     stage = stage_of(Rows(), index=1)
-    stage.optimizer.step({name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()})
+    stage.optimizer.step(unit_gradients(stage))
     read = WeightRead(stage.updates, Predicted(2))
-    stage.forward((0, 0), (torch.randn(2, 4),), read, graph, graph is Activations.DROPPED)
-    if graph is not Activations.DROPPED:
-        stage.backward([(0, 0)], (torch.ones(2, 4),), read if graph is Activations.KEPT else newest(stage), graph)
+    stage.forward((0, 0), (torch.randn(2, 4),), read, activations, store=activations is Activations.DROPPED)
+    if activations is not Activations.DROPPED:
+        stage.backward(
+            [(0, 0)], (torch.ones(2, 4),), read if activations is Activations.KEPT else newest(stage), activations
+        )
     stage.weights.meter.read()
     assert sum(1 for storages in stage.weights.meter._live if storages) == 1
 
 
 def test_an_old_version_is_freed_when_its_last_backward_ends():
     stage = stage_of(nn.Linear(4, 4), index=1)
-    stage.forward((0, 0), (torch.randn(2, 4),), WeightRead(0), Activations.KEPT, False)
-    stage.update(
-        0, {name: torch.ones_like(p) for name, p in stage.optimizer.parameters.items()}, keep=True, steady=True
-    )
+    stage.forward((0, 0), (torch.randn(2, 4),), WeightRead(0), Activations.KEPT, store=False)
+    stage.update(0, unit_gradients(stage), keep=True, steady=True)
     references = [StorageWeakRef(t.untyped_storage()) for t in stage.weights.version(0).tensors.values()]
     stage.weights.release(0)
     assert not any(reference.expired() for reference in references)  # the graph of the forward reads them

@@ -19,8 +19,8 @@ from pipetrain.executors.torch_pipelining.stage_adapter import Computing
 from pipetrain.optim.stage_optimizer import clipped, squared_norm
 from pipetrain.schedules import Placement
 from pipetrain.schedules.torch_library import TorchSchedule
-from pipetrain.stage.module import Tensors
 from pipetrain.stage.stage import Stage
+from pipetrain.tensors import Tensors
 
 
 class TorchPipeliningExecutor(ManyProcesses):

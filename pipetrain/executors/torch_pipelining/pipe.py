@@ -13,8 +13,8 @@ from pipetrain.executors.p2p import LostStageError, Spec
 from pipetrain.executors.torch_pipelining.stage_adapter import Computing, TorchStage, packed
 from pipetrain.losses import Loss, count_of, step_loss
 from pipetrain.schedules.torch_library import TorchSchedule
-from pipetrain.stage.module import Tensors
 from pipetrain.stage.stage import Stage
+from pipetrain.tensors import Tensors
 
 
 @dataclass(frozen=True)

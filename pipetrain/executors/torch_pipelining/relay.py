@@ -8,8 +8,8 @@ import torch.distributed as dist
 from pipetrain.executors.base import Waiting
 from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing
 from pipetrain.schedules import Placement
-from pipetrain.stage.module import Tensors
 from pipetrain.stage.stage import Stage
+from pipetrain.tensors import Tensors
 
 Compute = Callable[[Stage, Tensors], Tensors]
 """(a stage of this process, its inputs) -> its outputs."""

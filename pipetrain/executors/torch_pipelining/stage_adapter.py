@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from pipetrain.executors.p2p import Spec
-from pipetrain.stage.module import MicrobatchId, Tensors
+from pipetrain.stage.module import MicrobatchId
 from pipetrain.stage.stage import Stage
-from pipetrain.tensors import flat
+from pipetrain.tensors import Tensors, flat
 
 Computing = Callable[[str], AbstractContextManager[None]]
 """A context around a computation, told what is computed."""
