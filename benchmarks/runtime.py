@@ -54,8 +54,7 @@ from pipetrain.planner.partition_rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.schedules.sequential import Sequential
 from pipetrain.stage.stage import Stage, StageSpec
 

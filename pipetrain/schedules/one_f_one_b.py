@@ -1,4 +1,4 @@
-"""One forward, one backward, never flushed: the asynchronous schedule of PipeDream."""
+"""One forward, one backward: flushed at every minibatch, never flushed, or with two weight versions."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,6 +6,23 @@ from typing import ClassVar
 from pipetrain.errors import ConfigError
 from pipetrain.schedules.base import Family, Schedule, one_forward_one_backward
 from pipetrain.schedules.operation import Operation
+
+
+@dataclass(frozen=True)
+class OneFOneBFlush(Schedule):
+    """min(N, D-1-r) forwards, then F and B in turn, drain, U(t) (PipeDream-Flush; DAPPLE)."""
+
+    name: ClassVar[str] = "1f1b_flush"
+    family: ClassVar[Family] = Family.SYNCHRONOUS
+
+    def in_flight(self, r: int, D: int, N: int) -> int:
+        """min(N, D - r)."""
+        return min(N, D - r)
+
+    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """Warm-up, steady state and drain, once per minibatch."""
+        warm_up = self.in_flight(r, D, N) - 1
+        return [op for t in range(M) for op in one_forward_one_backward(warm_up, N, t, 1)]
 
 
 @dataclass(frozen=True)
@@ -33,3 +50,31 @@ class OneFOneB(Schedule):
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """One warm-up, one steady state, one drain for all M minibatches."""
         return list(one_forward_one_backward(self.in_flight(r, D, N) - 1, N, 0, M))
+
+
+@dataclass(frozen=True)
+class OneFOneB2BW(Schedule):
+    """1F1B over microbatches; N >= D, so that two weight versions serve all microbatches in flight (PipeDream-2BW)."""
+
+    name: ClassVar[str] = "1f1b_2bw"
+    family: ClassVar[Family] = Family.DOUBLE_BUFFERED
+
+    def check(self, D: int, N: int) -> None:
+        """N must not be below D."""
+        if N < D:
+            raise ConfigError(
+                f"train.microbatches={N} with partition.stages={D}: schedule=1f1b_2bw needs at least as many "
+                f"microbatches as stages, train.microbatches={D} or more"
+            )
+
+    def in_flight(self, r: int, D: int, N: int) -> int:
+        """D - r microbatches."""
+        return D - r
+
+    def delay(self, r: int, D: int, N: int) -> int:
+        """1 on every stage: minibatch t reads the version before the one that its gradient changes."""
+        return 1
+
+    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """One warm-up, one steady state, one drain for all M minibatches."""
+        return list(one_forward_one_backward(D - 1 - r, N, 0, M))

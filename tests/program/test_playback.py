@@ -8,8 +8,7 @@ from pipetrain.program.text_grid import unit_duration
 from pipetrain.program.validation import checked_lists
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
-from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.schedules.operation import Kind, Operation
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential

@@ -7,8 +7,7 @@ import pytest
 from pipetrain.program.text_grid import grid
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
-from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
 from pipetrain.schedules.sequential import Sequential
 

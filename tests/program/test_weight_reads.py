@@ -20,8 +20,7 @@ from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import Activations, staleness
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
-from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.schedules.operation import Kind, backward, forward
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential

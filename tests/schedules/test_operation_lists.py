@@ -9,9 +9,7 @@ from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.validation import checked_lists
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
-from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.one_f_one_b_2bw import OneFOneB2BW
-from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
 from pipetrain.schedules.operation import Kind
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential

@@ -33,9 +33,7 @@ from pipetrain.run.trainer import Timetable
 from pipetrain.schedules import Schedule
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
-from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.one_f_one_b_2bw import OneFOneB2BW
-from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
 from pipetrain.stage.stage import Stage, StageSpec

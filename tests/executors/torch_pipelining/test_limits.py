@@ -7,7 +7,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_placement, notes_of
 from pipetrain.schedules import Placement
 from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.one_f_one_b_flush import OneFOneBFlush
+from pipetrain.schedules.one_f_one_b import OneFOneBFlush
 from pipetrain.schedules.torch_library import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
 
 CONFIG = {
