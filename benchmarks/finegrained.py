@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import DrainInterval
-from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
+from pipetrain.executors.drain_interval import DrainInterval
+from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
@@ -37,6 +37,7 @@ from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.planner.finegrained import names_of, stage_bounds, weight_units
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.stage.module import StageModule
+from pipetrain.stage.unit_stage import UnitStage
 
 BATCH = 32
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "finegrained.json"

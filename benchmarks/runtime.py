@@ -36,8 +36,9 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.utils.data import TensorDataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import DrainInterval, Executor
+from pipetrain.executors.base import Executor
 from pipetrain.executors.distributed import DistributedExecutor
+from pipetrain.executors.drain_interval import DrainInterval
 from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor

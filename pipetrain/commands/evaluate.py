@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from pipetrain.executors.base import Score, to_device
+from pipetrain.executors.evaluation import Score
+from pipetrain.executors.feed import to_device
 from pipetrain.losses import on_device
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_chain, build_data, build_loss

@@ -1,50 +1,23 @@
 """What a trainer asks of an executor, wherever the stages are."""
 
-import itertools
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 import torch.distributed as dist
 
 from pipetrain.data.loader import Loader
+from pipetrain.executors.clipping import Clipping
+from pipetrain.executors.drain_interval import DrainInterval
 from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.executors.stage_runner import Clipping, OnStep
-from pipetrain.losses import Loss, count_of, hits_of, percent
+from pipetrain.executors.stage_runner import OnStep
 from pipetrain.schedules import Placement
 from pipetrain.stage.base import BaseStage
-from pipetrain.tensors import Tensors
 from pipetrain.tracking.trace_writer import TraceFile
 
 Waiting = Callable[[str], AbstractContextManager[None]]
 """A context around a wait for another process, given what is waited for."""
-
-
-@dataclass(frozen=True)
-class DrainInterval:
-    """Consecutive minibatches of one epoch, between two drains.
-
-    Attributes:
-        epoch: from 0.
-        first, last: minibatches of the epoch, the last exclusive.
-        start: minibatches of the run before `first`.
-        phase: the number of the phase that it is of.
-    """
-
-    epoch: int
-    first: int
-    last: int
-    start: int
-    phase: int = 0
-
-    @property
-    def minibatches(self) -> int:
-        """How many."""
-        return self.last - self.first
 
 
 class Executor(ABC):
@@ -147,77 +120,3 @@ class ManyProcesses(Executor):
         with self._waiting("the decision of the last stage"):
             dist.broadcast_object_list(box, src=self._placement.of_last_stage)
         return box[0]
-
-
-class Score:
-    """Loss and metrics summed over an evaluation set, exact whatever the sizes of its microbatches."""
-
-    def __init__(self, loss: Loss) -> None:
-        self._loss = loss
-        self._count = 0
-        self._sum = 0.0
-        self._hits: dict[str, float] = {}
-
-    @torch.no_grad()
-    def add(self, outputs: Tensors, targets: Tensors) -> None:
-        """One microbatch."""
-        count = count_of(self._loss, targets)
-        self._count += count
-        self._sum += self._loss(*outputs, *targets).item() * count
-        for name, hits in hits_of(self._loss, outputs, targets).items():
-            self._hits[name] = self._hits.get(name, 0.0) + hits.item()
-
-    def metrics(self) -> dict[str, float]:
-        """`loss`, and each metric of the loss in percent."""
-        return {
-            "loss": self._sum / self._count,
-            **{name: percent(hits, self._count) for name, hits in self._hits.items()},
-        }
-
-
-class LoaderFeed:
-    """An interval's minibatches on the device of the stage that asks for them."""
-
-    def __init__(
-        self, loader: Loader, interval: DrainInterval, device: torch.device, inputs: bool, targets: bool
-    ) -> None:
-        place = interval.epoch, interval.first, interval.last
-        self._device = device
-        self._sides: list[deque[Tensors]] = [deque(), deque()]
-        self._asked = [side for side, asked in enumerate((inputs, targets)) if asked]
-        self._minibatches: Iterator[tuple[Tensors, ...]] = iter(())
-        if inputs and targets:
-            self._minibatches = loader.samples(*place)
-        elif inputs or targets:
-            self._minibatches = zip(loader.inputs(*place) if inputs else loader.targets(*place))
-
-    def prepare(self) -> None:
-        """Reads the next minibatch ahead, if there is one and all that was read has been taken.
-
-        For a moment at which the stage would wait for another anyway.
-        """
-        if not any(self._sides):
-            self._read()
-
-    def inputs(self) -> Tensors:
-        """The next minibatch's inputs."""
-        return self._take(0)
-
-    def targets(self) -> Tensors:
-        """The next minibatch's targets."""
-        return self._take(1)
-
-    def _take(self, side: int) -> Tensors:
-        if not self._sides[side]:
-            self._read()
-        return to_device(self._sides[side].popleft(), self._device)
-
-    def _read(self) -> None:
-        for minibatch in itertools.islice(self._minibatches, 1):
-            for side, tensors in zip(self._asked, minibatch, strict=True):
-                self._sides[side].append(tensors)
-
-
-def to_device(tensors: Tensors, device: torch.device) -> Tensors:
-    """The tensors on `device`; copies from the host do not wait."""
-    return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)

@@ -9,7 +9,10 @@ from torch import Tensor
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import microbatch_sizes
-from pipetrain.executors.base import DrainInterval, LoaderFeed, ManyProcesses, Score, Waiting
+from pipetrain.executors.base import ManyProcesses, Waiting
+from pipetrain.executors.drain_interval import DrainInterval
+from pipetrain.executors.evaluation import Score
+from pipetrain.executors.feed import LoaderFeed
 from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.stage_runner import BackwardId, OnStep, StageRunner

@@ -1,7 +1,6 @@
 """A pipeline of very many stages in one process: the whole model, each weight as old as its stage would read it."""
 
 import itertools
-import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -10,55 +9,24 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import split
-from pipetrain.executors.base import DrainInterval, LoaderFeed, OneProcess, Score, to_device
+from pipetrain.executors.base import OneProcess
+from pipetrain.executors.clipping import clipped, squared_norm
+from pipetrain.executors.drain_interval import DrainInterval
+from pipetrain.executors.evaluation import Score
+from pipetrain.executors.feed import LoaderFeed, to_device
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.stage_runner import OnStep
 from pipetrain.losses import Loss, count_of, step_loss
-from pipetrain.methods import Method
-from pipetrain.optim.stage_optimizer import clipped, squared_norm
-from pipetrain.program.weight_reads import Activations, StageContext
+from pipetrain.program.weight_reads import Activations
 from pipetrain.schedules import Kind
-from pipetrain.stage.base import BaseStage, BuildOptimizer
+from pipetrain.stage.base import BaseStage
 from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
+from pipetrain.stage.unit_stage import UnitStage
 from pipetrain.tensors import Tensors, storage_pointers
-
-
-class UnitStage(BaseStage):
-    """A stage of single weights: their versions and optimizer. The whole model computes with them.
-
-    Args:
-        names: local name -> name in the whole model, of its parameters and buffers.
-        module: the whole model.
-    """
-
-    def __init__(
-        self,
-        index: int,
-        names: Mapping[str, str],
-        module: StageModule,
-        build_optimizer: BuildOptimizer,
-        device: torch.device,
-    ) -> None:
-        own = {name: parameter for name, parameter in module.named_parameters() if name in names}
-        super().__init__(index, own, build_optimizer, device)
-        self.full_names = dict(names)
-        self._buffers = {name: buffer for name, buffer in module.named_buffers() if name in names}
-
-    @override
-    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool) -> None:
-        """As any stage; the history that stands in for a pipeline is longer than what the method holds in one."""
-        super().enter(method, context, start, fresh=fresh)
-        self.versions_allowed = math.inf
-
-    def state(self) -> dict[str, Tensor]:
-        """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
-        tensors = {**self.weights.newest.tensors, **self._buffers}
-        return {self.full_names[local]: tensor for local, tensor in tensors.items()}
 
 
 class _Reader:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import DrainInterval, LoaderFeed, OneProcess, Score, to_device
+from pipetrain.executors.base import OneProcess
+from pipetrain.executors.drain_interval import DrainInterval
+from pipetrain.executors.evaluation import Score
+from pipetrain.executors.feed import LoaderFeed, to_device
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.stage_runner import BackwardId, OnStep, StageRunner
 from pipetrain.program.playback import Slice, idle_shares, play

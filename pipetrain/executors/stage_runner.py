@@ -7,9 +7,9 @@ from typing import Protocol
 from torch import Tensor
 
 from pipetrain.data.microbatches import split
+from pipetrain.executors.clipping import Clipping, clipped, squared_norm
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.losses import count_of, step_loss
-from pipetrain.optim.stage_optimizer import clipped, squared_norm
 from pipetrain.program.weight_reads import Activations, WeightRead
 from pipetrain.schedules import Kind, Operation
 from pipetrain.stage.module import MicrobatchId
@@ -70,14 +70,6 @@ class Feed(Protocol):
     def targets(self) -> Tensors:
         """The next minibatch's targets, on the stage's device."""
         ...
-
-
-@dataclass(frozen=True)
-class Clipping:
-    """Gradient clipping: over all stages under synchronous methods, per stage where no global norm exists in time."""
-
-    limit: float
-    over_all_stages: bool
 
 
 OnStep = Callable[[int, Tensor], None]

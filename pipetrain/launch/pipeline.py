@@ -7,7 +7,7 @@ import torch
 
 from pipetrain.executors.base import Executor
 from pipetrain.executors.distributed import DistributedExecutor
-from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
+from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.executors.stage_runner import OnStep
@@ -19,6 +19,7 @@ from pipetrain.run.build import build_loss, optimizer_builder
 from pipetrain.run.job import Job
 from pipetrain.stage.module import StageModule
 from pipetrain.stage.stage import Stage, StageSpec
+from pipetrain.stage.unit_stage import UnitStage
 from pipetrain.tracking.trace_writer import TraceFile
 
 

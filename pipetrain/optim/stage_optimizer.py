@@ -1,6 +1,6 @@
 """A stage's optimizer: torch.optim's, with its learning rate, clipping, and the step that it would take next (Δ)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -107,21 +107,3 @@ class StageOptimizer:
             p = self.parameters[name]
             places = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
             self.optimizer.state[p] = {key: value.to(places[key]) for key, value in values.items()}
-
-
-def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:
-    """Sum of squares over a stage's gradients, a float32 scalar."""
-    if not gradients:
-        return torch.zeros(())
-    norms = torch._foreach_norm(list(gradients.values()))
-    return torch.stack([norm.float() for norm in norms]).square().sum()
-
-
-def clipped(gradients: Mapping[str, Tensor], squared_norms: Sequence[Tensor], limit: float) -> dict[str, Tensor]:
-    """The gradients scaled so that the norm over all `squared_norms` is at most `limit`, as torch's clip_grad_norm_.
-
-    Makes new tensors: several outputs of autograd may be one tensor.
-    """
-    total = torch.stack([norm.cpu() for norm in squared_norms]).sum().sqrt()
-    factor = torch.clamp(limit / (total + 1e-6), max=1.0).item()
-    return {name: gradient * factor for name, gradient in gradients.items()}

@@ -14,7 +14,7 @@ from pipetrain.config.choices import default_schedule, section
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.executors.base import DrainInterval
+from pipetrain.executors.drain_interval import DrainInterval
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy

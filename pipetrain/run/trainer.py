@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.base import DrainInterval, Executor
+from pipetrain.executors.base import Executor
+from pipetrain.executors.drain_interval import DrainInterval
 from pipetrain.run.build import Data
 from pipetrain.stage.measurements import peak_memory_bytes
 from pipetrain.tracking.recorder import LOWER_IS_BETTER, Recorder

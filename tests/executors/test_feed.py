@@ -5,7 +5,8 @@ import torch
 from torch.utils.data import Dataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import DrainInterval, LoaderFeed
+from pipetrain.executors.drain_interval import DrainInterval
+from pipetrain.executors.feed import LoaderFeed
 
 
 class Numbers(Dataset):

@@ -8,7 +8,7 @@ from support.pipelines import CPU, RULES, Pipeline, batches, fitting, half_decay
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.finegrained import FinegrainedExecutor, UnitStage, WholeModel
+from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
@@ -17,6 +17,7 @@ from pipetrain.planner.finegrained import FineGrained, names_of, stage_bounds, s
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.stage.module import StageModule
+from pipetrain.stage.unit_stage import UnitStage
 
 STAGES, CUTS = 4, [1, 2, 4]  # a unit in each stage
 

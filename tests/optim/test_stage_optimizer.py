@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.optim.stage_optimizer import StageOptimizer, clipped, squared_norm
+from pipetrain.executors.clipping import clipped, squared_norm
+from pipetrain.optim.stage_optimizer import StageOptimizer
 
 BUILDS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=1.0),

@@ -9,14 +9,17 @@ from torch import Tensor
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import split
-from pipetrain.executors.base import DrainInterval, LoaderFeed, ManyProcesses, Score, Waiting
+from pipetrain.executors.base import ManyProcesses, Waiting
+from pipetrain.executors.clipping import clipped, squared_norm
+from pipetrain.executors.drain_interval import DrainInterval
+from pipetrain.executors.evaluation import Score
+from pipetrain.executors.feed import LoaderFeed
 from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.stage_runner import OnStep
 from pipetrain.executors.torch_pipelining.pipe import Pipe, Shapes
 from pipetrain.executors.torch_pipelining.relay import Relay
 from pipetrain.executors.torch_pipelining.stage_adapter import Computing
-from pipetrain.optim.stage_optimizer import clipped, squared_norm
 from pipetrain.schedules import Placement
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.stage import Stage

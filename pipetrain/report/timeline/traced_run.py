@@ -9,7 +9,7 @@ from typing import Any
 
 from pipetrain.config import phases
 from pipetrain.errors import ConfigError
-from pipetrain.executors.base import DrainInterval
+from pipetrain.executors.drain_interval import DrainInterval
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.program.playback import Slice
 from pipetrain.report.timeline.panels import boxes

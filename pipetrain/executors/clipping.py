@@ -1,0 +1,33 @@
+"""Gradient clipping."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """Gradient clipping: over all stages under synchronous methods, per stage where no global norm exists in time."""
+
+    limit: float
+    over_all_stages: bool
+
+
+def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:
+    """Sum of squares over a stage's gradients, a float32 scalar."""
+    if not gradients:
+        return torch.zeros(())
+    norms = torch._foreach_norm(list(gradients.values()))
+    return torch.stack([norm.float() for norm in norms]).square().sum()
+
+
+def clipped(gradients: Mapping[str, Tensor], squared_norms: Sequence[Tensor], limit: float) -> dict[str, Tensor]:
+    """The gradients scaled so that the norm over all `squared_norms` is at most `limit`, as torch's clip_grad_norm_.
+
+    Makes new tensors: several outputs of autograd may be one tensor.
+    """
+    total = torch.stack([norm.cpu() for norm in squared_norms]).sum().sqrt()
+    factor = torch.clamp(limit / (total + 1e-6), max=1.0).item()
+    return {name: gradient * factor for name, gradient in gradients.items()}

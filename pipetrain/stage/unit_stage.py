@@ -1,0 +1,47 @@
+"""A stage of single weights, for pipelines of very many stages."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from pipetrain.methods import Method
+from pipetrain.program.weight_reads import StageContext
+from pipetrain.stage.base import BaseStage, BuildOptimizer
+from pipetrain.stage.module import StageModule
+
+
+class UnitStage(BaseStage):
+    """A stage of single weights: their versions and optimizer. The whole model computes with them.
+
+    Args:
+        names: local name -> name in the whole model, of its parameters and buffers.
+        module: the whole model.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        names: Mapping[str, str],
+        module: StageModule,
+        build_optimizer: BuildOptimizer,
+        device: torch.device,
+    ) -> None:
+        own = {name: parameter for name, parameter in module.named_parameters() if name in names}
+        super().__init__(index, own, build_optimizer, device)
+        self.full_names = dict(names)
+        self._buffers = {name: buffer for name, buffer in module.named_buffers() if name in names}
+
+    @override
+    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool) -> None:
+        """As any stage; the history that stands in for a pipeline is longer than what the method holds in one."""
+        super().enter(method, context, start, fresh=fresh)
+        self.versions_allowed = math.inf
+
+    @override
+    def state(self) -> dict[str, Tensor]:
+        """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
+        tensors = {**self.weights.newest.tensors, **self._buffers}
+        return {self.full_names[local]: tensor for local, tensor in tensors.items()}
