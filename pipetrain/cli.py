@@ -107,7 +107,7 @@ def _list(words: list[str]) -> int:
 
 
 def _eval(words: list[str]) -> int:
-    from pipetrain.commands.evaluate import evaluate
+    from pipetrain.run.evaluate import evaluate
 
     parser = argparse.ArgumentParser(prog="pipetrain eval")
     parser.add_argument("run", type=Path, help="a run directory")
@@ -119,7 +119,7 @@ def _eval(words: list[str]) -> int:
 
 
 def _export(words: list[str]) -> int:
-    from pipetrain.commands.export import export
+    from pipetrain.run.export import export
 
     parser = argparse.ArgumentParser(prog="pipetrain export")
     parser.add_argument("run", type=Path, help="a run directory")
