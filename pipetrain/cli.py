@@ -141,7 +141,7 @@ def _timeline(words: list[str]) -> int:
 
 
 def _stability(words: list[str]) -> int:
-    from pipetrain.commands.stability import stability
+    from pipetrain.report.stability.report import stability
     from pipetrain.theory.stability.tables import Setting
 
     default = Setting()

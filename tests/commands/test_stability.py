@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support.cli import environment, pipetrain
 
-from pipetrain.commands import stability as command
 from pipetrain.errors import ConfigError
+from pipetrain.report.stability import report as command
 from pipetrain.theory.stability import curves
 from pipetrain.theory.stability.checks import Check, claim_checks, taylor_slope
 from pipetrain.theory.stability.curves import fig5b, fig6b
@@ -107,7 +107,7 @@ def test_a_lemma_that_fails_fails_the_command(tmp_path, monkeypatch, capsys):
 
 
 def test_the_theory_needs_no_torch(tmp_path):
-    code = "import sys, pipetrain.commands.stability; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    code = "import sys, pipetrain.report.stability.report; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment()).returncode == 0
 
 
