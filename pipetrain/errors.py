@@ -1,6 +1,20 @@
-"""The errors that a user can cause, or must be told of, in one line."""
+"""The errors that a user can cause, or must be told of, in one line, and the exit codes."""
+
+from enum import IntEnum
 
 from hydra.errors import CompactHydraException
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    COMPLETED = 0
+    FAILED = 1
+    WRONG_USAGE = 2
+    """Wrong words on the command line, or a configuration that cannot run."""
+    DIVERGED = 3
+    INTERRUPTED = 130
+    """By Ctrl-C or SIGTERM."""
 
 
 class ConfigError(CompactHydraException):

@@ -119,7 +119,7 @@ def test_version_and_help(tmp_path):
 
 
 def test_the_job_is_shown_without_torch(tmp_path):
-    code = "import sys, pipetrain.cli as c; c._main(['run', '--cfg', 'job']); sys.exit('torch' in sys.modules)"
+    code = "import sys, pipetrain.cli as c; c.carry_out(['run', '--cfg', 'job']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "_target_: pipetrain.methods.pipeoptim.PipeOptim" in done.stdout

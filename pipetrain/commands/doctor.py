@@ -1,13 +1,22 @@
 """`pipetrain doctor`: what this machine has, and what is missing for what."""
 
+import argparse
 import os
 import platform
 
 from pipetrain import __version__
+from pipetrain.commands import Subparsers
+from pipetrain.errors import ExitCode
 
 
-def examine() -> int:
-    """Prints one line for each thing looked at; 0 when a run on the CPU would work, 1 otherwise."""
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds `doctor`."""
+    text = "check this machine: devices, backends, optional packages"
+    subparsers.add_parser("doctor", help=text, description=text).set_defaults(carry_out=carry_out)
+
+
+def carry_out(options: argparse.Namespace) -> ExitCode:
+    """Prints one line for each thing looked at; fails where a run on the CPU would not work."""
     rows: list[tuple[str, bool, str]] = [("pipetrain", True, f"{__version__}, Python {platform.python_version()}")]
     rows.append(_torch())
     if rows[-1][1]:
@@ -18,7 +27,7 @@ def examine() -> int:
     for name, fine, text in rows:
         print(f"{'ok' if fine else '--':3} {name:12} {text}")
     needed = ("torch", "gloo")
-    return 0 if all(fine for name, fine, _ in rows if name in needed) else 1
+    return ExitCode.COMPLETED if all(fine for name, fine, _ in rows if name in needed) else ExitCode.FAILED
 
 
 def _torch() -> tuple[str, bool, str]:

@@ -1,26 +1,42 @@
-"""`pipetrain list`: what there is, a line each, taken from the configuration files and the code they name."""
+"""`pipetrain list`: models, methods and so on, a line each, read off the configuration files and the code they name."""
 
+import argparse
 import json
 from typing import Any
 
+from pipetrain.commands import Subparsers
 from pipetrain.config.choices import KINDS, Choice, choices
+from pipetrain.errors import ExitCode
 
-__all__ = ["KINDS", "rows", "show"]
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds `list`."""
+    text = "list models, datasets, methods, schedules and experiments"
+    parser = subparsers.add_parser("list", help=text, description=text)
+    parser.add_argument("kind", nargs="?", choices=list(KINDS), metavar="KIND", help=f"{', '.join(KINDS)}; default all")
+    parser.add_argument("--json", action="store_true", help="machine-readable rows")
+    parser.set_defaults(carry_out=carry_out)
 
 
-def show(kinds: list[str], as_json: bool) -> None:
-    """Prints the rows of each kind."""
+def carry_out(options: argparse.Namespace) -> ExitCode:
+    """Prints the rows of one kind, or of each."""
+    kinds = [options.kind] if options.kind else list(KINDS)
     listed = {kind: rows(kind) for kind in kinds}
-    if as_json:
+    if options.json:
         print(json.dumps(listed[kinds[0]] if len(kinds) == 1 else listed, indent=2))
-        return
+    else:
+        _show(listed)
+    return ExitCode.COMPLETED
+
+
+def _show(listed: dict[str, list[dict[str, Any]]]) -> None:
     for kind, found in listed.items():
-        if len(kinds) > 1:
+        if len(listed) > 1:
             print(f"{kind}:")
         width = max((len(row["name"]) for row in found), default=0)
         for row in found:
             extra = f"  [{row['layers']} layers, {row['parameters']:,} parameters]" if "layers" in row else ""
-            print(f"{'  ' if len(kinds) > 1 else ''}{row['name']:{width}}  {row['summary']}{extra}")
+            print(f"{'  ' if len(listed) > 1 else ''}{row['name']:{width}}  {row['summary']}{extra}")
 
 
 def rows(kind: str) -> list[dict[str, Any]]:

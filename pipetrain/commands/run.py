@@ -6,25 +6,20 @@ import json
 import logging
 import os
 import signal
-import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
-from pipetrain.errors import ConfigError
+from pipetrain.commands.error_line import report_error
+from pipetrain.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from pipetrain.run.job import Job
     from pipetrain.run.preflight import PreparedRun
     from pipetrain.tracking.progress import ProgressBar
-
-COMPLETED, FAILED, WRONG_CONFIG, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit codes."""
 
 _OF_ONE_RUN = (
     ".hydra",
@@ -41,7 +36,7 @@ _OF_ONE_RUN = (
 log = logging.getLogger(__name__)
 
 
-def run(config: DictConfig, names: dict[str, str], folder: Path, hydra: DictConfig) -> int:
+def run(config: DictConfig, names: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
     """Carries out one run in its directory; its exit code. Errors are shown, not raised, so that a sweep goes on.
 
     Args:
@@ -63,30 +58,10 @@ def run(config: DictConfig, names: dict[str, str], folder: Path, hydra: DictConf
         except (ConfigError, OmegaConfBaseException) as error:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # Hydra made it; a directory in use is not empty, and stays
-            return report_error(error, WRONG_CONFIG, bool(config.get("debug")))
+            return report_error(error, ExitCode.WRONG_USAGE, debug=bool(config.get("debug")))
         if "RANK" in os.environ:
             return _join(prepared, hydra)
         return _lead(prepared, hydra)
-
-
-def report_error(error: BaseException, code: int, debug: bool = False) -> int:
-    """One line on stderr, with a traceback where asked for; the exit code."""
-    if debug:
-        traceback.print_exception(error)
-    text = " ".join(_message(error).split()) or type(error).__name__
-    print(f"pipetrain: error: {text}", file=sys.stderr, flush=True)
-    return code
-
-
-def _message(error: BaseException) -> str:
-    """Hydra's and OmegaConf's messages without their search paths and types."""
-    if isinstance(error, MissingMandatoryValue):
-        return f"{error.full_key} is not set; give it a value: {error.full_key}=..."
-    if not isinstance(error, HydraException | OmegaConfBaseException) or isinstance(error, ConfigError):
-        return str(error)
-    text = str(error).split("Config search path")[0].split("\n    full_key")[0]
-    cause = str(error.__cause__).splitlines()[0] if error.__cause__ else ""
-    return f"{text.rstrip()}: {cause}" if cause and cause not in text else text
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:
@@ -95,7 +70,7 @@ def _resolved(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in resolved.items()}
 
 
-def _lead(prepared: "PreparedRun", hydra: DictConfig) -> int:
+def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     """This process starts the others, or simulates them, and alone writes to the terminal."""
     from pipetrain.tracking import summary as summaries
     from pipetrain.tracking.progress import ProgressBar
@@ -113,13 +88,14 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig) -> int:
     except Exception as error:
         log.exception("the run failed")
         _leave_summary(job, "failed", str(error))
-        return report_error(error, WRONG_CONFIG if isinstance(error, ConfigError) else FAILED, job.config["debug"])
+        code = ExitCode.WRONG_USAGE if isinstance(error, ConfigError) else ExitCode.FAILED
+        return report_error(error, code, debug=job.config["debug"])
     finally:
         bar.close()
     print(summaries.shown(summary), flush=True)
     if summary["status"] == "diverged":
-        return report_error(RuntimeError(summary["reason"]), DIVERGED)
-    return COMPLETED
+        return report_error(RuntimeError(summary["reason"]), ExitCode.DIVERGED)
+    return ExitCode.COMPLETED
 
 
 def _carry_out(job: "Job", bar: "ProgressBar", start_step: int) -> dict[str, Any]:
@@ -135,7 +111,7 @@ def _carry_out(job: "Job", bar: "ProgressBar", start_step: int) -> dict[str, Any
         return launch(job)
 
 
-def _join(prepared: "PreparedRun", hydra: DictConfig) -> int:
+def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     """An outer launcher (torchrun, Slurm) started this process as one of the workers."""
     from pipetrain.launch.worker import main
     from pipetrain.tracking.progress import ProgressBar
@@ -151,7 +127,7 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> int:
         needed = "as many" if places.num_processes == job.num_stages else str(places.num_processes)
         wrong = f"WORLD_SIZE={size}: partition.stages={job.num_stages} needs {needed} processes"
     if wrong is not None:
-        return report_error(ConfigError(wrong), WRONG_CONFIG, job.config["debug"])
+        return report_error(ConfigError(wrong), ExitCode.WRONG_USAGE, debug=job.config["debug"])
     if rank == 0:
         _begin(prepared, hydra)
     last = rank == places.of_last_stage
@@ -169,7 +145,7 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> int:
 
         bar.close()
         print(summaries.shown(summary), flush=True)
-    return COMPLETED
+    return ExitCode.COMPLETED
 
 
 def _begin(prepared: "PreparedRun", hydra: DictConfig) -> None:

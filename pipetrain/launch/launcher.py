@@ -13,8 +13,9 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from pipetrain.errors import ExitCode
 from pipetrain.launch.watchdog import EXIT_LOST, failure_notes
-from pipetrain.launch.worker import EXIT_DIVERGED, main
+from pipetrain.launch.worker import main
 from pipetrain.run.job import Job
 from pipetrain.tracking import summary as summaries
 
@@ -57,7 +58,7 @@ def launch(job: Job) -> dict[str, Any]:
         try:
             elastic_launch(config, main)(job)
         except ChildFailedError as error:
-            diverged = any(failure.exitcode == EXIT_DIVERGED for failure in error.failures.values())
+            diverged = any(failure.exitcode == ExitCode.DIVERGED for failure in error.failures.values())
             if not diverged or summaries.read(run) is None:
                 raise _explained(job, error) from None
         except SignalException as error:

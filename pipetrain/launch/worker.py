@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store
 
-from pipetrain.errors import DivergedError
+from pipetrain.errors import DivergedError, ExitCode
 from pipetrain.executors.base import Executor
 from pipetrain.executors.p2p import NEVER, LostStageError
 from pipetrain.launch.memory import keep_freed_memory
@@ -32,8 +32,6 @@ from pipetrain.run.trainer import Timetable, Trainer
 from pipetrain.tracking import summary as summaries
 from pipetrain.tracking.recorder import Recorder, Show
 from pipetrain.tracking.trace_writer import TraceFile, assemble
-
-EXIT_DIVERGED = 3
 
 
 def simulate(job: Job, show: Show) -> dict[str, Any]:
@@ -86,7 +84,7 @@ def main(
         told = zip(places.stages_of, watch.stop_others(), strict=True)
         reports = [theirs or [{}] * len(expected) for expected, theirs in told]
         run.finish("diverged", places.in_order(reports), error)
-        os._exit(EXIT_DIVERGED)
+        os._exit(ExitCode.DIVERGED)
     except LostStageError as error:
         failure_note(Path(job.run), rank, str(error))
         time.sleep(BLAME_SECONDS)

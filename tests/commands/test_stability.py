@@ -1,8 +1,10 @@
 """`pipetrain stability` end to end, its data file and its checks."""
 
+import dataclasses
 import functools
 import gzip
 import json
+import re
 import subprocess
 import sys
 
@@ -11,7 +13,7 @@ import pytest
 from support.cli import environment, pipetrain
 
 from pipetrain.errors import ConfigError
-from pipetrain.report.stability import report as command
+from pipetrain.report.stability import report
 from pipetrain.theory.stability import curves
 from pipetrain.theory.stability.checks import Check, claim_checks, taylor_slope
 from pipetrain.theory.stability.curves import fig5b, fig6b
@@ -88,26 +90,41 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsy
 
 def test_without_data_fig_5b_is_left_out_and_said_so(tmp_path, monkeypatch, capsys):
     # what is slow and tested above
-    monkeypatch.setattr(command, "_tables", lambda setting: {})
-    monkeypatch.setattr(command, "claim_checks", list)
-    monkeypatch.setattr(command, "lemma_checks", list)
-    monkeypatch.setattr(command.curves, "fig10", functools.partial(curves.fig10, 5))
-    assert command.stability(Setting(), None, 1, tmp_path)
+    monkeypatch.setattr(report, "_tables", lambda setting: {})
+    monkeypatch.setattr(report, "claim_checks", list)
+    monkeypatch.setattr(report, "lemma_checks", list)
+    monkeypatch.setattr(report.curves, "fig10", functools.partial(curves.fig10, 5))
+    assert report.report(Setting(), None, 1, tmp_path)
     assert "For 5(b) give --data FILE: the data set cpusmall" in capsys.readouterr().out
     assert json.loads((tmp_path / "stability.json").read_text())["figures"]["fig05b"] is None
 
 
 def test_a_lemma_that_fails_fails_the_command(tmp_path, monkeypatch, capsys):
     for name, found in (("_tables", {}), ("_figures", {})):
-        monkeypatch.setattr(command, name, lambda *_, found=found: found)
-    monkeypatch.setattr(command, "claim_checks", list)
-    monkeypatch.setattr(command, "lemma_checks", lambda: [Check("lemma 9", "2 = 3", "2", False)])
-    assert not command.stability(Setting(), None, 1, tmp_path)
+        monkeypatch.setattr(report, name, lambda *_, found=found: found)
+    monkeypatch.setattr(report, "claim_checks", list)
+    monkeypatch.setattr(report, "lemma_checks", lambda: [Check("lemma 9", "2 = 3", "2", False)])
+    assert not report.report(Setting(), None, 1, tmp_path)
     assert "FAILS  lemma 9   2 = 3  2" in capsys.readouterr().out
 
 
+def test_help_names_the_defaults_of_the_setting(capsys):
+    from pipetrain import cli
+
+    with pytest.raises(SystemExit):
+        cli.carry_out(["stability", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for field in dataclasses.fields(Setting):
+        option = f"--{field.name.replace('_', '-')}"
+        assert f"{option} {option[2:].replace('-', '_').upper()} " in shown
+        if field.default is not None:
+            assert re.search(rf"{option} [^-]* default {field.default:g}\b", shown), option
+
+
 def test_the_theory_needs_no_torch(tmp_path):
-    code = "import sys, pipetrain.report.stability.report; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    code = (
+        "import sys, pipetrain.report.stability.report; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment()).returncode == 0
 
 

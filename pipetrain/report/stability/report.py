@@ -1,4 +1,4 @@
-"""`pipetrain stability`: PipeMare's theory of stable step sizes in tables, checks and figures."""
+"""PipeMare's theory of stable step sizes as one report: tables and checks to read, figures and numbers to keep."""
 
 import json
 from collections.abc import Iterable
@@ -8,9 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pipetrain.errors import ConfigError
-from pipetrain.report.stability import figures as figures
-from pipetrain.report.stability import tables as tables
+from pipetrain.report.stability import figures, tables
 from pipetrain.theory.stability import curves
 from pipetrain.theory.stability.checks import claim_checks, lemma_checks
 from pipetrain.theory.stability.curves import Heatmap
@@ -24,16 +22,18 @@ fig05.png shows fig. 5(a) alone. For 5(b) give --data FILE: the data set cpusmal
 https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/regression.html"""
 
 
-def stability(setting: Setting, data: Path | None, iterations: int, output: Path) -> bool:
-    """Prints tables and checks, writes stability.json and the figures to `output`; False if a lemma's check failed.
+def report(setting: Setting, data: Path | None, iterations: int, output: Path) -> bool:
+    """Prints tables and checks, writes stability.json and the figures; whether the checks of the lemmas hold.
+
+    Args:
+        setting: the quadratic model of the tables; the figures keep the paper's.
+        data: the regression data of fig. 5(b); None: without it.
+        iterations: of that regression.
+        output: the directory for the files.
 
     Raises:
-        ConfigError: `data` cannot be read, `iterations` is below 1, or `output` is not a directory.
+        ConfigError: `data` cannot be read.
     """
-    if iterations < 1:
-        raise ConfigError(f"--iterations {iterations}: must be 1 or more")
-    if output.exists() and not output.is_dir():
-        raise ConfigError(f"-o {output}: exists and is not a directory")
     problem = load(data) if data is not None else None
     found: dict[str, Any] = {"setting": {**asdict(setting), "tau_recompute": setting.recompute}}
     found |= _tables(setting)

@@ -1,0 +1,49 @@
+"""`pipetrain report`: measured staleness beside its closed forms, and the runs of a sweep side by side."""
+
+import argparse
+from pathlib import Path
+
+from pipetrain.commands import Subparsers
+from pipetrain.errors import ExitCode
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds `report staleness` and `report runs`."""
+    parser = subparsers.add_parser("report", help="tables of measured staleness, or of the runs of a sweep")
+    kinds = parser.add_subparsers(metavar="KIND", required=True)
+    _add_staleness(kinds)
+    _add_runs(kinds)
+
+
+def _add_staleness(kinds: Subparsers) -> None:
+    text = "small runs of every method: staleness and memory, closed form beside measurement"
+    parser = kinds.add_parser("staleness", help=text, description=text)
+    parser.add_argument("--stages", type=int, default=4, metavar="D", help="default 4")
+    parser.add_argument("--microbatches", type=int, default=1, metavar="N", help="default 1, and D for pipedream_2bw")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write the rows as JSON")
+    parser.set_defaults(carry_out=carry_out_staleness)
+
+
+def _add_runs(kinds: Subparsers) -> None:
+    text = "the runs of a sweep as one table and figure; runs that differ only in the seed are one row"
+    parser = kinds.add_parser("runs", help=text, description=text)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a sweep's directory, or several runs")
+    parser.add_argument("--metric", default="top1", help="what to compare; default top1")
+    parser.add_argument("-o", "--output", type=Path, help="write OUTPUT.md, OUTPUT.json and OUTPUT.png")
+    parser.set_defaults(carry_out=carry_out_runs)
+
+
+def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
+    """Prints the tables; fails where a measurement differs from its closed form."""
+    from pipetrain.reproduce import staleness
+
+    holds = staleness.report(options.stages, options.microbatches, options.output)
+    return ExitCode.COMPLETED if holds else ExitCode.FAILED
+
+
+def carry_out_runs(options: argparse.Namespace) -> ExitCode:
+    """Prints the table, and writes it and its figure where asked to."""
+    from pipetrain.report.sweep import table
+
+    table.report(options.folders, options.metric, options.output)
+    return ExitCode.COMPLETED

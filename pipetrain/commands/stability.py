@@ -1,0 +1,50 @@
+"""`pipetrain stability`: stable step sizes in theory, PipeMare's lemmas checked, its figures."""
+
+import argparse
+from pathlib import Path
+
+from pipetrain.commands import Subparsers
+from pipetrain.errors import ConfigError, ExitCode
+
+_SETTING = (
+    ("--curvature", float, "λ; default 1"),
+    ("--discrepancy", float, "Δ; default 5"),
+    ("--tau-forward", int, "τ_F in updates; default 40"),
+    ("--tau-backward", int, "τ_B in updates; default 10"),
+    ("--tau-recompute", int, "τ_R in updates; default a third of the way from τ_B to τ_F"),
+    ("--recompute-ratio", float, "Φ/Δ; default -0.5"),
+    ("--momentum", float, "β; default 0.9"),
+    ("--decay", float, "D of T2; default that of eq. 14"),
+)
+"""Fields of the theory's Setting, whose defaults these are."""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds `stability`."""
+    text = "stable step sizes in theory, with PipeMare's figures"
+    parser = subparsers.add_parser("stability", help=text, description="The figures keep the settings of the paper.")
+    for name, kind, meaning in _SETTING:
+        parser.add_argument(name, type=kind, default=argparse.SUPPRESS, help=meaning)
+    parser.add_argument("--data", type=Path, metavar="FILE", help="cpusmall in LIBSVM format, plain or .gz: fig. 5(b)")
+    parser.add_argument("--iterations", type=int, default=1_000_000, help="of fig. 5(b); default 1,000,000")
+    parser.add_argument("-o", "--output", type=Path, default=Path("stability"), help="directory; default stability")
+    parser.set_defaults(carry_out=carry_out)
+
+
+def carry_out(options: argparse.Namespace) -> ExitCode:
+    """Prints the tables and draws the figures; fails where the check of a lemma does.
+
+    Raises:
+        ConfigError: an option is out of its range, the data cannot be read, or the output is no directory.
+    """
+    if options.iterations < 1:
+        raise ConfigError(f"--iterations {options.iterations}: must be 1 or more")
+    if options.output.exists() and not options.output.is_dir():
+        raise ConfigError(f"-o {options.output}: exists and is not a directory")
+    from pipetrain.report.stability.report import report
+    from pipetrain.theory.stability.tables import Setting
+
+    fields = (name.removeprefix("--").replace("-", "_") for name, *_ in _SETTING)
+    setting = Setting(**{name: getattr(options, name) for name in fields if hasattr(options, name)})
+    holds = report(setting, options.data, options.iterations, options.output)
+    return ExitCode.COMPLETED if holds else ExitCode.FAILED
