@@ -3,8 +3,9 @@
 import pytest
 import torch
 from support.cli import TINY, run, summary
+from support.methods import DISTINCT, SYNCHRONOUS, fitting
 from support.pipelines import Function, stage_of, unit_gradients
-from support.worker_pool import METHODS, SYNCHRONOUS, distributed, fitting, job, simulated
+from support.worker_pool import distributed, job, simulated
 from torch import nn
 
 from pipetrain.program.weight_reads import Activations, WeightRead
@@ -23,7 +24,7 @@ def on_cuda(monkeypatch):
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_stages_that_share_a_device_train_as_the_simulator_does(tmp_path, monkeypatch, stages):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # of the workers
-    cases = [(method, n) for method in METHODS for n in (1, 2) if fitting(method, stages, n)]
+    cases = [(method, n) for method in DISTINCT for n in (1, 2) if fitting(method, stages, n)]
     jobs = [job(tmp_path / f"{m}-{n}-d", m, stages, train={"microbatches": n}) for m, n in cases]
     for (method, n), result in zip(cases, distributed(jobs), strict=True):
         expected = simulated(job(tmp_path / f"{method}-{n}-s", method, stages, train={"microbatches": n}))

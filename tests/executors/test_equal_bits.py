@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from hydra.utils import get_object
-from support.worker_pool import METHODS, SYNCHRONOUS, distributed, fitting, job, simulated
+from support.methods import DISTINCT, SYNCHRONOUS, fitting
+from support.worker_pool import distributed, job, simulated
 
 from pipetrain.config.choices import choices
 
@@ -23,7 +24,7 @@ def schedules_of(method):
 def test_two_stages_give_equal_bits_in_both_executors(tmp_path):
     """One or two numbers of microbatches, and the default schedule; the others are slower."""
     cases = {}
-    for k, method in enumerate(METHODS):
+    for k, method in enumerate(DISTINCT):
         for n in {1 + k % 4, 4}:
             if fitting(method, 2, n):
                 cases[f"{method}-{n}"] = (method, {"train": {"microbatches": n}})
@@ -39,7 +40,7 @@ def test_so_does_every_method_under_every_schedule(tmp_path, stages, microbatche
             method,
             {"schedule": settings, "train": {"microbatches": microbatches}},
         )
-        for method in METHODS
+        for method in DISTINCT
         if fitting(method, stages, microbatches)
         for schedule, settings in schedules_of(method).items()
     }
@@ -81,8 +82,10 @@ def test_two_runs_with_one_seed_are_equal_and_with_another_are_not(tmp_path):
 
 def test_asynchronous_methods_differ_from_each_other(tmp_path):
     train = {"microbatches": 3}  # with one, nf1b is 1f1b
-    hashes = {method: simulated(job(tmp_path / method, method, 3, train=train))["weights_sha256"] for method in METHODS}
-    asynchronous = [hashes[method] for method in METHODS if method not in SYNCHRONOUS]
+    hashes = {
+        method: simulated(job(tmp_path / method, method, 3, train=train))["weights_sha256"] for method in DISTINCT
+    }
+    asynchronous = [hashes[method] for method in DISTINCT if method not in SYNCHRONOUS]
     assert len(set(asynchronous)) == len(asynchronous)
     assert hashes["gpipe"] not in asynchronous
 

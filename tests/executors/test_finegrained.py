@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from support.pipelines import CPU, RULES, Pipeline, batches, fitting, half_decay, optimizers, pipeline, sgd
+from support.methods import METHODS, fitting
+from support.pipelines import CPU, Pipeline, batches, half_decay, optimizers, pipeline, sgd
 from torch import nn
 
 from pipetrain.errors import ConfigError
@@ -58,7 +59,7 @@ def assert_equal(rule, N, segments=None, clip_norm=None):
     x, y = data()
     theirs = pipeline(model(), CUTS, rule, N, recompute=segments, clip_norm=clip_norm)
     theirs.train(batches(x, y, 12, N), 2)
-    method, schedule = RULES[rule]
+    method, schedule = METHODS[rule]
     ours = finegrained(method, schedule, STAGES, N, segments, clip_norm).train(batches(x, y, 12, N), 2)
     assert ours.losses == theirs.losses
     left, right = ours.state(), theirs.state()
@@ -69,7 +70,7 @@ def assert_equal(rule, N, segments=None, clip_norm=None):
 
 
 @pytest.mark.parametrize("N", [1, 2, 4])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", METHODS)
 def test_fine_grained_stages_equal_a_pipeline_with_a_unit_a_stage(rule, N):
     if fitting(rule, STAGES, N):
         assert_equal(rule, N)
@@ -91,7 +92,7 @@ def test_recomputation_changes_what_stale_methods_learn_and_not_what_gpipe_does(
     x, y = data()
 
     def state(rule, segments):
-        method, schedule = RULES[rule]
+        method, schedule = METHODS[rule]
         return finegrained(method, schedule, STAGES, 1, segments).train(batches(x, y, 12), 1).state()
 
     for rule, same in (("gpipe", True), ("stale", False), ("pipemare", False)):

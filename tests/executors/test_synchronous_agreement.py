@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from support.pipelines import ASYNCHRONOUS, STALE_ALONE, SYNCHRONOUS, batches, difference, half_decay, pipeline, sgd
+from support.methods import ASYNCHRONOUS, STALE_ALONE, SYNCHRONOUS
+from support.pipelines import batches, difference, half_decay, pipeline, sgd
 from torch import nn
 
 from pipetrain.data.microbatches import split

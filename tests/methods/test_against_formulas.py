@@ -1,21 +1,21 @@
 """Every method's losses and final weights against the papers' formulas written out by hand."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support import reference, reference_optimizers
-from support.pipelines import (
+from support.methods import (
     ASYNCHRONOUS,
-    RULES,
+    METHODS,
     STALE_ALONE,
     SYNCHRONOUS,
-    batches,
-    difference,
+    MethodCase,
     fitting,
     fitting_cases,
-    half_decay,
-    pipeline,
     quick_cases,
 )
+from support.pipelines import batches, difference, half_decay, pipeline
 from torch import nn
 
 from pipetrain.methods.hogwild import Hogwild
@@ -97,7 +97,7 @@ def test_momentum_and_weight_decay_under_every_method(rule, D, N):
         (rule, D, N)
         for rule in ("gpipe", *ASYNCHRONOUS)
         for D, N in ((2, 1), (3, 2), (4, 1), (4, 4))
-        if fitting(rule, D, N) and not rule.startswith("spectrain")  # which takes momentum alone
+        if fitting(rule, D, N) and rule not in ("spectrain", "spectrain_depth")  # which take momentum alone
     ],
 )
 def test_other_optimizers_under_every_method(rule, D, N, kind):
@@ -123,8 +123,9 @@ def test_the_reference_tells_the_prediction_of_each_optimizer_from_none(kind):
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("D", [2, 4])
 def test_a_learning_rate_for_each_stage_of_stale(D, N):
-    method = Stale(reference.SCALES["stale_scaled"][:D])
-    ours, theirs = run_pipeline((method, PipelinedBackprop()), D, N), run_by_hand("stale_scaled", D, N)
+    scales = (0.5, 0.25, 1.5, 0.75)[:D]
+    ours = run_pipeline(MethodCase(Stale(scales), PipelinedBackprop()), D, N)
+    theirs = run_by_hand(replace(reference.FORMULAS["stale"], scales=scales), D, N)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
     assert difference(theirs[1], run_by_hand("stale", D, N)[1]) > 1e-2
@@ -133,8 +134,8 @@ def test_a_learning_rate_for_each_stage_of_stale(D, N):
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("D", [2, 4])
 def test_i_timeprest_with_a_decay_that_turns_the_weights_round(D, N):
-    method = ITiMePReSt(reference.SHRINKAGE["i_timeprest_strong"])
-    ours, theirs = run_pipeline((method, NF1B()), D, N), run_by_hand("i_timeprest_strong", D, N)
+    ours = run_pipeline(MethodCase(ITiMePReSt(0.3), NF1B()), D, N)
+    theirs = run_by_hand(replace(reference.FORMULAS["i_timeprest"], shrinkage=0.3), D, N)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
     assert difference(theirs[1], run_by_hand("i_timeprest", D, N)[1]) > 1e-2
@@ -142,20 +143,23 @@ def test_i_timeprest_with_a_decay_that_turns_the_weights_round(D, N):
 
 @pytest.mark.parametrize("N", [1, 2])
 @pytest.mark.parametrize("D", [1, 3])
-@pytest.mark.parametrize("schedule", [OneFOneB(depth=1), PipelinedBackprop()])
-def test_hogwild_reads_weights_of_the_age_that_was_drawn(schedule, D, N):
+@pytest.mark.parametrize(
+    ("schedule", "in_flight"),
+    [(OneFOneB(depth=1), lambda D, r: 1), (PipelinedBackprop(), reference.pipelined_backprop)],
+)
+def test_hogwild_reads_weights_of_the_age_that_was_drawn(schedule, in_flight, D, N):
     method = Hogwild(seed=3, mean_delay=2.0, max_delay=5.0)
     contexts = [StageContext.under(schedule, r, D, N) for r in range(D)]
-    ours = run_pipeline((method, schedule), D, N)
-    rule = "hogwild" if schedule.name == "1f1b" else "hogwild_backprop"
-    theirs = run_by_hand(rule, D, N, tau=lambda r, t: method.delay(contexts[r], t))
+    ours = run_pipeline(MethodCase(method, schedule), D, N)
+    formulas = reference.Formulas(in_flight, random_age=True, stashes=True)
+    theirs = run_by_hand(formulas, D, N, tau=lambda r, t: method.delay(contexts[r], t))
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
 
 
 # -- recomputation -----------------------------------------------------------------------------------------------------
 
-ALIKE = (*SYNCHRONOUS, *reference.STASHING, "i_timeprest")
+ALIKE = [name for name, formulas in reference.FORMULAS.items() if formulas.synchronous or formulas.stashes]
 """Those whose recomputation reads what the forward read, so that it gives the same activations."""
 
 
@@ -197,8 +201,9 @@ def test_segments_of_several_stages_recompute_from_their_first_stage(rule, D, fi
 
 @pytest.mark.parametrize("N", [1, 2])
 def test_a_segment_under_spectrain_recomputes_with_the_prediction_of_its_moment(N):
-    ours = run_pipeline((SpecTrain(), PipelinedBackprop()), 4, N, recompute=(0, 1))
-    theirs = run_by_hand("spectrain_backprop", 4, N, recompute=(0, 1))
+    ours = run_pipeline(MethodCase(SpecTrain(), PipelinedBackprop()), 4, N, recompute=(0, 1))
+    formulas = replace(reference.FORMULAS["spectrain"], in_flight=reference.pipelined_backprop)
+    theirs = run_by_hand(formulas, 4, N, recompute=(0, 1))
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
 
@@ -220,7 +225,7 @@ def test_the_reference_tells_all_asynchronous_methods_apart(N):
     assert min(difference(final[a], final[b]) for a, b in pairs) > 1e-4
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in STALE_ALONE])
+@pytest.mark.parametrize("rule", [rule for rule in METHODS if rule not in STALE_ALONE])
 def test_the_reference_of_one_stage_is_plain_torch_training(rule):
     net, (x, y) = model(), data()
     optimizer = OPTIMIZERS["momentum"].torch_optimizer(list(net.parameters()))

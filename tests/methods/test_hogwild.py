@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from support.pipelines import fitting_cases
+from support.methods import fitting_cases
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules

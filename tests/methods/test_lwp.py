@@ -2,18 +2,15 @@
 
 import pytest
 import torch
-from support.pipelines import RULES, batches, pipeline
-from support.worker_pool import METHODS, distributed, job, simulated
+from support.methods import MethodCase
+from support.pipelines import batches, pipeline
+from support.worker_pool import distributed, job, simulated
 from torch import nn
 
 from pipetrain.methods.lwp import LinearWeightPrediction
 from pipetrain.schedules.one_f_one_b import OneFOneB
 
-
-@pytest.fixture(autouse=True)
-def _known(monkeypatch):
-    monkeypatch.setitem(RULES, "lwp", (LinearWeightPrediction(), OneFOneB()))
-    monkeypatch.setitem(METHODS, "lwp", ("lwp.LinearWeightPrediction", {}, "one_f_one_b.OneFOneB"))
+LWP = MethodCase(LinearWeightPrediction(), OneFOneB())
 
 
 def by_hand(layers, x, y, size, rate, momentum):
@@ -54,7 +51,7 @@ def test_the_forward_reads_where_the_last_change_leads():
     pipe = pipeline(
         nn.Sequential(*map(Product, start)),
         [1, 2],
-        "lwp",
+        LWP,
         build=lambda parameters: torch.optim.SGD(parameters, lr=0.0, momentum=0.5),
         rate=lambda k: 0.03,
         loss=nn.MSELoss(),
@@ -67,13 +64,13 @@ def test_the_forward_reads_where_the_last_change_leads():
 
 
 def test_it_holds_one_prediction_and_its_staleness_is_that_of_1f1b():
-    pipe = pipeline(nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)]), [1, 2, 3], "lwp")
+    pipe = pipeline(nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)]), [1, 2, 3], LWP)
     pipe.train(batches(torch.randn(40, 4), torch.randint(0, 4, (40,)), 4))
     assert pipe.reports("weight_versions_max") == [2, 2, 2, 1]
     assert pipe.reports("forward_staleness") == [[3], [2], [1], [0]]
 
 
 def test_equal_bits_in_both_executors(tmp_path):
-    (result,) = distributed([job(tmp_path / "d", "lwp", 2, train={"microbatches": 2})])
-    expected = simulated(job(tmp_path / "s", "lwp", 2, train={"microbatches": 2}))
+    (result,) = distributed([job(tmp_path / "d", LWP, 2, train={"microbatches": 2})])
+    expected = simulated(job(tmp_path / "s", LWP, 2, train={"microbatches": 2}))
     assert result["weights_sha256"] == expected["weights_sha256"]

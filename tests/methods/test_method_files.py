@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.pipelines import ASYNCHRONOUS, RULES, SYNCHRONOUS
+from support.methods import ASYNCHRONOUS, METHODS, SYNCHRONOUS
 from torch import nn
 
 from pipetrain.errors import ConfigError
@@ -54,7 +54,7 @@ LATER = Moment(PLACE, backward(4), newest=4, entry=1, updates_until_backward=2)
     ],
 )
 def test_what_a_method_reads_at_one_moment(rule, in_forward, in_backward):
-    method = RULES[rule][0]
+    method = METHODS[rule][0]
     read = method.forward(MOMENT)
     assert read == in_forward
     assert method.backward(LATER, read) == in_backward
@@ -74,7 +74,7 @@ def test_what_a_method_reads_at_one_moment(rule, in_forward, in_backward):
     ],
 )
 def test_what_a_recomputation_just_before_the_backward_reads(rule, in_recomputation):
-    method = RULES[rule][0]
+    method = METHODS[rule][0]
     again = replace(LATER, operation=LATER.operation.like(Kind.RECOMPUTATION))
     assert method.recomputation(again, method.forward(MOMENT)) == in_recomputation
 
@@ -135,9 +135,9 @@ def test_readings_print_the_version_and_what_is_made_of_it():
     assert [str(WeightRead(1, transform)) for transform in made] == ["v1", "v1+3", "v1-2δ", "v1*0.75"]
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", METHODS)
 def test_a_method_and_its_default_schedule_are_of_one_family(rule):
-    method, schedule = RULES[rule]
+    method, schedule = METHODS[rule]
     assert isinstance(method, Method)
     assert method.family is schedule.family
     assert method.family is next((each for each, rules in FAMILIES.items() if rule in rules), Family.CONTINUOUS)
@@ -146,9 +146,9 @@ def test_a_method_and_its_default_schedule_are_of_one_family(rule):
 def test_names_are_those_of_the_configuration():
     own = {"naive_async", "pipedream", "pipeoptim", "pipedream_2bw", "spectrain", "stale", "pipemare"}
     own |= {"timeprest", "v_timeprest", "i_timeprest"}
-    assert {method.name for method, _ in RULES.values()} == {*own, "synchronous"}
+    assert {method.name for method, _ in METHODS.values()} == {*own, "synchronous"}
     schedules = {"sequential", "gpipe", "1f1b_flush", "1f1b", "1f1b_2bw", "pipelined_backprop", "pipemare", "nf1b"}
-    assert {schedule.name for _, schedule in RULES.values()} == schedules
+    assert {schedule.name for _, schedule in METHODS.values()} == schedules
 
 
 def test_vertical_sync_is_off_by_default():
@@ -200,7 +200,7 @@ PREDICTING = {"pipeoptim", "pipeoptim_backprop", "spectrain", "spectrain_depth"}
 
 @pytest.mark.parametrize("rule", sorted({*SYNCHRONOUS, *ASYNCHRONOUS} - PREDICTING))
 def test_methods_that_predict_nothing_take_any_optimizer(rule):
-    RULES[rule][0].check_optimizer(torch.optim.Rprop(parameters()))
+    METHODS[rule][0].check_optimizer(torch.optim.Rprop(parameters()))
 
 
 def test_spectrain_takes_momentum_whatever_its_size():
@@ -251,7 +251,7 @@ def test_as_many_scales_as_stages_are_asked_for(scales):
 
 
 def test_a_schedule_that_cannot_take_so_few_microbatches_is_refused_with_its_rules():
-    method, schedule = RULES["pipedream_2bw"]
+    method, schedule = METHODS["pipedream_2bw"]
     with pytest.raises(ConfigError, match=r"train\.microbatches=2 .*partition\.stages=3"):
         PipelineRules(schedule, method, 3, 2)
     PipelineRules(schedule, method, 3, 3)
@@ -259,7 +259,7 @@ def test_a_schedule_that_cannot_take_so_few_microbatches_is_refused_with_its_rul
 
 @pytest.mark.parametrize("rule", ["pipedream", "v_timeprest", "pipedream_2bw"])
 def test_segments_that_a_schedule_has_no_room_for_are_refused_naming_schedules_that_have(rule):
-    method, schedule = RULES[rule]
+    method, schedule = METHODS[rule]
     with pytest.raises(ConfigError, match=r"train\.recompute_boundaries: stage . .* leaves \d .*pipelined_backprop"):
         PipelineRules(schedule, method, 4, 4, RecomputeSegments((0,), 4))
     PipelineRules(schedule, method, 4, 4, RecomputeSegments.of_single_stages(4))
@@ -267,6 +267,6 @@ def test_segments_that_a_schedule_has_no_room_for_are_refused_naming_schedules_t
 
 @pytest.mark.parametrize("rule", ["pipemare", "stale", "gpipe", "pipedream_flush", "sequential"])
 def test_segments_fit_into_schedules_that_hold_enough_or_read_one_version(rule):
-    method, schedule = RULES[rule]
+    method, schedule = METHODS[rule]
     for firsts in ((0,), (0, 2), (0, 1)):
         PipelineRules(schedule, method, 4, 4, RecomputeSegments(firsts, 4)).lists(3)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import reference
-from support.pipelines import ASYNCHRONOUS, RULES, SYNCHRONOUS, fitting
+from support.methods import ASYNCHRONOUS, METHODS, SYNCHRONOUS, fitting
 
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.methods.i_timeprest import ITiMePReSt
@@ -94,11 +94,11 @@ def test_the_worked_example_under_one_backward_for_any_number_of_forwards(method
 @given(asynchronous_rules, st.integers(1, 8), st.integers(1, 8), st.integers(1, 8))
 def test_every_asynchronous_method_reads_its_formula(rule, D, N, M):
     assume(fitting(rule, D, N))
-    stashed = rule in reference.STASHING or rule in reference.SHRINKAGE
-    for r, found in enumerate(all_readings(*RULES[rule], D, N, M)):
+    stashed = reference.FORMULAS[rule].stashes
+    for r, found in enumerate(all_readings(*METHODS[rule], D, N, M)):
         for t in range(M):
             for j in range(N):
-                in_forward = reference.version_of_forward(rule, t, j, N, D, r)
+                in_forward = reference.FORMULAS[rule].version_of_forward(t, j, N, D, r)
                 assert read_by(found, forward(t, j)).version == in_forward
                 assert read_by(found, backward_of(found, t, j)).version == (in_forward if stashed else t)
 
@@ -106,7 +106,7 @@ def test_every_asynchronous_method_reads_its_formula(rule, D, N, M):
 @QUICK
 @given(st.sampled_from(SYNCHRONOUS), st.integers(1, 8), st.integers(1, 8), st.integers(1, 4))
 def test_every_synchronous_method_reads_version_t_alone(rule, D, N, M):
-    for found in all_readings(*RULES[rule], D, N, M):
+    for found in all_readings(*METHODS[rule], D, N, M):
         for op, read in zip(found.operations, found.reads, strict=True):
             assert op.kind is Kind.UPDATE or (read.version, read.transform) == (op.minibatch, None)
 
@@ -140,7 +140,7 @@ def test_pipeoptim_predicts_fewer_steps_just_after_a_drain_and_none_on_the_last_
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
 def test_the_last_reader_of_a_version_is_the_last_operation_that_reads_it(rule, D, N, M):
     assume(fitting(rule, D, N))
-    for found in all_readings(*RULES[rule], D, N, M):
+    for found in all_readings(*METHODS[rule], D, N, M):
         readers = {}
         for index, read in enumerate(found.reads):
             if read is not None:
@@ -157,7 +157,7 @@ def test_the_last_reader_of_a_version_is_the_last_operation_that_reads_it(rule, 
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
 def test_a_backward_goes_through_a_graph_that_read_its_own_weights_or_rereads(rule, D, N, M):
     assume(fitting(rule, D, N))
-    for found in all_readings(*RULES[rule], D, N, M):
+    for found in all_readings(*METHODS[rule], D, N, M):
         graph = dict(zip(found.operations, found.graphs, strict=True))
         for t in range(M):
             for j in range(N):
@@ -184,7 +184,7 @@ def test_the_backwards_that_find_other_weights_are_those_of_stale_microbatches_n
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
 def test_with_recomputation_every_forward_is_dropped_and_the_backward_goes_through_the_repetition(rule, D, N, M):
     assume(fitting(rule, D, N))
-    for found in all_readings(*RULES[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
+    for found in all_readings(*METHODS[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
         graph = dict(zip(found.operations, found.graphs, strict=True))
         for op in found.operations:
             if op.kind is Kind.FORWARD:
@@ -193,19 +193,19 @@ def test_with_recomputation_every_forward_is_dropped_and_the_backward_goes_throu
                 again = op.like(Kind.RECOMPUTATION)
                 same = read_by(found, again) == read_by(found, op)
                 assert graph[op] is graph[again] is (Activations.KEPT if same else Activations.REBOUND)
-                assert same == (rule not in reference.SHRINKAGE or read_by(found, op).transform is None)
+                assert same == (reference.FORMULAS[rule].shrinkage is None or read_by(found, op).transform is None)
 
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
 def test_what_a_recomputation_reads_is_what_the_specification_names(rule, D, N, M):
     assume(fitting(rule, D, N))
-    for found in all_readings(*RULES[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
+    for found in all_readings(*METHODS[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
         for op in found.operations:
             if op.kind is Kind.BACKWARD:
                 again = read_by(found, op.like(Kind.RECOMPUTATION))
                 in_forward = read_by(found, forward(op.minibatch, op.microbatch or 0))
-                stashed = rule in reference.STASHING or rule in reference.SHRINKAGE
+                stashed = reference.FORMULAS[rule].stashes
                 assert again == (in_forward if stashed else read_by(found, op))
 
 
@@ -214,7 +214,7 @@ def test_what_a_recomputation_reads_is_what_the_specification_names(rule, D, N, 
 def test_a_segment_recomputes_with_the_weights_of_its_moment(rule, data):
     D, N, M = (data.draw(st.integers(1, most)) for most in (8, 5, 12))
     firsts = tuple(sorted({0, *data.draw(st.lists(st.integers(0, D - 1)))}))
-    for r, found in enumerate(all_readings(*RULES[rule], D, N, M, RecomputeSegments(firsts, D))):
+    for r, found in enumerate(all_readings(*METHODS[rule], D, N, M, RecomputeSegments(firsts, D))):
         lead, tau = reference.lead(firsts, D, r), reference.delay(N, D, r)
         for op in found.operations:
             if op.kind is Kind.RECOMPUTATION:
@@ -276,7 +276,7 @@ def test_the_steady_state_begins_where_no_formula_is_clipped(depth, D, N, M):
 
 @pytest.mark.parametrize("D", [1, 2, 5])
 def test_two_buffered_versions_are_steady_once_a_minibatch_reads_the_version_before_its_own(D):
-    assert PipelineRules(*RULES["pipedream_2bw"][::-1], D, max(2, D)).steady == 1
+    assert PipelineRules(*METHODS["pipedream_2bw"][::-1], D, max(2, D)).steady == 1
 
 
 @pytest.mark.parametrize("schedule", [GPipe(), Sequential(), OneFOneBFlush()])

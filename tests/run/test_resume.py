@@ -6,7 +6,8 @@ import shutil
 import pytest
 import torch
 from support.cli import TINY, records, run, summary
-from support.worker_pool import METHODS, distributed, fitting, job, simulated
+from support.methods import DISTINCT, fitting
+from support.worker_pool import distributed, job, simulated
 
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
@@ -22,7 +23,7 @@ def resumed(folder, source, method, stages, **changes):
 
 @pytest.mark.parametrize(
     ("method", "optimizer"),
-    [(m, optimizer) for m in METHODS for optimizer in ("SGD", "AdamW") if (m, optimizer) != ("spectrain", "AdamW")],
+    [(m, optimizer) for m in DISTINCT for optimizer in ("SGD", "AdamW") if (m, optimizer) != ("spectrain", "AdamW")],
 )
 def test_a_resumed_simulation_has_the_bits_of_one_never_stopped(tmp_path, method, optimizer):
     train = {**EPOCHS["train"], "microbatches": 1 if fitting(method, 3, 1) else 3}

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from support.pipelines import RULES, batches, fitting_cases, pipeline
+from support.methods import METHODS, MethodCase, fitting_cases
+from support.pipelines import batches, pipeline
 from torch import nn
 
 from pipetrain.methods import Method
@@ -21,7 +22,7 @@ from pipetrain.weights.transforms import Predicted
 def train(method, schedule, D=3, N=1, recompute=None):
     torch.manual_seed(0)
     net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(D)])
-    pipe = pipeline(net, range(1, D), (method, schedule), N, recompute=recompute)
+    pipe = pipeline(net, range(1, D), MethodCase(method, schedule), N, recompute=recompute)
     return pipe.train(batches(torch.randn(48, 4), torch.arange(48) % 4, 4, N))
 
 
@@ -118,7 +119,7 @@ def test_more_weight_versions_than_a_method_may_hold_are_found_out():
 def test_a_phase_is_held_to_its_own_limit_not_to_that_of_the_phase_before():
     torch.manual_seed(0)
     net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
-    pipe = pipeline(net, [1, 2], [("pipedream", 5), ((Greedy(), OneFOneB()), 7)])
+    pipe = pipeline(net, [1, 2], [("pipedream", 5), (MethodCase(Greedy(), OneFOneB()), 7)])
     with pytest.raises(InvariantError, match=r"stage 0 held 2 weight versions before update 6; .* may hold 1"):
         pipe.train(batches(torch.randn(48, 4), torch.arange(48) % 4, 4))
     assert pipe.reports("weight_versions_max")[0] == 3
@@ -142,7 +143,7 @@ def test_versions_are_counted_by_their_memory_whoever_holds_it():
 
 @pytest.mark.parametrize(("rule", "D", "N"), fitting_cases(stages=(1, 4), microbatches=(1, 4)))
 def test_no_method_holds_more_than_it_may_with_recomputation(rule, D, N):
-    method, schedule = RULES[rule]
+    method, schedule = METHODS[rule]
     pipe = train(method, schedule, D, N, recompute=range(D))
     for stage, held in zip(pipe.stages, pipe.reports("weight_versions_max"), strict=True):
         assert held <= method.weight_versions(StageContext.under(schedule, stage.index, D, N))

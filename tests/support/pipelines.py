@@ -1,12 +1,10 @@
 """A simulated pipeline in a few lines, for tests of what stages compute."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
-from typing import Any
 
-import pytest
 import torch
+from support.methods import MethodCase
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -14,58 +12,14 @@ from pipetrain.data.loader import Loader
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
-from pipetrain.methods import Method
-from pipetrain.methods.i_timeprest import ITiMePReSt
-from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
-from pipetrain.methods.pipedream_2bw import PipeDream2BW
-from pipetrain.methods.pipemare import PipeMare
-from pipetrain.methods.pipeoptim import PipeOptim
-from pipetrain.methods.spectrain import SpecTrain
-from pipetrain.methods.stale import Stale
-from pipetrain.methods.synchronous import Synchronous
-from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import StageContext, WeightRead
 from pipetrain.run.trainer import Timetable
-from pipetrain.schedules import Schedule
-from pipetrain.schedules.gpipe import GPipe
-from pipetrain.schedules.nf1b import NF1B
-from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
-from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
-from pipetrain.schedules.sequential import Sequential
 from pipetrain.stage.stage import Stage, StageSpec
 
-RULES = {
-    "sequential": (Synchronous(), Sequential()),
-    "gpipe": (Synchronous(), GPipe()),
-    "pipedream_flush": (Synchronous(), OneFOneBFlush()),
-    "naive_async": (NaiveAsync(), OneFOneB()),
-    "pipedream": (PipeDream(), OneFOneB()),
-    "vertical_sync": (PipeDream(vertical_sync=True), OneFOneB()),
-    "pipeoptim": (PipeOptim(), OneFOneB()),
-    "pipedream_2bw": (PipeDream2BW(), OneFOneB2BW()),
-    "spectrain": (SpecTrain(), OneFOneB()),
-    "stale": (Stale(), PipelinedBackprop()),
-    "pipemare_plain": (PipeMare(t1=False, t2=False), PipeMareSchedule()),
-    "pipemare_t1": (PipeMare(t2=False, anneal_steps=7), PipeMareSchedule()),
-    "pipemare_t2": (PipeMare(t1=False, decay=0.3), PipeMareSchedule()),
-    "pipemare": (PipeMare(anneal_steps=7, decay=0.3), PipeMareSchedule()),
-    "timeprest": (TiMePReSt(), NF1B()),
-    "v_timeprest": (VTiMePReSt(), NF1B()),
-    "i_timeprest": (ITiMePReSt(staleness_decay=0.05), NF1B()),
-    "pipedream_pipemare": (PipeDream(), PipeMareSchedule()),
-    "pipeoptim_backprop": (PipeOptim(), PipelinedBackprop()),
-    "spectrain_depth": (SpecTrain(), OneFOneB(depth=6)),
-}
-"""What the tests call a method -> the method and its default schedule."""
-
-SYNCHRONOUS = ("sequential", "gpipe", "pipedream_flush")
-ASYNCHRONOUS = tuple(rule for rule in RULES if rule not in SYNCHRONOUS)
-STALE_ALONE = tuple(rule for rule in RULES if rule == "pipedream_2bw" or "pipemare" in rule)
-"""Those under which one stage by itself is stale: an update of its own lies between F and B."""
 CPU = torch.device("cpu")
 NEVER = 10**9
 """The step at which a phase ends that lasts to the end of the run."""
@@ -74,8 +28,8 @@ torch.set_num_threads(1)  # the tensors are tiny: a second thread only waits for
 
 Build = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 Rate = Callable[[int], float]
-Rule = str | tuple[Method, Schedule]
-"""A name of `RULES`, or a method and a schedule."""
+Case = str | MethodCase
+"""A name of `METHODS`, or a method and a schedule."""
 
 
 class Function(nn.Module):
@@ -130,25 +84,6 @@ def newest(stage: Stage) -> WeightRead:
     return WeightRead(stage.updates)
 
 
-def fitting(rule: str, num_stages: int, num_microbatches: int) -> bool:
-    """Whether a schedule takes so many stages and microbatches."""
-    return rule != "pipedream_2bw" or num_microbatches >= num_stages
-
-
-def fitting_cases(
-    rules: Iterable[str] = tuple(RULES), stages: Iterable[int] = (1, 2, 3, 4), microbatches: Iterable[int] = (1, 2, 4)
-) -> list[tuple[str, int, int]]:
-    """(rule, D, N) for all of them that fit."""
-    return [case for case in product(rules, stages, microbatches) if fitting(*case)]
-
-
-def quick_cases() -> list[Any]:
-    """`fitting_cases` as parameters; three stages are left to the slow tests but for the first rules."""
-    first = list(RULES)[:7]
-    slow = {case: case[0] not in first and case[1] == 3 for case in fitting_cases()}
-    return [pytest.param(*case, marks=[pytest.mark.slow] if late else []) for case, late in slow.items()]
-
-
 @dataclass
 class Pipeline:
     """Stages, their simulated executor and the losses of the steps so far."""
@@ -180,7 +115,7 @@ class Pipeline:
 def pipeline(
     model: nn.Module | LayerChain,
     cuts: Sequence[int],
-    rule: Rule | list[tuple[Rule, int]] = "gpipe",
+    case: Case | list[tuple[Case, int]] = "gpipe",
     num_microbatches: int = 1,
     build: Build = sgd,
     rate: Rate = half_decay,
@@ -191,7 +126,7 @@ def pipeline(
 ) -> Pipeline:
     """A pipeline over `model`, cut before each layer of `cuts`; segments of recomputation begin at stages `recompute`.
 
-    `rule` is one for the whole run, or a list of phases: (rule, how many steps).
+    `case` is one for the whole run, or a list of phases: (case, how many steps).
     """
     chain = chain_of(model)
     bounds = list(zip([0, *cuts], [*cuts, len(chain)], strict=True))
@@ -203,8 +138,8 @@ def pipeline(
     losses: list[float] = []
     segments = None if recompute is None else RecomputeSegments(tuple(recompute), len(stages))
     phases: list[Phase] = []
-    for each, steps in rule if isinstance(rule, list) else [(rule, NEVER)]:
-        method, schedule = RULES[each] if isinstance(each, str) else each
+    for each, steps in case if isinstance(case, list) else [(case, NEVER)]:
+        method, schedule = MethodCase.named(each)
         start = phases[-1].end if phases else 0
         phases.append(
             Phase(PipelineRules(schedule, method, len(stages), num_microbatches, segments), start, start + steps)

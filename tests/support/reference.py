@@ -6,6 +6,7 @@ one version and its backward with another.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -91,43 +92,94 @@ class ComposedPhase:
         return found[::-1], g
 
 
-SYNCHRONOUS = ("sequential", "gpipe", "pipedream_flush")
-STASHING = ("pipedream", "vertical_sync", "pipedream_pipemare", "pipedream_2bw")
-DEPTH = {"spectrain_depth": 6}  # schedule.depth
-ANNEAL = {"pipemare_t1": 7, "pipemare": 7}  # K of T1
-DECAY = {"pipemare_t2": 0.3, "pipemare": 0.3}  # Dc of T2
-SHRINKAGE = {"i_timeprest": 0.05, "i_timeprest_strong": 0.3}  # λ
-WHOLE_BACKWARD = ("timeprest", "v_timeprest", *SHRINKAGE)
-SCALES = {"stale_scaled": (0.5, 0.25, 1.5, 0.75)}  # stage_lr_scale
-
-
-def in_flight(rule, D, r):
-    """Forwards of a stage whose backward is not done: of microbatches, or of minibatches that go back whole."""
-    behind = D - 1 - r
-    if rule == "hogwild":
-        return 1
-    if rule.startswith("stale") or rule.endswith("_backprop"):
-        return 2 * behind + 1
-    if "pipemare" in rule:
-        return 2 * behind + 2
-    if rule in DEPTH:
-        return 1 + (DEPTH[rule] - 1) * behind // (D - 1) if D > 1 else 1
+def one_f_one_b(D, r):
     return D - r
 
 
-def newest_at_forward(rule, t, j, N, D, r):
-    """Updates of the stage before F(t, j), counted from the last drain."""
-    if rule in SYNCHRONOUS:
-        return t
-    d = in_flight(rule, D, r) - 1
-    return max(0, t - d) if rule in WHOLE_BACKWARD else max(0, (t * N + j - d) // N)
+def pipelined_backprop(D, r):
+    return 2 * (D - 1 - r) + 1
 
 
-def version_of_forward(rule, t, j, N, D, r):
-    """The version that F(t, j) reads, or starts from, counted from the last drain."""
-    if rule == "pipedream_2bw":
-        return max(0, t - 1)
-    return newest_at_forward(rule, t, j, N, D, 0 if rule in ("vertical_sync", "timeprest") else r)
+def pipemare(D, r):
+    return 2 * (D - 1 - r) + 2
+
+
+def one_f_one_b_of_depth_6(D, r):
+    return 1 + 5 * (D - 1 - r) // (D - 1) if D > 1 else 1
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """What a method reads under a schedule, as the papers say it.
+
+    Attributes:
+        in_flight: (D, r) -> forwards of a stage whose backward is not done: of microbatches, or of minibatches that go
+            back whole.
+        synchronous: every operation of minibatch t reads version t.
+        whole_backward: one backward goes back for all N microbatches.
+        double_buffered: F reads the version before the minibatch's own.
+        of_first_stage: F reads the version that the minibatch met on the first stage.
+        random_age: F reads a version of the age that was drawn, or an older one.
+        stashes: B reads the version that F read.
+        shrinkage: λ, where B scales that version by 2 - e^(λ · age).
+        predicts: F predicts the weights by as many updates as B will be ahead.
+        half_round: F and B predict r // 2 updates further.
+        decay: Dc of T2, where B reads W - τ · δ.
+        anneal: K of T1, where the learning rate is divided by τ^(1 - k/K).
+        scales: what the learning rate of each stage is multiplied by.
+    """
+
+    in_flight: Callable[[int, int], int] = one_f_one_b
+    synchronous: bool = False
+    whole_backward: bool = False
+    double_buffered: bool = False
+    of_first_stage: bool = False
+    random_age: bool = False
+    stashes: bool = False
+    shrinkage: float | None = None
+    predicts: bool = False
+    half_round: bool = False
+    decay: float | None = None
+    anneal: int | None = None
+    scales: tuple[float, ...] | None = None
+
+    def newest_at_forward(self, t, j, N, D, r):
+        """Updates of the stage before F(t, j), counted from the last drain."""
+        if self.synchronous:
+            return t
+        d = self.in_flight(D, r) - 1
+        return max(0, t - d) if self.whole_backward else max(0, (t * N + j - d) // N)
+
+    def version_of_forward(self, t, j, N, D, r):
+        """The version that F(t, j) reads, or starts from, counted from the last drain."""
+        if self.double_buffered:
+            return max(0, t - 1)
+        return self.newest_at_forward(t, j, N, D, 0 if self.of_first_stage else r)
+
+
+FORMULAS = {
+    "sequential": Formulas(synchronous=True),
+    "gpipe": Formulas(synchronous=True),
+    "pipedream_flush": Formulas(synchronous=True),
+    "naive_async": Formulas(),
+    "pipedream": Formulas(stashes=True),
+    "vertical_sync": Formulas(of_first_stage=True, stashes=True),
+    "pipeoptim": Formulas(predicts=True),
+    "pipedream_2bw": Formulas(double_buffered=True, stashes=True),
+    "spectrain": Formulas(predicts=True, half_round=True),
+    "stale": Formulas(pipelined_backprop),
+    "pipemare_plain": Formulas(pipemare),
+    "pipemare_t1": Formulas(pipemare, anneal=7),
+    "pipemare_t2": Formulas(pipemare, decay=0.3),
+    "pipemare": Formulas(pipemare, anneal=7, decay=0.3),
+    "timeprest": Formulas(whole_backward=True, of_first_stage=True),
+    "v_timeprest": Formulas(whole_backward=True),
+    "i_timeprest": Formulas(whole_backward=True, stashes=True, shrinkage=0.05),
+    "pipedream_pipemare": Formulas(pipemare, stashes=True),
+    "pipeoptim_backprop": Formulas(pipelined_backprop, predicts=True),
+    "spectrain_depth": Formulas(one_f_one_b_of_depth_6, predicts=True, half_round=True),
+}
+"""The formulas of each method and schedule that the registry of `support.methods` names."""
 
 
 def delay(N, D, r):
@@ -161,7 +213,7 @@ class Run:
     N: int
     segments: object = None
     tau: object = None
-    rule: str = ""
+    formulas: Formulas | None = None
     updates: int = 0  # of the run
     drained: int = 0  # updates of the run at the last drain
     began: int = 0  # updates of the run at the start of the phase
@@ -179,9 +231,13 @@ class Run:
         """The newest weights of all stages."""
         return [stage.versions[-1] for stage in self.stages]
 
-    def phase(self, rule, epochs):
-        """`epochs` are lists of minibatches (x, y); the pipeline drains after each. T1's k and T2's δ begin anew."""
-        self.rule, self.began = rule, self.updates
+    def phase(self, formulas, epochs):
+        """`epochs` are lists of minibatches (x, y); the pipeline drains after each. T1's k and T2's δ begin anew.
+
+        `formulas` are those of a name in `FORMULAS`, or any others.
+        """
+        self.formulas = FORMULAS[formulas] if isinstance(formulas, str) else formulas
+        self.began = self.updates
         for stage in self.stages:
             stage.drifts[-1] = [0 * w for w in stage.versions[0]]
         for minibatches in epochs:
@@ -209,47 +265,45 @@ class Run:
 
     def _forward_weights(self, r, t, j):
         read = self._forward_version(r, t, j)
-        if self.rule.startswith("pipeoptim"):
-            return self._predicted(r, read, t - read)
-        if self.rule.startswith("spectrain"):
-            return self._predicted(r, read, r // 2 + t - read)
-        return self._plain(r, read)
+        if not self.formulas.predicts:
+            return self._plain(r, read)
+        return self._predicted(r, read, t - read + (r // 2 if self.formulas.half_round else 0))
 
     def _forward_version(self, r, t, j):
-        read = version_of_forward(self.rule, t, j, self.N, len(self.stages), r)
-        return max(0, min(read, t - self.tau(r, self.drained + t))) if self.rule.startswith("hogwild") else read
+        read = self.formulas.version_of_forward(t, j, self.N, len(self.stages), r)
+        return max(0, min(read, t - self.tau(r, self.drained + t))) if self.formulas.random_age else read
 
     def _backward_weights(self, r, t, j):
-        rule, read = self.rule, self._forward_version(r, t, j)
-        if rule in STASHING or rule.startswith("hogwild"):
+        formulas, read = self.formulas, self._forward_version(r, t, j)
+        if formulas.shrinkage is not None:
+            return [(2 - math.exp(formulas.shrinkage * (t - read))) * w for w in self._plain(r, read)]
+        if formulas.stashes:
             return self._plain(r, read)
-        if rule in SHRINKAGE:
-            return [(2 - math.exp(SHRINKAGE[rule] * (t - read))) * w for w in self._plain(r, read)]
-        if rule.startswith("spectrain"):
+        if formulas.half_round:
             return self._predicted(r, t, r // 2)
-        if rule in DECAY:
+        if formulas.decay is not None:
             return self._corrected(r, t, delay(self.N, len(self.stages), r))
         return self._plain(r, t)
 
     def _recomputation_weights(self, r, t, j):
-        D = len(self.stages)
+        D, formulas = len(self.stages), self.formulas
         steps = lead(self.segments, D, r)
-        now = t if self.rule in SYNCHRONOUS else max(0, (t * self.N + j - steps) // self.N)
-        if self.rule in SHRINKAGE or self.rule in STASHING or self.rule.startswith("hogwild"):
+        now = t if formulas.synchronous else max(0, (t * self.N + j - steps) // self.N)
+        if formulas.stashes:
             return self._plain(r, self._forward_version(r, t, j))
-        if self.rule.startswith("spectrain"):
+        if formulas.half_round:
             return self._predicted(r, now, r // 2)
-        if self.rule in DECAY:
+        if formulas.decay is not None:
             return self._corrected(r, now, delay(self.N, D, r) - math.ceil(steps / self.N))
         return self._plain(r, now)
 
     def _rate(self, r, update):
         """The learning rate of a stage's update, counted from the start of the run."""
-        rate, k = self.rate(update), update - self.began
-        if self.rule in ANNEAL:
-            rate /= delay(self.N, len(self.stages), r) ** (1 - min(k / ANNEAL[self.rule], 1))
-        if self.rule in SCALES:
-            rate *= SCALES[self.rule][r]
+        rate, k, formulas = self.rate(update), update - self.began, self.formulas
+        if formulas.anneal is not None:
+            rate /= delay(self.N, len(self.stages), r) ** (1 - min(k / formulas.anneal, 1))
+        if formulas.scales is not None:
+            rate *= formulas.scales[r]
         return rate
 
     # -- a minibatch ---------------------------------------------------------------------------------------------
@@ -292,7 +346,7 @@ class Run:
             weights, state = self.optimizer.step(old, stage.gradient, stage.states[-1], rate)
             stage.versions.append(weights)
             stage.states.append(state)
-            gamma = DECAY.get(self.rule, 0.0) ** (1 / delay(self.N, len(self.stages), r))
+            gamma = (self.formulas.decay or 0.0) ** (1 / delay(self.N, len(self.stages), r))
             stage.drifts.append(
                 [gamma * d + (1 - gamma) * (w - o) for d, w, o in zip(stage.drifts[-1], weights, old, strict=True)]
             )
@@ -309,11 +363,11 @@ def cross_entropy(scores, truth):
     return loss, (log_probabilities.exp() - wanted) / len(truth)
 
 
-def train(rule, parts, optimizer, rate, epochs, N, segments=None, tau=None):
+def train(formulas, parts, optimizer, rate, epochs, N, segments=None, tau=None):
     """Losses of all steps; `epochs` are lists of minibatches (x, y), the pipeline drains after each.
 
     `parts` is a list of weight lists, one for each stage; afterwards it holds the newest weights.
     """
-    run = Run.of(parts, optimizer, rate, N, segments, tau).phase(rule, epochs)
+    run = Run.of(parts, optimizer, rate, N, segments, tau).phase(formulas, epochs)
     parts[:] = run.newest
     return run.losses

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.multiprocessing as mp
+from support.methods import MethodCase
 from torch import nn
 
 from pipetrain.launch.worker import main, simulate
@@ -45,24 +46,6 @@ CONFIG: dict[str, Any] = {
     "log": {"every_steps": 1},
     "seed": 3,
 }
-METHODS = {
-    "sequential": ("synchronous.Synchronous", {}, "sequential.Sequential"),
-    "gpipe": ("synchronous.Synchronous", {}, "gpipe.GPipe"),
-    "pipedream_flush": ("synchronous.Synchronous", {}, "one_f_one_b.OneFOneBFlush"),
-    "naive_async": ("naive_async.NaiveAsync", {}, "one_f_one_b.OneFOneB"),
-    "pipedream": ("pipedream.PipeDream", {}, "one_f_one_b.OneFOneB"),
-    "pipedream_vertical_sync": ("pipedream.PipeDream", {"vertical_sync": True}, "one_f_one_b.OneFOneB"),
-    "pipeoptim": ("pipeoptim.PipeOptim", {}, "one_f_one_b.OneFOneB"),
-    "pipedream_2bw": ("pipedream_2bw.PipeDream2BW", {}, "one_f_one_b.OneFOneB2BW"),
-    "spectrain": ("spectrain.SpecTrain", {}, "one_f_one_b.OneFOneB"),
-    "stale": ("stale.Stale", {}, "pipelined_backprop.PipelinedBackprop"),
-    "pipemare": ("pipemare.PipeMare", {"anneal_steps": 9}, "pipelined_backprop.PipeMareSchedule"),
-    "pipedream_pipemare": ("pipedream.PipeDream", {}, "pipelined_backprop.PipeMareSchedule"),
-    "timeprest": ("timeprest.TiMePReSt", {}, "nf1b.NF1B"),
-    "v_timeprest": ("timeprest.VTiMePReSt", {}, "nf1b.NF1B"),
-    "i_timeprest": ("i_timeprest.ITiMePReSt", {"staleness_decay": 0.1}, "nf1b.NF1B"),
-}
-SYNCHRONOUS = ("sequential", "gpipe", "pipedream_flush")
 
 
 class Relay(nn.Module):
@@ -131,32 +114,23 @@ def bounds(num_stages: int) -> list[tuple[int, int]]:
     return list(zip([0, *cuts], [*cuts, 7], strict=True))
 
 
-def fitting(method: str, num_stages: int, num_microbatches: int) -> bool:
-    """Whether the method's schedule takes so many stages and microbatches."""
-    return method != "pipedream_2bw" or num_microbatches >= num_stages
-
-
-def sections(method: str) -> dict[str, dict[str, Any]]:
-    """The sections of the configuration that choose a method and its schedule."""
-    target, options, schedule = METHODS[method]
-    return {
-        "method": {"_target_": f"pipetrain.methods.{target}", **options},
-        "schedule": {"_target_": f"pipetrain.schedules.{schedule}"},
-    }
-
-
-def phase(method: str, **end: int) -> dict[str, Any]:
+def phase(case: str | MethodCase, **end: int) -> dict[str, Any]:
     """An entry of `phases`, resolved; `end` is steps or epochs."""
-    names = {"method": method, "schedule": METHODS[method][2]}
-    return {**sections(method), "steps": None, "epochs": None, **end, "names": names}
+    sections = MethodCase.named(case).sections()
+    return {**sections, "steps": None, "epochs": None, **end, "names": _names(case)}
 
 
-def job(run: Path, method: str, num_stages: int, **changes: Any) -> Job:
+def _names(case: str | MethodCase) -> dict[str, str]:
+    method, schedule = MethodCase.named(case)
+    return {"method": case if isinstance(case, str) else method.name, "schedule": schedule.name}
+
+
+def job(run: Path, case: str | MethodCase, num_stages: int, **changes: Any) -> Job:
     """A tiny run; `changes` name settings, such as train={"microbatches": 2}."""
-    config = {**json.loads(json.dumps(CONFIG)), **sections(method)}
+    config = {**json.loads(json.dumps(CONFIG)), **MethodCase.named(case).sections()}
     for section, values in changes.items():
         config[section] = {**config[section], **values} if isinstance(values, dict) else values
-    names = {"method": method, "schedule": METHODS[method][2], "model": "small", "dataset": "synthetic_images"}
+    names = {**_names(case), "model": "small", "dataset": "synthetic_images"}
     plan = [{"layers": last - first, "parameters": 1} for first, last in bounds(num_stages)]
     return Job(config, names, str(run), bounds(num_stages), plan, threads=1, device=os.environ.get("DEVICE", "cpu"))
 

@@ -1,0 +1,100 @@
+"""The one registry of methods under test: each with its schedule, as objects and as configuration."""
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any, NamedTuple
+
+import pytest
+
+from pipetrain.methods import Method
+from pipetrain.methods.i_timeprest import ITiMePReSt
+from pipetrain.methods.naive_async import NaiveAsync
+from pipetrain.methods.pipedream import PipeDream
+from pipetrain.methods.pipedream_2bw import PipeDream2BW
+from pipetrain.methods.pipemare import PipeMare
+from pipetrain.methods.pipeoptim import PipeOptim
+from pipetrain.methods.spectrain import SpecTrain
+from pipetrain.methods.stale import Stale
+from pipetrain.methods.synchronous import Synchronous
+from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
+from pipetrain.schedules import Schedule
+from pipetrain.schedules.base import Family
+from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.nf1b import NF1B
+from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
+from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
+from pipetrain.schedules.sequential import Sequential
+
+
+class MethodCase(NamedTuple):
+    """A method under a schedule that it goes with."""
+
+    method: Method
+    schedule: Schedule
+
+    @classmethod
+    def named(cls, case: "str | MethodCase") -> "MethodCase":
+        """A case of the registry by its name; any other case is returned as it is."""
+        return METHODS[case] if isinstance(case, str) else case
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """The sections of the configuration that choose this method and this schedule."""
+        return {"method": _section(self.method), "schedule": _section(self.schedule)}
+
+
+def _section(chosen: Method | Schedule) -> dict[str, Any]:
+    kind = type(chosen)
+    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **vars(chosen)}
+
+
+METHODS = {
+    "sequential": MethodCase(Synchronous(), Sequential()),
+    "gpipe": MethodCase(Synchronous(), GPipe()),
+    "pipedream_flush": MethodCase(Synchronous(), OneFOneBFlush()),
+    "naive_async": MethodCase(NaiveAsync(), OneFOneB()),
+    "pipedream": MethodCase(PipeDream(), OneFOneB()),
+    "vertical_sync": MethodCase(PipeDream(vertical_sync=True), OneFOneB()),
+    "pipeoptim": MethodCase(PipeOptim(), OneFOneB()),
+    "pipedream_2bw": MethodCase(PipeDream2BW(), OneFOneB2BW()),
+    "spectrain": MethodCase(SpecTrain(), OneFOneB()),
+    "stale": MethodCase(Stale(), PipelinedBackprop()),
+    "pipemare_plain": MethodCase(PipeMare(t1=False, t2=False), PipeMareSchedule()),
+    "pipemare_t1": MethodCase(PipeMare(t2=False, anneal_steps=7), PipeMareSchedule()),
+    "pipemare_t2": MethodCase(PipeMare(t1=False, decay=0.3), PipeMareSchedule()),
+    "pipemare": MethodCase(PipeMare(anneal_steps=7, decay=0.3), PipeMareSchedule()),
+    "timeprest": MethodCase(TiMePReSt(), NF1B()),
+    "v_timeprest": MethodCase(VTiMePReSt(), NF1B()),
+    "i_timeprest": MethodCase(ITiMePReSt(staleness_decay=0.05), NF1B()),
+    "pipedream_pipemare": MethodCase(PipeDream(), PipeMareSchedule()),
+    "pipeoptim_backprop": MethodCase(PipeOptim(), PipelinedBackprop()),
+    "spectrain_depth": MethodCase(SpecTrain(), OneFOneB(depth=6)),
+}
+"""What the tests call a method -> the method and its schedule. `reference.FORMULAS` has the formulas of each."""
+
+VARIANTS = ("pipemare_plain", "pipemare_t1", "pipemare_t2", "pipeoptim_backprop", "spectrain_depth")
+"""Methods of the registry under other settings or schedules; tests of processes, which are slow, leave them out."""
+DISTINCT = tuple(name for name in METHODS if name not in VARIANTS)
+SYNCHRONOUS = ("sequential", "gpipe", "pipedream_flush")
+ASYNCHRONOUS = tuple(name for name in METHODS if name not in SYNCHRONOUS)
+STALE_ALONE = ("pipedream_2bw", "pipemare_plain", "pipemare_t1", "pipemare_t2", "pipemare", "pipedream_pipemare")
+"""Those under which one stage by itself is stale: an update of its own lies between F and B."""
+
+
+def fitting(case: str | MethodCase, num_stages: int, num_microbatches: int) -> bool:
+    """Whether the schedule takes so many stages and microbatches."""
+    double_buffered = MethodCase.named(case).schedule.family is Family.DOUBLE_BUFFERED
+    return not double_buffered or num_microbatches >= num_stages
+
+
+def fitting_cases(
+    names: Iterable[str] = tuple(METHODS), stages: Iterable[int] = (1, 2, 3, 4), microbatches: Iterable[int] = (1, 2, 4)
+) -> list[tuple[str, int, int]]:
+    """(name, D, N) for all of them that fit."""
+    return [each for each in product(names, stages, microbatches) if fitting(*each)]
+
+
+def quick_cases() -> list[Any]:
+    """`fitting_cases` as parameters; three stages are left to the slow tests but for the first methods."""
+    first = list(METHODS)[:7]
+    slow = {each: each[0] not in first and each[1] == 3 for each in fitting_cases()}
+    return [pytest.param(*each, marks=[pytest.mark.slow] if late else []) for each, late in slow.items()]
