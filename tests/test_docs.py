@@ -1,32 +1,89 @@
-"""What the docs show of files is what the files are."""
+"""What the docs show of files and of commands is what these are and print."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from support.transcripts import Command, modules, transcripts
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHOWN = re.compile(r"^`(?P<path>[\w./-]+)`:\n\n```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def shown():
-    for page in sorted((ROOT / "docs").glob("*.md")):
+def shown_files():
+    for page in PAGES:
         for match in SHOWN.finditer(page.read_text(encoding="utf-8")):
             yield pytest.param(match["path"], match["text"], id=f"{page.name}-{match['path']}")
 
 
-@pytest.mark.parametrize(("path", "text"), list(shown()))
-def test_a_file_shown_is_the_file(path, text):
+def shown_transcripts():
+    for page in PAGES:
+        for number, commands in enumerate(transcripts(page)):
+            marks = pytest.mark.slow if any(command.trains for command in commands) else ()
+            yield pytest.param(page, commands, id=f"{page.name}-{number}", marks=marks)
+
+
+@pytest.mark.parametrize(("path", "text"), list(shown_files()))
+def test_file_shown_in_docs_equals_the_file(path, text):
     assert (ROOT / path).read_text(encoding="utf-8") == text
 
 
-def test_the_page_on_adding_a_method_shows_its_files():
-    assert {param.values[0] for param in shown()} >= {"pipetrain/methods/lwp.py", "conf/method/lwp.yaml"}
+def test_page_on_adding_a_method_shows_its_files():
+    assert {param.values[0] for param in shown_files()} >= {"pipetrain/methods/lwp.py", "conf/method/lwp.yaml"}
 
 
-@pytest.mark.parametrize(
-    "page", sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]), ids=lambda page: page.name
-)
-def test_links_inside_the_repository_lead_somewhere(page):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_inside_the_repository_lead_to_files(page):
     for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_sections_lead_to_headings(page):
+    for target, section in re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        assert section in headings(page.parent / target if target else page), f"{target}#{section}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_error_shown_in_docs_has_the_command_that_gives_it(page):
+    errors = re.findall(r"^pipetrain: error: .*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    shown = [line for commands in transcripts(page) for command in commands for line in command.shown]
+    assert [error for error in errors if error not in shown] == []
+
+
+@pytest.mark.parametrize(("page", "commands"), list(shown_transcripts()))
+def test_transcript_in_docs_is_what_the_commands_print(page, commands, tmp_path):
+    for name, text in modules(page).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    for command in commands:
+        output = printed(command, tmp_path)
+        assert command.shows(output), f"$ {command.line}\n{output}"
+
+
+def printed(command: Command, folder: Path) -> str:
+    """What a documented command prints, standard output and error together."""
+    line = "pipetrain run experiment=demo" if command.line == "make demo" else command.line
+    program, *words = shlex.split(line)
+    assert program == "pipetrain", line
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pipetrain", *words],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    return done.stdout
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    lines = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}

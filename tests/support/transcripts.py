@@ -1,0 +1,71 @@
+"""Transcripts in the docs: the commands of a code block, and the output that the page shows for each."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+BLOCK = re.compile(r"^```\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+MODULE = re.compile(r"^```python\n# (?P<name>\w+\.py)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+MEASURED = re.compile(r"\d[\d,]*\.\d+|\d+%|\d+(?= samples/s)")
+ELIDED = "..."
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line after `$ ` and the lines that the page shows below it."""
+
+    line: str
+    shown: tuple[str, ...]
+
+    @property
+    def refused(self) -> bool:
+        """Whether the page shows an error of the configuration or of usage."""
+        return any(line.startswith("pipetrain: error:") for line in self.shown)
+
+    @property
+    def trains(self) -> bool:
+        """Whether training takes place, or was measured: such output has numbers that vary by machine."""
+        return not self.refused and bool(re.match(r"make |pipetrain (run|report)|pipetrain timeline RUN", self.line))
+
+    def shows(self, output: str) -> bool:
+        """Whether `output` is what the page shows; a command without lines below it may print anything."""
+        return (
+            not self.shown
+            or re.fullmatch(self._pattern(), "".join(f"{_plain(line)}\n" for line in _lines(output))) is not None
+        )
+
+    def _pattern(self) -> str:
+        lines = (line for line in self.shown if line.strip())
+        return "".join(r"(?:.*\n)*" if line == ELIDED else self._line_pattern(line) + r"\n" for line in lines)
+
+    def _line_pattern(self, line: str) -> str:
+        fixed = MEASURED.split(_plain(line)) if self.trains else [_plain(line)]
+        return r"[\d.,]+%?".join(re.escape(part) for part in fixed)
+
+
+def transcripts(page: Path) -> Iterator[list[Command]]:
+    """The code blocks of a page that have commands and their output."""
+    for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        commands = list(_commands(match["text"]))
+        if any(command.shown for command in commands):
+            yield commands
+
+
+def modules(page: Path) -> dict[str, str]:
+    """Python files that a page shows and its commands use: blocks that begin with a comment of the file's name."""
+    return {match["name"]: match["text"] for match in MODULE.finditer(page.read_text(encoding="utf-8"))}
+
+
+def _commands(text: str) -> Iterator[Command]:
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        line, *shown = part.splitlines()
+        yield Command(line, tuple(shown))
+
+
+def _lines(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.strip()]
+
+
+def _plain(line: str) -> str:
+    return " ".join(line.split())
