@@ -88,7 +88,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
-def test_a_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch, overrides, message):
+def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch, overrides, message):
     # in this process: importing torch for each would take minutes
     monkeypatch.setattr(sys, "argv", ["pipetrain", "run", f"hydra.run.dir={tmp_path / 'run'}", *overrides])
     with pytest.raises(SystemExit) as end:
@@ -101,7 +101,7 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypat
     assert not (tmp_path / "run").exists()
 
 
-def test_debug_shows_the_traceback(tmp_path):
+def test_debug_flag_shows_the_traceback(tmp_path):
     assert "Traceback" in run(tmp_path / "run", "threads=0", "debug=true", code=2).stderr
 
 
@@ -110,7 +110,7 @@ def test_wrong_usage_is_exit_code_2(tmp_path, words):
     assert pipetrain(*words, cwd=tmp_path).returncode == 2
 
 
-def test_version_and_help(tmp_path):
+def test_version_and_help_are_printed(tmp_path):
     assert pipetrain("--version", cwd=tmp_path).stdout.split() == ["pipetrain", __version__]
     assert "doctor" in pipetrain("--help", cwd=tmp_path).stdout
     shown = pipetrain("run", "--help", cwd=tmp_path).stdout
@@ -118,7 +118,7 @@ def test_version_and_help(tmp_path):
         assert line in shown
 
 
-def test_the_job_is_shown_without_torch(tmp_path):
+def test_cfg_job_is_shown_without_importing_torch(tmp_path):
     code = "import sys, pipetrain.cli as c; c.carry_out(['run', '--cfg', 'job']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -157,14 +157,14 @@ def test_list_has_a_row_for_every_file(tmp_path):
     assert "pipeoptim" in pipetrain("list", "methods", cwd=tmp_path).stdout
 
 
-def test_doctor_says_what_there_is(tmp_path):
+def test_doctor_lists_versions_and_devices(tmp_path):
     done = pipetrain("doctor", cwd=tmp_path)
     assert done.returncode == 0
     assert torch.__version__ in done.stdout
     assert "gloo" in done.stdout
 
 
-def test_eval_and_export_of_a_run(tmp_path):
+def test_stored_run_is_evaluated_and_exported(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "executor=simulated", "partition.stages=3", "checkpoint.at_start=true")
     done = pipetrain("eval", str(folder), cwd=tmp_path)
@@ -183,7 +183,7 @@ def test_eval_and_export_of_a_run(tmp_path):
     module.load_state_dict(torch.load(tmp_path / "w.pt"))
 
 
-def test_a_sweep_goes_on_after_a_run_that_fails(tmp_path):
+def test_sweep_goes_on_after_a_run_that_fails(tmp_path):
     sweep = ["run", "--multirun", "hydra.sweep.dir=sweep", "executor=simulated", *TINY, "train.epochs=1"]
     done = pipetrain(*sweep, "method=pipeoptim,gpipe", "optimizer.lr=0.01,1e30", cwd=tmp_path)
     statuses = [summary(tmp_path / "sweep" / str(i))["status"] for i in range(4)]
@@ -203,7 +203,7 @@ def test_divergence_names_the_step_and_is_exit_code_3(tmp_path, executor):
     assert all("weight_versions_max" in stage for stage in found["per_stage"])
 
 
-def test_the_target_ends_the_run(tmp_path):
+def test_run_ends_when_its_target_is_reached(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "executor=simulated", "train.epochs=5", "train.target={loss: 5.0}")
     found = summary(folder)
@@ -211,7 +211,7 @@ def test_the_target_ends_the_run(tmp_path):
     assert (found["target"]["step"], found["target"]["epoch"]) == (5, 1)
 
 
-def test_max_steps_ends_within_an_epoch(tmp_path):
+def test_max_steps_ends_a_run_within_an_epoch(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "executor=simulated", "train.max_steps=7")
     assert summary(folder)["steps"] == 7
@@ -224,7 +224,7 @@ def test_a_users_own_model_runs(tmp_path):
     assert summary(folder)["model"] == "custom"
 
 
-def test_an_earlier_run_is_set_aside_by_a_fresh_one_and_untouched_by_one_that_cannot_start(tmp_path):
+def test_earlier_run_is_set_aside_only_by_a_run_that_starts(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "executor=simulated")
     before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -22,7 +22,7 @@ def on_cuda(monkeypatch):
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])
-def test_stages_that_share_a_device_train_as_the_simulator_does(tmp_path, monkeypatch, stages):
+def test_stages_sharing_a_cuda_device_train_as_the_simulation_does(tmp_path, monkeypatch, stages):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # of the workers
     cases = [(method, n) for method in DISTINCT for n in (1, 2) if fitting(method, stages, n)]
     jobs = [job(tmp_path / f"{m}-{n}-d", m, stages, train={"microbatches": n}) for m, n in cases]
@@ -38,7 +38,7 @@ def test_stages_that_share_a_device_train_as_the_simulator_does(tmp_path, monkey
 
 
 @pytest.mark.parametrize("method", SYNCHRONOUS)
-def test_cuda_agrees_with_the_cpu(tmp_path, monkeypatch, method):
+def test_synchronous_methods_on_cuda_agree_with_the_cpu(tmp_path, monkeypatch, method):
     # without dropout, whose generator is another on each device
     lenet = {"model": {"_target_": "pipetrain.models.lenet.build"}, "dataset": {"size": 28}}
     on_device = simulated(job(tmp_path / "cuda", method, 2, **lenet))
@@ -48,7 +48,7 @@ def test_cuda_agrees_with_the_cpu(tmp_path, monkeypatch, method):
 
 
 @pytest.mark.parametrize("recurrent", [nn.LSTM, nn.GRU])
-def test_a_recurrent_layer_goes_back_through_the_newest_weights(recurrent):
+def test_recurrent_layer_on_cuda_goes_back_through_the_newest_weights(recurrent):
     found = []
     for device in (torch.device("cpu"), torch.device("cuda", 0)):
         torch.manual_seed(0)
@@ -62,13 +62,13 @@ def test_a_recurrent_layer_goes_back_through_the_newest_weights(recurrent):
     torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
 
 
-def test_a_run_and_its_resumption_through_the_command(tmp_path):
+def test_command_on_cuda_runs_and_resumes(tmp_path):
     run(tmp_path / "run", *TINY, "device=cuda")
     assert summary(tmp_path / "run")["status"] == "completed"
     run(tmp_path / "more", *TINY, "device=cuda", "train.epochs=3", f"resume={tmp_path / 'run'}")
     assert summary(tmp_path / "more")["steps"] == 15
 
 
-def test_divergence_ends_the_run(tmp_path):
+def test_divergence_on_cuda_ends_the_run(tmp_path):
     run(tmp_path / "run", *TINY, "device=cuda", "optimizer.lr=1e20", code=3)
     assert summary(tmp_path / "run")["status"] == "diverged"

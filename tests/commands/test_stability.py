@@ -41,7 +41,7 @@ def libsvm(problem, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_with_data(tmp_path, libsvm):
+def test_stability_with_data_writes_all_figures_and_tables(tmp_path, libsvm):
     done = pipetrain("stability", "-o", "out", "--data", str(libsvm), "--iterations", "300", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -73,7 +73,7 @@ def test_the_command_with_data(tmp_path, libsvm):
         (["-o", "file"], "-o file: exists and is not a directory"),
     ],
 )
-def test_a_wrong_option_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, message):
+def test_stability_with_a_wrong_option_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, message):
     from pipetrain import cli
 
     monkeypatch.chdir(tmp_path)
@@ -88,7 +88,7 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsy
     assert not (tmp_path / "stability").exists()
 
 
-def test_without_data_fig_5b_is_left_out_and_said_so(tmp_path, monkeypatch, capsys):
+def test_stability_without_data_leaves_out_fig_5b_and_says_so(tmp_path, monkeypatch, capsys):
     # what is slow and tested above
     monkeypatch.setattr(report, "_tables", lambda setting: {})
     monkeypatch.setattr(report, "claim_checks", list)
@@ -99,7 +99,7 @@ def test_without_data_fig_5b_is_left_out_and_said_so(tmp_path, monkeypatch, caps
     assert json.loads((tmp_path / "stability.json").read_text())["figures"]["fig05b"] is None
 
 
-def test_a_lemma_that_fails_fails_the_command(tmp_path, monkeypatch, capsys):
+def test_stability_fails_if_a_lemma_fails(tmp_path, monkeypatch, capsys):
     for name, found in (("_tables", {}), ("_figures", {})):
         monkeypatch.setattr(report, name, lambda *_, found=found: found)
     monkeypatch.setattr(report, "claim_checks", list)
@@ -108,7 +108,7 @@ def test_a_lemma_that_fails_fails_the_command(tmp_path, monkeypatch, capsys):
     assert "FAILS  lemma 9   2 = 3  2" in capsys.readouterr().out
 
 
-def test_help_names_the_defaults_of_the_setting(capsys):
+def test_stability_help_names_the_defaults_of_the_setting(capsys):
     from pipetrain import cli
 
     with pytest.raises(SystemExit):
@@ -121,14 +121,14 @@ def test_help_names_the_defaults_of_the_setting(capsys):
             assert re.search(rf"{option} [^-]* default {field.default:g}\b", shown), option
 
 
-def test_the_theory_needs_no_torch(tmp_path):
+def test_stability_imports_neither_torch_nor_matplotlib(tmp_path):
     code = (
         "import sys, pipetrain.report.stability.report; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment()).returncode == 0
 
 
-def test_a_libsvm_file_is_standardised(libsvm, problem):
+def test_libsvm_file_is_standardized(libsvm, problem):
     found = load(libsvm)
     inputs, targets = problem
     assert found.inputs == pytest.approx((inputs - inputs.mean(0)) / inputs.std(0))
@@ -147,7 +147,7 @@ def test_a_libsvm_file_is_standardised(libsvm, problem):
         (b"\xff\xfe", "a LIBSVM file, plain or gzip-compressed, is expected"),
     ],
 )
-def test_a_file_that_is_no_data_set(tmp_path, content, message):
+def test_file_that_is_no_libsvm_data_set_is_refused(tmp_path, content, message):
     path = tmp_path / "data"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as error:
@@ -185,7 +185,7 @@ def test_fig_6b_shows_what_its_caption_says():
     assert stable == {"no discrepancy": True, "discrepancy": False, "T2 as printed": True, "T2 by the rule": True}
 
 
-def test_tables_hold_the_chosen_setting():
+def test_stability_tables_hold_the_chosen_setting():
     setting = Setting(curvature=2.0, discrepancy=3.0, tau_forward=12, tau_backward=4, tau_recompute=6, decay=0.1)
     row = next(row for row in by_delay(setting) if row["tau_forward"] == 12)
     assert (row["tau_backward"], row["tau_recompute"]) == (4, 6)
@@ -195,7 +195,7 @@ def test_tables_hold_the_chosen_setting():
     assert all(row["plain_rule"] > 0 for row in by_delay(setting))
 
 
-def test_what_app_b4_claims_holds_for_its_polynomial_but_not_for_the_rule():
+def test_claim_of_app_b4_holds_for_its_polynomial_and_not_for_the_rule():
     assert [check.holds for check in claim_checks()] == [True, True, False, False, True]
     for forward, backward in ((40, 10), (7, 3)):
         gamma = matched_gamma(forward, backward)

@@ -36,7 +36,7 @@ def drawn(tmp_path, *words):
     ],
     ids=["1f1b", "gpipe", "nf1b", "pipemare", "recompute", "recompute across stages"],
 )
-def test_what_is_drawn_is_what_would_run(tmp_path, settings):
+def test_timeline_draws_what_would_run(tmp_path, settings):
     (panel,) = drawn(tmp_path, *settings.split(), "--minibatches", "4")
     rules = composed_phases(settings.split())[0].rules
     lists = checked_lists(rules.schedule, rules.num_stages, rules.num_microbatches, 4, rules.segments)
@@ -52,7 +52,7 @@ def test_what_is_drawn_is_what_would_run(tmp_path, settings):
     ]
 
 
-def test_pipedream_with_four_workers_is_figure_4_of_its_paper(tmp_path):
+def test_timeline_of_pipedream_with_four_workers_is_figure_4_of_its_paper(tmp_path):
     """Start-up of four minibatches, then F and B in turn; a backward takes two forwards, W4 is never idle."""
     (panel,) = drawn(tmp_path, "method=pipedream", "partition.stages=4")
     first = [(op, start) for op, _, _, start, _ in panel["rows"][0] if op[0] != "U"][:9]
@@ -73,14 +73,14 @@ def test_pipedream_with_four_workers_is_figure_4_of_its_paper(tmp_path):
         ("method=v_timeprest train.microbatches=2", "F2.0", ["v0", "v0", "v1", "v2"]),
     ],
 )
-def test_labels_are_what_the_papers_say_of_their_figures(tmp_path, settings, operation, reads):
+def test_timeline_labels_are_those_of_the_papers_figures(tmp_path, settings, operation, reads):
     """PipeOptim § II on fig. 1(d), III on 1(e); V-TiMePReSt § III on fig. 2(b), III-A on 2(c)."""
     (panel,) = drawn(tmp_path, *settings.split(), "partition.stages=4", "--minibatches", "5")
     found = [dict((op, read) for op, read, *_ in row)[operation] for row in panel["rows"]]
     assert found == reads
 
 
-def test_it_prints_rate_idle_share_and_what_is_in_flight(tmp_path, capsys):
+def test_timeline_prints_rate_idle_share_and_what_is_in_flight(tmp_path, capsys):
     drawn(tmp_path, "method=gpipe", "partition.stages=3", "train.microbatches=4", "--backward-time", "1")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "method=gpipe, schedule=gpipe, D = 3, N = 4"
@@ -100,7 +100,7 @@ def test_times_in_seconds_and_link_speeds_give_samples_per_second(tmp_path, caps
     assert "steady state: 0.5405 minibatches, 27.03 samples per second" in capsys.readouterr().out
 
 
-def test_each_choice_of_a_sweep_and_each_phase_is_drawn(tmp_path):
+def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
     panels = drawn(tmp_path, "method=gpipe,pipedream", "partition.stages=2", "--minibatches", "2")
     assert [panel["title"] for panel in panels] == [
         "method=gpipe, schedule=gpipe, D = 2, N = 1", "method=pipedream, schedule=1f1b, D = 2, N = 1",
@@ -113,7 +113,7 @@ def test_each_choice_of_a_sweep_and_each_phase_is_drawn(tmp_path):
     assert [sum(op[0] == "U" for op, *_ in panel["rows"][0]) for panel in panels] == [1, 3]
 
 
-def test_combinations_are_those_of_a_sweep():
+def test_timeline_combinations_are_those_of_a_sweep():
     assert list(combinations(["a=1,2", "b=[x,y]", "c=3,4"])) == [
         [f"a={a}", "b=[x,y]", f"c={c}"] for a in (1, 2) for c in (3, 4)
     ]
@@ -140,7 +140,7 @@ def test_combinations_are_those_of_a_sweep():
         ("train.batch_size=10 train.microbatches=3", r"train.batch_size=10 is not a multiple"),
     ],
 )
-def test_what_cannot_be_drawn_is_said_in_one_line(words, message, capsys, tmp_path):
+def test_timeline_that_cannot_be_drawn_is_refused_in_one_line(words, message, capsys, tmp_path):
     assert cli.carry_out(["timeline", *words.split(), "-o", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line), line
@@ -182,7 +182,7 @@ def _events(rules, given):
                     yield event(r, f"recv {name}", begin - LATE, LATE)
 
 
-def test_a_run_is_laid_beside_what_its_lists_foretell(traced, tmp_path, capsys):
+def test_timeline_of_a_run_is_laid_beside_its_prediction(traced, tmp_path, capsys):
     foretold, measured = drawn(tmp_path, str(traced))
     assert names(foretold)[0] == names(measured)[0]
     assert "F4.0@v3+1" in names(measured)[0]
@@ -200,7 +200,7 @@ def test_a_run_is_laid_beside_what_its_lists_foretell(traced, tmp_path, capsys):
     assert "measured   266.7 minibatches, 2,667 samples per second" in out
 
 
-def test_the_minibatches_to_show_can_be_chosen_up_to_the_next_drain(traced, tmp_path, capsys):
+def test_timeline_minibatches_can_be_chosen_up_to_the_next_drain(traced, tmp_path, capsys):
     _, measured = drawn(tmp_path, str(traced), "--from", "9", "--minibatches", "3")
     assert "minibatches 9 to 11" in capsys.readouterr().out
     # v8 is what stage 0 had after the drain
@@ -214,7 +214,7 @@ def refused(capsys, *words):
     return capsys.readouterr().err
 
 
-def test_a_trace_that_its_lists_do_not_explain_is_refused(traced, tmp_path, capsys):
+def test_timeline_of_a_trace_that_contradicts_its_lists_is_refused(traced, tmp_path, capsys):
     path = traced / "trace.json"
     path.write_text(path.read_text().replace("v3+1", "v3+2"))
     line = refused(capsys, str(traced), "-o", str(tmp_path / "out"))
@@ -228,17 +228,17 @@ def test_a_trace_that_its_lists_do_not_explain_is_refused(traced, tmp_path, caps
         ("method=gpipe", r"a run directory alone"),
     ],
 )
-def test_what_a_run_does_not_have_is_said(traced, words, message, capsys):
+def test_timeline_says_what_a_run_does_not_have(traced, words, message, capsys):
     assert re.search(message, refused(capsys, str(traced), *words.split()))
 
 
-def test_a_run_without_a_trace_is_told_how_to_get_one(traced, capsys):
+def test_timeline_of_a_run_without_a_trace_says_how_to_get_one(traced, capsys):
     (traced / "trace.json").unlink()
     assert re.search(r"has no trace.json; .*trace=true", refused(capsys, str(traced)))
 
 
 @pytest.mark.slow
-def test_a_real_run_is_what_its_lists_say(tmp_path):
+def test_timeline_of_a_real_run_agrees_with_its_lists(tmp_path):
     run(tmp_path / "run", *TINY, "trace=true", "partition.stages=3", "train.microbatches=2")
     foretold, measured = drawn(tmp_path, str(tmp_path / "run"))
     assert set(names(foretold)[0]) & set(names(measured)[0])

@@ -27,14 +27,14 @@ def written_out(*entries):
 # -- names and sections ------------------------------------------------------------------------------------------------
 
 
-def test_without_phases_there_are_none_and_the_run_is_one():
+def test_run_without_phases_is_one_phase():
     assert resolved({**CONFIG, "phases": None}, NAMES) is None
     (only,) = settings({**CONFIG, "phases": None}, NAMES, 10)
     assert (only.schedule, only.method, only.steps) == (CONFIG["schedule"], CONFIG["method"], None)
     assert only.names == {"schedule": "1f1b", "method": "pipeoptim"}
 
 
-def test_a_name_becomes_the_section_of_its_file():
+def test_phase_section_named_by_a_choice_is_that_of_its_file():
     (found, last) = written_out({"schedule": "gpipe", "method": "gpipe", "epochs": 2}, {"schedule": "pipemare"})
     assert found["schedule"] == {"_target_": "pipetrain.schedules.gpipe.GPipe"}
     assert found["method"] == {"_target_": "pipetrain.methods.synchronous.Synchronous"}
@@ -43,14 +43,14 @@ def test_a_name_becomes_the_section_of_its_file():
     assert last["names"]["schedule"] == "pipemare"
 
 
-def test_what_is_left_out_is_the_runs_own():
+def test_phase_takes_from_the_run_what_it_leaves_out():
     (found,) = written_out({})
     assert found["schedule"] == CONFIG["schedule"]
     assert found["method"] == CONFIG["method"]
     assert found["names"] == {"schedule": "1f1b", "method": "pipeoptim"}
 
 
-def test_a_mapping_changes_settings_of_the_section_that_it_names():
+def test_phase_mapping_changes_settings_of_the_section_it_names():
     (found,) = written_out({"method": {"name": "pipemare", "t1": False, "decay": 0.1}})
     assert found["method"] == {
         "_target_": "pipetrain.methods.pipemare.PipeMare", "t1": False, "t2": True, "anneal_steps": 1000, "decay": 0.1,
@@ -58,19 +58,19 @@ def test_a_mapping_changes_settings_of_the_section_that_it_names():
     assert found["names"]["method"] == "pipemare"
 
 
-def test_a_section_with_a_target_of_the_users_own_is_taken_as_it_is():
+def test_phase_section_with_a_users_own_target_is_taken_as_it_is():
     own = {"_target_": "mylib.Method", "gain": 2}
     (found,) = written_out({"method": own})
     assert found["method"] == own
     assert found["names"]["method"] == "mylib.Method"
 
 
-def test_a_section_may_refer_to_settings_of_the_run():
+def test_phase_section_may_refer_to_settings_of_the_run():
     (found,) = written_out({"method": "hogwild"})
     assert found["method"]["seed"] == 5
 
 
-def test_phases_that_are_written_out_stay_as_they_are():
+def test_phases_already_resolved_stay_as_they_are():
     once = written_out({"schedule": "gpipe", "method": "gpipe", "steps": 3}, {"method": {"name": "stale"}})
     assert written_out(*once) == once
 
@@ -94,7 +94,7 @@ def test_phases_that_are_written_out_stay_as_they_are():
         ([{"method": {"decay": 0.1}}], r"phases\[0\]\.method=.*a name, or a mapping with `name`"),
     ],
 )
-def test_what_is_no_list_of_phases_is_refused_with_its_place(entries, message):
+def test_malformed_phases_are_refused_with_their_place(entries, message):
     with pytest.raises(ConfigError, match=message) as caught:
         resolved({**CONFIG, "phases": entries}, NAMES)
     assert "\n" not in str(caught.value)
@@ -107,21 +107,21 @@ def ends(*entries):
     return list(settings({**CONFIG, "phases": written_out(*entries)}, NAMES, 10))
 
 
-def test_a_phase_lasts_steps_or_epochs():
+def test_phase_lasts_steps_or_epochs():
     found = ends({"epochs": 2}, {"steps": 7}, {})
     assert [each.steps for each in found] == [20, 7, None]
     assert length(found) is None
     assert length(found[:2]) == 27
 
 
-def test_segments_end_with_their_phase():
+def test_drain_intervals_end_with_their_phase():
     table = Timetable(25, 10, 0, 0, None, [4, 10, 17, 25])
     found = [(s.epoch, s.first, s.last, s.start, s.phase) for s in table.segments(0)]
     assert found == [(0, 0, 4, 0, 0), (0, 4, 10, 4, 1), (1, 0, 7, 10, 2), (1, 7, 10, 17, 3), (2, 0, 5, 20, 3)]
     assert [s.start for s in table.segments(10)] == [10, 17, 20]
 
 
-def test_the_last_phase_may_end_the_run(tmp_path):
+def test_last_phase_with_an_end_ends_the_run(tmp_path):
     phases = [phase("gpipe", steps=4), phase("pipedream", steps=3)]
     assert simulated(job(tmp_path / "run", "gpipe", 2, phases=phases))["steps"] == 7
 
@@ -181,7 +181,7 @@ def run_by_hand(phases, N, epochs):
 
 @pytest.mark.parametrize("N", [1, 2])
 @pytest.mark.parametrize("name", PHASES)
-def test_phases_follow_the_formulas(name, N):
+def test_phases_equal_the_reference(name, N):
     (x, y), epochs = data(), 3
     build = reference.Optimizer("momentum", decay=0.01).torch_optimizer
     rules = [(rule, steps or 100) for rule, steps in PHASES[name]]
@@ -191,7 +191,7 @@ def test_phases_follow_the_formulas(name, N):
     assert difference(pipe.state(), state) < 1e-11
 
 
-def test_the_reference_tells_two_phases_of_one_method_from_one():
+def test_reference_of_two_phases_of_one_method_differs_from_one_phase():
     one = run_by_hand([("pipemare", None)], 1, 3)[1]
     assert difference(run_by_hand(PHASES["the counters of pipemare begin anew"], 1, 3)[1], one) > 1e-3
 
@@ -206,7 +206,7 @@ def resumed(folder, source, **changes):
     return type(fresh)(**{**fresh.__dict__, "resume": str(source)})
 
 
-def test_two_phases_are_equal_bit_for_bit_in_both_executors_and_resumed_in_the_second(tmp_path):
+def test_phases_have_equal_bits_in_both_executors_and_when_resumed(tmp_path):
     cases = {
         "gpipe, pipemare": SWITCHING,
         "stale, sequential": {"phases": [phase("stale", epochs=1), phase("sequential")]},
@@ -225,14 +225,14 @@ def test_two_phases_are_equal_bit_for_bit_in_both_executors_and_resumed_in_the_s
 
 
 @pytest.mark.parametrize("step", [2, 4, 6, 10])
-def test_a_run_resumed_before_at_or_after_the_change_has_the_bits_of_one_never_stopped(tmp_path, step):
+def test_run_resumed_around_a_change_of_phase_has_the_bits_of_one_never_stopped(tmp_path, step):
     whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
     again = simulated(resumed(tmp_path / "again", checkpoint.at_step(tmp_path / "whole", step)))
     for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
         assert again[field] == whole[field], field
 
 
-def test_the_average_of_weight_changes_is_in_the_checkpoint_of_its_phase_alone(tmp_path):
+def test_average_of_weight_changes_is_stored_in_checkpoints_of_its_phase_alone(tmp_path):
     simulated(job(tmp_path / "run", "pipemare", 2, **SWITCHING))
     found = {
         step: checkpoint.load_tensors(
@@ -249,14 +249,14 @@ def test_the_average_of_weight_changes_is_in_the_checkpoint_of_its_phase_alone(t
         assert all(value.abs().sum() > 0 for value in named.values())
 
 
-def test_without_its_average_a_resumed_run_would_differ(tmp_path, monkeypatch):
+def test_run_resumed_without_its_average_of_weight_changes_differs(tmp_path, monkeypatch):
     whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
     monkeypatch.setattr(checkpoint, "DRIFT", "none.")
     again = simulated(resumed(tmp_path / "again", checkpoint.at_step(tmp_path / "whole", 6)))
     assert again["weights_sha256"] != whole["weights_sha256"]
 
 
-def test_a_checkpoint_of_another_partition_brings_the_average_along(tmp_path):
+def test_average_of_weight_changes_loads_into_another_partition(tmp_path):
     simulated(job(tmp_path / "two", "pipemare", 2, **SWITCHING))
     source = checkpoint.at_step(tmp_path / "two", 6)
     fresh = job(tmp_path / "three", "pipemare", 3, **SWITCHING)

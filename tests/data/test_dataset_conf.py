@@ -15,14 +15,14 @@ def load(name):
     return OmegaConf.to_container(OmegaConf.load(FOLDER / f"{name}.yaml"))
 
 
-def test_names():
+def test_dataset_choices_have_the_names_of_their_data_sets():
     pictures = {"cifar10", "cifar100", "fashion_mnist", "fashion_mnist_mini", "image_folder", "mnist"}
     assert pictures | {"synthetic_images"} <= set(NAMES)
     assert load("custom") == {"_target_": "???"}
 
 
 @pytest.mark.parametrize("name", [*NAMES, "custom"])
-def test_files_open_with_a_summary(name):
+def test_dataset_files_open_with_a_summary(name):
     first = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0]
     assert first.startswith("# ")
     assert len(first) < 110
@@ -38,7 +38,7 @@ def test_options_are_those_of_the_target_with_its_defaults(name):
 
 
 @pytest.mark.parametrize("name", ["fashion_mnist_mini", "synthetic_images"])
-def test_targets_build(name):
+def test_dataset_targets_build_a_data_set(name):
     options = {key: value for key, value in load(name).items() if key not in LOADER}
     built = instantiate(OmegaConf.create(options), augment=True)
     assert len(built.train) > len(built.eval) > 0

@@ -16,7 +16,7 @@ def pictures():
     return fashion_mnist_mini()
 
 
-def test_shape_and_balance(pictures):
+def test_fashion_mnist_mini_has_its_published_shape_and_balance(pictures):
     assert (pictures.channels, pictures.classes, pictures.size) == (1, 10, (28, 28))
     assert (len(pictures.train), len(pictures.eval)) == (6000, 2000)
     picture, target = pictures.train[0]
@@ -26,13 +26,13 @@ def test_shape_and_balance(pictures):
     assert pictures.eval.targets.bincount().tolist() == [200] * 10
 
 
-def test_constants_are_near_those_of_the_part_shipped(pictures):
+def test_fashion_mnist_constants_are_near_those_of_the_bundled_subset(pictures):
     values = pictures.train.pictures.float() / 255
     assert values.mean().item() == pytest.approx(MEAN[0], abs=0.003)
     assert values.std().item() == pytest.approx(STD[0], abs=0.003)
 
 
-def test_is_the_published_subset(pictures):
+def test_fashion_mnist_mini_is_the_published_subset(pictures):
     path = SHARED / "data" / "fashion_mnist_subset.npz"
     if not path.is_file():
         pytest.skip(f"no {path}")
@@ -41,13 +41,13 @@ def test_is_the_published_subset(pictures):
         assert np.array_equal(published["test_labels"], pictures.eval.targets.numpy())
 
 
-def test_licence_comes_along():
+def test_license_of_fashion_mnist_is_bundled():
     text = (resources.files("pipetrain.data") / "fashion_mnist_mini.LICENSE").read_text(encoding="utf-8")
     assert "Zalando SE" in text
     assert "The MIT License" in text
 
 
-def test_augmentation_is_of_training_alone_and_keyed_by_sample(pictures):
+def test_augmentation_applies_to_training_alone_and_is_keyed_by_sample(pictures):
     augmented = fashion_mnist_mini(augment=True)
     assert torch.equal(augmented.eval[7][0], pictures.eval[7][0])
     first, again, later = (
@@ -58,7 +58,7 @@ def test_augmentation_is_of_training_alone_and_keyed_by_sample(pictures):
     assert not torch.equal(first, later)
 
 
-def test_loads_without_torchvision():
+def test_fashion_mnist_mini_loads_without_torchvision():
     """In a fresh interpreter: others of these tests import it."""
     import subprocess
     import sys

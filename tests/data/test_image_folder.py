@@ -35,7 +35,7 @@ def values(picture):
     return ((picture * std + mean) * 255).round()
 
 
-def test_tree(root):
+def test_image_folder_is_read_from_its_tree(root):
     read = image_folder(root=str(root))
     assert (read.channels, read.classes, read.size) == (3, 2, (8, 12))
     assert (len(read.train), len(read.eval)) == (6, 2)
@@ -46,12 +46,12 @@ def test_tree(root):
     assert values(picture)[:, 3, 4].tolist() == list(COLOURS["red"])
 
 
-def test_val_stands_in_for_test(root):
+def test_image_folder_evaluates_on_val_if_there_is_no_test(root):
     (root / "test").rename(root / "val")
     assert len(image_folder(root=str(root)).eval) == 2
 
 
-def test_size_scales_the_short_side_and_crops_the_middle(root):
+def test_image_folder_size_scales_the_short_side_and_crops_the_middle(root):
     stripes = np.zeros((8, 24, 3), dtype=np.uint8)
     stripes[:, 8:16] = 200
     Image.fromarray(stripes).save(root / "test" / "blue" / "a.bmp")
@@ -61,14 +61,14 @@ def test_size_scales_the_short_side_and_crops_the_middle(root):
     assert image_folder(root=str(root), size=[6, 5]).train[0][0].shape == (3, 6, 5)
 
 
-def test_pictures_of_other_sizes_and_modes_follow_the_first(root):
+def test_image_folder_converts_images_of_other_sizes_and_modes(root):
     Image.new("L", (30, 30), 7).save(root / "train" / "red" / "b.png")
     Image.new("RGBA", (5, 5), (1, 2, 3, 4)).save(root / "train" / "red" / "c.png")
     ((inputs,),) = Loader(image_folder(root=str(root)).train, batch_size=8).inputs(0)
     assert inputs.shape == (8, 3, 8, 12)
 
 
-def test_mean_and_std(root):
+def test_image_folder_normalizes_with_the_mean_and_std_given(root):
     read = image_folder(root=str(root), mean=[0, 0, 0], std=[1, 1, 1])
     assert read.eval[1][0][0, 0, 0].item() == pytest.approx(250 / 255)
     for options in ({"mean": [0.5]}, {"std": [1, 1, 0]}, {"std": ["a", 1, 1]}):
@@ -76,7 +76,7 @@ def test_mean_and_std(root):
             image_folder(root=str(root), **options)
 
 
-def test_augmentation_is_of_training_alone(root):
+def test_augmentation_applies_to_training_alone(root):
     read = image_folder(root=str(root), augment=True)
     ((inputs,),) = Loader(read.train, batch_size=6, shuffle=False).inputs(0)
     assert inputs.shape == (6, 3, 8, 12)
@@ -84,7 +84,7 @@ def test_augmentation_is_of_training_alone(root):
     assert torch.equal(read.eval[0][0], image_folder(root=str(root)).eval[0][0])
 
 
-def test_targets_decode_nothing(root):
+def test_image_folder_targets_decode_no_image(root):
     read = image_folder(root=str(root))
     for path in read.train.paths:
         Path(path).write_bytes(b"damaged")
@@ -95,7 +95,7 @@ def test_targets_decode_nothing(root):
     assert "\n" not in str(caught.value)
 
 
-def test_missing_folders_are_named(tmp_path, monkeypatch):
+def test_image_folder_names_missing_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=rf"dataset.root=data: no folder {tmp_path}/data/train; put the pictures"):
         image_folder()
@@ -104,33 +104,33 @@ def test_missing_folders_are_named(tmp_path, monkeypatch):
         image_folder()
 
 
-def test_empty_classes_are_named(root):
+def test_image_folder_names_empty_classes(root):
     (root / "train" / "green").mkdir()
     with pytest.raises(ConfigError, match=r"dataset.root=.*no valid file for the classes green"):
         image_folder(root=str(root))
 
 
-def test_a_split_without_classes(root):
+def test_image_folder_refuses_a_split_without_classes(root):
     (root / "test").rename(root / "old")
     (root / "test").mkdir()
     with pytest.raises(ConfigError, match="find any class folder"):
         image_folder(root=str(root))
 
 
-def test_classes_must_agree(root):
+def test_image_folder_refuses_splits_whose_classes_differ(root):
     write(root / "test" / "green" / "1.png")
     with pytest.raises(ConfigError, match="differ in the classes green"):
         image_folder(root=str(root))
 
 
-def test_a_zip_is_to_be_unpacked(root):
+def test_image_folder_asks_for_a_zip_to_be_unpacked(root):
     with zipfile.ZipFile(root / "pictures.zip", "w"):
         pass
     with pytest.raises(ConfigError, match=r"unpack .*pictures\.zip"):
         image_folder(root=str(root / "pictures.zip"))
 
 
-def test_cifar10_as_pictures(tmp_path):
+def test_image_folder_reads_cifar10_as_images(tmp_path):
     path = SHARED / "data" / "cifar10_jpeg.zip"
     if not path.is_file():
         pytest.skip(f"no {path}")

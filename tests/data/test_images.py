@@ -5,7 +5,7 @@ from pipetrain.data.images import CropFlip, InMemory, Normalise, picture_size
 from pipetrain.errors import ConfigError
 
 
-def test_normalisation_has_the_bits_of_torchvision():
+def test_normalization_has_the_bits_of_torchvision():
     from pipetrain.torchvision_shim import transforms
 
     picture = torch.randint(256, (3, 5, 4), dtype=torch.uint8)
@@ -15,7 +15,7 @@ def test_normalisation_has_the_bits_of_torchvision():
 
 
 @pytest.mark.parametrize("flip", [False, True])
-def test_every_crop_of_the_padded_picture_and_nothing_else(flip):
+def test_augmentation_takes_every_crop_of_the_padded_image_and_nothing_else(flip):
     picture = torch.arange(1, 7, dtype=torch.uint8).reshape(1, 2, 3)
     padded = torch.nn.functional.pad(picture, (1, 1, 1, 1))
     crops = {tuple(padded[:, y : y + 2, x : x + 3].flatten().tolist()) for y in range(3) for x in range(3)}
@@ -26,14 +26,14 @@ def test_every_crop_of_the_padded_picture_and_nothing_else(flip):
     assert seen == (crops | mirrored if flip else crops)
 
 
-def test_half_of_the_pictures_are_mirrored():
+def test_augmentation_mirrors_half_of_the_images():
     picture = torch.tensor([[[1, 0]]], dtype=torch.uint8)
     torch.manual_seed(0)
     mirrored = sum(int(CropFlip(padding=0)(picture)[0, 0, 1]) for _ in range(1000))
     assert 430 < mirrored < 570
 
 
-def test_pictures_in_memory_are_not_changed_by_reading():
+def test_images_in_memory_are_not_changed_by_reading():
     pictures = torch.full((2, 1, 4, 4), 200, dtype=torch.uint8)
     held = InMemory(pictures, torch.tensor([3, 1], dtype=torch.uint8), Normalise((0.5,), (0.5,)), CropFlip(1))
     picture, target = held[1]
@@ -44,11 +44,11 @@ def test_pictures_in_memory_are_not_changed_by_reading():
 
 
 @pytest.mark.parametrize(("size", "expected"), [(32, (32, 32)), ([24, 48], (24, 48)), ((1, 2), (1, 2))])
-def test_sizes(size, expected):
+def test_image_size_is_read_from_a_number_or_a_pair(size, expected):
     assert picture_size(size) == expected
 
 
 @pytest.mark.parametrize("size", [0, -1, True, [3], [3, 0], [1, 2, 3], "32", 3.5])
-def test_bad_sizes_are_named(size):
+def test_image_sizes_out_of_range_are_refused_by_name(size):
     with pytest.raises(ConfigError, match=r"dataset.size="):
         picture_size(size)

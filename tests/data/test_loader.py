@@ -54,7 +54,7 @@ def equal(first, second):
     shuffle=st.booleans(),
     drop_short=st.booleans(),
 )
-def test_every_sample_once_and_only_short_minibatches_dropped(
+def test_loader_gives_every_sample_once_and_drops_only_too_short_minibatches(
     samples, batch_size, microbatches, limit, shuffle, drop_short
 ):
     expected = min(samples, limit or samples)
@@ -77,7 +77,7 @@ def test_every_sample_once_and_only_short_minibatches_dropped(
         assert flat == list(range(len(flat)))
 
 
-def test_order_depends_on_seed_and_epoch_alone():
+def test_loader_order_depends_on_seed_and_epoch_alone():
     first, again, other = (Loader(Noisy(50), batch_size=7, seed=seed) for seed in (0, 0, 1))
     assert first.order(3) == again.order(3)
     assert len({tuple(order) for order in (first.order(0), first.order(1), other.order(0))}) == 3
@@ -102,7 +102,7 @@ def test_random_numbers_belong_to_the_sample():
     assert equal(read(shuffled)[1:3], read(shuffled, first=1, last=3))
 
 
-def test_sides_read_apart_equal_sides_read_together():
+def test_inputs_and_targets_read_apart_equal_those_read_together():
     loader = Loader(Noisy(9), batch_size=4)
     together = read(loader)
     assert equal(together, list(zip(loader.inputs(0), loader.targets(0), strict=True)))
@@ -113,7 +113,7 @@ def test_targets_decode_nothing_where_the_data_set_can_tell():
     assert [targets.tolist() for (targets,) in loader.targets(0)] == [[0, 1, 2, 3], [4, 5]]
 
 
-def test_the_callers_random_numbers_are_left_alone():
+def test_loader_leaves_the_callers_random_numbers_alone():
     torch.manual_seed(5)
     expected = torch.rand(4)
     for workers in (0, 1):
@@ -126,14 +126,14 @@ def test_the_callers_random_numbers_are_left_alone():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_workers_change_nothing(workers):
+def test_loader_workers_change_no_result(workers):
     plain, parallel = (Loader(Noisy(23), batch_size=4, workers=count) for count in (0, workers))
     assert equal(read(plain, 1), read(parallel, 1))
     assert equal(read(plain, 1, first=2, last=4), read(parallel, 1, first=2, last=4))
     assert read(parallel, 1, first=2, last=2) == []
 
 
-def test_workers_of_one_loader_can_be_read_side_by_side():
+def test_loader_with_workers_serves_two_readers_side_by_side():
     loader = Loader(Noisy(9), batch_size=4, workers=1)
     together = zip(loader.inputs(0), loader.targets(0), strict=True)
     assert equal(list(together), read(Loader(Noisy(9), batch_size=4)))
@@ -147,7 +147,7 @@ def _read_in_child(queue, workers):
 
 
 @pytest.mark.parametrize("daemon", [False, True])
-def test_workers_from_inside_a_spawned_process(daemon):
+def test_loader_workers_start_inside_a_spawned_process(daemon):
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     child = context.Process(target=_read_in_child, args=(queue, 1), daemon=daemon)
@@ -161,7 +161,7 @@ def test_workers_from_inside_a_spawned_process(daemon):
         assert answer == plain
 
 
-def test_tuples_of_tensors_on_either_side():
+def test_samples_may_hold_tuples_of_tensors_on_either_side():
     pair = ((torch.zeros(3), torch.ones(2, dtype=torch.long)), (torch.tensor(1), torch.tensor(2.0)))
     ((inputs, targets),) = Loader(Listed([pair, pair]), batch_size=2).samples(0)
     assert [tuple(tensor.shape) for tensor in inputs] == [(2, 3), (2, 2)]
@@ -186,7 +186,7 @@ def test_tuples_of_tensors_on_either_side():
     ],
 )
 @pytest.mark.parametrize("workers", [0, 1])
-def test_samples_that_do_not_fit_are_named(samples, message, workers):
+def test_samples_of_differing_shapes_are_refused_by_name(samples, message, workers):
     loader = Loader(Listed(samples), batch_size=2, shuffle=False, workers=workers)
     with pytest.raises(ConfigError, match=message) as caught:
         list(loader.samples(0))
@@ -206,20 +206,20 @@ def test_samples_that_do_not_fit_are_named(samples, message, workers):
         ("train.microbatches", 0),
     ],
 )
-def test_bad_settings_are_named(option, value):
+def test_loader_settings_out_of_range_are_refused_by_name(option, value):
     settings = {"batch_size": 4, option.split(".")[1]: value}
     with pytest.raises(ConfigError, match=rf"{option}={str(value).lower()}: must be a whole number"):
         Loader(Noisy(8), **settings)
 
 
-def test_data_sets_without_length_or_samples():
+def test_data_sets_without_length_or_samples_are_refused():
     with pytest.raises(ConfigError, match="generator must be a map-style data set"):
         Loader((pair for pair in ()), batch_size=1)
     with pytest.raises(ConfigError, match=r"dataset.limit=null: 0 samples make no minibatch"):
         Loader(Listed(), batch_size=1)
 
 
-def test_minibatches_that_an_epoch_does_not_have():
+def test_minibatches_beyond_the_epoch_are_refused():
     loader = Loader(Noisy(8), batch_size=4)
     for first, last in ((0, 3), (-1, 1), (2, 1)):
         with pytest.raises(ValueError, match="an epoch has 2"):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pipetrain.data.microbatches import microbatch_sizes, split
 
 
-def test_every_tensor_is_cut_alike():
+def test_split_cuts_every_tensor_alike():
     ids, masks = torch.arange(10).reshape(5, 2), torch.arange(5)
     first, second = split((ids, masks), 2)
     assert [tuple(tensor.shape) for tensor in first] == [(3, 2), (3,)]
@@ -14,7 +14,7 @@ def test_every_tensor_is_cut_alike():
 
 
 @given(st.integers(0, 70), st.integers(1, 12))
-def test_sizes_are_those_of_split(samples, microbatches):
+def test_microbatch_sizes_are_those_of_split(samples, microbatches):
     cut = split((torch.arange(samples),), microbatches)
     assert [len(tensor) for (tensor,) in cut] == microbatch_sizes(samples, microbatches)
     assert torch.equal(torch.cat([tensor for (tensor,) in cut]), torch.arange(samples))

@@ -79,7 +79,7 @@ def cifar100_files(tmp_path, monkeypatch):
         (torchvision_datasets.fashion_mnist, "FashionMNIST", 0.2860, 0.3530),
     ],
 )
-def test_mnist_files(tmp_path, build, name, mean, std):
+def test_mnist_and_its_relatives_are_read_from_their_files(tmp_path, build, name, mean, std):
     held = write_mnist(tmp_path, name)
     read = build(root=str(tmp_path))
     assert (read.channels, read.classes, read.size) == (1, 10, (28, 28))
@@ -90,14 +90,14 @@ def test_mnist_files(tmp_path, build, name, mean, std):
     assert (target.item(), target.dtype, read.eval.target(4).item()) == (1, torch.int64, 4)
 
 
-def test_digits_are_cropped_but_never_mirrored(tmp_path):
+def test_mnist_augmentation_crops_and_never_mirrors(tmp_path):
     write_mnist(tmp_path, "MNIST")
     augmented = torchvision_datasets.mnist(root=str(tmp_path), augment=True)
     assert not augmented.train.augment.flip
     assert augmented.eval.augment is None
 
 
-def test_cifar10_files(cifar10_files):
+def test_cifar10_is_read_from_its_files(cifar10_files):
     root, batches = cifar10_files
     read = torchvision_datasets.cifar10(root=str(root))
     assert (read.channels, read.classes, read.size) == (3, 10, (32, 32))
@@ -139,14 +139,14 @@ def test_missing_files_are_named_with_the_remedy(tmp_path, monkeypatch, name, fo
     assert not (tmp_path / "here").exists()
 
 
-def test_one_missing_file_is_named_alone(cifar10_files):
+def test_missing_file_among_others_is_named_alone(cifar10_files):
     root, _ = cifar10_files
     (root / "cifar-10-batches-py" / "data_batch_4").unlink()
     with pytest.raises(ConfigError, match=r"no data_batch_4 in /.*cifar-10-batches-py; set"):
         torchvision_datasets.cifar10(root=str(root))
 
 
-def test_damaged_files(tmp_path, cifar10_files):
+def test_damaged_files_are_refused(tmp_path, cifar10_files):
     root, _ = cifar10_files
     (root / "cifar-10-batches-py" / "test_batch").write_bytes(b"not a pickle")
     with pytest.raises(ConfigError, match=r"a file in .* is damaged"):
@@ -157,7 +157,7 @@ def test_damaged_files(tmp_path, cifar10_files):
         torchvision_datasets.mnist(root=str(tmp_path))
 
 
-def test_packed_files_are_unpacked_by_download(tmp_path, monkeypatch):
+def test_download_unpacks_packed_files(tmp_path, monkeypatch):
     """The .gz files as published, already there: torchvision checks and unpacks them without a network."""
     from pipetrain.torchvision_shim import datasets
 
@@ -174,7 +174,7 @@ def test_packed_files_are_unpacked_by_download(tmp_path, monkeypatch):
     assert len(torchvision_datasets.mnist(root=str(tmp_path), download=True).train) == 12
 
 
-def test_a_download_that_fails(tmp_path, monkeypatch):
+def test_download_that_fails_is_reported(tmp_path, monkeypatch):
     from pipetrain.torchvision_shim import datasets
 
     monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:9/"])
@@ -185,7 +185,7 @@ def test_a_download_that_fails(tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_a_root_that_cannot_be_written(tmp_path):
+def test_root_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"dataset.root=.*cannot write to"):
         torchvision_datasets.mnist(root=str(tmp_path / "file"), download=True)

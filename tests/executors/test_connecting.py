@@ -25,7 +25,7 @@ def first_calls(monkeypatch, rank, stages):
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 5, 8])
-def test_neighbours_connect_without_waiting_for_each_other_in_a_ring(monkeypatch, stages):
+def test_neighbors_connect_without_waiting_for_each_other_in_a_ring(monkeypatch, stages):
     pending, groups = {}, {}
     for rank in range(stages):
         pending[rank], groups = first_calls(monkeypatch, rank, stages)

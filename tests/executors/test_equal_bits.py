@@ -21,7 +21,7 @@ def schedules_of(method):
     return {each.name: each.content for each in SCHEDULES if get_object(each.content["_target_"]).family == family}
 
 
-def test_two_stages_give_equal_bits_in_both_executors(tmp_path):
+def test_every_method_on_two_stages_has_equal_bits_in_both_executors(tmp_path):
     """One or two numbers of microbatches, and the default schedule; the others are slower."""
     cases = {}
     for k, method in enumerate(DISTINCT):
@@ -34,7 +34,7 @@ def test_two_stages_give_equal_bits_in_both_executors(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("microbatches", [1, 2, 3, 4])
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
-def test_so_does_every_method_under_every_schedule(tmp_path, stages, microbatches):
+def test_every_method_under_every_schedule_has_equal_bits_in_both_executors(tmp_path, stages, microbatches):
     cases = {
         f"{method}-{schedule}": (
             method,
@@ -51,7 +51,7 @@ RECOMPUTED = ("gpipe", "pipedream", "pipeoptim", "pipemare", "i_timeprest")
 
 
 @pytest.mark.parametrize("stages", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_so_are_they_with_recomputation(tmp_path, stages):
+def test_recomputation_keeps_equal_bits_across_executors(tmp_path, stages):
     settings = {"train": {"microbatches": 2, "recompute": True}}
     found = check(tmp_path, stages, {method: (method, settings) for method in RECOMPUTED})
     for method in ("gpipe", "pipedream", "i_timeprest"):
@@ -73,14 +73,14 @@ def check(folder, stages, cases):
     return results
 
 
-def test_two_runs_with_one_seed_are_equal_and_with_another_are_not(tmp_path):
+def test_runs_have_equal_bits_under_one_seed_and_other_bits_under_another(tmp_path):
     first, second = (simulated(job(tmp_path / name, "pipeoptim", 3)) for name in ("a", "b"))
     other = simulated(job(tmp_path / "c", "pipeoptim", 3, seed=4))
     assert first["weights_sha256"] == second["weights_sha256"]
     assert first["weights_sha256"] != other["weights_sha256"]
 
 
-def test_asynchronous_methods_differ_from_each_other(tmp_path):
+def test_asynchronous_methods_end_with_weights_that_differ_from_each_other(tmp_path):
     train = {"microbatches": 3}  # with one, nf1b is 1f1b
     hashes = {
         method: simulated(job(tmp_path / method, method, 3, train=train))["weights_sha256"] for method in DISTINCT
@@ -91,7 +91,7 @@ def test_asynchronous_methods_differ_from_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("optimizer", ["Adam", "AdamW"])
-def test_equal_bits_with_other_optimizers_and_clipping(tmp_path, optimizer):
+def test_adam_with_clipping_has_equal_bits_in_both_executors(tmp_path, optimizer):
     changes = {
         "optimizer": {"_target_": f"torch.optim.{optimizer}", "lr": 1e-2, "clip_norm": 0.5, "momentum": None},
         "train": {"microbatches": 2},

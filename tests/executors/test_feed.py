@@ -27,7 +27,7 @@ def feed(inputs, targets, interval=DrainInterval(0, 1, 4, 1)):  # noqa: B008
     return LoaderFeed(loader, interval, torch.device("cpu"), inputs, targets), numbers
 
 
-def test_one_minibatch_is_read_ahead_however_often_it_is_asked():
+def test_feed_reads_one_minibatch_ahead_however_often_it_is_asked():
     ahead, numbers = feed(inputs=True, targets=False)
     for _ in range(3):
         ahead.prepare()
@@ -37,7 +37,7 @@ def test_one_minibatch_is_read_ahead_however_often_it_is_asked():
     assert ahead.inputs()[0].flatten().tolist() == [4, 5]
 
 
-def test_nothing_is_read_beyond_the_segment():
+def test_feed_reads_nothing_beyond_the_drain_interval():
     ahead, numbers = feed(inputs=False, targets=True)
     for first in (2, 4, 6):
         assert ahead.targets()[0].tolist() == [10 * first, 10 * first + 10]
@@ -45,7 +45,7 @@ def test_nothing_is_read_beyond_the_segment():
     assert numbers.read == [2, 3, 4, 5, 6, 7]
 
 
-def test_inputs_and_targets_of_one_process_are_read_once_and_stay_in_step():
+def test_feed_of_one_stage_reads_inputs_and_targets_together_and_once():
     ahead, numbers = feed(inputs=True, targets=True)
     inputs = [ahead.inputs()[0] for _ in range(2)]
     ahead.prepare()  # targets are still there
@@ -55,7 +55,7 @@ def test_inputs_and_targets_of_one_process_are_read_once_and_stay_in_step():
     assert numbers.read == [2, 3, 4, 5]
 
 
-def test_a_stage_between_reads_nothing():
+def test_feed_of_a_middle_stage_reads_nothing():
     ahead, numbers = feed(inputs=False, targets=False)
     ahead.prepare()
     assert numbers.read == []

@@ -78,17 +78,17 @@ def test_fine_grained_stages_equal_a_pipeline_with_a_unit_a_stage(rule, N):
 
 @pytest.mark.parametrize("rule", ["gpipe", "pipedream_pipemare", "stale", "pipemare_t1", "pipemare_t2", "pipemare"])
 @pytest.mark.parametrize("segments", [[0, 2], [0]])
-def test_recomputation_across_stages(rule, segments):
+def test_fine_grained_recomputation_equals_that_of_a_pipeline(rule, segments):
     for N in (1, 4):
         assert_equal(rule, N, segments)
 
 
 @pytest.mark.parametrize("rule", ["gpipe", "pipemare"])
-def test_clipping(rule):
+def test_fine_grained_clipping_equals_that_of_a_pipeline(rule):
     assert_equal(rule, 2, clip_norm=0.3)
 
 
-def test_recomputation_changes_what_stale_methods_learn_and_not_what_gpipe_does():
+def test_fine_grained_recomputation_changes_the_weights_of_stale_methods_alone():
     x, y = data()
 
     def state(rule, segments):
@@ -101,7 +101,7 @@ def test_recomputation_changes_what_stale_methods_learn_and_not_what_gpipe_does(
 
 
 @pytest.mark.parametrize("stages", [1, 3, 4, 11, 40])
-def test_more_stages_than_units_only_add_delay(stages):
+def test_fine_grained_stages_without_a_unit_add_only_delay(stages):
     x, y = data()
     pipe = finegrained(PipeMare(t1=False), PipeMareSchedule(), stages).train(batches(x[:60], y[:60], 2))
     staleness = pipe.reports("forward_staleness")
@@ -113,7 +113,7 @@ def test_more_stages_than_units_only_add_delay(stages):
     assert [stage.index for stage in pipe.stages if stage.weights.newest.tensors] == sorted(filled)
 
 
-def test_memory_is_the_history_of_weights_alone():
+def test_fine_grained_stages_hold_as_many_weight_versions_as_their_delay_needs():
     x, y = data()
     for stages in (4, 8, 16):
         loader = batches(x.repeat(2, 1), y.repeat(2), 2)
@@ -127,7 +127,7 @@ def test_memory_is_the_history_of_weights_alone():
 
 
 @pytest.mark.parametrize(("units", "stages"), [(1, 1), (5, 3), (107, 107), (107, 214), (107, 1712), (8, 5)])
-def test_units_are_spread_evenly_by_their_number(units, stages):
+def test_units_are_spread_evenly_over_stages(units, stages):
     bounds = stage_bounds(units, stages)
     assert [r for r, (first, last) in enumerate(bounds) for _ in range(first, last)] == [
         math.floor(u * stages / units) for u in range(units)
@@ -143,6 +143,6 @@ def test_a_weight_and_its_bias_are_one_unit_and_every_tensor_is_in_one():
 
 
 @pytest.mark.parametrize("stages", [0, -1, 1.5, True])
-def test_a_number_of_stages_that_is_none_is_refused(stages):
+def test_an_impossible_number_of_stages_is_refused(stages):
     with pytest.raises(ConfigError, match=r"partition\.stages"):
         FineGrained(stages).plan(chain_of(model()), data()[0][:2])

@@ -37,7 +37,7 @@ def test_headers_have_one_length_whatever_they_hold():
     assert encode([Spec((2,), (1,), torch.bool)]).shape == encode([Spec((1,) * 8, (1,) * 8, torch.int8)] * 20).shape
 
 
-def test_the_spec_of_a_tensor_makes_an_empty_one_like_it():
+def test_spec_of_a_tensor_makes_an_empty_tensor_like_it():
     tensor = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     made = Spec.of(tensor).empty(torch.device("cpu"))
     assert (made.shape, made.stride(), made.dtype) == (tensor.shape, tensor.stride(), tensor.dtype)
@@ -49,7 +49,7 @@ def test_too_many_tensors_for_a_header_are_refused_with_their_number():
         encode(specs)
 
 
-def test_a_full_header_still_decodes():
+def test_header_that_is_full_decodes():
     specs = (Spec((1, 2), (2, 1), torch.float32),) * 170
     assert decode(encode(specs)) == specs
 
@@ -167,13 +167,13 @@ def test_dense_tensors_arrive_with_their_strides_and_loose_ones_contiguous(excha
                 assert stride == (tensor.contiguous() if key == "loose" else tensor).stride(), key
 
 
-def test_what_is_sent_back_arrives_too(exchanged):
+def test_messages_in_both_directions_arrive(exchanged):
     returned = torch.load(exchanged / "returned", weights_only=False)
     for got, (key, sent) in zip(returned, messages(), strict=True):
         assert all(same(a, b) for a, b in zip(got, sent, strict=True)), key
 
 
-def test_every_message_has_buffers_of_its_own(exchanged):
+def test_messages_never_share_their_buffers(exchanged):
     held, different = (exchanged / "buffers").read_text().split()
     assert held == different
 
@@ -185,5 +185,5 @@ def test_a_shape_that_changes_for_one_key_is_refused_by_the_sender(exchanged):
     assert "(2, 3, 4, 5)" in error
 
 
-def test_a_peer_that_ends_is_named(exchanged):
+def test_receiving_from_a_process_that_ended_names_the_process(exchanged):
     assert (exchanged / "lost").read_text() == "lost the connection to stage 0"

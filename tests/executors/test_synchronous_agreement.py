@@ -85,14 +85,14 @@ def run(rule, D, N=1, **settings):
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("D", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("rule", SYNCHRONOUS)
-def test_weights_buffers_and_losses_do_not_depend_on_d_or_the_schedule(rule, D, N):
+def test_synchronous_methods_give_one_result_for_every_number_of_stages_and_schedule(rule, D, N):
     reference, pipe = run("sequential", 1, N), run(rule, D, N)
     assert pipe.losses == pytest.approx(reference.losses, rel=1e-6)
     assert difference(pipe.state(), reference.state()) < 1e-6
 
 
 @pytest.mark.parametrize("N", [1, 2])
-def test_one_stage_is_plain_torch_training(N):
+def test_one_stage_equals_plain_torch_training(N):
     chain, (x, y) = model(), data()
     for module in chain.module.modules():
         if isinstance(module, nn.Dropout):
@@ -125,7 +125,7 @@ def test_one_stage_is_plain_torch_training(N):
     assert difference(pipe.state(), dict(plain.state_dict())) < 1e-5
 
 
-def test_dropout_and_the_seed_matter_to_this_comparison():
+def test_another_seed_changes_the_weights_through_dropout():
     x, y = data()
     first, other = (
         pipeline(model(), CUTS[2], "gpipe", seed=seed).train(batches(x, y, BATCH), EPOCHS) for seed in (5, 6)
@@ -134,20 +134,20 @@ def test_dropout_and_the_seed_matter_to_this_comparison():
 
 
 @pytest.mark.parametrize("rule", ASYNCHRONOUS)
-def test_asynchronous_methods_of_one_stage_are_plain_training_unless_one_stage_is_stale_by_itself(rule):
+def test_asynchronous_methods_on_one_stage_equal_plain_training_unless_stale_alone(rule):
     found = difference(run(rule, 1, 2).state(), run("sequential", 1, 2).state())
     assert found > 1e-4 if rule in STALE_ALONE else found < 1e-6
 
 
 @pytest.mark.parametrize("rule", ASYNCHRONOUS)
-def test_asynchronous_methods_of_several_stages_are_not(rule):
+def test_asynchronous_methods_on_several_stages_differ_from_plain_training(rule):
     N = 3 if rule == "pipedream_2bw" else 1
     assert difference(run(rule, 3, N).state(), run("sequential", 1, N).state()) > 1e-4
 
 
 @pytest.mark.parametrize(("D", "N"), [(1, 2), (3, 4), (4, 1)])
 @pytest.mark.parametrize("rule", [*SYNCHRONOUS, *STASHING])
-def test_recomputation_with_the_same_weights_changes_no_bit_of_weights_buffers_and_losses(rule, D, N):
+def test_recomputation_with_the_weights_of_the_forward_keeps_all_bits(rule, D, N):
     N = max(N, D) if rule == "pipedream_2bw" else N
     plain, pipe = run(rule, D, N), run(rule, D, N, recompute=range(D))
     assert pipe.losses == plain.losses
@@ -156,14 +156,14 @@ def test_recomputation_with_the_same_weights_changes_no_bit_of_weights_buffers_a
 
 @pytest.mark.parametrize("firsts", [(0,), (0, 2), (0, 3)])
 @pytest.mark.parametrize("rule", [*SYNCHRONOUS, "pipedream_pipemare"])
-def test_so_does_recomputation_by_segments_of_several_stages(rule, firsts):
+def test_recomputation_by_segments_of_several_stages_keeps_all_bits(rule, firsts):
     plain, pipe = run(rule, 4, 2), run(rule, 4, 2, recompute=firsts)
     assert pipe.losses == plain.losses
     assert difference(pipe.state(), plain.state()) == 0.0
 
 
 @pytest.mark.parametrize("rule", ["naive_async", "pipemare", "spectrain", "v_timeprest"])
-def test_recomputation_with_other_weights_updates_buffers_once_per_forward(rule):
+def test_recomputation_with_other_weights_updates_buffers_once_for_each_forward(rule):
     plain, pipe = run(rule, 3, 2), run(rule, 3, 2, recompute=(0, 1, 2))
     seen = {name: value for name, value in pipe.state().items() if name.endswith("num_batches_tracked")}
     assert set(map(int, seen.values())) == {2 * 3 * EPOCHS}
@@ -200,7 +200,7 @@ def norm_of(gradients):
     return torch.stack([value.norm() for value in gradients.values()]).norm().item()
 
 
-def test_the_clipped_gradient_is_that_of_torchs_clip_grad_norm():
+def test_clipping_over_the_whole_model_gives_the_gradients_of_torchs_clip_grad_norm():
     limit = 0.05
     unclipped = first_update(pipeline(model(), CUTS[3], "gpipe"))
     whole = [nn.Parameter(value) for r in range(3) for value in unclipped[r].values()]
@@ -216,7 +216,7 @@ def test_the_clipped_gradient_is_that_of_torchs_clip_grad_norm():
 
 
 @pytest.mark.parametrize("rule", ASYNCHRONOUS)
-def test_clipping_under_asynchronous_methods_is_of_each_stage_alone(rule):
+def test_clipping_under_asynchronous_methods_is_over_each_stage_alone(rule):
     limit, N = 0.02, 3 if rule == "pipedream_2bw" else 1
     unclipped = first_update(pipeline(model(), CUTS[3], rule, N), N)
     ours = first_update(pipeline(model(), CUTS[3], rule, N, clip_norm=limit), N)
@@ -229,7 +229,7 @@ def test_clipping_under_asynchronous_methods_is_of_each_stage_alone(rule):
 
 
 @pytest.mark.parametrize("rule", ["gpipe", "pipeoptim"])
-def test_a_gradient_within_the_limit_is_left_as_it_is(rule):
+def test_clipping_leaves_gradients_within_the_limit_unchanged(rule):
     assert difference(run(rule, 3, clip_norm=1e6).state(), run(rule, 3).state()) == 0.0
 
 
@@ -244,7 +244,7 @@ def test_a_stage_without_weights_trains_and_clips(rule, recompute):
 
 
 @pytest.mark.parametrize("rule", ["pipemare", "spectrain", "i_timeprest", "pipedream_2bw"])
-def test_frozen_weights_stay_under_methods_that_change_what_is_read(rule):
+def test_frozen_weights_stay_the_same_under_methods_that_transform_weights(rule):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
     net[2].requires_grad_(False)
@@ -258,7 +258,7 @@ def test_frozen_weights_stay_under_methods_that_change_what_is_read(rule):
 
 
 @pytest.mark.parametrize("rule", ["gpipe", "pipeoptim"])
-def test_minibatches_are_counted_over_drains_so_no_epoch_repeats_the_draws_of_another(rule):
+def test_minibatches_are_numbered_across_drains(rule):
     pipe = pipeline(model(), CUTS[3], rule, 2)
     seen = [[] for _ in pipe.stages]
     for stage in pipe.stages:

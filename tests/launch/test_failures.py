@@ -135,12 +135,12 @@ MISBEHAVING = (
         ("exit", "stage 1 failed: exit code 7"),
     ],
 )
-def test_the_stage_at_fault_is_named_and_not_a_neighbour(tmp_path, how, message):
+def test_failed_stage_is_named_and_not_its_neighbor(tmp_path, how, message):
     fails(tmp_path / "run", *MISBEHAVING, f"+model.how={how}", message=message)
     assert summary(tmp_path / "run")["status"] == "failed"
 
 
-def test_torchrun_starts_the_workers_as_well(tmp_path):
+def test_torchrun_starts_the_workers_of_a_run(tmp_path):
     words = [
         "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "pipetrain", "run",
         "hydra.run.dir=out", "model=lenet5", "dataset.limit=160", "train.epochs=2", "train.batch_size=32",

@@ -31,7 +31,7 @@ def page_faults(**settings):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
-def test_what_a_step_frees_the_next_one_takes_without_page_faults():
+def test_memory_freed_by_a_step_is_reused_by_the_next_without_page_faults():
     assert page_faults() < 200
     # 20 times 8 arrays of 4 MB: the user's own setting is left as it is
     assert page_faults(MALLOC_TRIM_THRESHOLD_="0", MALLOC_MMAP_THRESHOLD_="131072") > 100_000

@@ -7,12 +7,12 @@ from pipetrain.launch import worker
 
 
 @pytest.mark.parametrize(("local_rank", "index"), [(0, 0), (1, 1), (2, 0)])
-def test_processes_share_the_devices_in_turn(monkeypatch, local_rank, index):
+def test_processes_share_devices_round_robin(monkeypatch, local_rank, index):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert worker._device("cuda", local_rank) == torch.device("cuda", index)
 
 
-def test_a_simulation_names_its_device(monkeypatch):
+def test_simulated_run_names_its_device(monkeypatch):
     class AskedError(Exception):
         pass
 

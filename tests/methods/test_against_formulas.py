@@ -84,7 +84,7 @@ def run_by_hand(rule, D, N, kind="momentum", recompute=None, tau=None):
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), quick_cases())
-def test_momentum_and_weight_decay_under_every_method(rule, D, N):
+def test_every_method_with_momentum_and_weight_decay_equals_the_reference(rule, D, N):
     ours, theirs = run_pipeline(rule, D, N), run_by_hand(rule, D, N)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)  # a step's loss is kept in float32
     assert difference(ours[1], theirs[1]) < 1e-11
@@ -100,7 +100,7 @@ def test_momentum_and_weight_decay_under_every_method(rule, D, N):
         if fitting(rule, D, N) and rule not in ("spectrain", "spectrain_depth")  # which take momentum alone
     ],
 )
-def test_other_optimizers_under_every_method(rule, D, N, kind):
+def test_every_method_with_other_optimizers_equals_the_reference(rule, D, N, kind):
     ours, theirs = run_pipeline(rule, D, N, kind), run_by_hand(rule, D, N, kind)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-9
@@ -108,21 +108,21 @@ def test_other_optimizers_under_every_method(rule, D, N, kind):
 
 @pytest.mark.parametrize("kind", REPEATING)
 @pytest.mark.parametrize(("D", "N"), [(1, 1), (3, 2), (4, 1), (4, 4)])
-def test_what_pipeoptim_predicts_with_further_optimizers(D, N, kind):
+def test_pipeoptim_with_further_optimizers_equals_the_reference(D, N, kind):
     ours, theirs = run_pipeline("pipeoptim", D, N, kind), run_by_hand("pipeoptim", D, N, kind)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < (1e-6 if kind == "nadam" else 1e-9)  # torch keeps Πμ in float32
 
 
 @pytest.mark.parametrize("kind", REPEATING)
-def test_the_reference_tells_the_prediction_of_each_optimizer_from_none(kind):
+def test_reference_differs_with_and_without_the_prediction_of_each_optimizer(kind):
     predicted, none = run_by_hand("pipeoptim", 4, 1, kind)[1], run_by_hand("naive_async", 4, 1, kind)[1]
     assert difference(predicted, none) > 1e-3
 
 
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("D", [2, 4])
-def test_a_learning_rate_for_each_stage_of_stale(D, N):
+def test_stale_with_a_learning_rate_for_each_stage_equals_the_reference(D, N):
     scales = (0.5, 0.25, 1.5, 0.75)[:D]
     ours = run_pipeline(MethodCase(Stale(scales), PipelinedBackprop()), D, N)
     theirs = run_by_hand(replace(reference.FORMULAS["stale"], scales=scales), D, N)
@@ -133,7 +133,7 @@ def test_a_learning_rate_for_each_stage_of_stale(D, N):
 
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("D", [2, 4])
-def test_i_timeprest_with_a_decay_that_turns_the_weights_round(D, N):
+def test_i_timeprest_with_a_decay_that_flips_the_sign_of_weights_equals_the_reference(D, N):
     ours = run_pipeline(MethodCase(ITiMePReSt(0.3), NF1B()), D, N)
     theirs = run_by_hand(replace(reference.FORMULAS["i_timeprest"], shrinkage=0.3), D, N)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
@@ -147,7 +147,7 @@ def test_i_timeprest_with_a_decay_that_turns_the_weights_round(D, N):
     ("schedule", "in_flight"),
     [(OneFOneB(depth=1), lambda D, r: 1), (PipelinedBackprop(), reference.pipelined_backprop)],
 )
-def test_hogwild_reads_weights_of_the_age_that_was_drawn(schedule, in_flight, D, N):
+def test_hogwild_with_the_delays_drawn_equals_the_reference(schedule, in_flight, D, N):
     method = Hogwild(seed=3, mean_delay=2.0, max_delay=5.0)
     contexts = [StageContext.under(schedule, r, D, N) for r in range(D)]
     ours = run_pipeline(MethodCase(method, schedule), D, N)
@@ -171,7 +171,7 @@ def slow_unless(quick, cases):
 @pytest.mark.parametrize(
     ("rule", "D", "N"), slow_unless(lambda rule, D, N: (D, N) in ((2, 2), (4, 1), (4, 4)), fitting_cases())
 )
-def test_recomputation_by_single_stages_under_every_method(rule, D, N):
+def test_every_method_with_recomputation_by_single_stages_equals_the_reference(rule, D, N):
     ours, theirs = run_pipeline(rule, D, N, recompute=range(D)), run_by_hand(rule, D, N, recompute=range(D))
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
@@ -191,7 +191,7 @@ SEGMENTED = ("gpipe", "pipemare", "stale", "pipedream_pipemare", "pipeoptim_back
 @pytest.mark.parametrize(
     "rule", [*SEGMENTED, *(pytest.param(f"pipemare_{part}", marks=pytest.mark.slow) for part in ("plain", "t1", "t2"))]
 )
-def test_segments_of_several_stages_recompute_from_their_first_stage(rule, D, firsts, N):
+def test_recomputation_by_segments_of_several_stages_equals_the_reference(rule, D, firsts, N):
     ours, theirs = run_pipeline(rule, D, N, recompute=firsts), run_by_hand(rule, D, N, recompute=firsts)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)
     assert difference(ours[1], theirs[1]) < 1e-11
@@ -200,7 +200,7 @@ def test_segments_of_several_stages_recompute_from_their_first_stage(rule, D, fi
 
 
 @pytest.mark.parametrize("N", [1, 2])
-def test_a_segment_under_spectrain_recomputes_with_the_prediction_of_its_moment(N):
+def test_spectrain_with_recomputation_by_segments_equals_the_reference(N):
     ours = run_pipeline(MethodCase(SpecTrain(), PipelinedBackprop()), 4, N, recompute=(0, 1))
     formulas = replace(reference.FORMULAS["spectrain"], in_flight=reference.pipelined_backprop)
     theirs = run_by_hand(formulas, 4, N, recompute=(0, 1))
@@ -208,7 +208,7 @@ def test_a_segment_under_spectrain_recomputes_with_the_prediction_of_its_moment(
     assert difference(ours[1], theirs[1]) < 1e-11
 
 
-def test_the_reference_tells_segments_apart():
+def test_reference_differs_from_segmentation_to_segmentation():
     segments = [None, (0, 1, 2, 3), (0, 2), (0,)]
     final = [run_by_hand("pipemare", 4, 1, recompute=each)[1] for each in segments]
     assert min(difference(a, b) for i, a in enumerate(final) for b in final[:i]) > 1e-4
@@ -218,7 +218,7 @@ def test_the_reference_tells_segments_apart():
 
 
 @pytest.mark.parametrize("N", [1, 4])
-def test_the_reference_tells_all_asynchronous_methods_apart(N):
+def test_reference_differs_from_asynchronous_method_to_method(N):
     final = {rule: run_by_hand(rule, 4, N)[1] for rule in ("gpipe", *ASYNCHRONOUS) if fitting(rule, 4, N)}
     same = [{"naive_async", "v_timeprest"}] if N == 1 else []  # nf1b of one microbatch is 1f1b
     pairs = [(a, b) for a in final for b in final if a < b and {a, b} not in same]
@@ -226,7 +226,7 @@ def test_the_reference_tells_all_asynchronous_methods_apart(N):
 
 
 @pytest.mark.parametrize("rule", [rule for rule in METHODS if rule not in STALE_ALONE])
-def test_the_reference_of_one_stage_is_plain_torch_training(rule):
+def test_reference_on_one_stage_equals_plain_torch_training(rule):
     net, (x, y) = model(), data()
     optimizer = OPTIMIZERS["momentum"].torch_optimizer(list(net.parameters()))
     losses = []
@@ -246,6 +246,6 @@ def test_the_reference_of_one_stage_is_plain_torch_training(rule):
 @pytest.mark.parametrize("N", [2, 4])
 @pytest.mark.parametrize("D", [2, 4])
 @pytest.mark.parametrize("rule", SYNCHRONOUS)
-def test_synchronous_methods_equal_one_stage_whatever_d_and_n(rule, D, N):
+def test_synchronous_methods_equal_the_reference_on_one_stage(rule, D, N):
     _, plain = run_by_hand("sequential", 1, 1)
     assert difference(run_pipeline(rule, D, N)[1], plain) < 1e-11

@@ -38,7 +38,7 @@ def test_delays_follow_the_conditioned_exponential(mean, largest):
         assert share == pytest.approx(share_up_to(k, mean, largest), abs=1.95 / math.sqrt(DRAWS))  # Kolmogorov, 0.1 %
 
 
-def test_delays_are_the_same_for_one_seed_stage_and_minibatch_and_others_for_others():
+def test_delays_depend_on_seed_stage_and_minibatch():
     first = drawn(Hogwild(seed=1, mean_delay=5.0), place(), 200)
     assert drawn(Hogwild(seed=1, mean_delay=5.0), place(), 200) == first
     for other in (
@@ -59,14 +59,14 @@ def test_the_delays_of_two_stages_are_independent():
 
 
 @pytest.mark.parametrize("N", [1, 2, 4])
-def test_the_default_mean_is_the_delay_of_pipemare_and_the_largest_four_times_the_largest_mean(N):
+def test_default_mean_delay_is_that_of_pipemare_and_the_limit_four_times_the_largest(N):
     method, places = Hogwild(), [place(r, 4, N) for r in range(4)]
     means = [math.ceil((2 * (3 - r) + 1) / N) for r in range(4)]
     assert [method.mean(at) for at in places] == means
     assert [method.largest(at) for at in places] == [4.0 * means[0]] * 4
 
 
-def test_one_mean_may_serve_all_stages_or_each_have_its_own():
+def test_mean_delay_is_one_for_all_stages_or_one_for_each():
     places = [place(r, 3) for r in range(3)]
     assert [Hogwild(mean_delay=2.5).mean(at) for at in places] == [2.5] * 3
     each = Hogwild(mean_delay=[3.0, 2.0, 1.0])
@@ -76,7 +76,7 @@ def test_one_mean_may_serve_all_stages_or_each_have_its_own():
 
 @pytest.mark.parametrize("schedule", [OneFOneB(depth=1), PipeMareSchedule()])
 @pytest.mark.parametrize("N", [1, 2])
-def test_no_version_is_read_that_is_older_than_the_drain_or_not_made_yet(schedule, N):
+def test_hogwild_reads_no_version_older_than_the_drain_or_not_made_yet(schedule, N):
     method, start = Hogwild(seed=4, mean_delay=4.0, max_delay=9.0), 30
     rules, seen = PipelineRules(schedule, method, 3, N), set()
     for r in range(3):
@@ -95,7 +95,7 @@ def test_no_version_is_read_that_is_older_than_the_drain_or_not_made_yet(schedul
     assert 0 in seen
 
 
-def test_the_draws_go_on_over_drains():
+def test_delays_drawn_continue_across_drains():
     method = Hogwild(seed=4, mean_delay=4.0, max_delay=9.0)
     rules = PipelineRules(OneFOneB(depth=1), method, 2, 1)
     first, second = (rules.readings(0, 60, start).reads for start in (0, 60))
@@ -103,12 +103,12 @@ def test_the_draws_go_on_over_drains():
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), fitting_cases(["pipedream"], microbatches=(1, 2)))
-def test_it_may_hold_as_many_versions_as_its_largest_delay_needs(rule, D, N):
+def test_hogwild_declares_as_many_versions_as_its_largest_delay_needs(rule, D, N):
     method = Hogwild(mean_delay=2.0, max_delay=6.5)
     assert [method.weight_versions(place(r, D, N)) for r in range(D)] == [7] * D
 
 
-def test_t1_uses_the_mean():
+def test_t1_of_hogwild_uses_the_mean_delay():
     method = Hogwild(mean_delay=4.0, t1=True, anneal_steps=10)
     scales = [method.learning_rate_scale(place(), update) for update in (0, 5, 10, 50)]
     assert scales == pytest.approx([1 / 4, 1 / 2, 1.0, 1.0])
@@ -127,16 +127,16 @@ def test_t1_uses_the_mean():
         ({"anneal_steps": 0}, "anneal_steps"),
     ],
 )
-def test_delays_that_cannot_be_are_refused_by_name(settings, named):
+def test_impossible_delays_are_refused_by_name(settings, named):
     with pytest.raises(ConfigError, match=rf"method\.{named}"):
         Hogwild(**settings)
 
 
 @pytest.mark.parametrize("means", [[], [1.0, 2.0], [1.0, 2.0, 3.0, 4.0]])
-def test_a_list_of_means_has_one_for_each_stage(means):
+def test_list_of_mean_delays_of_another_length_than_stages_is_refused(means):
     with pytest.raises(ConfigError, match=r"method\.mean_delay"):
         PipelineRules(OneFOneB(depth=1), Hogwild(mean_delay=means), 3, 1)
 
 
-def test_no_pipeline_of_processes_can_run_it():
+def test_hogwild_in_the_distributed_executor_is_refused():
     assert Hogwild.simulated_only

@@ -44,7 +44,7 @@ class Product(nn.Module):
         return self.w * x
 
 
-def test_the_forward_reads_where_the_last_change_leads():
+def test_lwp_forward_reads_weights_extrapolated_along_the_last_change():
     torch.manual_seed(0)
     x = torch.randn(48, dtype=torch.float64)
     start = [0.9, 1.1, 0.7]
@@ -63,14 +63,14 @@ def test_the_forward_reads_where_the_last_change_leads():
     )
 
 
-def test_it_holds_one_prediction_and_its_staleness_is_that_of_1f1b():
+def test_lwp_holds_one_prediction_and_has_the_staleness_of_1f1b():
     pipe = pipeline(nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)]), [1, 2, 3], LWP)
     pipe.train(batches(torch.randn(40, 4), torch.randint(0, 4, (40,)), 4))
     assert pipe.reports("weight_versions_max") == [2, 2, 2, 1]
     assert pipe.reports("forward_staleness") == [[3], [2], [1], [0]]
 
 
-def test_equal_bits_in_both_executors(tmp_path):
+def test_lwp_has_equal_bits_in_both_executors(tmp_path):
     (result,) = distributed([job(tmp_path / "d", LWP, 2, train={"microbatches": 2})])
     expected = simulated(job(tmp_path / "s", LWP, 2, train={"microbatches": 2}))
     assert result["weights_sha256"] == expected["weights_sha256"]

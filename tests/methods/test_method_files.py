@@ -53,7 +53,7 @@ LATER = Moment(PLACE, backward(4), newest=4, entry=1, updates_until_backward=2)
         ("i_timeprest", WeightRead(2), WeightRead(2, Scaled(2 - math.exp(0.05 * 2)))),
     ],
 )
-def test_what_a_method_reads_at_one_moment(rule, in_forward, in_backward):
+def test_method_reads_the_versions_of_its_formula_at_one_moment(rule, in_forward, in_backward):
     method = METHODS[rule][0]
     read = method.forward(MOMENT)
     assert read == in_forward
@@ -73,7 +73,7 @@ def test_what_a_method_reads_at_one_moment(rule, in_forward, in_backward):
         ("i_timeprest", WeightRead(2)),
     ],
 )
-def test_what_a_recomputation_just_before_the_backward_reads(rule, in_recomputation):
+def test_recomputation_just_before_the_backward_reads_what_the_backward_does(rule, in_recomputation):
     method = METHODS[rule][0]
     again = replace(LATER, operation=LATER.operation.like(Kind.RECOMPUTATION))
     assert method.recomputation(again, method.forward(MOMENT)) == in_recomputation
@@ -82,7 +82,7 @@ def test_what_a_recomputation_just_before_the_backward_reads(rule, in_recomputat
 @pytest.mark.parametrize(
     ("lead", "N", "corrected"), [(0, 1, 5), (2, 1, 3), (4, 1, 1), (0, 2, 3), (2, 2, 2), (4, 2, 1), (4, 5, None)]
 )
-def test_a_recomputation_ahead_of_its_backward_is_corrected_by_as_much_less(lead, N, corrected):
+def test_recomputation_ahead_of_its_backward_is_corrected_by_fewer_steps(lead, N, corrected):
     context = replace(PLACE, num_microbatches=N)
     moment = Moment(context, forward(4).like(Kind.RECOMPUTATION), 3, 1, updates_until_backward=2, lead=lead)
     assert PipeMare().recomputation(moment, WeightRead(2)) == WeightRead(3, Corrected(corrected) if corrected else None)
@@ -106,7 +106,7 @@ def test_t1_divides_the_learning_rate_by_a_power_of_the_delay_that_fades(update,
 
 
 @pytest.mark.parametrize("N", [1, 2, 4])
-def test_the_average_of_t2_decays_by_its_share_in_every_update_of_a_delay(N):
+def test_average_of_t2_decays_by_its_setting_over_one_delay(N):
     context = replace(PLACE, num_microbatches=N)
     tau = math.ceil(5 / N)
     assert PipeMare(decay=0.1).drift_decay(context) ** tau == pytest.approx(0.1)
@@ -143,7 +143,7 @@ def test_a_method_and_its_default_schedule_are_of_one_family(rule):
     assert method.family is next((each for each, rules in FAMILIES.items() if rule in rules), Family.CONTINUOUS)
 
 
-def test_names_are_those_of_the_configuration():
+def test_method_and_schedule_names_are_those_of_the_configuration():
     own = {"naive_async", "pipedream", "pipeoptim", "pipedream_2bw", "spectrain", "stale", "pipemare"}
     own |= {"timeprest", "v_timeprest", "i_timeprest"}
     assert {method.name for method, _ in METHODS.values()} == {*own, "synchronous"}
@@ -244,13 +244,13 @@ def test_a_setting_out_of_its_range_is_refused_by_name(make, named):
 
 
 @pytest.mark.parametrize("scales", [[], [1.0], [1.0, 1.0, 1.0]])
-def test_as_many_scales_as_stages_are_asked_for(scales):
+def test_stale_with_another_number_of_scales_than_stages_is_refused(scales):
     with pytest.raises(ConfigError, match=rf"stage_lr_scale.*has {len(scales)} scales for 2 stages"):
         PipelineRules(PipelinedBackprop(), Stale(scales), 2, 1)
     PipelineRules(PipelinedBackprop(), Stale([1.0, 0.5]), 2, 1)
 
 
-def test_a_schedule_that_cannot_take_so_few_microbatches_is_refused_with_its_rules():
+def test_1f1b_2bw_with_fewer_microbatches_than_stages_is_refused_by_the_rules():
     method, schedule = METHODS["pipedream_2bw"]
     with pytest.raises(ConfigError, match=r"train\.microbatches=2 .*partition\.stages=3"):
         PipelineRules(schedule, method, 3, 2)
@@ -258,7 +258,7 @@ def test_a_schedule_that_cannot_take_so_few_microbatches_is_refused_with_its_rul
 
 
 @pytest.mark.parametrize("rule", ["pipedream", "v_timeprest", "pipedream_2bw"])
-def test_segments_that_a_schedule_has_no_room_for_are_refused_naming_schedules_that_have(rule):
+def test_segments_that_do_not_fit_a_schedule_are_refused_with_schedules_that_take_them(rule):
     method, schedule = METHODS[rule]
     with pytest.raises(ConfigError, match=r"train\.recompute_boundaries: stage . .* leaves \d .*pipelined_backprop"):
         PipelineRules(schedule, method, 4, 4, RecomputeSegments((0,), 4))
@@ -266,7 +266,7 @@ def test_segments_that_a_schedule_has_no_room_for_are_refused_naming_schedules_t
 
 
 @pytest.mark.parametrize("rule", ["pipemare", "stale", "gpipe", "pipedream_flush", "sequential"])
-def test_segments_fit_into_schedules_that_hold_enough_or_read_one_version(rule):
+def test_segments_fit_schedules_with_enough_in_flight_or_one_version(rule):
     method, schedule = METHODS[rule]
     for firsts in ((0,), (0, 2), (0, 1)):
         PipelineRules(schedule, method, 4, 4, RecomputeSegments(firsts, 4)).lists(3)

@@ -43,7 +43,7 @@ def gradient():
         *("nesterov", "rmsprop", "rmsprop momentum", "nadam"),
     ],
 )
-def test_with_a_frozen_direction_the_prediction_is_the_steps_that_follow(build, before, steps):
+def test_prediction_under_a_frozen_direction_is_the_steps_that_follow(build, before, steps):
     weights = weights_over(build, VALUES)
     for _ in range(before):
         weights.update(gradient(), keep=False)
@@ -65,18 +65,18 @@ def test_a_prediction_changes_no_weight_and_shares_no_memory():
     torch.testing.assert_close(delta["w"], before["w"] - 0.1 * GRADIENT["w"])
 
 
-def test_before_the_first_update_nothing_is_predicted():
+def test_prediction_before_the_first_update_changes_nothing():
     weights = weights_over(lambda p: torch.optim.Adam(p), VALUES)
     assert Predicted(3).apply(weights.newest, weights) == {}
 
 
-def test_a_weight_never_touched_is_not_predicted_while_others_are():
+def test_prediction_leaves_a_weight_without_gradients_alone():
     weights = weights_over(lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9), VALUES)
     weights.update({"w": GRADIENT["w"].clone()}, keep=False)
     assert Predicted(1).apply(weights.newest, weights).keys() == {"w"}
 
 
-def test_the_learning_rate_is_that_of_the_next_update():
+def test_prediction_uses_the_learning_rate_of_the_next_update():
     parameters = {"w": nn.Parameter(VALUES["w"].clone())}
     optimizer = StageOptimizer(lambda p: torch.optim.SGD(p, lr=9.0), parameters, lambda k: [0.1, 10.0, 0.01][k])
     weights = Weights(parameters, optimizer)
@@ -112,7 +112,7 @@ class Slope(nn.Module):
 
 
 @pytest.mark.parametrize("D", [2, 4])
-def test_in_a_pipeline_of_constant_gradients_forward_and_backward_find_the_same_weights(D):
+def test_pipeoptim_with_constant_gradients_reads_equal_weights_in_forward_and_backward(D):
     torch.manual_seed(0)
     layers = [Slope(torch.randn(3, dtype=torch.float64)) for _ in range(D)]
 

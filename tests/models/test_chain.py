@@ -29,7 +29,7 @@ def test_a_sequential_is_the_chain_of_its_children_and_computes_the_same():
     assert torch.equal(chain(x), model(x))
 
 
-def test_names_are_those_of_the_whole_state_dict():
+def test_names_of_a_chain_are_those_of_the_whole_state_dict():
     model = nn.Sequential()
     model.add_module("front", nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
     model.add_module("back", nn.Linear(4, 2))
@@ -73,7 +73,7 @@ def test_in_place_activations_are_switched_off():
     assert not dropout.inplace
 
 
-def test_a_chain_passes_through():
+def test_chain_of_a_chain_is_the_chain():
     chain = tied_chain()
     assert chain_of(chain) is chain
 
@@ -84,7 +84,7 @@ class Rewired(nn.Sequential):
 
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), Rewired(nn.Linear(2, 2)), None])
-def test_another_module_is_refused_with_what_works(model):
+def test_module_that_is_no_chain_is_refused_with_what_works(model):
     with pytest.raises(ConfigError, match=r"nn\.Sequential .*LayerChain"):
         chain_of(model)
 

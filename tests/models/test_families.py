@@ -28,7 +28,7 @@ def build(name, shape=(3, 32, 32), classes=10):
 
 @pytest.mark.parametrize("shape", PICTURES)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_model_takes_every_picture(name, shape):
+def test_every_model_takes_every_image_size(name, shape):
     with torch.device("meta"):
         chain = build(name, shape, classes=7)
         x = torch.randn(2, *shape)
@@ -112,7 +112,7 @@ def test_cuts_inside_residual_blocks_do_not_change_the_gradients(name):
 
 
 @pytest.mark.parametrize(("name", "size"), [("resnet18", 64), ("resnet50", 64), ("alexnet", 64), ("vgg16", 32)])
-def test_torchvision_models_are_torchvisions(name, size):
+def test_torchvision_models_have_torchvisions_weights_and_outputs(name, size):
     torch.manual_seed(3)
     theirs = getattr(tv, name)(weights=None, num_classes=10).eval()
     torch.manual_seed(3)
@@ -152,7 +152,7 @@ def test_sizes_of_torchvision_models_are_the_published_ones(name, parameters, la
     ("depth", "units", "parameters"),
     [(18, 41, 11_173_962), (50, 107, 23_520_842), (152, 311, 58_156_618)],
 )
-def test_torchvisions_resnets_for_small_pictures_have_the_known_units_and_sizes(depth, units, parameters):
+def test_torchvision_resnets_for_small_images_have_the_known_units_and_sizes(depth, units, parameters):
     with torch.device("meta"):
         chain = build(f"resnet{depth}_cifar")
         theirs = getattr(tv, f"resnet{depth}")(weights=None, num_classes=10)
@@ -165,7 +165,7 @@ def test_torchvisions_resnets_for_small_pictures_have_the_known_units_and_sizes(
     assert [key for key in mine if mine[key].shape != other[key].shape] == ["conv1.weight"]
 
 
-def test_the_stem_for_small_pictures_keeps_their_size_and_the_other_initial_weights():
+def test_stem_for_small_images_keeps_their_size_and_the_other_initial_weights():
     torch.manual_seed(3)
     theirs = tv.resnet18(weights=None, num_classes=10).state_dict()
     torch.manual_seed(3)
@@ -217,7 +217,7 @@ def test_lenet5_has_the_papers_layers():
     assert len(chain.weight_layers()) == 5
 
 
-def test_first_convolutions_follow_the_number_of_channels_and_the_initialisation():
+def test_first_convolution_follows_the_number_of_channels_and_its_initialization():
     torch.manual_seed(0)
     stem = torchvision_models.resnet(18, channels=1, classes=2).module.conv1
     assert stem.weight.shape == (64, 1, 7, 7)
@@ -229,7 +229,7 @@ def test_first_convolutions_follow_the_number_of_channels_and_the_initialisation
     assert isinstance(vgg.module.features[0].bias, nn.Parameter)
 
 
-def test_small_pictures_are_enlarged_in_their_own_shape():
+def test_small_images_are_enlarged_in_their_own_shape():
     enlarge = torchvision_models.Enlarge(64)
     assert enlarge(torch.zeros(1, 3, 28, 28)).shape == (1, 3, 64, 64)
     assert enlarge(torch.zeros(1, 3, 32, 48)).shape == (1, 3, 64, 96)
@@ -251,11 +251,11 @@ def test_impossible_sizes_are_refused_with_what_works():
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_configuration_opens_with_a_summary(path):
+def test_model_files_open_with_a_summary(path):
     lines = path.read_text().splitlines()
     assert lines[0].startswith("# ")
     assert lines[1].startswith("_target_: ")
 
 
-def test_a_users_own_model_has_nothing_but_its_target():
+def test_custom_model_has_no_setting_but_its_target():
     assert OmegaConf.to_container(OmegaConf.load(CONF / "custom.yaml")) == {"_target_": "???"}

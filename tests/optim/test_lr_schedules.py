@@ -48,50 +48,50 @@ NAMES = ["constant", "multistep", "step", "linear", "polynomial", "polynomial to
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=NAMES)
-def test_by_steps_every_rate_is_that_of_torchs_scheduler(ours, theirs):
+def test_schedule_in_steps_gives_the_rates_of_torchs_scheduler(ours, theirs):
     schedule = ours("step", TOTAL)
     found = [schedule.factor(k, STEPS, TOTAL) for k in range(TOTAL)]
     assert found == pytest.approx(rates_of_torch(lambda o: theirs(o, TOTAL), TOTAL), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=NAMES)
-def test_by_epochs_every_step_of_an_epoch_has_the_rate_of_torchs_scheduler(ours, theirs):
+def test_schedule_in_epochs_gives_every_step_the_rate_of_torchs_scheduler(ours, theirs):
     schedule = ours("epoch", EPOCHS)
     found = [schedule.factor(k, STEPS, TOTAL) for k in range(TOTAL)]
     wanted = [rate for rate in rates_of_torch(lambda o: theirs(o, EPOCHS), EPOCHS) for _ in range(STEPS)]
     assert found == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
-def test_epochs_are_the_default_unit():
+def test_schedules_count_epochs_by_default():
     assert Step(size=1, gamma=0.5).factor(STEPS, STEPS, TOTAL) == 0.5
 
 
-def test_a_run_that_stops_within_an_epoch_counts_that_epoch_as_one():
+def test_schedule_counts_an_unfinished_last_epoch_as_one():
     # 12 steps of epochs of 5: three epochs, of which the last is short
     assert [Polynomial().factor(k, 5, 12) for k in (0, 4, 5, 10, 11)] == pytest.approx([1, 1, 2 / 3, 1 / 3, 1 / 3])
 
 
 @pytest.mark.parametrize("schedule", [Polynomial(unit="step", total=10), Cosine(unit="step", total=10, minimum=0.25)])
-def test_past_its_total_a_decay_stays_where_it_ended(schedule):
+def test_decay_stays_where_it_ended_past_its_total(schedule):
     end = schedule.factor(10, 1, 30)
     assert [schedule.factor(k, 1, 30) for k in (11, 29)] == [end, end]
     assert end == pytest.approx(0.25 if isinstance(schedule, Cosine) else 0.0)
 
 
-def test_the_warm_up_rises_by_equal_parts_and_multiplies_the_schedule():
+def test_warm_up_rises_linearly_and_multiplies_the_schedule():
     schedule = Constant(unit="step", warmup=4)
     assert [schedule.factor(k, 1, 10) for k in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     both = MultiStep(unit="step", warmup=4, milestones=[2])
     assert [both.factor(k, 1, 10) for k in range(5)] == pytest.approx([0.25, 0.5, 0.075, 0.1, 0.1])
 
 
-def test_the_warm_up_is_torchs_linear_one():
+def test_warm_up_equals_torchs_linear_scheduler():
     schedule = Constant(unit="step", warmup=8)
     wanted = rates_of_torch(lambda o: lr_scheduler.LinearLR(o, start_factor=1 / 8, total_iters=7), 12)
     assert [schedule.factor(k, 1, 12) for k in range(12)] == pytest.approx(wanted)
 
 
-def test_a_warm_up_in_epochs_rises_at_every_step_and_may_be_a_fraction():
+def test_warm_up_in_epochs_rises_at_every_step_and_may_be_a_fraction():
     assert [Constant(warmup=2).factor(k, 3, 30) for k in range(7)] == pytest.approx(
         [1 / 6, 2 / 6, 0.5, 4 / 6, 5 / 6, 1, 1]
     )
@@ -107,13 +107,13 @@ def test_a_warm_up_in_epochs_rises_at_every_step_and_may_be_a_fraction():
         (lambda: Step(size=0), "lr_schedule.size=0"),
     ],
 )
-def test_a_wrong_setting_is_refused_by_name(make, named):
+def test_schedule_with_a_wrong_setting_is_refused_by_name(make, named):
     with pytest.raises(ConfigError) as caught:
         make()
     assert named in str(caught.value)
 
 
 @pytest.mark.parametrize("make", [lambda: Polynomial(total=0), lambda: Polynomial(total=-3), lambda: Cosine(total=-3)])
-def test_a_total_below_one_is_refused(make):
+def test_schedule_with_a_total_below_one_is_refused(make):
     with pytest.raises(ConfigError, match=r"lr_schedule\.total"):
         make()

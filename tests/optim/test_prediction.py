@@ -94,7 +94,7 @@ def assert_close(ours, theirs, rtol=1e-9):
 @pytest.mark.parametrize("name", ALL)
 @EXAMPLES
 @given(data=st.data(), steps=st.integers(1, 5), seed=st.integers(0, 99))
-def test_delta_is_the_step_just_made_decay_included(name, foreach, data, steps, seed):
+def test_delta_is_the_step_just_made_including_weight_decay(name, foreach, data, steps, seed):
     kind, choices = ALL[name]
     optimizer = stage_optimizer(kind, foreach=foreach, **data.draw(st.fixed_dictionaries(choices)))
     for step in range(steps):
@@ -105,7 +105,7 @@ def test_delta_is_the_step_just_made_decay_included(name, foreach, data, steps, 
 @pytest.mark.parametrize("name", CONVERGING)
 @EXAMPLES
 @given(data=st.data(), ahead=st.integers(1, 8))
-def test_once_the_moments_have_settled_s_steps_predicted_are_s_steps_made(name, data, ahead):
+def test_prediction_is_exact_once_the_moments_have_settled(name, data, ahead):
     kind, choices = CONVERGING[name]
     optimizer = stage_optimizer(kind, **data.draw(st.fixed_dictionaries(choices)))
     freeze(optimizer, SETTLED)
@@ -115,7 +115,7 @@ def test_once_the_moments_have_settled_s_steps_predicted_are_s_steps_made(name, 
 
 
 @pytest.mark.parametrize("ahead", [1, 5])
-def test_a_settled_centered_rmsprop_steps_by_the_gradient_over_epsilon(ahead):
+def test_centered_rmsprop_once_settled_steps_by_the_gradient_over_epsilon(ahead):
     optimizer = stage_optimizer(torch.optim.RMSprop, alpha=0.5, eps=0.5, centered=True)
     gradients = {name: torch.full(shape, 2.0, dtype=torch.float64) for name, shape in SHAPES.items()}
     for _ in range(100):  # of powers of 2, so that the variance is 0 and not nearly so
@@ -127,13 +127,13 @@ def test_a_settled_centered_rmsprop_steps_by_the_gradient_over_epsilon(ahead):
     assert_close({name: start[name] - ahead * 0.1 * deltas[name] for name in start}, weights(optimizer))
 
 
-def test_a_variance_that_rounding_left_below_0_counts_as_0():
+def test_centered_rmsprop_counts_a_negative_variance_as_zero():
     state = {"square_avg": torch.tensor([1 - 2**-24]), "grad_avg": torch.ones(1), LAST_GRADIENT: torch.tensor([3.0])}
     chosen = {"momentum": 0, "centered": True, "eps": 0.5}
     assert rmsprop_delta(state, chosen).item() == pytest.approx(6.0)
 
 
-def test_a_frozen_gradient_under_nesterov_steps_by_the_buffer_that_momentum_will_have_next():
+def test_nesterov_under_a_frozen_gradient_steps_by_the_next_momentum_buffer():
     nesterov = stage_optimizer(torch.optim.SGD, momentum=0.9, nesterov=True)
     plain = stage_optimizer(torch.optim.SGD, momentum=0.9)
     freeze(plain, 1)
@@ -145,7 +145,7 @@ def test_a_frozen_gradient_under_nesterov_steps_by_the_buffer_that_momentum_will
 
 @pytest.mark.parametrize("ahead", [1, 8])
 @pytest.mark.parametrize("before", [40, 400])
-def test_a_frozen_gradient_under_adagrad_is_predicted_to_within_a_quarter_of_s_over_t(before, ahead):
+def test_adagrad_under_a_frozen_gradient_is_predicted_within_a_quarter_of_s_over_t(before, ahead):
     optimizer = stage_optimizer(torch.optim.Adagrad)
     freeze(optimizer, before)
     start, deltas = weights(optimizer), optimizer.deltas()
@@ -167,7 +167,7 @@ def test_adagrad_predicts_with_the_decay_of_the_next_update():
         torch.testing.assert_close(delta * 1e20, following[name] * 1e20)
 
 
-def test_nadam_of_torchs_settings_is_predicted_nearly_as_its_shares_change_slowly():
+def test_nadam_with_torchs_defaults_is_predicted_closely():
     optimizer = stage_optimizer(torch.optim.NAdam)
     freeze(optimizer, SETTLED)
     deltas = optimizer.deltas()
@@ -212,14 +212,14 @@ def test_before_its_first_update_a_weight_has_no_delta(name, data):
         (torch.optim.Rprop, {}, False),
     ],
 )
-def test_the_last_gradient_is_kept_where_a_rule_takes_it_and_nowhere_else(kind, chosen, kept):
+def test_last_gradient_is_kept_only_where_a_delta_rule_takes_it(kind, chosen, kept):
     optimizer = stage_optimizer(kind, **chosen)
     freeze(optimizer, 2)
     assert all((LAST_GRADIENT in state) == kept for state in optimizer.state().values())
 
 
 @pytest.mark.parametrize(("capturable", "place"), [(False, "cpu"), (True, "meta")])
-def test_loaded_state_follows_the_weights_but_for_the_numbers_that_torch_keeps_on_the_host(capturable, place):
+def test_loaded_state_goes_to_the_weights_device_except_torchs_host_counters(capturable, place):
     source = stage_optimizer(torch.optim.NAdam)
     freeze(source, 2)
     target = stage_optimizer(torch.optim.NAdam, device="meta", capturable=capturable)
@@ -238,6 +238,6 @@ def test_an_optimizer_without_a_rule_is_refused_naming_all_that_have_one():
 
 
 @pytest.mark.parametrize("variant", ["amsgrad", "maximize"])
-def test_variants_without_a_rule_are_refused_by_their_setting(variant):
+def test_optimizer_variants_without_a_rule_are_refused_by_their_setting(variant):
     with pytest.raises(ConfigError, match=rf"optimizer\.{variant}=true .*optimizer\.{variant}=false"):
         delta_rule(torch.optim.Adam([nn.Parameter(torch.ones(1))], **{variant: True}))

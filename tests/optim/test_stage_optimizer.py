@@ -40,7 +40,7 @@ def run(optimizer, steps, first=0):
 
 
 @pytest.mark.parametrize("kind", BUILDS)
-def test_steps_are_torchs_own_with_the_rate_of_each_update(kind):
+def test_optimizer_steps_are_torchs_own_at_the_rate_of_each_update(kind):
     ours, plain = parameters(), parameters()
     run(StageOptimizer(BUILDS[kind], ours, rate), 5)
     optimizer = BUILDS[kind](list(plain.values()))
@@ -65,7 +65,7 @@ def test_a_parameter_without_a_gradient_is_skipped(kind):
     assert all(torch.equal(optimizer.state()["bias"][key], value) for key, value in state.items())
 
 
-def test_updates_and_the_next_rate_count_even_where_there_is_nothing_to_optimize():
+def test_updates_count_even_if_there_is_nothing_to_optimize():
     optimizer = StageOptimizer(BUILDS["momentum"], {}, rate)
     optimizer.step({})
     assert (optimizer.updates, optimizer.next_learning_rate) == (1, rate(1))
@@ -73,14 +73,14 @@ def test_updates_and_the_next_rate_count_even_where_there_is_nothing_to_optimize
     assert optimizer.state() == {}
 
 
-def test_gradients_are_let_go_after_the_step():
+def test_gradients_are_freed_after_the_step():
     ours = parameters()
     run(StageOptimizer(BUILDS["adam"], ours, rate), 1)
     assert all(value.grad is None for value in ours.values())
 
 
 @pytest.mark.parametrize("kind", BUILDS)
-def test_state_put_back_into_a_new_optimizer_continues_with_the_same_bits(kind):
+def test_optimizer_state_loaded_into_a_new_optimizer_continues_with_the_same_bits(kind):
     whole, part = parameters(), parameters()
     run(StageOptimizer(BUILDS[kind], whole, rate), 6)
     first = StageOptimizer(BUILDS[kind], part, rate)
@@ -108,7 +108,7 @@ def test_delta_of_adam_is_the_corrected_mean_over_the_corrected_root_plus_epsilo
     torch.testing.assert_close(optimizer.deltas()["weight"], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_delta_of_adam_is_the_very_step_just_made_per_unit_of_rate():
+def test_delta_of_adam_is_the_step_just_made_per_unit_of_rate():
     ours = parameters()
     optimizer = StageOptimizer(lambda p: torch.optim.Adam(p), ours, lambda k: 0.1)
     run(optimizer, 2)
@@ -117,7 +117,7 @@ def test_delta_of_adam_is_the_very_step_just_made_per_unit_of_rate():
     torch.testing.assert_close((before - ours["bias"]) / 0.1, optimizer.deltas()["bias"], rtol=1e-4, atol=1e-5)
 
 
-def test_delta_of_momentum_is_the_buffer_decay_included():
+def test_delta_of_momentum_is_the_buffer_including_weight_decay():
     ours = parameters()
     start = ours["weight"].detach().clone()
     optimizer = StageOptimizer(BUILDS["momentum"], ours, rate)

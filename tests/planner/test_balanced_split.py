@@ -17,13 +17,13 @@ def brute_force(costs, stages, allowed):
 
 
 @given(COSTS, st.data())
-def test_it_is_the_smallest_of_the_best_splits(costs, data):
+def test_balanced_split_is_the_smallest_of_the_best_splits(costs, data):
     stages = data.draw(st.integers(1, len(costs)))
     assert balanced(costs, stages) == brute_force(costs, stages, range(1, len(costs)))
 
 
 @given(COSTS.filter(lambda costs: len(costs) > 1), st.data())
-def test_glued_layers_stay_together(costs, data):
+def test_balanced_split_keeps_glued_layers_together(costs, data):
     layer = st.integers(0, len(costs) - 1)
     glued = data.draw(st.lists(st.tuples(layer, layer), max_size=2))
     starts = units(len(costs), glued)
@@ -34,7 +34,7 @@ def test_glued_layers_stay_together(costs, data):
 
 
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=8), st.data())
-def test_times_are_split_as_well_as_whole_numbers(costs, data):
+def test_balanced_split_takes_times_as_well_as_whole_numbers(costs, data):
     stages = data.draw(st.integers(1, len(costs)))
     cuts = balanced(costs, stages)
     best = brute_force(costs, stages, range(1, len(costs)))
@@ -46,7 +46,7 @@ def test_times_are_split_as_well_as_whole_numbers(costs, data):
     assert worst(cuts) == pytest.approx(worst(best), rel=1e-9, abs=1e-9)
 
 
-def test_a_drawn_example():
+def test_balanced_split_of_an_example_drawn_by_hand():
     #                1  2  3 | 4  5 | 6
     assert balanced([1, 2, 3, 4, 5, 6], 3) == [3, 5]
     assert balanced([1, 1, 1, 1, 10], 3) == [1, 4]
@@ -67,6 +67,6 @@ def test_too_many_stages_are_refused(costs, stages, glued):
 
 
 @pytest.mark.parametrize("cost", [-1.0, float("nan"), float("inf")])
-def test_a_cost_that_is_none_is_refused(cost):
+def test_balanced_split_refuses_a_cost_that_is_no_number(cost):
     with pytest.raises(ValueError, match="finite and not negative"):
         balanced([1.0, cost], 2)

@@ -8,7 +8,7 @@ from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.planner.estimate import BYTES_PER_SECOND, FLOPS_PER_SECOND, layer_costs
 
 
-def test_a_linear_layer_by_hand():
+def test_estimate_of_a_linear_layer_is_that_by_hand():
     first, second = layer_costs(chain_of(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))), [torch.zeros(3, 4)])
     assert (first.label, first.parameters) == ("0:Linear", 40)
     # Forward, and the weight's gradient; the data needs none.
@@ -20,7 +20,7 @@ def test_a_linear_layer_by_hand():
     assert first.cost == first.flops / FLOPS_PER_SECOND + first.bytes_moved / BYTES_PER_SECOND
 
 
-def test_memory_traffic_leaves_out_views():
+def test_estimate_of_memory_traffic_leaves_out_views():
     view, copied = layer_costs(chain_of(nn.Sequential(nn.Flatten(), nn.ReLU())), [torch.zeros(2, 3, 4)])
     assert (view.flops, view.bytes_moved, view.memory_bytes) == (0, 0, 0)
     # Forward reads and writes 24 floats; backward reads the gradient and the output, and writes a gradient.
@@ -40,7 +40,7 @@ def test_the_flops_of_resnet18_are_the_published_ones():
     assert forward_and_backward == pytest.approx(2 * (3 * 1.814e9 - 0.118e9), rel=0.001)
 
 
-def test_it_leaves_the_model_and_the_random_numbers_alone():
+def test_estimate_leaves_the_model_and_the_random_numbers_alone():
     model = nn.Sequential(*lenet.build(1, 10, (28, 28)).layers, nn.BatchNorm1d(10), nn.Dropout())
     chain = chain_of(model)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
@@ -82,13 +82,13 @@ class Scaled(nn.Module):
         return x * self.scale
 
 
-def test_plain_tensor_attributes_are_no_obstacle():
+def test_estimate_takes_layers_with_plain_tensor_attributes():
     chain = chain_of(nn.Sequential(Scaled()))
     assert layer_costs(chain, [torch.ones(3, 4)])[0].bytes_moved == 4 * (12 + 4 + 12)
     assert chain.layers[0].scale.device.type == "cpu"
 
 
-def test_integers_enter_an_embedding_that_shares_its_weight():
+def test_estimate_takes_an_embedding_of_integers_with_a_shared_weight():
     embedding, decoder = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
     decoder.weight = embedding.weight
     model = nn.ModuleList([embedding, decoder])
@@ -107,6 +107,6 @@ def test_integers_enter_an_embedding_that_shares_its_weight():
         ([nn.LSTM(4, 4)], r"layer 0 \(0:LSTM\) .* returned \(Tensor, tuple\)"),
     ],
 )
-def test_a_layer_that_does_not_run_is_named(layers, message):
+def test_estimate_names_a_layer_that_does_not_run(layers, message):
     with pytest.raises(ConfigError, match=message):
         layer_costs(chain_of(nn.Sequential(*layers)), [torch.zeros(2, 4)])

@@ -46,7 +46,7 @@ def test_ppv_counts_weight_layers_and_leaves_a_pooling_to_the_next_stage():
     assert cuts(Ppv([])) == []
 
 
-def test_explicit_cuts_are_as_given():
+def test_explicit_boundaries_are_taken_as_given():
     assert cuts(Explicit([2, 3, 6])) == [2, 3, 6]
     assert cuts(Explicit((1,), stages=2)) == [1]
     assert cuts(Explicit([])) == []
@@ -75,7 +75,7 @@ def test_explicit_cuts_are_as_given():
         (Explicit([], stages=2), r"partition\.stages=2: partition\.boundaries=\[\] makes 1 stage;"),
     ],
 )
-def test_what_cannot_be_cut_is_refused_with_what_works(rule, message):
+def test_impossible_partitions_are_refused_with_what_works(rule, message):
     with pytest.raises(ConfigError, match=message):
         cuts(rule)
 
@@ -110,7 +110,7 @@ def test_tied_layers_stay_in_one_stage():
         ("explicit", {"boundaries": [2, 4], "stages": 3}, [2, 4]),
     ],
 )
-def test_the_configurations_build_the_rules(name, settings, expected):
+def test_partition_choices_build_their_rules(name, settings, expected):
     config = OmegaConf.merge(OmegaConf.load(CONF / f"{name}.yaml"), settings)
     rule = instantiate(config, _convert_="all")
     assert rule.name == name

@@ -23,7 +23,7 @@ def test_a_plan_says_what_each_stage_is():
     assert plan.stages[1].estimated_bytes > 2 * 4 * 48_120
 
 
-def test_the_plan_is_reproducible_json():
+def test_plan_is_reproducible_json():
     plan = make_plan(LENET, Explicit([3, 5]), EXAMPLE)
     content = json.loads(json.dumps(plan.to_json()))
     assert content == make_plan(LENET, Explicit([3, 5]), EXAMPLE).to_json()
@@ -35,7 +35,7 @@ def test_the_plan_is_reproducible_json():
     }  # fmt: skip
 
 
-def test_one_stage_has_no_stale_weights():
+def test_plan_of_one_stage_has_no_stale_weights():
     assert make_plan(LENET, Even(1), EXAMPLE).stale_weight_share == 0.0
     assert Plan("even", [StagePlan(0, 1, ["relu"], 0, 0.0, 0)]).stale_weight_share == 0.0
 
@@ -48,7 +48,7 @@ def test_a_tied_weight_counts_once_in_its_stage():
     assert plan.stages[0].parameters == 28
 
 
-def test_the_table():
+def test_plan_table_has_a_row_for_each_stage():
     stages = [
         StagePlan(0, 3, ["conv1", "pool1", "conv2"], 2_572, 3.0, 1),
         StagePlan(3, 4, ["a.very.long.name.of.one.layer"], 1_048_120, 1.0, 1),
@@ -60,7 +60,7 @@ def test_the_table():
     ]
 
 
-def test_the_table_of_a_big_model_is_not_too_wide():
+def test_plan_table_of_a_big_model_is_not_too_wide():
     with torch.device("meta"):
         chain = torchvision_models.resnet(152, 3, 1000)
     table = make_plan(chain, Even(4), [torch.zeros(2, 3, 64, 64)]).table(["cuda:0"] * 4)

@@ -25,12 +25,12 @@ def length(slices):
 @pytest.mark.parametrize("N", [1, 2, 5, 8])
 @pytest.mark.parametrize("D", [1, 2, 4, 7])
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneBFlush()])
-def test_flushed_pipelines_idle_for_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
+def test_playback_of_flushed_schedules_idles_for_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
     assert idle_shares(played(schedule, D, N, 3)) == pytest.approx([(D - 1) / (N + D - 1)] * D)
 
 
 @pytest.mark.parametrize("D", [1, 2, 5])
-def test_sequential_pipelines_work_one_stage_at_a_time(D):
+def test_playback_of_the_sequential_schedule_works_one_stage_at_a_time(D):
     assert idle_shares(played(Sequential(), D, 3, 2)) == pytest.approx([1 - 1 / D] * D)
 
 
@@ -42,7 +42,7 @@ def test_1f1b_idles_only_while_it_fills_and_drains(D, M):
     assert idle_shares(slices) == pytest.approx([(D - 1) / (M + D - 1)] * D)
 
 
-def test_backwards_of_twice_the_length_and_a_slow_stage_set_the_pace():
+def test_slowest_stage_sets_the_pace_when_backwards_take_twice_as_long():
     def duration(stage, operation):
         unit = {Kind.FORWARD: 1.0, Kind.BACKWARD: 2.0, Kind.UPDATE: 0.0}[operation.kind]
         return unit * (2 if stage == 1 else 1)
@@ -76,7 +76,7 @@ def test_every_cycle_of_lockstep_schedules_has_one_forward_and_one_backward(sche
     assert length(slices) == 2 * M + 2 * (D - 1)
 
 
-def test_one_backward_of_n_forwards_starts_when_the_last_forward_has_ended():
+def test_backward_of_a_whole_minibatch_starts_when_its_last_forward_ends():
     def duration(stage, operation):
         return {Kind.FORWARD: 1.0, Kind.BACKWARD: 6.0, Kind.UPDATE: 0.0}[operation.kind]
 
@@ -85,7 +85,7 @@ def test_one_backward_of_n_forwards_starts_when_the_last_forward_has_ended():
     assert [s.start for s in last] == [1.0, 2.0, 3.0, 4.0, 10.0]
 
 
-def test_a_recomputation_waits_for_that_of_the_stage_before_within_its_segment_alone():
+def test_recomputation_waits_for_the_stage_before_within_its_segment_alone():
     ends = {}
     for firsts in ((0, 1), (0,)):
         segments = RecomputeSegments(firsts, 2)
@@ -97,7 +97,7 @@ def test_a_recomputation_waits_for_that_of_the_stage_before_within_its_segment_a
     assert any(ends[0, 1][1][op].start < ends[0, 1][0][op].end for op in waits)
 
 
-def test_a_message_takes_the_time_of_its_transfer_and_keeps_nobody_busy():
+def test_message_takes_its_transfer_time_and_occupies_no_stage():
     lists = checked_lists(GPipe(), 2, 2, 1)
     seen = []
 
@@ -117,11 +117,11 @@ def test_updates_count_as_work_where_they_take_time():
     assert idle_shares(slices) == [0.0]
 
 
-def test_nothing_played_idles_for_no_time():
+def test_playback_of_nothing_has_no_idle_time():
     assert idle_shares([[], []]) == [0.0, 0.0]
 
 
-def test_a_deadlock_carries_what_ran_and_where_each_stage_is_stuck():
+def test_deadlock_reports_what_ran_and_where_each_stage_is_stuck():
     lists = [[Operation.parse(word) for word in text.split()] for text in ("F0.0 B0.0 F0.1", "F0.0 F0.1 B0.0")]
     with pytest.raises(DeadlockError) as caught:
         play(lists, unit_duration)

@@ -33,32 +33,32 @@ def steady(schedule, D, N, **given):
 @pytest.mark.parametrize("D", [1, 2, 3, 5])
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("schedule", [GPipe(), OneFOneBFlush()])
-def test_a_flushed_pipeline_idles_for_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
+def test_idle_share_of_flushed_schedules_is_d_minus_1_of_n_plus_d_minus_1(schedule, D, N):
     found = steady(schedule, D, N)
     assert found.idle == pytest.approx([(D - 1) / (N + D - 1)] * D)
     assert found.period == pytest.approx(2 * (N + D - 1))
 
 
 @pytest.mark.parametrize("D", [1, 3])
-def test_one_at_a_time_idles_for_all_but_one_of_d(D):
+def test_idle_share_of_the_sequential_schedule_is_d_minus_1_of_d(D):
     found = steady(Sequential(), D, 2, backward=2.0)
     assert found.idle == pytest.approx([1 - 1 / D] * D)
     assert found.period == pytest.approx(2 * 3 * D)
 
 
 @pytest.mark.parametrize(("schedule", "D", "N"), [(OneFOneB(), 4, 1), (OneFOneB(), 3, 2), (NF1B(), 4, 2)])
-def test_a_pipeline_that_never_drains_is_as_fast_as_its_slowest_stage(schedule, D, N):
+def test_rate_of_a_pipeline_that_never_drains_is_that_of_its_slowest_stage(schedule, D, N):
     assert steady(schedule, D, N, backward=2.0).idle == pytest.approx([0.0] * D, abs=1e-9)
     slow = steady(schedule, D, N, forward=[1.0, 2.0] + [1.0] * (D - 2), backward=[2.0, 4.0] + [2.0] * (D - 2))
     assert slow.period == pytest.approx(6.0 * N)
     assert slow.idle == pytest.approx([0.5, 0.0] + [0.5] * (D - 2))
 
 
-def test_updates_take_time_as_well():
+def test_rate_counts_the_time_of_updates():
     assert steady(OneFOneB(), 3, 2, update=0.5).period == pytest.approx(2 * 2 + 0.5)
 
 
-def test_messages_lengthen_fill_and_drain():
+def test_messages_lengthen_the_fill_and_the_drain():
     assert steady(GPipe(), 3, 2, latency=0.25).period == pytest.approx(2 * (2 + 2) + 2 * 2 * 0.25)
 
 
@@ -69,7 +69,7 @@ def test_a_rate_that_repeats_every_second_minibatch_is_found_exactly():
     assert found.idle == pytest.approx([1 / 3] * 2)
 
 
-def test_one_gradient_of_a_whole_minibatch_takes_n_times_as_long_to_compute_and_to_send():
+def test_backward_of_a_whole_minibatch_takes_n_times_as_long_to_compute_and_to_send():
     took = times(2, 3, forward=1.0, backward=2.0, latency=0.5, transmission=0.25)
     assert took.duration(0, Operation.parse("B4")) == 6.0
     assert took.duration(0, Operation.parse("B4.1")) == took.duration(1, Operation.parse("B4.0")) == 2.0
@@ -79,13 +79,13 @@ def test_one_gradient_of_a_whole_minibatch_takes_n_times_as_long_to_compute_and_
 
 @pytest.mark.parametrize(("D", "N"), [(1, 1), (2, 3), (4, 1), (4, 4)])
 @pytest.mark.parametrize("schedule", [Sequential(), GPipe(), OneFOneB(), OneFOneBFlush(), NF1B(), PipelinedBackprop()])
-def test_what_a_list_holds_is_what_its_schedule_says(schedule, D, N):
+def test_activations_in_flight_are_those_that_the_schedule_states(schedule, D, N):
     minibatches = 2 * minibatches_held(schedule, D, N) + 1
     peaks = [peak_in_flight(schedule.operations(r, D, N, minibatches), N) for r in range(D)]
     assert peaks == [schedule.in_flight(r, D, N) for r in range(D)]
 
 
-def test_a_stage_between_two_of_its_updates():
+def test_steady_state_of_a_stage_lies_between_two_of_its_updates():
     words = [("F0.0", 1, 2), ("B0.0", 2, 4), ("U0", 4, 5), ("F1.0", 6, 7), ("B1.0", 7, 9), ("U1", 9, 10)]
     row = [Slice(Operation.parse(word), start, end) for word, start, end in words]
     assert between_updates(row, 1, 2) == pytest.approx((5, 1 / 5))

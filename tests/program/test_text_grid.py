@@ -71,12 +71,12 @@ from pipetrain.schedules.sequential import Sequential
     ],
     ids=["sequential", "gpipe", "1f1b_flush", "1f1b", "1f1b depth 1", "pipelined_backprop", "nf1b"],
 )  # fmt: skip
-def test_the_grid_is_the_one_drawn_by_hand(schedule, D, N, M, drawing):
+def test_grid_of_a_small_schedule_is_the_one_drawn_by_hand(schedule, D, N, M, drawing):
     drawn = grid([schedule.operations(r, D, N, M) for r in range(D)])
     assert drawn == dedent(drawing).strip("\n")
 
 
-def test_cells_line_up_when_numbers_have_different_widths():
+def test_grid_cells_line_up_when_numbers_have_different_widths():
     lines = grid([OneFOneB().operations(r, 2, 1, 12) for r in range(2)]).splitlines()
     starts = [line.index("F11.0") % 6 for line in lines]
     assert len(set(starts)) == 1

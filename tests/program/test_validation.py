@@ -23,7 +23,7 @@ def row(message, stage):
     return next(line for line in message.splitlines() if line.startswith(f"stage {stage}  "))
 
 
-def test_good_lists_pass():
+def test_valid_operation_lists_pass():
     validate(lists(*GOOD), 2, 1)
 
 
@@ -68,7 +68,7 @@ def test_backwards_in_another_order_than_the_stage_behind_are_refused():
     assert "order" in refused("F0.0 F0.1 B0.1 B0.0 U0", GOOD[1])
 
 
-def test_lists_that_wait_for_each_other_are_refused_and_each_guilty_cell_is_marked():
+def test_deadlocked_lists_are_refused_and_each_waiting_cell_is_marked():
     # stage 0 wants B0.0 before it sends F0.1, which stage 1 wants before it sends B0.0
     message = refused("F0.0 B0.0 F0.1 B0.1 U0", GOOD[0])
     assert "deadlock" in message
@@ -87,7 +87,7 @@ def test_lists_that_wait_for_each_other_are_refused_and_each_guilty_cell_is_mark
         (("F0.0 F0.1 B0.0 U0 B0.1", GOOD[1]), 0, "!B0.1"),
     ],
 )
-def test_the_grid_marks_the_guilty_cell_of_lists_that_are_wrong_but_do_not_wait(broken, stage, guilty):
+def test_grid_marks_the_wrong_cell_of_lists_that_do_not_deadlock(broken, stage, guilty):
     message = refused(*broken)
     assert guilty in row(message, stage).split()
     assert message.count("!") == 1
@@ -98,7 +98,7 @@ def test_the_grid_marks_the_guilty_cell_of_lists_that_are_wrong_but_do_not_wait(
 WHOLE = ["F0.0 F0.1 B0 U0", "F0.0 F0.1 B0 U0"]
 
 
-def test_one_backward_may_take_all_microbatches_back():
+def test_one_backward_for_all_microbatches_passes():
     validate(lists(*WHOLE), 2, 1)
 
 
@@ -106,11 +106,11 @@ def test_a_backward_of_all_microbatches_before_the_last_forward_is_refused():
     assert "B0 comes before its forward" in refused(WHOLE[0], "F0.0 B0 F0.1 U0")
 
 
-def test_a_microbatch_that_goes_back_alone_and_with_all_is_refused():
+def test_microbatch_with_a_backward_of_its_own_and_one_for_all_is_refused():
     assert "B0 stands twice" in refused(WHOLE[0], "F0.0 F0.1 B0.0 B0 U0")
 
 
-def test_neighbours_that_disagree_on_what_goes_back_at_once_are_refused():
+def test_neighbors_that_split_the_backward_differently_are_refused():
     assert "order" in refused(WHOLE[0], GOOD[1])
 
 
@@ -130,7 +130,7 @@ def test_a_recomputation_that_is_missing_is_named():
     assert "R0.1 is missing" in refused(REPEATED[0], REPEATED[1].replace("R0.1", ""), segments=APART)
 
 
-def test_a_recomputation_where_none_is_wanted_is_refused():
+def test_recomputation_that_was_not_asked_for_is_refused():
     assert "R0.0 is of no minibatch" in refused(GOOD[0], REPEATED[1])
 
 
@@ -141,7 +141,7 @@ def test_a_recomputation_before_its_forward_or_after_its_backward_is_refused():
     )
 
 
-def test_a_recomputation_that_its_stage_waits_for_and_never_gets_is_a_deadlock_within_a_segment_alone():
+def test_recomputation_missing_upstream_is_a_deadlock_within_a_segment_alone():
     # stage 1 wants R0.1 of stage 0 before it sends B0.0, which stage 0 wants before R0.1
     early = "F0.0 F0.1 R0.0 R0.1 B0.0 B0.1 U0"
     message = refused(REPEATED[0], early, segments=TOGETHER)

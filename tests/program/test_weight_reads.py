@@ -69,7 +69,7 @@ def backward_of(found, t, j):
         *("stale", "pipemare without t2", "pipemare", "pipedream as pipemare", "pipeoptim as stale"),
     ],
 )
-def test_the_worked_example_of_four_stages_and_the_fifth_minibatch(method, schedule, row):
+def test_weight_reads_of_minibatch_5_on_four_stages_are_those_of_the_worked_example(method, schedule, row):
     found = all_readings(method, schedule, 4)
     assert [f"{read_by(f, forward(4))}/{read_by(f, backward(4))}" for f in found] == row
 
@@ -84,7 +84,7 @@ def test_the_worked_example_of_four_stages_and_the_fifth_minibatch(method, sched
     ],
     ids=["timeprest", "v_timeprest", "i_timeprest"],
 )
-def test_the_worked_example_under_one_backward_for_any_number_of_forwards(method, row, N):
+def test_weight_reads_under_nf1b_are_those_of_the_worked_example(method, row, N):
     found = all_readings(method, NF1B(), 4, N)
     for j in range(N):
         assert [f"{read_by(f, forward(4, j))}/{read_by(f, backward(4, None))}" for f in found] == row
@@ -92,7 +92,7 @@ def test_the_worked_example_under_one_backward_for_any_number_of_forwards(method
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 8), st.integers(1, 8), st.integers(1, 8))
-def test_every_asynchronous_method_reads_its_formula(rule, D, N, M):
+def test_asynchronous_methods_read_the_versions_of_their_formulas(rule, D, N, M):
     assume(fitting(rule, D, N))
     stashed = reference.FORMULAS[rule].stashes
     for r, found in enumerate(all_readings(*METHODS[rule], D, N, M)):
@@ -105,7 +105,7 @@ def test_every_asynchronous_method_reads_its_formula(rule, D, N, M):
 
 @QUICK
 @given(st.sampled_from(SYNCHRONOUS), st.integers(1, 8), st.integers(1, 8), st.integers(1, 4))
-def test_every_synchronous_method_reads_version_t_alone(rule, D, N, M):
+def test_synchronous_methods_read_version_t_alone(rule, D, N, M):
     for found in all_readings(*METHODS[rule], D, N, M):
         for op, read in zip(found.operations, found.reads, strict=True):
             assert op.kind is Kind.UPDATE or (read.version, read.transform) == (op.minibatch, None)
@@ -129,7 +129,7 @@ def test_pipeoptim_predicts_the_updates_between_forward_and_backward(D, N):
                 assert read_by(found, backward(t, j)).transform is None
 
 
-def test_pipeoptim_predicts_fewer_steps_just_after_a_drain_and_none_on_the_last_stage():
+def test_pipeoptim_predicts_fewer_steps_after_a_drain_and_none_on_the_last_stage():
     first = stage_readings(PipeOptim(), OneFOneB(), 0, 4)
     assert [str(read_by(first, forward(t))) for t in range(5)] == ["v0", "v0+1", "v0+2", "v0+3", "v1+3"]
     last = stage_readings(PipeOptim(), OneFOneB(), 3, 4)
@@ -155,7 +155,7 @@ def test_the_last_reader_of_a_version_is_the_last_operation_that_reads_it(rule, 
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
-def test_a_backward_goes_through_a_graph_that_read_its_own_weights_or_rereads(rule, D, N, M):
+def test_backward_keeps_activations_only_if_its_weight_read_is_that_of_the_forward(rule, D, N, M):
     assume(fitting(rule, D, N))
     for found in all_readings(*METHODS[rule], D, N, M):
         graph = dict(zip(found.operations, found.graphs, strict=True))
@@ -172,7 +172,7 @@ def test_a_backward_goes_through_a_graph_that_read_its_own_weights_or_rereads(ru
 
 @QUICK
 @given(st.sampled_from([NaiveAsync(), Stale(), PipeDream(), PipeDream(vertical_sync=True)]), st.integers(1, 6))
-def test_the_backwards_that_find_other_weights_are_those_of_stale_microbatches_not_stashed(method, D):
+def test_backward_rebinds_activations_of_stale_microbatches_that_are_not_stashed(method, D):
     for r, found in enumerate(all_readings(method, OneFOneB(), D)):
         for op, graph in zip(found.operations, found.graphs, strict=True):
             stale = op.minibatch > max(0, op.minibatch - (D - 1 - r))
@@ -182,7 +182,7 @@ def test_the_backwards_that_find_other_weights_are_those_of_stale_microbatches_n
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
-def test_with_recomputation_every_forward_is_dropped_and_the_backward_goes_through_the_repetition(rule, D, N, M):
+def test_recomputation_drops_every_forward_and_feeds_the_backward(rule, D, N, M):
     assume(fitting(rule, D, N))
     for found in all_readings(*METHODS[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
         graph = dict(zip(found.operations, found.graphs, strict=True))
@@ -198,7 +198,7 @@ def test_with_recomputation_every_forward_is_dropped_and_the_backward_goes_throu
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
-def test_what_a_recomputation_reads_is_what_the_specification_names(rule, D, N, M):
+def test_recomputation_by_single_stages_reads_what_the_specification_says(rule, D, N, M):
     assume(fitting(rule, D, N))
     for found in all_readings(*METHODS[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
         for op in found.operations:
@@ -211,7 +211,7 @@ def test_what_a_recomputation_reads_is_what_the_specification_names(rule, D, N, 
 
 @QUICK
 @given(st.sampled_from(["pipemare", "stale", "pipeoptim_backprop", "pipedream_pipemare"]), st.data())
-def test_a_segment_recomputes_with_the_weights_of_its_moment(rule, data):
+def test_recomputation_by_segments_reads_the_weights_of_its_own_moment(rule, data):
     D, N, M = (data.draw(st.integers(1, most)) for most in (8, 5, 12))
     firsts = tuple(sorted({0, *data.draw(st.lists(st.integers(0, D - 1)))}))
     for r, found in enumerate(all_readings(*METHODS[rule], D, N, M, RecomputeSegments(firsts, D))):
@@ -249,7 +249,7 @@ def test_versions_held_are_those_of_the_specification(D, N):
 
 @pytest.mark.parametrize("N", [1, 2, 3, 4])
 @pytest.mark.parametrize("D", [1, 2, 3, 4, 6])
-def test_versions_held_under_one_backward_for_n_forwards_do_not_depend_on_n(D, N):
+def test_versions_held_under_nf1b_do_not_depend_on_the_number_of_microbatches(D, N):
     for r in range(D):
         assert versions_held(stage_readings(VTiMePReSt(), NF1B(), r, D, N, 12)) == 1
         assert versions_held(stage_readings(TiMePReSt(), NF1B(), r, D, N, 12)) == r + 1
@@ -257,7 +257,7 @@ def test_versions_held_under_one_backward_for_n_forwards_do_not_depend_on_n(D, N
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4, 6, 9])
-def test_versions_of_pipedream_follow_the_depth(depth):
+def test_versions_held_by_pipedream_follow_the_depth_of_the_schedule(depth):
     schedule = OneFOneB(depth)
     for r in range(4):
         found = stage_readings(PipeDream(), schedule, r, 4, 1, 16)
@@ -266,7 +266,7 @@ def test_versions_of_pipedream_follow_the_depth(depth):
 
 @QUICK
 @given(st.one_of(st.none(), st.integers(1, 12)), st.integers(1, 8), st.integers(1, 5), st.integers(1, 16))
-def test_the_steady_state_begins_where_no_formula_is_clipped(depth, D, N, M):
+def test_steady_state_begins_where_no_stage_reads_the_drained_version(depth, D, N, M):
     schedule = OneFOneB(depth)
     delays = [schedule.in_flight(r, D, N) - 1 for r in range(D)]
     unclipped = [t for t in range(M) if all(t * N >= d for d in delays)]
@@ -275,7 +275,7 @@ def test_the_steady_state_begins_where_no_formula_is_clipped(depth, D, N, M):
 
 
 @pytest.mark.parametrize("D", [1, 2, 5])
-def test_two_buffered_versions_are_steady_once_a_minibatch_reads_the_version_before_its_own(D):
+def test_steady_state_of_two_buffered_versions_begins_at_minibatch_1(D):
     assert PipelineRules(*METHODS["pipedream_2bw"][::-1], D, max(2, D)).steady == 1
 
 
@@ -284,5 +284,5 @@ def test_synchronous_schedules_are_steady_from_the_start(schedule):
     assert PipelineRules(schedule, Synchronous(), 4, 3).steady == 0
 
 
-def test_staleness_counts_the_updates_between_the_version_and_the_own_update():
+def test_staleness_counts_the_updates_between_a_read_and_its_own_update():
     assert [staleness(version, 4) for version in (4, 3, 1)] == [0, 1, 3]

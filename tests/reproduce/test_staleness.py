@@ -14,17 +14,17 @@ from pipetrain.theory.closed_forms import CLOSED
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 5))
-def test_every_measurement_is_its_closed_form(stages, microbatches):
+def test_every_staleness_measured_equals_its_closed_form(stages, microbatches):
     assert staleness.report(stages, microbatches, None)
 
 
-def test_a_wrong_closed_form_is_seen(monkeypatch, capsys):
+def test_wrong_closed_form_fails_the_report(monkeypatch, capsys):
     monkeypatch.setitem(CLOSED, "pipedream", CLOSED["naive_async"])
     assert not staleness.report(3, 1, None)
     assert "2 rows differ" in capsys.readouterr().out  # the last stage is never stale
 
 
-def test_the_tables_of_the_papers_through_the_command(tmp_path):
+def test_command_prints_the_staleness_tables_of_the_papers(tmp_path):
     result = pipetrain("report", "staleness", "--stages", "4", "-o", str(tmp_path / "rows.json"), cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "pipedream                [1, 4] | [1, 4]" in result.stdout
@@ -37,7 +37,7 @@ def test_the_tables_of_the_papers_through_the_command(tmp_path):
     "words",
     [("report", "staleness", "--stages", "0"), ("report", "runs", "nowhere"), ("report",), ("report", "everything")],
 )
-def test_wrong_use_is_told_in_one_line(words, tmp_path):
+def test_wrong_use_of_the_report_is_one_line(words, tmp_path):
     result = pipetrain(*words, cwd=tmp_path)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
@@ -54,7 +54,7 @@ def write_run(folder, method, seed, top1, status="completed", copies=1):
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def test_runs_that_differ_in_the_seed_are_one_row(tmp_path):
+def test_report_puts_runs_that_differ_in_the_seed_in_one_row(tmp_path):
     for seed, top1 in enumerate((80.0, 84.0)):
         write_run(tmp_path / f"a{seed}", "gpipe", seed, top1)
     write_run(tmp_path / "b0", "pipemare", 0, 70.0, copies=2)
@@ -73,7 +73,7 @@ def test_runs_that_differ_in_the_seed_are_one_row(tmp_path):
     assert gpipe.curves["top1"] == [[(1, 79.0), (2, 80.0)], [(1, 83.0), (2, 84.0)]]
 
 
-def test_a_metric_that_no_run_has_is_named(tmp_path):
+def test_report_names_a_metric_that_no_run_has(tmp_path):
     write_run(tmp_path / "a", "gpipe", 0, 80.0)
     result = pipetrain("report", "runs", str(tmp_path), "--metric", "bleu", cwd=tmp_path)
     assert result.returncode == 2

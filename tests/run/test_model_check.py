@@ -35,29 +35,29 @@ def probe(*layers):
     return weight_derived_layers(chain_of(nn.Sequential(*layers)), (torch.randn(6, 4),))
 
 
-def test_ordinary_layers_are_left_alone():
+def test_model_check_passes_ordinary_layers():
     assert probe(nn.Linear(4, 4), nn.ReLU(), nn.LayerNorm(4), nn.Dropout(0.5), nn.Linear(4, 2)) == []
     assert weight_derived_layers(small_model(1, 4), (torch.randn(4, 1, 8, 8),)) == []
 
 
 @pytest.mark.parametrize("layer", [Scaled, lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))])
-def test_weights_computed_in_the_forward_are_named(layer):
+def test_model_check_names_weights_computed_in_the_forward(layer):
     assert probe(nn.Linear(4, 4), layer(), nn.ReLU()) == ["1:" + type(layer()).__name__]
 
 
-def test_the_model_is_left_as_it_was():
+def test_model_check_leaves_the_model_as_it_was():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     weight_derived_layers(chain_of(model), (torch.randn(6, 4),))
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
-def test_a_parameter_that_no_module_registers_is_refused():
+def test_model_check_refuses_a_parameter_that_no_module_registers():
     with pytest.raises(ConfigError, match=r"1:Hidden uses a parameter of shape \(4, 4\) that none"):
         probe(nn.Linear(4, 4), Hidden())
 
 
-def test_an_embedding_that_changes_its_weights_is_refused():
+def test_model_check_refuses_an_embedding_that_changes_its_weights():
     chain = chain_of(nn.Sequential(nn.Embedding(5, 4, max_norm=1.0)))
     with pytest.raises(ConfigError, match="max_norm"):
         weight_derived_layers(chain, (torch.tensor([[1, 2]]),))

@@ -25,7 +25,7 @@ def resumed(folder, source, method, stages, **changes):
     ("method", "optimizer"),
     [(m, optimizer) for m in DISTINCT for optimizer in ("SGD", "AdamW") if (m, optimizer) != ("spectrain", "AdamW")],
 )
-def test_a_resumed_simulation_has_the_bits_of_one_never_stopped(tmp_path, method, optimizer):
+def test_resumed_simulated_run_has_the_bits_of_one_never_stopped(tmp_path, method, optimizer):
     train = {**EPOCHS["train"], "microbatches": 1 if fitting(method, 3, 1) else 3}
     changes = {**EPOCHS, "optimizer": {"_target_": f"torch.optim.{optimizer}"}, "train": train}
 
@@ -42,7 +42,7 @@ def test_a_resumed_simulation_has_the_bits_of_one_never_stopped(tmp_path, method
         assert again[field] == whole[field], field
 
 
-def test_the_delays_of_hogwild_go_on_where_they_stopped(tmp_path):
+def test_hogwild_resumed_continues_its_delays(tmp_path):
     def made(folder, source=None):
         each = job(folder, "naive_async", 3, **EPOCHS)
         each.config["method"] = {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3, "mean_delay": 1.5}
@@ -64,7 +64,7 @@ def test_sgd_without_momentum_keeps_the_last_gradient_that_its_prediction_needs(
 
 
 @pytest.mark.parametrize("optimizer", ["NAdam", "RMSprop", "Adagrad", "nesterov"])
-def test_the_gradient_that_a_prediction_needs_is_there_after_resumption(tmp_path, optimizer):
+def test_last_gradient_that_a_prediction_needs_survives_resumption(tmp_path, optimizer):
     chosen = {"_target_": "torch.optim.SGD", "momentum": 0.9, "nesterov": True}
     if optimizer != "nesterov":
         chosen = {"_target_": f"torch.optim.{optimizer}"}
@@ -81,27 +81,27 @@ def test_the_gradient_that_a_prediction_needs_is_there_after_resumption(tmp_path
 
 
 @pytest.mark.parametrize("method", ["pipedream", "pipeoptim"])
-def test_a_resumed_distributed_run_has_the_bits_of_one_never_stopped(tmp_path, method):
+def test_resumed_distributed_run_has_the_bits_of_one_never_stopped(tmp_path, method):
     whole = simulated(job(tmp_path / "whole", method, 2, **EPOCHS))
     half = checkpoint.checkpoints(tmp_path / "whole")[0]
     (again,) = distributed([resumed(tmp_path / "again", half, method, 2)])
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
 
 
-def test_another_partition_loads_a_checkpoint(tmp_path):
+def test_checkpoint_loads_into_another_partition(tmp_path):
     whole = simulated(job(tmp_path / "whole", "gpipe", 3, **EPOCHS))
     half = checkpoint.checkpoints(tmp_path / "whole")[1]
     again = simulated(resumed(tmp_path / "again", half, "gpipe", 2))
     assert again["final"] == pytest.approx(whole["final"], rel=1e-5)
 
 
-def test_checkpoints_every_so_many_steps_and_at_the_start(tmp_path):
+def test_checkpoints_are_written_every_so_many_steps_and_at_the_start(tmp_path):
     simulated(job(tmp_path / "run", "pipeoptim", 2, checkpoint={"every_steps": 4, "at_start": True}))
     names = [path.name for path in checkpoint.checkpoints(tmp_path / "run")]
     assert names == [checkpoint.checkpoint_name(step) for step in (0, 4, 8, 12)]
 
 
-def test_a_checkpoint_still_being_written_is_none(tmp_path):
+def test_checkpoint_still_being_written_is_ignored(tmp_path):
     simulated(job(tmp_path / "run", "pipeoptim", 2, **EPOCHS))
     folders = checkpoint.checkpoints(tmp_path / "run")
     folders[-1].rename(folders[-1].with_name(folders[-1].name + ".partial"))
@@ -126,7 +126,7 @@ def test_the_command_resumes_a_run_by_name_and_automatically(tmp_path):
     run(tmp_path / "more", *TINY, "executor=simulated", f"resume={whole}", code=2)
 
 
-def test_auto_finds_the_unfinished_run_of_the_same_configuration_beside_this_one(tmp_path):
+def test_resume_auto_finds_the_unfinished_run_of_the_same_configuration(tmp_path):
     simulated(job(tmp_path / "day" / "a", "pipeoptim", 2, **EPOCHS))
     config = {**job(tmp_path / "b", "pipeoptim", 2, **EPOCHS).config, "resume": "auto"}
     (tmp_path / "day" / "a" / "config.yaml").write_text(json.dumps(config))
@@ -141,7 +141,7 @@ def test_auto_finds_the_unfinished_run_of_the_same_configuration_beside_this_one
         checkpoint_to_resume({**config, "resume": str(found)}, {**names, "model": "lenet5"}, fresh)
 
 
-def test_the_whole_models_state_is_under_its_own_names(tmp_path):
+def test_checkpoint_holds_the_whole_models_state_under_its_own_names(tmp_path):
     from support.worker_pool import small_model
 
     simulated(job(tmp_path / "run", "pipeoptim", 3, checkpoint={"at_start": True}))

@@ -23,17 +23,17 @@ def test_operations_of_a_whole_minibatch_parse_back_from_what_they_print(kind, m
     assert Operation.parse(str(operation)) == operation
 
 
-def test_the_short_forms_make_the_operations_of_their_letters():
+def test_short_forms_make_the_operations_that_their_letters_name():
     made = [forward(3), backward(3, 1), backward(3, None), update(3)]
     assert [str(op) for op in made] == ["F3.0", "B3.1", "B3", "U3"]
 
 
-def test_an_operation_covers_its_microbatch_or_all():
+def test_operation_covers_its_microbatch_or_all_of_them():
     assert list(forward(3, 2).covers(4)) == [2]
     assert list(backward(3, None).covers(4)) == list(update(3).covers(4)) == [0, 1, 2, 3]
 
 
-def test_the_operation_of_another_kind_is_on_the_same_microbatches():
+def test_operation_turned_into_another_kind_keeps_its_microbatches():
     assert str(backward(3, 1).like(Kind.RECOMPUTATION)) == "R3.1"
     assert str(backward(3, None).like(Kind.RECOMPUTATION)) == "R3"
 
@@ -41,12 +41,12 @@ def test_the_operation_of_another_kind_is_on_the_same_microbatches():
 @pytest.mark.parametrize(
     "text", ["", "F", "F3", "R", "R3.", "B", "F3.", "F.0", "U3.0", "X3.0", "f3.0", "F-1.0", "F3.0 ", "F3.0@v1"]
 )
-def test_what_is_no_operation_is_refused_with_the_text_named(text):
+def test_text_that_is_no_operation_is_refused_and_quoted(text):
     with pytest.raises(ValueError, match="no operation") as caught:
         Operation.parse(text)
     assert repr(text) in str(caught.value)
 
 
-def test_equal_operations_are_equal_values():
+def test_operations_with_equal_fields_are_equal():
     assert forward(3, 1) == Operation.parse("F3.1")
     assert len({forward(3, 1), Operation.parse("F3.1"), backward(3, 1)}) == 2

@@ -104,7 +104,7 @@ def each(kind, t, N, schedule):
 
 @QUICK
 @given(cases(), st.data())
-def test_every_stage_does_every_operation_once_and_forward_before_backward_before_update(case, data):
+def test_every_stage_runs_each_operation_once_in_the_order_forward_backward_update(case, data):
     schedule, D, N, M = case
     segments = data.draw(spans(schedule, D, N))
     kinds = "FB" if segments is None else "FRB"
@@ -124,14 +124,14 @@ def test_every_stage_does_every_operation_once_and_forward_before_backward_befor
 
 @QUICK
 @given(cases(), st.data())
-def test_no_schedule_deadlocks_or_is_refused(case, data):
+def test_operation_lists_of_every_schedule_are_valid(case, data):
     schedule, D, N, M = case
     assert len(checked_lists(schedule, D, N, M, data.draw(spans(schedule, D, N)))) == D
 
 
 @QUICK
 @given(cases(), st.data())
-def test_a_stage_works_on_microbatches_in_order_whatever_it_does_with_them(case, data):
+def test_every_stage_runs_operations_of_one_kind_in_the_order_of_microbatches(case, data):
     schedule, D, N, M = case
     segments = data.draw(spans(schedule, D, N))
     for operations in checked_lists(schedule, D, N, M, segments):
@@ -142,7 +142,7 @@ def test_a_stage_works_on_microbatches_in_order_whatever_it_does_with_them(case,
 
 @QUICK
 @given(cases(most=(8, 8, 1)))
-def test_in_flight_is_the_formula_reached_and_never_exceeded(case):
+def test_forwards_in_flight_reach_the_formula_and_never_exceed_it(case):
     schedule, D, N, _ = case
     for r in range(D):
         expected = in_flight_of_the_table(schedule, r, D, N)
@@ -153,7 +153,7 @@ def test_in_flight_is_the_formula_reached_and_never_exceeded(case):
 
 @QUICK
 @given(cases(CONTINUOUS, most=(8, 4, 1)))
-def test_a_continuous_schedule_never_falls_below_its_level_between_warm_up_and_drain(case):
+def test_continuous_schedules_keep_their_forwards_in_flight_between_warm_up_and_drain(case):
     schedule, D, N, _ = case
     for r in range(D):
         level = in_flight_of_the_table(schedule, r, D, N)
@@ -168,7 +168,7 @@ def test_a_continuous_schedule_never_falls_below_its_level_between_warm_up_and_d
 
 @QUICK
 @given(cases(), st.data())
-def test_a_recomputation_starts_its_lead_before_its_backward_as_far_as_there_are_backwards(case, data):
+def test_recomputation_starts_its_lead_of_backwards_before_its_own_backward(case, data):
     schedule, D, N, M = case
     segments = data.draw(spans(schedule, D, N))
     assume(segments is not None)
@@ -195,7 +195,7 @@ def test_a_recomputation_starts_its_lead_before_its_backward_as_far_as_there_are
         ((0, 3), [4, 2, 0, 0], [True, False, False, True], [False, False, True, True]),
     ],
 )
-def test_the_stages_of_a_segment_start_two_steps_after_each_other(firsts, lead, begins, ends):
+def test_recomputations_of_neighboring_stages_in_a_segment_are_two_steps_apart(firsts, lead, begins, ends):
     segments = RecomputeSegments(firsts, 4)
     assert [segments.lead(r) for r in range(4)] == lead
     assert [segments.begins(r) for r in range(4)] == begins
@@ -266,7 +266,7 @@ def test_nf1b_reads_one_version_with_all_microbatches_of_a_minibatch(D, N, M):
 
 @pytest.mark.parametrize("N", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize("D", [1, 2, 4, 7])
-def test_the_delay_of_pipemare_is_that_of_its_table(D, N):
+def test_delay_of_the_pipemare_schedule_is_that_of_its_table(D, N):
     for r in range(D):
         i, P = r + 1, D
         assert PipeMareSchedule().delay(r, D, N) == -(-(2 * (P - i) + 1) // N)
@@ -274,7 +274,7 @@ def test_the_delay_of_pipemare_is_that_of_its_table(D, N):
 
 @QUICK
 @given(st.integers(1, 8), st.integers(0, 8), st.integers(1, 6))
-def test_two_versions_serve_all_microbatches_of_1f1b_2bw(D, more, M):
+def test_1f1b_2bw_reads_one_version_with_all_microbatches_of_a_minibatch(D, more, M):
     N = D + more
     for r in range(D):
         forwards, _ = versions_read(OneFOneB2BW().operations(r, D, N, M))
@@ -306,7 +306,7 @@ def test_1f1b_with_one_microbatch_reads_t_minus_the_stages_behind(D):
         (7, [7, 5, 3, 1]),
     ],
 )
-def test_depth_below_at_and_above_the_number_of_stages(depth, expected):
+def test_1f1b_depth_sets_the_forwards_in_flight_of_the_first_stage(depth, expected):
     schedule = OneFOneB(depth)
     assert [schedule.in_flight(r, 4, 1) for r in range(4)] == expected
     forwards, _ = versions_read(schedule.operations(0, 4, 1, 12))
@@ -314,7 +314,7 @@ def test_depth_below_at_and_above_the_number_of_stages(depth, expected):
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6, 40])
-def test_the_last_stage_is_never_stale_whatever_the_depth(depth):
+def test_last_stage_is_never_stale_at_any_depth(depth):
     forwards, _ = versions_read(OneFOneB(depth).operations(5, 6, 2, 6))
     assert all(version == t for (t, _), version in forwards.items())
 
@@ -325,7 +325,7 @@ def test_a_depth_that_is_no_positive_whole_number_is_refused_by_name(depth):
         OneFOneB(depth)
 
 
-def test_the_lists_of_the_papers_at_small_sizes():
+def test_operation_lists_at_small_sizes_are_those_of_the_papers():
     def text(schedule, r, D, N, M):
         return " ".join(str(op) for op in schedule.operations(r, D, N, M))
 

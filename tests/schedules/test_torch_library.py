@@ -39,7 +39,7 @@ def accepts(make, error):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
-def test_stages_and_microbatches_are_refused_where_the_library_refuses_them(schedule, processes):
+def test_torch_schedules_refuse_the_stages_and_microbatches_that_the_library_refuses(schedule, processes):
     D = processes * schedule.stages_per_rank
     for N in range(1, 17):
         ours = accepts(lambda N=N: schedule.check(D, N), ConfigError)
@@ -48,7 +48,7 @@ def test_stages_and_microbatches_are_refused_where_the_library_refuses_them(sche
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_stages_are_where_the_library_places_them(schedule, processes):
+def test_torch_schedules_place_stages_where_the_library_does(schedule, processes):
     D = processes * schedule.stages_per_rank
     placement = schedule.placement(D)
     theirs = library(schedule, D, 2 * D).stage_index_to_group_rank
@@ -56,7 +56,7 @@ def test_stages_are_where_the_library_places_them(schedule, processes):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_each_stage_takes_the_microbatches_forward_in_order(schedule):
+def test_torch_schedules_run_forwards_in_the_order_of_microbatches(schedule):
     D = 2 * schedule.stages_per_rank
     for actions in library(schedule, D, 8).pipeline_order.values():
         forwards = [each for action in actions if action for each in action.sub_actions or (action,)]
@@ -66,26 +66,26 @@ def test_each_stage_takes_the_microbatches_forward_in_order(schedule):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_whether_backwards_are_split_in_two_is_said(schedule):
+def test_torch_schedules_say_whether_they_split_backwards(schedule):
     order = library(schedule, 2 * schedule.stages_per_rank, 8).pipeline_order
     kinds = {action.computation_type.value for actions in order.values() for action in actions if action}
     assert ("W" in kinds) == schedule.splits_backward
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_they_have_no_lists(schedule):
+def test_torch_schedules_have_no_operation_lists(schedule):
     assert not schedule.listed
     for ask in (lambda: schedule.operations(0, 4, 4, 1), lambda: schedule.in_flight(0, 4, 4)):
         with pytest.raises(ConfigError, match=f"{schedule.name} is run by torch.distributed.pipelining and has no"):
             ask()
 
 
-def test_one_stage_in_each_process_is_refused():
+def test_interleaved_schedules_refuse_one_stage_in_each_process():
     with pytest.raises(ConfigError, match=r"stages_per_rank=1: at least 2.*schedule=1f1b_flush"):
         Interleaved1F1B(1).check(4, 4)
 
 
-def test_stages_that_do_not_divide_are_refused_with_those_that_do():
+def test_stages_that_do_not_divide_among_processes_are_refused_with_those_that_do():
     with pytest.raises(
         ConfigError, match=r"partition.stages=7: .* 3 stages in each process; partition.stages=6 or 9 works"
     ):
@@ -94,7 +94,7 @@ def test_stages_that_do_not_divide_are_refused_with_those_that_do():
         ZBVZeroBubble().check(1, 4)
 
 
-def test_placements():
+def test_placement_names_the_process_of_each_stage():
     assert Placement.one_each(3).stages_of == ((0,), (1,), (2,))
     assert Placement.loop(6, 2).stages_of == ((0, 2, 4), (1, 3, 5))
     assert Placement.v(6).stages_of == ((0, 5), (1, 4), (2, 3))

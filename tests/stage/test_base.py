@@ -10,7 +10,7 @@ from pipetrain.program.weight_reads import Activations, WeightRead
 from pipetrain.stage.stage import Stage, StageSpec
 
 
-def test_batch_norm_statistics_move_once_per_forward_in_order():
+def test_batch_norm_statistics_move_once_for_each_forward_in_order():
     torch.manual_seed(0)
     norm, plain = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
     stage, batches = stage_of(norm, index=1), [torch.randn(4, 3) + t for t in range(3)]
@@ -35,7 +35,7 @@ class Draws(nn.Module):
         return self.drop(self.norm(self.linear(x.mul_(2.0).relu_())))
 
 
-def test_a_recomputation_draws_what_the_forward_drew_and_leaves_the_buffers_as_they_are():
+def test_recomputation_repeats_the_draws_of_the_forward_and_keeps_the_buffers():
     torch.manual_seed(0)
     stage, x, g = stage_of(Draws(), index=1), torch.randn(8, 3), torch.randn(8, 3)
     plain = stage_of(Draws(), index=1)
@@ -57,7 +57,7 @@ def test_a_recomputation_draws_what_the_forward_drew_and_leaves_the_buffers_as_t
 
 
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
-def test_a_recomputation_uses_its_own_weights_and_its_backward_the_weights_named(activations):
+def test_recomputation_uses_its_own_weights_and_its_backward_those_named(activations):
     torch.manual_seed(0)
     stage, x, g = stage_of(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), index=1), torch.randn(4, 3), torch.randn(4, 3)
     ones = unit_gradients(stage)
@@ -74,7 +74,7 @@ def test_a_recomputation_uses_its_own_weights_and_its_backward_the_weights_named
     torch.testing.assert_close(dx, ((g @ w2) * (1 - hidden**2)) @ w1)
 
 
-def test_a_stage_within_a_segment_recomputes_from_what_it_is_given_and_stores_nothing():
+def test_stage_inside_a_segment_recomputes_from_what_it_receives_and_stores_no_input():
     torch.manual_seed(0)
     stage, other = stage_of(nn.Linear(3, 3), nn.ReLU(), index=1), torch.randn(4, 3)
     stage.forward((0, 0), (torch.randn(4, 3),), WeightRead(0), Activations.DROPPED, store=False)
@@ -96,7 +96,7 @@ def dropped(stage_first, microbatch, seed=0):
     return stage.forward(microbatch, (torch.ones(64),), WeightRead(0), Activations.KEPT, store=False)[0]
 
 
-def test_dropout_depends_on_seed_minibatch_microbatch_and_layer_and_not_on_the_partition():
+def test_dropout_depends_on_seed_minibatch_microbatch_and_layer_alone():
     reference = dropped(0, (5, 1))
     assert 0 < (reference == 0).sum() < 64
     for first in (1, 2, 3):
@@ -105,7 +105,7 @@ def test_dropout_depends_on_seed_minibatch_microbatch_and_layer_and_not_on_the_p
         assert not torch.equal(other, reference)
 
 
-def test_two_dropouts_of_one_stage_draw_differently():
+def test_dropout_layers_of_one_stage_draw_differently():
     pair = Function(lambda drop, x: (drop(x), x), nn.Dropout(0.5))
     again = Function(lambda drop, both: (both[0], drop(both[1])), nn.Dropout(0.5))
     first, second = stage_of(pair, again, index=1).forward(
@@ -130,7 +130,7 @@ def test_evaluation_uses_the_newest_weights_and_changes_no_state():
     assert torch.equal(first, plain.eval()(x))
 
 
-def test_evaluation_leaves_layers_in_the_mode_that_they_were_in():
+def test_evaluation_puts_layers_back_into_the_mode_they_were_in():
     norm, drop = nn.BatchNorm1d(3).eval(), nn.Dropout(0.5)
     stage = stage_of(norm, drop, index=1)
     stage.evaluate((torch.randn(4, 3),))
@@ -153,7 +153,7 @@ def test_activation_bytes_are_those_of_all_microbatches_in_flight(activations):
     assert stage.report()["activation_bytes_peak"] == 3 * one
 
 
-def test_dropped_activations_count_by_the_stored_input_alone_until_they_are_recomputed():
+def test_dropped_activations_count_only_the_stored_input_until_recomputed():
     stage = stage_of(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), index=1)
     given, inside = 4 * 3 * 6, 4 * (3 * 5 + 3 * 5)  # the input of the stage, and the outputs of both relus
     for t in range(3):
@@ -166,7 +166,7 @@ def test_dropped_activations_count_by_the_stored_input_alone_until_they_are_reco
     assert stage.report()["activation_bytes_peak"] == 3 * given + inside
 
 
-def test_microbatches_that_are_parts_of_one_tensor_count_its_memory_once():
+def test_activation_bytes_of_microbatches_cut_from_one_tensor_count_once():
     stage, minibatch = stage_of(nn.Linear(6, 5)), torch.randn(12, 6)
     for j, part in enumerate(minibatch.split(3)):
         stage.forward((0, j), (part,), WeightRead(0), Activations.KEPT, store=False)
@@ -181,7 +181,7 @@ def test_activation_bytes_follow_the_size_of_the_microbatch():
     assert stage.report()["activation_bytes_peak"] == 4 * 4 * 6
 
 
-def test_a_version_written_over_before_its_backward_is_an_error():
+def test_weight_version_overwritten_before_its_backward_is_an_error():
     stage = stage_of(nn.Linear(2, 2), index=1)
     stage.forward((0, 0), (torch.ones(1, 2),), WeightRead(0), Activations.KEPT, store=False)
     stage.update(9, unit_gradients(stage), keep=False, steady=True)

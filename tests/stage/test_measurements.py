@@ -65,7 +65,7 @@ class Whimsical(Method):
 @pytest.mark.parametrize(
     "lie", [lambda newest: WeightRead(newest - 1), lambda newest: WeightRead(newest, Predicted(1))]
 )
-def test_a_method_that_reads_what_its_formula_does_not_give_is_found_out(kind, lie):
+def test_method_that_reads_other_versions_than_its_formula_is_an_error(kind, lie):
     message = found_out(Whimsical(kind, lie), OneFOneB(), recompute=range(3) if kind == "R" else None)
     stage, operation, read = message.split()[1].rstrip(":"), message.split()[2], message.split()[4]
     assert operation.startswith(kind)
@@ -76,7 +76,7 @@ def test_a_method_that_reads_what_its_formula_does_not_give_is_found_out(kind, l
     )
 
 
-def test_a_method_that_keeps_to_its_word_is_not():
+def test_method_that_reads_what_its_formula_gives_passes_the_audit():
     train(Whimsical("none", None), OneFOneB())
 
 
@@ -88,7 +88,7 @@ class Late(OneFOneB):
 
 
 @pytest.mark.parametrize("N", [1, 3])
-def test_a_schedule_whose_lists_are_not_its_formulas_is_found_out(N):
+def test_schedule_whose_lists_differ_from_its_formulas_is_an_error(N):
     assert "by the formulas of 1f1b and naive_async" in found_out(NaiveAsync(), Late(), N=N)
 
 
@@ -99,7 +99,7 @@ class Optimistic(NF1B):
         return max(0, super().newest_at_forward(r, D, N, t, j) + (t > 4))
 
 
-def test_so_is_one_whose_formula_is_wrong_from_some_minibatch_on():
+def test_schedule_whose_formula_is_wrong_from_some_minibatch_on_is_an_error():
     assert "F5.0" in found_out(TiMePReSt(), Optimistic(), N=2)
 
 
@@ -110,13 +110,13 @@ class Greedy(PipeDream):
         return 1 if context.stage == 0 else super().weight_versions(context)
 
 
-def test_more_weight_versions_than_a_method_may_hold_are_found_out():
+def test_more_weight_versions_than_the_method_declares_are_an_error():
     message = found_out(Greedy(), OneFOneB())
     assert message.startswith("stage 0 held 2 weight versions")
     assert message.endswith("its method may hold 1")
 
 
-def test_a_phase_is_held_to_its_own_limit_not_to_that_of_the_phase_before():
+def test_weight_versions_are_held_to_the_limit_of_the_present_phase():
     torch.manual_seed(0)
     net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
     pipe = pipeline(net, [1, 2], [("pipedream", 5), (MethodCase(Greedy(), OneFOneB()), 7)])
@@ -133,7 +133,7 @@ class Keeper(nn.Linear):
         return super().forward(x)
 
 
-def test_versions_are_counted_by_their_memory_whoever_holds_it():
+def test_weight_versions_are_counted_by_their_memory_whoever_holds_it():
     torch.manual_seed(0)
     net = nn.Sequential(*[Keeper(4, 4) for _ in range(2)])
     pipe = pipeline(net, [1], "pipeoptim")
@@ -142,7 +142,7 @@ def test_versions_are_counted_by_their_memory_whoever_holds_it():
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), fitting_cases(stages=(1, 4), microbatches=(1, 4)))
-def test_no_method_holds_more_than_it_may_with_recomputation(rule, D, N):
+def test_methods_with_recomputation_hold_no_more_versions_than_they_declare(rule, D, N):
     method, schedule = METHODS[rule]
     pipe = train(method, schedule, D, N, recompute=range(D))
     for stage, held in zip(pipe.stages, pipe.reports("weight_versions_max"), strict=True):

@@ -101,7 +101,7 @@ def weights_of(module):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_hooks_equal_a_swap_in_place_bit_for_bit(case):
+def test_saved_tensor_hooks_give_the_bits_of_a_swap_in_place(case):
     module, x = made(case)
     x.requires_grad_()
     other, buffers = another_version(module), {n: b.clone() for n, b in module.named_buffers()}
@@ -116,7 +116,7 @@ def test_hooks_equal_a_swap_in_place_bit_for_bit(case):
 
 
 @pytest.mark.parametrize("case", sorted(CASES.keys() - {"linear", "conv", "channels_last", "grouped conv"}))
-def test_the_named_version_matters_in_the_gradients_of_the_weights(case):
+def test_named_version_changes_the_gradients_of_weights_behind_it(case):
     module, x = made(case)
     x.requires_grad_()
     same = under_hooks(module, (x,), weights_of(module), weights_of(module))
@@ -126,7 +126,7 @@ def test_the_named_version_matters_in_the_gradients_of_the_weights(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_gradient_of_the_input_uses_the_named_version(case):
+def test_gradient_of_the_input_uses_the_named_version(case):
     module, x = made(case)
     x.requires_grad_()
     same = under_hooks(module, (x,), weights_of(module), weights_of(module))
@@ -143,7 +143,7 @@ def test_an_embedding_behind_a_linear_layer_finds_the_named_version():
     assert all(torch.equal(ours[1][name], gradient) for name, gradient in theirs[1].items())
 
 
-def test_the_same_version_gives_plain_autograds_gradients():
+def test_version_of_the_forward_gives_the_gradients_of_plain_autograd():
     module, x = made("transformer layer")
     ours = under_hooks(module, (x,), weights_of(module), weights_of(module))
     module(x).sum().backward()
@@ -166,7 +166,7 @@ def test_a_storage_that_several_operations_save_counts_once():
     assert sum(saved.activation_bytes([])) == 8 * 4 + 8 * 4  # x, and the result of exp
 
 
-def test_a_saved_tensor_written_in_place_is_detected_as_autograd_would():
+def test_saved_tensor_written_in_place_is_detected_as_autograd_does():
     w, x = torch.ones(3), torch.randn(3, requires_grad=True)
     leaf = w.detach().requires_grad_()
     saved = SavedTensors({"w": w})
@@ -179,7 +179,7 @@ def test_a_saved_tensor_written_in_place_is_detected_as_autograd_would():
         torch.autograd.grad(z.sum() + y.sum(), [x])
 
 
-def test_the_conjugate_of_a_complex_weight_is_read_as_a_conjugate():
+def test_conjugate_of_a_complex_weight_is_read_as_a_conjugate():
     torch.manual_seed(0)
 
     class Product(nn.Module):

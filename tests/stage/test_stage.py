@@ -18,7 +18,7 @@ def step(stage, inputs, gradients, microbatch=(0, 0), activations=Activations.KE
     return outputs, stage.backward([microbatch], gradients, newest(stage), activations)
 
 
-def test_a_stage_computes_what_its_layers_do_and_returns_the_gradient_of_its_input():
+def test_stage_computes_what_its_layers_do_and_returns_the_gradient_of_its_input():
     torch.manual_seed(0)
     layers, x, g = [nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)], torch.randn(5, 3), torch.randn(5, 2)
     stage = stage_of(*layers, index=1)
@@ -32,7 +32,7 @@ def test_a_stage_computes_what_its_layers_do_and_returns_the_gradient_of_its_inp
     assert all(torch.equal(a, b) for a, b in zip(stage.gradients.take().values(), wanted[1:], strict=True))
 
 
-def test_gradients_of_microbatches_add_up_and_are_taken_once():
+def test_gradients_of_microbatches_add_up_and_are_handed_out_once():
     torch.manual_seed(0)
     stage = stage_of(nn.Linear(3, 2), index=1)
     parts = []
@@ -45,7 +45,7 @@ def test_gradients_of_microbatches_add_up_and_are_taken_once():
     assert not any(torch.equal(parts[0][name], total[name]) for name in total)
 
 
-def test_the_loss_of_a_microbatch_weighs_by_its_share_of_the_minibatch():
+def test_loss_of_a_microbatch_is_weighted_by_its_share_of_the_minibatch():
     torch.manual_seed(0)
     layer, x, y = nn.Linear(3, 4), torch.randn(7, 3), torch.randint(0, 4, (7,))
     stage = stage_of(layer, loss=CrossEntropy())
@@ -111,7 +111,7 @@ class Joined(nn.Module):
         return x + torch.cat([self.a, self.b]) + self.c
 
 
-def test_gradients_that_are_views_into_each_other_are_separated_too():
+def test_gradients_that_are_views_into_each_other_are_separated():
     stage, g = stage_of(Joined(), index=1), torch.ones(4)
     _, (dx,) = step(stage, (torch.zeros(4),), (g,))
     gradients = list(stage.gradients.take().values())
@@ -168,7 +168,7 @@ def test_a_relay_returns_the_gradient_that_came_and_keeps_it_whole():
     assert torch.equal(gradients[1], g)
 
 
-def test_a_stage_of_relays_alone_has_nothing_to_learn_and_passes_all_gradients():
+def test_stage_without_weights_passes_all_gradients_on():
     stage = stage_of(Function(lambda x, ids: (x, ids)), index=1)
     outputs, gradients = step(stage, (torch.ones(2), torch.arange(2)), (torch.full((2,), 3.0),))
     assert torch.equal(outputs[1], torch.arange(2))
@@ -197,7 +197,7 @@ def test_the_first_stage_returns_no_gradient_of_its_data():
     assert step(stage, (torch.ones(1, 2),), (torch.ones(1, 2),))[1] == ()
 
 
-def test_an_output_that_needs_no_gradient_takes_its_message_and_ignores_it():
+def test_output_that_needs_no_gradient_ignores_the_gradient_it_receives():
     stage = stage_of(Function(lambda linear, x: (linear(x), x), nn.Linear(2, 2)), index=0)
     step(stage, (torch.ones(1, 2),), (torch.ones(1, 2), torch.ones(1, 2)))
     assert len(stage.gradients.take()) == 2
@@ -237,7 +237,7 @@ def test_a_weight_used_by_two_layers_is_one_weight():
     torch.testing.assert_close(gradient, wanted)
 
 
-def test_the_parameters_of_the_module_are_put_back_after_a_forward_that_fails():
+def test_parameters_of_the_module_are_put_back_after_a_forward_that_fails():
     stage = stage_of(nn.Linear(3, 3), index=1)
     own = stage.module.layers[0].weight
     with pytest.raises(RuntimeError):
@@ -266,7 +266,7 @@ class Product(nn.Module):
 
 
 @pytest.mark.parametrize("layout", ["offset", "every other", "transposed"])
-def test_the_memory_layout_of_a_parameter_does_not_change_a_prediction_or_its_gradients(layout):
+def test_memory_layout_of_a_parameter_changes_neither_predictions_nor_gradients(layout):
     torch.manual_seed(0)
     weight = {
         "offset": torch.randn(20)[4:].view(4, 4),
@@ -313,7 +313,7 @@ def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error
 
 
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
-def test_a_recurrent_layer_packs_no_weights_where_the_backward_reads_others(activations):
+def test_recurrent_layer_packs_no_weights_if_the_backward_reads_others(activations):
     packs = []
 
     def layer(lstm, x):
@@ -328,7 +328,7 @@ def test_a_recurrent_layer_packs_no_weights_where_the_backward_reads_others(acti
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("reads", ["stashed", "newest"])
-def test_a_layer_that_checkpoints_itself_redoes_its_forward_with_the_weights_of_the_backward(reads, reentrant):
+def test_layer_with_activation_checkpointing_recomputes_with_the_weights_of_the_backward(reads, reentrant):
     torch.manual_seed(0)
     inner = [nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)]
     x, results, own = torch.randn(2, 3), [], []

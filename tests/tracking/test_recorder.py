@@ -28,7 +28,7 @@ def recorder(path, every):
     return made
 
 
-def test_steps_share_the_time_that_reading_their_losses_took(tmp_path):
+def test_steps_share_the_time_spent_on_reading_their_losses(tmp_path):
     made = recorder(tmp_path, every=3)
     for step, value in enumerate((3.0, 2.0, 1.0)):
         made.step(step, OnDevice(value, seconds=0.02))
@@ -39,7 +39,7 @@ def test_steps_share_the_time_that_reading_their_losses_took(tmp_path):
     assert first <= 4 / 0.02  # not the time that it takes to queue a step
 
 
-def test_the_first_loss_that_is_not_finite_ends_the_run_with_a_speed_for_each_loss(tmp_path):
+def test_first_loss_that_is_not_finite_ends_the_run_with_a_speed_for_each_loss(tmp_path):
     made = recorder(tmp_path, every=3)
     made.step(0, OnDevice(1.0))
     made.step(1, OnDevice(float("nan")))

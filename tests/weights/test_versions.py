@@ -31,7 +31,7 @@ def gradient():
     return {"w": torch.ones(3), "b": torch.ones(1)}
 
 
-def test_an_update_that_nobody_reads_behind_works_in_place(versions):
+def test_update_works_in_place_if_no_operation_reads_the_old_version(versions):
     weights, parameters = versions
     before = {name: parameter.data_ptr() for name, parameter in parameters.items()}
     weights.update(gradient(), keep=False)
@@ -40,7 +40,7 @@ def test_an_update_that_nobody_reads_behind_works_in_place(versions):
     assert weights.meter.versions_max == 1
 
 
-def test_a_version_kept_holds_its_values_in_the_storage_that_its_readers_know(versions):
+def test_kept_version_keeps_its_values_and_its_storage(versions):
     weights, parameters = versions
     old = {name: (tensor, tensor.clone()) for name, tensor in weights.version(0).tensors.items()}
     weights.update(gradient(), keep=True)
@@ -52,7 +52,7 @@ def test_a_version_kept_holds_its_values_in_the_storage_that_its_readers_know(ve
     assert weights.held() == [0, 1]
 
 
-def test_kept_versions_are_those_that_the_updates_made(versions):
+def test_kept_versions_hold_the_values_that_the_updates_made(versions):
     weights, parameters = versions
     values = [parameters["w"].detach().clone()]
     for _ in range(3):
@@ -63,7 +63,7 @@ def test_kept_versions_are_those_that_the_updates_made(versions):
         assert weights.version(number).number == number
 
 
-def test_a_version_that_is_not_held_is_an_error_naming_it(versions):
+def test_reading_a_version_that_is_not_held_is_an_error_naming_it(versions):
     weights, _ = versions
     weights.update(gradient(), keep=False)
     for number in (0, 2):
@@ -81,13 +81,13 @@ def test_a_released_version_frees_its_storages(versions):
     assert weights.held() == [1]
 
 
-def test_releasing_the_newest_keeps_it(versions):
+def test_newest_version_survives_its_release(versions):
     weights, _ = versions
     weights.release(0)
     assert weights.version(0) is weights.newest
 
 
-def test_the_meter_counts_sets_alive_and_their_bytes():
+def test_meter_counts_the_versions_alive_and_their_bytes():
     meter = StorageMeter()
     first = {"w": torch.zeros(10), "b": torch.zeros(2)}
     meter.watch(first)
@@ -104,7 +104,7 @@ def test_the_meter_counts_sets_alive_and_their_bytes():
     assert (meter.versions_max, meter.bytes_peak) == (3, 120)
 
 
-def test_the_meter_sees_a_set_of_which_one_tensor_or_a_view_of_it_lives():
+def test_meter_counts_a_version_while_one_tensor_or_view_of_it_lives():
     meter = StorageMeter()
     first = {"w": torch.zeros(10), "b": torch.zeros(2)}
     view = first["b"][:1]
@@ -173,7 +173,7 @@ def test_a_method_declares_the_versions_of_the_specification_and_no_more(rule, D
 
 
 @pytest.mark.parametrize("rule", METHODS)
-def test_after_a_drain_every_stage_holds_the_newest_version_alone(rule):
+def test_every_stage_holds_the_newest_version_alone_after_a_drain(rule):
     pipe = trained(rule, 4, 4)
     assert [stage.weights.held() for stage in pipe.stages] == [[2 * minibatches_of(rule, 4, 4)]] * 4
     for stage in pipe.stages:
@@ -187,7 +187,7 @@ def test_pipeoptim_holds_two_versions_with_every_optimizer(build):
     assert trained("pipeoptim", 3, 1, build).reports("weight_versions_max") == [2, 2, 1]
 
 
-def test_a_prediction_is_gone_when_its_forward_ends():
+def test_prediction_is_freed_when_its_forward_ends():
     gc.disable()
     try:
         stage = stage_of(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), index=1)
@@ -223,7 +223,7 @@ class Rows(nn.Module):
 
 
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND, Activations.DROPPED])
-def test_an_lstm_keeps_no_weights_of_a_forward_that_is_over(activations):
+def test_lstm_keeps_no_weights_once_its_forward_is_over(activations):
     stage = stage_of(Rows(), index=1)
     stage.optimizer.step(unit_gradients(stage))
     read = WeightRead(stage.updates, Predicted(2))

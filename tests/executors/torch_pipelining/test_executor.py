@@ -58,34 +58,34 @@ def check(folder, schedules, stages, microbatches, **changes):
 
 
 @pytest.mark.skipif(torch.__version__ < "2.13", reason="the library finds gradients of weights used twice wrongly")
-def test_losses_weights_and_buffers_are_those_of_gpipe_where_a_library_may_go_wrong(tmp_path):
+def test_torch_schedules_equal_gpipe_on_a_model_that_stresses_the_library(tmp_path):
     check(tmp_path, SCHEDULES, 4, 4, model={"_target_": "support.models.build"})
 
 
 @pytest.mark.slow
-def test_losses_weights_and_buffers_are_those_of_gpipe(tmp_path):
+def test_torch_schedules_equal_gpipe(tmp_path):
     check(tmp_path, SCHEDULES, 4, 4)
 
 
 @pytest.mark.slow
-def test_so_are_they_with_gradients_clipped_over_all_stages(tmp_path):
+def test_torch_schedules_with_clipping_equal_gpipe(tmp_path):
     found = check(tmp_path, SCHEDULES, 4, 4, optimizer={"clip_norm": 0.1})
     assert found["gpipe"]["loss_sha256"] != simulated(job(tmp_path / "free", "gpipe", 4))["loss_sha256"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("microbatches", [1, 2])
-def test_so_are_they_with_few_microbatches(tmp_path, microbatches):
+def test_torch_schedules_with_few_microbatches_equal_gpipe(tmp_path, microbatches):
     check(tmp_path, SCHEDULES[:3], 4, microbatches)
 
 
 @pytest.mark.slow
-def test_so_are_they_in_one_process(tmp_path):
+def test_torch_schedules_in_one_process_equal_gpipe(tmp_path):
     check(tmp_path, SCHEDULES, 2, 2)
 
 
 @pytest.mark.slow
-def test_so_are_they_with_more_stages_in_each_process(tmp_path):
+def test_torch_schedules_with_several_stages_in_each_process_equal_gpipe(tmp_path):
     """Six stages of the seven layers, three in each process."""
     changes = {"dataset": RAGGED, "train": {"batch_size": 8, "microbatches": 4}}
     bounds = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 7)]
@@ -103,7 +103,7 @@ def test_so_are_they_with_more_stages_in_each_process(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_diverged_run_reports_every_stage_in_its_place(tmp_path):
+def test_diverged_torch_run_reports_every_stage_in_its_place(tmp_path):
     folder = tmp_path / "run"
     words = ("method=gpipe", "schedule=torch_zbv_zero_bubble", "model=lenet5", "partition.stages=4",
              "dataset.limit=256", "train.batch_size=32", "optimizer.lr=1e30")  # fmt: skip
@@ -124,7 +124,7 @@ TINY = ("method=gpipe", "model=lenet5", "partition.stages=4", "dataset.limit=160
 DUALPIPEV = (*TINY, "schedule=torch_dualpipev", "train.microbatches=4", "train.epochs=1")
 
 
-def test_the_command_runs_them_and_shows_the_processes(tmp_path):
+def test_command_runs_torch_schedules_and_shows_their_processes(tmp_path):
     done = run(tmp_path / "first", *DUALPIPEV)
     assert "2 processes: stages 0 and 3, stages 1 and 2" in done.stdout
     assert done.stdout.count("  0 / 0") == 4
@@ -134,7 +134,7 @@ def test_the_command_runs_them_and_shows_the_processes(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_their_checkpoint_in_another_partition_and_back(tmp_path):
+def test_checkpoint_of_a_torch_run_resumes_in_another_partition_and_back(tmp_path):
     run(tmp_path / "first", *DUALPIPEV)
     gpipe = (*TINY, "partition.stages=2", "train.microbatches=4", "executor=simulated", "threads=1")
     run(tmp_path / "second", *gpipe, "train.epochs=2", f"resume={tmp_path / 'first'}")
@@ -153,14 +153,14 @@ def test_a_run_goes_on_from_their_checkpoint_in_another_partition_and_back(tmp_p
         ),
     ],
 )
-def test_wrong_settings_end_in_one_line(tmp_path, words, message):
+def test_wrong_settings_of_torch_schedules_are_refused_in_one_line(tmp_path, words, message):
     done = run(tmp_path / "run", *TINY, *words.split(), code=2)
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
     assert not (tmp_path / "run").exists()
 
 
-def test_a_timeline_of_them_is_refused(capsys):
+def test_timeline_of_a_torch_schedule_is_refused(capsys):
     assert cli.carry_out(["timeline", "method=gpipe", "schedule=torch_zbv_zero_bubble", "partition.stages=4"]) == 2
     assert re.search(r"torch_zbv_zero_bubble is run by .* and has no list here", capsys.readouterr().err)
 
@@ -190,13 +190,13 @@ MISBEHAVING = (
         ("exit", "stages 1 and 2 failed: exit code 7"),
     ],
 )
-def test_the_process_at_fault_is_named_by_its_stages(tmp_path, how, message):
+def test_failed_process_of_several_stages_is_named_by_its_stages(tmp_path, how, message):
     fails(tmp_path / "run", *MISBEHAVING, f"+model.how={how}", message=message)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker processes in /proc")
-def test_a_killed_process_is_named_by_its_stages(tmp_path):
+def test_killed_process_of_several_stages_is_named_by_its_stages(tmp_path):
     folder = tmp_path / "run"
     words = ("method=gpipe", "schedule=torch_interleaved_1f1b", "partition.stages=4", "train.epochs=50")
     process = subprocess.Popen(

@@ -22,7 +22,7 @@ def check(sizes=(8, 8, 4), train=None, **changes):
     check_unlisted(config, ZBVZeroBubble(), sizes)
 
 
-def test_what_works_is_not_refused():
+def test_settings_that_torch_schedules_take_are_not_refused():
     check()
 
 
@@ -36,12 +36,12 @@ def test_what_works_is_not_refused():
         ({"sizes": (8, 8, 7)}, r"train.microbatches=4: .* has 7 samples, .* dataset.limit=20 leaves 3 out"),
     ],
 )
-def test_settings_are_refused_with_what_works(changes, message):
+def test_settings_that_torch_schedules_cannot_take_are_refused_with_what_works(changes, message):
     with pytest.raises(ConfigError, match=message):
         check(**changes)
 
 
-def test_phases_keep_the_stages_where_they_are():
+def test_phases_that_would_move_stages_are_refused():
     assert common_placement([GPipe(), OneFOneBFlush()], 4) == Placement.one_each(4)
     assert common_placement([Interleaved1F1B(), InterleavedZeroBubble()], 4) == Placement.loop(4, 2)
     for others in ([ZBVZeroBubble(), GPipe()], [DualPipeV(), Interleaved1F1B()], [GPipe(), ZBVZeroBubble()]):
@@ -50,7 +50,7 @@ def test_phases_keep_the_stages_where_they_are():
 
 
 @pytest.mark.parametrize(("version", "warned"), [("2.11.0", True), ("2.12.1+cpu", True), ("2.13.0+cpu", False)])
-def test_a_split_backward_of_an_older_torch_is_warned_of(monkeypatch, version, warned):
+def test_split_backward_under_an_older_torch_is_warned_of(monkeypatch, version, warned):
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
     notes = notes_of(ZBVZeroBubble(), Placement.v(4))
     assert notes[0] == "2 processes: stages 0 and 3, stages 1 and 2"

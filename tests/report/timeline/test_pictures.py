@@ -28,7 +28,7 @@ def box(name, start, end):
     return Box(Operation.parse(name), "v0", 0, start, end)
 
 
-def test_boxes_say_what_is_done_what_is_read_and_how_stale_it_is():
+def test_boxes_show_the_operation_its_weight_read_and_its_staleness():
     rows = panel().rows
     assert [each.name for each in rows[0]] == [
         "F0.0@v0", "F1.0@v0", "B0.0@v0", "U0", "F2.0@v1", "B1.0@v1", "U1", "B2.0@v2", "U2",
@@ -46,14 +46,14 @@ def test_a_label_has_the_microbatch_where_there_are_several():
     assert box("F3.0", 0, 1).label(1) == "3"
 
 
-def test_a_part_of_a_panel_keeps_what_shows_and_an_update_at_its_end():
+def test_part_of_a_panel_keeps_what_is_visible_and_an_update_at_its_end():
     whole = Panel("a", 1, "", [[box("F0.0", 0, 1), box("F1.0", 1, 3), box("U0", 3, 3), box("F2.0", 3, 4)]], 0, 4)
     part = whole.between(2, 3)
     assert [(each.name, each.start, each.end) for each in part.rows[0]] == [("F1.0@v0", -1, 1), ("U0@v0", 1, 1)]
     assert (part.begin, part.end) == (0, 1)
 
 
-def test_the_note_explains_what_methods_read_and_nothing_else():
+def test_note_explains_only_the_weight_reads_that_are_shown():
     def drawn(read):
         return [Panel("a", 1, "", [[Box(Operation.parse("F0.0"), read, 0, 0, 1)]], 0, 1)]
 
@@ -66,7 +66,7 @@ def test_the_note_explains_what_methods_read_and_nothing_else():
     assert note(drawn("v0")).endswith("weight version read")
 
 
-def test_the_page_holds_the_lists_and_needs_no_network():
+def test_page_holds_the_lists_and_needs_no_network():
     text = page("A <title> & more", [panel("</script>", D=3, N=2, M=2), panel("b")])
     read = Page(text)
     assert read.content["data"].count("<") == 0
@@ -91,7 +91,7 @@ def axes(monkeypatch):
     return drawn
 
 
-def test_the_picture_bears_the_labels_of_the_lists(axes, tmp_path):
+def test_png_bears_the_labels_of_the_lists(axes, tmp_path):
     png.draw(tmp_path / "a.png", [panel("a", D=3, N=2, M=2), panel("b")])
     texts = [text.get_text() for text in axes.texts]
     expected = []
@@ -105,7 +105,7 @@ def test_the_picture_bears_the_labels_of_the_lists(axes, tmp_path):
     assert axes.get_ylim()[0] > axes.get_ylim()[1], "stage 0 is at the top"
 
 
-def test_the_legend_names_what_is_there(axes, tmp_path):
+def test_legend_names_what_is_shown(axes, tmp_path):
     lane = [box("F0.0", 0, 1), box("R0.0", 2, 3)]
     png.draw(tmp_path / "a.png", [Panel("a", 1, "ms", [lane], 0, 3, [[Message("recv", lane[1].operation, 1, 2)]])])
     (legend,) = axes.figure.legends
@@ -114,7 +114,7 @@ def test_the_legend_names_what_is_there(axes, tmp_path):
     assert axes.get_xlabel() == "time, ms"
 
 
-def test_the_picture_is_a_png_of_the_same_bytes_each_time(tmp_path):
+def test_png_has_the_same_bytes_each_time(tmp_path):
     for name in ("a.png", "b.png"):
         png.draw(tmp_path / name, [panel()])
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"

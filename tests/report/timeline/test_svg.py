@@ -37,18 +37,18 @@ def test_boxes_name_the_operation_and_the_version_it_reads(draw):
         ("method=pipeoptim partition.stages=3 train.microbatches=2", 0),
     ],
 )
-def test_idle_share_of_the_steady_state(draw, settings, share):
+def test_svg_shows_the_idle_share_of_the_steady_state(draw, settings, share):
     rules = draw.rules_of(settings).rules
     assert draw.steady_idle_share(rules, draw.durations(rules, 1.0)) == pytest.approx(share, abs=1e-9)
     assert draw.steady_idle_share(rules, draw.durations(rules, 2.0)) == pytest.approx(share, abs=1e-9)
 
 
-def test_a_picture_is_cut_where_it_is_said(draw):
+def test_svg_is_cut_where_it_is_told_to_be(draw):
     panel = draw.panel("method=gpipe partition.stages=2 train.microbatches=2", units=5, minibatches=None, backward=1)
     assert max(box.start for row in panel.rows for box in row if box.read) < 5 == panel.end
 
 
-def test_the_command_writes_a_picture_that_parses(draw, tmp_path, monkeypatch):
+def test_command_writes_an_svg_that_parses(draw, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["draw_schedule.py", "method=gpipe", "method=pipeoptim", "-o", str(tmp_path / "a")])
     draw.main()
     root = ET.parse(tmp_path / "a").getroot()

@@ -25,14 +25,14 @@ def trace(tmp_path):
     return read_trace(tmp_path / "trace.json", 2)
 
 
-def test_operations_come_in_happening_order_and_messages_apart(trace):
+def test_trace_gives_operations_in_the_order_of_time_and_messages_apart(trace):
     assert [box.name for box in trace.rows[1]] == ["F0.0@v0+1", "F0.1@v0+1", "B0@v0+1", "U0"]
     assert [box.start for box in trace.rows[1]] == pytest.approx([0.6, 0.8, 2.0, 2.6])
     assert trace.rows[0][0].staleness == 1
     assert [(m.what, m.operation, m.end) for m in trace.messages[1]] == [("recv", Operation.parse("F0.0"), 0.6)]
 
 
-def test_medians_are_of_a_microbatch_and_of_an_update(trace):
+def test_trace_medians_are_of_a_microbatch_and_of_an_update(trace):
     found = median_times(trace, 2)
     assert found.forward == pytest.approx([0.5, 0.3])
     assert found.backward == pytest.approx([0.0, 0.3])
@@ -40,7 +40,7 @@ def test_medians_are_of_a_microbatch_and_of_an_update(trace):
     assert found.duration(1, Operation.parse("B7")) == pytest.approx(0.6)
 
 
-def test_a_part_is_of_its_minibatches_alone(trace):
+def test_part_of_a_trace_holds_its_minibatches_alone(trace):
     assert [box.name for box in trace.of_minibatches(3, 4).rows[0]] == ["F3.0@v2", "U3"]
     assert trace.of_minibatches(3, 4).messages == [[], []]
 
@@ -51,7 +51,7 @@ def test_the_minibatches_of_a_trace_are_those_that_all_stages_finished(trace):
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"traceEvents": [{"ph": "X"}]}', trace_text([event(2, "U0", 0, 1)], 3)])
-def test_what_is_no_trace_of_so_many_stages_is_refused(tmp_path, text):
+def test_trace_of_another_number_of_stages_is_refused(tmp_path, text):
     (tmp_path / "trace.json").write_text(text)
     with pytest.raises(ConfigError, match=r"trace.json: not the trace of a run of 2 stages"):
         read_trace(tmp_path / "trace.json", 2)

@@ -82,7 +82,7 @@ def test_the_largest_stable_step_is_where_the_spectral_radius_first_reaches_one(
 
 @QUICK
 @given(models(), st.floats(0.01, 100))
-def test_a_step_size_is_in_units_of_one_over_the_curvature(model, scale):
+def test_step_size_scales_with_one_over_the_curvature(model, scale):
     scaled = replace(
         model,
         curvature=model.curvature * scale,
@@ -116,21 +116,21 @@ def test_without_discrepancy_t2_changes_nothing(model, gamma):
 
 
 @pytest.mark.parametrize("tau", [0, 1, 2, 3, 7, 10, 31, 40, 107])
-def test_lemma_1(tau):
+def test_limit_of_lemma_1_is_where_the_spectral_radius_reaches_one(tau):
     found = first_unstable(Quadratic(tau, curvature=2.0))
     assert found.alpha == pytest.approx(np.sin(np.pi / (4 * tau + 2)), rel=1e-10)
     assert found.angle == pytest.approx(np.pi / (2 * tau + 1), rel=1e-10)
 
 
 @pytest.mark.parametrize("tau", [1, 4, 20])
-def test_the_double_root_of_the_proof_of_lemma_1(tau):
+def test_double_root_in_the_proof_of_lemma_1_is_the_spectral_radius(tau):
     alpha = (tau / (tau + 1)) ** tau / (tau + 1)
     assert spectral_radius(Quadratic(tau), alpha) == pytest.approx(tau / (tau + 1), abs=1e-6)
 
 
 @QUICK
 @given(st.integers(1, 40), st.floats(0, 0.99), st.floats(1e-3, 100), st.floats(0.1, 10))
-def test_lemma_2_and_the_step_of_its_proof(forward, share, discrepancy, curvature):
+def test_lemma_2_and_the_step_of_its_proof_hold(forward, share, discrepancy, curvature):
     model = Quadratic(forward, int(share * forward), curvature=curvature, discrepancy=discrepancy * curvature)
     found = largest_stable_step(model)
     assert found == pytest.approx(lemmas.discrepancy_limit(model), rel=1e-8)
@@ -139,7 +139,7 @@ def test_lemma_2_and_the_step_of_its_proof(forward, share, discrepancy, curvatur
 
 @QUICK
 @given(st.integers(0, 40), st.floats(0.01, 0.99), st.floats(0.1, 10))
-def test_lemma_3_and_the_step_of_its_proof(tau, momentum, curvature):
+def test_lemma_3_and_the_step_of_its_proof_hold(tau, momentum, curvature):
     found = largest_stable_step(Quadratic(tau, curvature=curvature, momentum=momentum))
     assert found == pytest.approx(lemmas.momentum_limit(tau, momentum, curvature), rel=1e-8)
     assert found <= lemmas.momentum_bound(tau, curvature)
@@ -158,7 +158,7 @@ def test_momentum_without_a_delay_doubles_at_most():
 
 
 @pytest.mark.parametrize(("printed", "limit", "first_of_a_grid"), [(True, 0.018059, 0.0185), (False, 0.037743, 0.038)])
-def test_fig_10_at_5_by_roots_and_by_simulation(printed, limit, first_of_a_grid):
+def test_fig_10_at_discrepancy_5_agrees_by_roots_and_by_simulation(printed, limit, first_of_a_grid):
     model = replace(FIG10, printed=printed)
     assert largest_stable_step(model) == pytest.approx(limit, abs=1e-6)
     assert simulated_limit(model, 5000) == pytest.approx(limit, rel=2e-3)
@@ -167,7 +167,7 @@ def test_fig_10_at_5_by_roots_and_by_simulation(printed, limit, first_of_a_grid)
 
 
 @pytest.mark.parametrize("printed", [True, False])
-def test_recompute_in_the_setting_of_fig_16(printed):
+def test_t2_with_recomputation_raises_the_largest_stable_step_as_simulated(printed):
     gamma = gamma_of_decay(0.1, 10, 1)
     model = Quadratic(10, 1, 4, 1.0, 10.0, -5.0, gamma=gamma, printed=printed)
     found = largest_stable_step(model)
@@ -175,7 +175,7 @@ def test_recompute_in_the_setting_of_fig_16(printed):
     assert simulated_limit(model, 5000) == pytest.approx(found, rel=2e-3)
 
 
-def test_the_recurrence_by_hand():
+def test_recurrence_equals_the_one_by_hand():
     model = Quadratic(2, 1, discrepancy=1.0, gamma=0.5)
     w = weights(model, np.array([0.1]), 3)[:, 0]
     # w_1 = 1 - 0.1 (2·1 - 1), δ_1 = 0.5 (w_1 - w_0); w_2 = w_1 - 0.1 (2·1 - (w_0 - δ_1)), δ_2; w_3 likewise
@@ -186,7 +186,7 @@ def test_the_recurrence_by_hand():
     assert w == pytest.approx([1.0, 0.9, second, third])
 
 
-def test_gammas():
+def test_gamma_follows_its_definition():
     assert matched_gamma(40, 10) == pytest.approx(1 - 2 / 31)
     assert matched_gamma(7, 0) == rule_matched_gamma(7, 0)
     assert gamma_of_decay(0.1, 10, 6) == pytest.approx(0.1**0.25)
@@ -206,6 +206,6 @@ def test_gammas():
         (lambda: gamma_of_decay(1.0, 3, 0), "decay=1: .* the paper uses 0.1 and 0.5"),
     ],
 )
-def test_a_model_that_cannot_be(make, message):
+def test_impossible_models_are_refused(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
