@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "draw_schedule.py"
+SCRIPT = Path(__file__).resolve().parents[3] / "pipetrain" / "report" / "timeline" / "svg.py"
 
 
 @pytest.fixture(scope="module")
