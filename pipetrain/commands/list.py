@@ -7,6 +7,7 @@ from typing import Any
 from pipetrain.commands import Subparsers
 from pipetrain.config.choices import KINDS, Choice, choices
 from pipetrain.errors import ExitCode
+from pipetrain.report.text_table import text_lines
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -31,16 +32,18 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
 def _show(listed: dict[str, list[dict[str, Any]]]) -> None:
     for kind, found in listed.items():
+        lines = text_lines([(row["name"], row["summary"] + _shown_size(row)) for row in found], "<<")
         if len(listed) > 1:
-            print(f"{kind}:")
-        width = max((len(row["name"]) for row in found), default=0)
-        for row in found:
-            extra = f"  [{row['layers']} layers, {row['parameters']:,} parameters]" if "layers" in row else ""
-            print(f"{'  ' if len(listed) > 1 else ''}{row['name']:{width}}  {row['summary']}{extra}")
+            lines = [f"{kind}:", *(f"  {line}" for line in lines)]
+        print(*lines, sep="\n")
+
+
+def _shown_size(row: dict[str, Any]) -> str:
+    return f"  [{row['layers']} layers, {row['parameters']:,} parameters]" if "layers" in row else ""
 
 
 def rows(kind: str) -> list[dict[str, Any]]:
-    """`name` and `summary` of each; of models also `task`, `parameters` and `layers`, for CIFAR-10's pictures."""
+    """`name` and `summary` of each; of models also `task`, `parameters` and `layers`, for the images of CIFAR-10."""
     return [
         {"name": choice.name, "summary": choice.summary, **(_size(choice) if kind == "models" else {})}
         for choice in choices(KINDS[kind])
@@ -55,7 +58,7 @@ def _size(choice: Choice) -> dict[str, Any]:
     with torch.device("meta"):
         chain = build_chain({"model": choice.content, "seed": 0}, _Images())
     parameters = sum(parameter.numel() for parameter in chain.module.parameters())
-    return {"task": "pictures", "parameters": parameters, "layers": len(chain)}
+    return {"task": "images", "parameters": parameters, "layers": len(chain)}
 
 
 class _Images:

@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain.commands.error_line import report_error
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.report.run_tables import plan_table, summary_lines
 
 if TYPE_CHECKING:
     from pipetrain.run.job import Job
@@ -72,7 +73,6 @@ def _resolved(config: DictConfig) -> dict[str, Any]:
 
 def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     """This process starts the others, or simulates them, and alone writes to the terminal."""
-    from pipetrain.tracking import summary as summaries
     from pipetrain.tracking.progress import ProgressBar
 
     job = prepared.job
@@ -92,7 +92,7 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         return report_error(error, code, debug=job.config["debug"])
     finally:
         bar.close()
-    print(summaries.shown(summary), flush=True)
+    print(*summary_lines(summary), sep="\n", flush=True)
     if summary["status"] == "diverged":
         return report_error(RuntimeError(summary["reason"]), ExitCode.DIVERGED)
     return ExitCode.COMPLETED
@@ -141,17 +141,15 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
             _leave_summary(job, "failed", str(error))
         raise
     if bar and summary:
-        from pipetrain.tracking import summary as summaries
-
         bar.close()
-        print(summaries.shown(summary), flush=True)
+        print(*summary_lines(summary), sep="\n", flush=True)
     return ExitCode.COMPLETED
 
 
 def _begin(prepared: "PreparedRun", hydra: DictConfig) -> None:
     """Shows the partition, and writes what is known before the run."""
     job, folder = prepared.job, Path(prepared.job.run)
-    print(prepared.plan.table(prepared.devices))
+    print(*plan_table(prepared.plan, prepared.devices), sep="\n")
     for note in prepared.notes:
         print(note)
     if job.resume:

@@ -26,6 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--minibatches", type=int, help="how many; default until the pipeline is full twice, or 6 of RUN"
     )
+    parser.add_argument("--svg", action="store_true", help="also write timeline.svg")
     parser.add_argument("--from", type=int, dest="first", help="of RUN: the first minibatch, counted from 0")
     _add_given_times(parser)
     parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out)
@@ -65,7 +66,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         panels, lines = timeline_of_run(run, options.first, options.minibatches)
     else:
         panels, lines = timeline_of_settings(options.words, options.minibatches, _given(options))
-    names = write(options.output, panels)
+    names = write(options.output, panels, as_svg=options.svg)
     print(*lines, f"written to {options.output}: {', '.join(names)}", sep="\n")
     return ExitCode.COMPLETED
 

@@ -11,10 +11,6 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.planner.estimate import LayerCost, layer_costs
 from pipetrain.planner.partition_rules import PartitionRule
 
-_LABEL_WIDTH = 20
-ROWS_SHOWN, ENDS_SHOWN = 16, 4
-"""Stages up to which a table for the terminal shows all, and how many of either end it shows of more."""
-
 
 @dataclass(frozen=True)
 class StagePlan:
@@ -42,7 +38,7 @@ class Plan:
         return sum(counts[:-1]) / max(1, sum(counts))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of plan.json."""
+        """The content of plan.json."""
         return {
             "rule": self.rule,
             "parameters": sum(stage.parameters for stage in self.stages),
@@ -50,28 +46,9 @@ class Plan:
             "stages": [{"stage": r, **asdict(stage)} for r, stage in enumerate(self.stages)],
         }
 
-    def table(self, devices: Sequence[str]) -> str:
-        """Return the table that a run prints: a line for each stage, at most 100 columns, without a final newline."""
-        total = sum(stage.estimated_seconds for stage in self.stages) or 1.0
-        rows = [("stage", "layers", "", "parameters", "time", "device")]
-        count = len(self.stages)
-        for r, (stage, device) in enumerate(zip(self.stages, devices, strict=True)):
-            if elided(r, count):
-                if r == ENDS_SHOWN:
-                    rows.append(("...", f"{count - 2 * ENDS_SHOWN} more stages, in plan.json", "", "", "", ""))
-                continue
-            share = f"{100 * stage.estimated_seconds / total:.1f} %"
-            rows.append((str(r), _range(stage), _span(stage), f"{stage.parameters:,}", share, device))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        aligned = (str.rjust, str.ljust, str.ljust, str.rjust, str.rjust, str.ljust)
-        return "\n".join(
-            "  ".join(place(cell, width) for place, cell, width in zip(aligned, row, widths, strict=True)).rstrip()
-            for row in rows
-        )
-
 
 def make_plan(chain: LayerChain, rule: PartitionRule, example: Sequence[Tensor]) -> Plan:
-    """Cut `chain` by `rule`; `example` is the input tensors of one microbatch, of which only the shapes matter.
+    """The plan of `chain` cut by `rule`; of `example`, the input tensors of a microbatch, only the shapes matter.
 
     Raises:
         ConfigError: the rule cannot hold for this model.
@@ -92,21 +69,3 @@ def _stage(chain: LayerChain, costs: list[LayerCost], first: int, last: int) -> 
         estimated_seconds=sum(cost.cost for cost in costs[first:last]),
         estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last]),
     )
-
-
-def elided(r: int, num_stages: int) -> bool:
-    """Whether a table for the terminal leaves stage r out."""
-    return num_stages > ROWS_SHOWN and ENDS_SHOWN <= r < num_stages - ENDS_SHOWN
-
-
-def _range(stage: StagePlan) -> str:
-    if stage.first == stage.last:
-        return "-"
-    return str(stage.first) if stage.last == stage.first + 1 else f"{stage.first}-{stage.last - 1}"
-
-
-def _span(stage: StagePlan) -> str:
-    names = [label if len(label) <= _LABEL_WIDTH else "..." + label[3 - _LABEL_WIDTH :] for label in stage.labels]
-    if not names:
-        return ""
-    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"

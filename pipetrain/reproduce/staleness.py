@@ -1,7 +1,7 @@
 """`pipetrain report staleness`: small real runs of every method, what the papers' tables say beside what was seen."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from pipetrain.models.chain import chain_of
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.playback import play
 from pipetrain.program.text_grid import unit_duration
+from pipetrain.report.text_table import number_list, text_lines, text_table
 from pipetrain.run.build import build_rules
 from pipetrain.stage.stage import Stage, StageSpec
 from pipetrain.theory.closed_forms import CLOSED, utilization_of_gpipe
@@ -32,13 +33,21 @@ _CHANGED = {
     "pipedream_pipemare": ("pipedream", {}, "pipemare"),
 }
 """Row -> (method, settings changed, schedule if not its own)."""
-_TABLE_II = ("pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
 _TABLE_1 = ("pipedream_pipemare", "gpipe", "pipemare")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One stage of one run: each pair is what the closed form says and what was measured."""
+class StageMeasurement:
+    """One stage of one run; each pair is what the closed form says and what was measured.
+
+    Attributes:
+        method: its row in the tables.
+        num_microbatches: N.
+        stage: r.
+        forward, backward: the distinct values of staleness.
+        versions: the most sets of weights held at once.
+        copies: bytes of all of them at the peak, in bytes of one.
+    """
 
     method: str
     num_microbatches: int
@@ -64,11 +73,11 @@ def report(num_stages: int, num_microbatches: int, output: Path | None) -> bool:
         if value < 1:
             raise ConfigError(f"{option} {value}: at least 1")
     torch.set_num_threads(1)
-    rows = [seen for row in CLOSED for seen in _run(row, num_stages, num_microbatches)]
+    rows = [stage for row in CLOSED for stage in _run(row, num_stages, num_microbatches)]
     print(f"D = {num_stages} stages, N = {num_microbatches} microbatches; closed form | measured in a run\n")
-    _print_stages(rows)
-    _print_table_ii(rows, num_stages)
-    _print_table_1(rows, num_stages, num_microbatches)
+    print(*_stage_table(rows), sep="\n")
+    print(*_table_ii(rows, num_stages), sep="\n")
+    print(*_table_1(rows, num_stages, num_microbatches), sep="\n")
     wrong = [row for row in rows if not row.agrees]
     print(
         "\nevery measurement is its closed form" if not wrong else f"\n{len(wrong)} rows differ from their closed form"
@@ -90,7 +99,7 @@ def _rules(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
     return build_rules(phase, num_stages, count, None)
 
 
-def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[Seen]:
+def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeasurement]:
     rules = _rules(row, num_stages, num_microbatches)
     torch.manual_seed(0)
     layers = [nn.Linear(_WIDTH, _WIDTH) for _ in range(num_stages - 1)]
@@ -105,7 +114,7 @@ def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[Seen]:
     for part in parts:
         measured, r, closed = part.report(), part.index, CLOSED[row]
         bytes_of_one = sum(parameter.nbytes for parameter in part.module.parameters())
-        yield Seen(
+        yield StageMeasurement(
             row,
             rules.num_microbatches,
             r,
@@ -124,52 +133,54 @@ def _stage(chain: Any, r: int, num_stages: int) -> Stage:
     return Stage(spec, chain, lambda named: StageOptimizer(build, named, lambda update: 0.01))
 
 
-def _print_stages(rows: list[Seen]) -> None:
-    print(f"{'method':24} {'N':>2} {'stage':>5}  {'staleness of F':>17}  {'staleness of B':>17}  {'versions':>9}")
-    for row in rows:
-        pairs = [f"{_set(a)} | {_set(b)}" for a, b in (row.forward, row.backward)]
-        versions = f"{row.versions[0]} | {row.versions[1]}"
-        mark = "" if row.agrees else "  differs"
-        print(
-            f"{row.method:24} {row.num_microbatches:2} {row.stage:5}  {pairs[0]:>17}  {pairs[1]:>17}  "
-            f"{versions:>9}{mark}"
+def _stage_table(rows: Sequence[StageMeasurement]) -> list[str]:
+    cells = [
+        (
+            row.method,
+            str(row.num_microbatches),
+            str(row.stage),
+            *(f"{number_list(closed)} | {number_list(measured)}" for closed, measured in (row.forward, row.backward)),
+            f"{row.versions[0]} | {row.versions[1]}",
+            "" if row.agrees else "differs",
         )
+        for row in rows
+    ]
+    return text_table(("method", "N", "stage", "staleness of F", "staleness of B", "versions", ""), cells, "<>>>>><")
 
 
-def _print_table_ii(rows: list[Seen], num_stages: int) -> None:
-    print("\nPipeOptim, table II: copies of a stage's weights, least and most over the stages")
-    wanted = {
+def _table_ii(rows: Sequence[StageMeasurement], num_stages: int) -> Iterator[str]:
+    yield "\nPipeOptim, table II: copies of a stage's weights, least and most over the stages"
+    closed = {
         "pipedream": (1, num_stages),
         "pipedream_2bw": (2, 2),
         "spectrain": (2, 2),
         "pipeoptim": (1, min(2, num_stages)),
     }
-    for name in _TABLE_II:
+    cells = []
+    for name, (low, high) in closed.items():
         copies = [row.copies for row in rows if row.method == name]
-        low, high = wanted[name]
-        print(f"  {name:24} [{low}, {high}] | [{min(copies):g}, {max(copies):g}]")
+        cells.append((f"  {name}", f"[{low}, {high}] | [{min(copies):g}, {max(copies):g}]"))
+    yield from text_lines(cells, "<<")
 
 
-def _print_table_1(rows: list[Seen], num_stages: int, num_microbatches: int) -> None:
-    print("\nPipeMare, table 1: largest delay of F and of B by stage; utilization; copies of all weights")
+def _table_1(rows: Sequence[StageMeasurement], num_stages: int, num_microbatches: int) -> Iterator[str]:
+    yield "\nPipeMare, table 1: largest delay of F and of B by stage; utilization; copies of all weights"
     for name in _TABLE_1:
         own = [row for row in rows if row.method == name]
         forward = [(row.forward[0][-1], max(row.forward[1], default=0)) for row in own]
         backward = [(row.backward[0][-1], max(row.backward[1], default=0)) for row in own]
         busy = utilization_of_gpipe(num_stages, num_microbatches) if name == "gpipe" else 1.0
         label = "pipedream" if name == "pipedream_pipemare" else name
-        print(f"  {label:10} tau_fwd {_pair(forward)}   tau_bkd {_pair(backward)}")
-        print(
-            f"  {'':10} utilization {busy:.3f} | {_busy(name, num_stages, num_microbatches):.3f}   "
-            f"copies {_copies(name, own)}"
-        )
+        measured = _busy(name, num_stages, num_microbatches)
+        yield f"  {label:10} tau_fwd {_pair(forward)}   tau_bkd {_pair(backward)}"
+        yield f"  {'':10} utilization {busy:.3f} | {measured:.3f}   copies {_copies(name, own)}"
 
 
-def _pair(values: list[tuple[int, int]]) -> str:
+def _pair(values: Sequence[tuple[int, int]]) -> str:
     return " ".join(str(a) for a, _ in values) + " | " + " ".join(str(b) for _, b in values)
 
 
-def _copies(name: str, rows: list[Seen]) -> str:
+def _copies(name: str, rows: Sequence[StageMeasurement]) -> str:
     """Of all weights, every stage having as many: the paper's |w|·tau_fwd leaves out the newest version itself."""
     paper = sum(row.forward[0][-1] for row in rows) / len(rows) if name == "pipedream_pipemare" else 1.0
     extra = {"pipedream_pipemare": ", the newest included", "pipemare": ", with what a backward corrects with T2"}
@@ -186,7 +197,3 @@ def _busy(row: str, num_stages: int, num_microbatches: int) -> float:
 def _span(rules: PipelineRules, minibatches: int) -> float:
     played = play(rules.lists(minibatches), unit_duration)
     return max(slices[-1].end for slices in played)
-
-
-def _set(values: list[int]) -> str:
-    return ",".join(map(str, values)) or "-"

@@ -1,4 +1,4 @@
-"""ClosedForm forms of staleness and memory: what the papers' tables say of each method, by stage."""
+"""Closed forms of staleness and memory: what the papers' tables say of each method, by stage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipetrain.planner.plan import ENDS_SHOWN, elided
-
 NAME = "summary.json"
 
 
@@ -46,50 +44,3 @@ def read(run: Path) -> dict[str, Any] | None:
     """The summary of a run, None where it has none."""
     path = run / NAME
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def shown(summary: Mapping[str, Any]) -> str:
-    """The few lines that a run ends with."""
-    lines = [f"{summary['status']} after {summary['steps']} steps, {_duration(summary['wall_s'])}"]
-    if summary.get("samples_per_second"):
-        lines[0] += f", {summary['samples_per_second']:.0f} samples/s"
-    for which in ("final", "best"):
-        if summary.get(which):
-            values = "  ".join(f"{name} {value:.4g}" for name, value in summary[which].items())
-            lines.append(f"{which:5}  {values}")
-    if any("forward_staleness" in stage for stage in summary["per_stage"]):
-        lines += _stages(summary["per_stage"])
-    return "\n".join(lines)
-
-
-def _stages(stages: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = ["stage  idle   versions  weights MB  activations MB  staleness F / B"]
-    for r, stage in enumerate(stages):
-        if elided(r, len(stages)):
-            if r == ENDS_SHOWN:
-                lines.append(f"  ...  {len(stages) - 2 * ENDS_SHOWN} more stages, in summary.json")
-            continue
-        forward, backward = (_set(stage[f"{which}_staleness"]) for which in ("forward", "backward"))
-        lines.append(
-            f"{r:5}  {_percent(stage['idle_share']):>4}  {stage['weight_versions_max']:9}  "
-            f"{_megabytes(stage['weight_bytes_peak']):>10}  {_megabytes(stage['activation_bytes_peak']):>14}  "
-            f"{forward} / {backward}"
-        )
-    return lines
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.0%}"
-
-
-def _megabytes(count: int | None) -> str:
-    return "-" if count is None else f"{count / 1e6:.1f}"
-
-
-def _set(values: Sequence[int]) -> str:
-    return ",".join(map(str, values)) or "-"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"

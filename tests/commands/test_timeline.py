@@ -108,7 +108,7 @@ def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
     assert panels[0]["end"] == panels[1]["end"] == 9
     panels = drawn(tmp_path, "phases=[{method: gpipe, schedule: gpipe, steps: 1}, {}]", "--minibatches", "3")
     assert [panel["title"].split(", D")[0] for panel in panels] == [
-        "phase 0, method=gpipe, schedule=gpipe", "phase 1, method=pipeoptim, schedule=1f1b",
+        "phase 0: method=gpipe, schedule=gpipe", "phase 1: method=pipeoptim, schedule=1f1b",
     ]  # fmt: skip
     assert [sum(op[0] == "U" for op, *_ in panel["rows"][0]) for panel in panels] == [1, 3]
 

@@ -27,7 +27,7 @@ def test_wrong_closed_form_fails_the_report(monkeypatch, capsys):
 def test_command_prints_the_staleness_tables_of_the_papers(tmp_path):
     result = pipetrain("report", "staleness", "--stages", "4", "-o", str(tmp_path / "rows.json"), cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "pipedream                [1, 4] | [1, 4]" in result.stdout
+    assert "  pipedream      [1, 4] | [1, 4]\n" in result.stdout
     assert "tau_fwd 7 5 3 1 | 7 5 3 1   tau_bkd 0 0 0 0 | 0 0 0 0" in result.stdout
     rows = json.loads((tmp_path / "rows.json").read_text())
     assert {row["method"] for row in rows} == CLOSED.keys()

@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from pipetrain.errors import ConfigError
+from pipetrain.report.text_table import markdown_table
 from pipetrain.tracking import metrics_file
 from pipetrain.tracking import summary as summaries
 from pipetrain.tracking.recorder import LOWER_IS_BETTER
@@ -116,16 +117,15 @@ def _curve(run: Path, metric: str) -> list[tuple[float, float]]:
 
 
 def _table(groups: Sequence[Group], metric: str) -> str:
-    rows = [("", f"final {metric}", f"best {metric}", "runs", "staleness of F by stage", "copies of the weights")]
+    heads = ("", f"final {metric}", f"best {metric}", "runs", "staleness of F by stage", "copies of the weights")
+    rows = []
     for group in groups:
         ended = f"{group.completed}" + (f", {group.diverged} diverged" if group.diverged else "")
         stale = " ".join(map(str, group.staleness)) if group.completed else "-"
         copies = f"{group.copies:.2f}" if group.completed else "-"
         values = (_shown(group.final.get(metric, [])), _shown(group.best.get(metric, [])))
         rows.append((group.label, *values, ended, stale, copies))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
-    return "\n".join([lines[0], "| " + " | ".join("-" * max(3, width) for width in widths) + " |", *lines[1:]])
+    return "\n".join(markdown_table(heads, rows))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -7,12 +7,13 @@ from pipetrain.errors import ConfigError
 from pipetrain.report.timeline.page import page
 from pipetrain.report.timeline.panels import Panel
 from pipetrain.report.timeline.png import draw
+from pipetrain.report.timeline.svg import svg
 
 _MOST_BOXES = 50_000
 
 
-def write(folder: Path, panels: Sequence[Panel]) -> list[str]:
-    """Writes timeline.png and timeline.html; returns their names.
+def write(folder: Path, panels: Sequence[Panel], *, as_svg: bool = False) -> list[str]:
+    """Writes timeline.png and timeline.html, with `as_svg` also timeline.svg; returns their names.
 
     Raises:
         ConfigError: there are too many operations to draw.
@@ -24,4 +25,7 @@ def write(folder: Path, panels: Sequence[Panel]) -> list[str]:
     draw(folder / "timeline.png", panels)
     title = panels[0].title if len(panels) == 1 else "Timelines"
     (folder / "timeline.html").write_text(page(title, panels), encoding="utf-8")
-    return ["timeline.png", "timeline.html"]
+    if not as_svg:
+        return ["timeline.png", "timeline.html"]
+    (folder / "timeline.svg").write_text(svg(panels), encoding="utf-8")
+    return ["timeline.png", "timeline.html", "timeline.svg"]

@@ -1,12 +1,13 @@
 """The timeline of a run: what its operation lists foretell by its median times, above what was measured."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pipetrain.program.playback import Slice, play
 from pipetrain.program.steady_state import between_updates, peak_in_flight
 from pipetrain.program.times import StageTimes
+from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.panels import Box, Panel, boxes, number, scaled
 from pipetrain.report.timeline.trace_file import median_times
 from pipetrain.report.timeline.traced_run import TracedInterval, traced_part
@@ -93,14 +94,15 @@ def _rate(rows: Rows, first: int, last: int, batch_size: int) -> str:
 
 def _table(
     traced: TracedInterval, times: StageTimes, foretold: Rows, measured: Rows, shown: tuple[int, int]
-) -> Iterator[str]:
+) -> list[str]:
     recomputes = any(piece.operation.kind is Kind.RECOMPUTATION for piece in measured[0])
-    columns = [("F", times.forward), *([("R", times.recomputation)] if recomputes else []), ("B", times.backward)]
-    columns.append(("U", times.update))
-    heads = "".join(f"  {name + ' ms':>7}" for name, _ in columns)
-    yield f"stage{heads}  in flight: lists  measured  idle share: lists  measured"
+    columns = {"F ms": times.forward, "R ms": times.recomputation, "B ms": times.backward, "U ms": times.update}
+    if not recomputes:
+        del columns["R ms"]
+    rows = []
     for r, pair in enumerate(zip(foretold, measured, strict=True)):
-        peaks = [peak_in_flight([p.operation for p in row], traced.rules.num_microbatches) for row in pair]
-        idle = [between_updates(row, *shown)[1] for row in pair]
-        cells = "".join(f"  {values[r] * _MS:7.2f}" for _, values in columns)
-        yield f"{r:5}{cells}  {peaks[0]:16}  {peaks[1]:8}  {idle[0]:17.1%}  {idle[1]:8.1%}"
+        peaks = [str(peak_in_flight([p.operation for p in row], traced.rules.num_microbatches)) for row in pair]
+        idle = [f"{between_updates(row, *shown)[1]:.1%}" for row in pair]
+        rows.append((str(r), *(f"{values[r] * _MS:.2f}" for values in columns.values()), *peaks, *idle))
+    heads = ("stage", *columns, "in flight: lists", "measured", "idle share: lists", "measured")
+    return text_table(heads, rows, ">" * len(heads))

@@ -3,7 +3,8 @@
 import itertools
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
@@ -11,6 +12,7 @@ from pipetrain.program.playback import Slice, idle_shares, play
 from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_flight, steady_state
 from pipetrain.program.text_grid import grid
 from pipetrain.program.times import StageTimes
+from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.given_times import GivenTimes
 from pipetrain.report.timeline.panels import Panel, boxes, number
 from pipetrain.run.compose import ComposedPhase, combinations, composed_phases
@@ -30,24 +32,26 @@ def timeline_of_settings(
     Raises:
         ConfigError: the settings cannot run, or the times are not as many as the stages.
     """
-    found = (part for chosen in combinations(overrides) for part in _titled(chosen))
-    parts = list(itertools.islice(found, _MOST_PANELS + 1))
-    if len(parts) > _MOST_PANELS:
-        raise ConfigError(f"{' '.join(overrides)}: {_MOST_PANELS} timelines at most fit in a picture; these are more")
-    count = minibatches or max(_usual(part.rules) for _, part in parts)
-    drawn = [_timeline(title, part, min(count, part.steps or count), given) for title, part in parts]
-    end = min(panel.end for panel, _ in drawn)
-    return [replace(panel, end=end) for panel, _ in drawn], [line for _, lines in drawn for line in lines]
+    every = (phase for chosen in combinations(overrides) for phase in titled_phases(chosen))
+    phases = list(itertools.islice(every, _MOST_PANELS + 1))
+    if len(phases) > _MOST_PANELS:
+        raise ConfigError(f"{' '.join(overrides)}: {_MOST_PANELS} timelines at most fit in a figure; these are more")
+    count = minibatches or max(_usual(phase.rules) for _, phase in phases)
+    timelines = [PhaseTimeline(title, phase, min(count, phase.steps or count), given) for title, phase in phases]
+    panels = [timeline.panel() for timeline in timelines]
+    end = min(panel.end for panel in panels)
+    return [replace(panel, end=end) for panel in panels], [line for each in timelines for line in each.lines()]
 
 
-def _titled(overrides: Sequence[str]) -> Iterator[tuple[str, ComposedPhase]]:
-    parts = composed_phases(overrides)
+def titled_phases(overrides: Sequence[str]) -> Iterator[tuple[str, ComposedPhase]]:
+    """The phases that these overrides of `pipetrain run` choose, each with a title that says so."""
+    phases = composed_phases(overrides)
     others = [word for word in overrides if not word.startswith(_IN_TITLE)]
-    for index, part in enumerate(parts):
-        rules = part.rules
-        phase = [f"phase {index}"] if len(parts) > 1 else []
-        chosen = [f"{group}={part.names[group]}" for group in ("method", "schedule")] + others
-        yield ", ".join([*phase, *chosen, f"D = {rules.num_stages}", f"N = {rules.num_microbatches}"]), part
+    for index, phase in enumerate(phases):
+        chosen = [f"{group}={phase.names[group]}" for group in ("method", "schedule")] + others
+        size = [f"D = {phase.rules.num_stages}", f"N = {phase.rules.num_microbatches}"]
+        prefix = f"phase {index}: " if len(phases) > 1 else ""
+        yield prefix + ", ".join([*chosen, *size]), phase
 
 
 def _usual(rules: PipelineRules) -> int:
@@ -59,44 +63,76 @@ def _filled(rules: PipelineRules) -> int:
     return 2 * minibatches_held(rules.schedule, rules.num_stages, rules.num_microbatches)
 
 
-def _timeline(title: str, part: ComposedPhase, minibatches: int, given: GivenTimes) -> tuple[Panel, list[str]]:
-    rules = part.rules
-    times = given.times(rules.num_stages, rules.num_microbatches)
-    played = _played(rules, times, minibatches)
-    steady = steady_state(
-        rules.schedule, rules.num_stages, rules.num_microbatches, lambda count: _played(rules, times, count)
-    )
-    rows = [list(boxes(row, rules.readings(r, minibatches))) for r, row in enumerate(played)]
-    rate = f"steady state: {_rate(steady, part.batch_size, given.seconds)}"
-    peaks = [peak_in_flight(operations, rules.num_microbatches) for operations in rules.lists(_filled(rules))]
-    facts = (
-        rate,
-        f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in steady.idle)}",
-        f"most microbatches in flight, by stage: {', '.join(map(str, peaks))}",
-    )
-    end = max(row[-1].end for row in rows)
-    unit = "s" if given.seconds else ""
-    panel = Panel(title, rules.num_microbatches, unit, rows, 0.0, end, facts=facts)
-    table = _table(peaks, steady.idle, idle_shares(played), minibatches)
-    return panel, [title, *table, rate, *_grid(rules, minibatches), ""]
+@dataclass(frozen=True)
+class PhaseTimeline:
+    """The operation lists of a phase over so many minibatches, played with given times."""
 
+    title: str
+    phase: ComposedPhase
+    minibatches: int
+    given: GivenTimes
 
-def _played(rules: PipelineRules, times: StageTimes, minibatches: int) -> list[list[Slice]]:
-    return play(rules.lists(minibatches), times.duration, rules.segments, times.transfer)
+    def panel(self) -> Panel:
+        """What is drawn of it."""
+        rules = self._rules
+        rows = [list(boxes(row, rules.readings(r, self.minibatches))) for r, row in enumerate(self._slices)]
+        facts = (
+            f"steady state: {self._rate()}",
+            f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in self._steady.idle)}",
+            f"most microbatches in flight, by stage: {', '.join(map(str, self._peaks()))}",
+        )
+        unit = "s" if self.given.seconds else ""
+        end = max(row[-1].end for row in rows)
+        idle = sum(self._steady.idle) / len(self._steady.idle)
+        return Panel(self.title, rules.num_microbatches, unit, rows, 0.0, end, facts=facts, idle_share=idle)
 
+    def lines(self) -> Iterator[str]:
+        """What is printed of it."""
+        yield self.title
+        heads = (
+            "stage",
+            "in flight",
+            "idle share: steady state",
+            f"of {self.minibatches} minibatches with fill and drain",
+        )
+        shares = zip(self._steady.idle, idle_shares(self._slices), strict=True)
+        rows = [
+            (str(r), str(peak), *(f"{share:.1%}" for share in both))
+            for r, (peak, both) in enumerate(zip(self._peaks(), shares, strict=True))
+        ]
+        yield from text_table(heads, rows, ">>>>")
+        yield f"steady state: {self._rate()}"
+        yield from _grid(self._rules, self.minibatches)
+        yield ""
 
-def _rate(steady: Steady, batch_size: int, seconds: bool) -> str:
-    rate = 1.0 / steady.period
-    if not seconds:
-        return f"{number(rate)} minibatches in a unit of time"
-    return f"{number(rate)} minibatches, {number(batch_size * rate)} samples per second"
+    @property
+    def _rules(self) -> PipelineRules:
+        return self.phase.rules
 
+    @cached_property
+    def _times(self) -> StageTimes:
+        return self.given.times(self._rules.num_stages, self._rules.num_microbatches)
 
-def _table(peaks: Sequence[int], steady: Sequence[float], drawn: Sequence[float], minibatches: int) -> Iterator[str]:
-    last = f"of {minibatches} minibatches with fill and drain"
-    yield f"stage  in flight  idle share: steady state  {last}"
-    for r, (peak, share, whole) in enumerate(zip(peaks, steady, drawn, strict=True)):
-        yield f"{r:5}  {peak:9}  {share:24.1%}  {whole:{len(last)}.1%}"
+    @cached_property
+    def _slices(self) -> list[list[Slice]]:
+        return self._played(self.minibatches)
+
+    @cached_property
+    def _steady(self) -> Steady:
+        return steady_state(self._rules.schedule, self._rules.num_stages, self._rules.num_microbatches, self._played)
+
+    def _played(self, minibatches: int) -> list[list[Slice]]:
+        return play(self._rules.lists(minibatches), self._times.duration, self._rules.segments, self._times.transfer)
+
+    def _peaks(self) -> list[int]:
+        lists = self._rules.lists(_filled(self._rules))
+        return [peak_in_flight(operations, self._rules.num_microbatches) for operations in lists]
+
+    def _rate(self) -> str:
+        rate = 1.0 / self._steady.period
+        if not self.given.seconds:
+            return f"{number(rate)} minibatches in a unit of time"
+        return f"{number(rate)} minibatches, {number(self.phase.batch_size * rate)} samples per second"
 
 
 def _grid(rules: PipelineRules, minibatches: int) -> list[str]:

@@ -22,6 +22,7 @@ WORDS = {
     Kind.UPDATE: "update",
 }
 LINE, INK = "#5b6470", "#14181d"
+MESSAGES = {"recv": "#8a929c", "send": "#c0392b"}
 _NOTE = "In a box: minibatch (or minibatch.microbatch); weight version read"
 _CHANGES = {
     r"\+\d+$": "+s: predicted s updates ahead",
@@ -55,7 +56,7 @@ class Box:
         return str(self.operation) if self.read is None else f"{self.operation}@{self.read}"
 
     def label(self, num_microbatches: int) -> str:
-        """What the box bears: the minibatch, and the microbatch where there are several."""
+        """What the box shows: the minibatch, and the microbatch where there are several."""
         op = self.operation
         part = op.microbatch is not None and num_microbatches > 1
         return f"{op.minibatch}.{op.microbatch}" if part else str(op.minibatch)
@@ -79,10 +80,11 @@ class Panel:
         title: what is drawn.
         microbatches: N.
         unit: of time; empty where none was given.
-        rows: the boxes of every stage in happening order.
+        rows: the boxes of every stage in chronological order.
         messages: of every stage; none where messages were not measured.
         begin, end: the part to show first, in the unit.
         facts: what is known of it, a line each.
+        idle_share: of all stages together in steady state; None where there is no such state to tell of.
     """
 
     title: str
@@ -93,6 +95,7 @@ class Panel:
     end: float
     messages: list[list[Message]] = field(default_factory=list)
     facts: tuple[str, ...] = ()
+    idle_share: float | None = None
 
     def between(self, begin: float, end: float) -> "Panel":
         """What shows between two times, which become 0 and `end - begin`; boxes at the borders stay whole."""
@@ -104,6 +107,12 @@ def _within(row: Sequence[Any], begin: float, end: float) -> list[Any]:
     # an update that takes no time may lie on the border
     shown = [piece for piece in row if piece.end > begin and (piece.start < end or piece.end <= end)]
     return [replace(piece, start=piece.start - begin, end=piece.end - begin) for piece in shown]
+
+
+def usual_length(panels: Sequence[Panel]) -> float:
+    """The length that most boxes have, or more: where it is wide enough, their labels can be read."""
+    lengths = sorted(box.end - box.start for row in panels[0].rows for box in row if box.operation.kind in FILL)
+    return lengths[len(lengths) // 4] or 1.0
 
 
 def scaled(row: Iterable[Any], factor: float) -> list[Any]:

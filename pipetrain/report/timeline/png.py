@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from pipetrain.report.style import figure
-from pipetrain.report.timeline.panels import FILL, INK, LINE, WORDS, Box, Message, Panel, note
+from pipetrain.report.timeline.panels import FILL, INK, LINE, MESSAGES, WORDS, Box, Message, Panel, note, usual_length
 from pipetrain.schedules import Kind
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LETTER = 0.095
 def draw(path: Path, panels: Sequence[Panel]) -> None:
     """Writes the panels, one above the other over the same axis of time; stage 0 at the top of each."""
     span = max(panel.end - panel.begin for panel in panels)
-    width = min(_MOST, max(_LEAST, _UNIT * span / _usual_length(panels)))
+    width = min(_MOST, max(_LEAST, _UNIT * span / usual_length(panels)))
     title = _TITLE / _ROW
     height = sum(len(panel.rows) + title for panel in panels)
     with figure(path, (width + _MARGIN,), height * _ROW + 1.1) as (axes,):
@@ -43,12 +43,6 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
         axes.locator_params(axis="x", steps=[1, 2, 5, 10])
         axes.set_xlabel(f"time{f', {panels[0].unit}' if panels[0].unit else ''}")
         _legend(axes, panels, width)
-
-
-def _usual_length(panels: Sequence[Panel]) -> float:
-    """The length that most boxes have, or more: so wide that their labels can be read."""
-    lengths = sorted(box.end - box.start for row in panels[0].rows for box in row if box.operation.kind in FILL)
-    return lengths[len(lengths) // 4] or 1.0
 
 
 def _panel(axes: "Axes", panel: Panel, top: float, span: float, inches: float, size: float) -> None:
@@ -92,9 +86,6 @@ def _messages(axes: "Axes", waits: Sequence[Message], y: float) -> None:
     for what, color in MESSAGES.items():
         ranges = [(m.start, m.end - m.start) for m in waits if m.what == what]
         axes.broken_barh(ranges, (y + _HEIGHT, (1 - _HEIGHT) / 2), facecolors=color)
-
-
-MESSAGES = {"recv": "#8a929c", "send": "#c0392b"}
 
 
 def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> None:

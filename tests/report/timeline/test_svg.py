@@ -1,4 +1,4 @@
-"""scripts/draw_schedule.py draws the lists that run: what its boxes say, and the idle share in its titles."""
+"""Timelines as SVG, and the images of the docs, which are drawn so."""
 
 import runpy
 import xml.etree.ElementTree as ET
@@ -7,25 +7,45 @@ from types import SimpleNamespace
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[3] / "pipetrain" / "report" / "timeline" / "svg.py"
+from pipetrain.report.timeline.given_times import GivenTimes
+from pipetrain.report.timeline.of_settings import PhaseTimeline, titled_phases
+from pipetrain.report.timeline.panels import Box, Message, Panel
+from pipetrain.report.timeline.svg import svg
+from pipetrain.schedules import Operation
+
+ROOT = Path(__file__).resolve().parents[3]
+SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.fixture(scope="module")
-def draw():
-    return SimpleNamespace(**runpy.run_path(str(SCRIPT), run_name="draw_schedule"))
+def panel(settings, minibatches, backward=1.0):
+    ((title, phase),) = titled_phases(settings.split())
+    return PhaseTimeline(title, phase, minibatches, GivenTimes(backward=[backward])).panel()
 
 
-def reads(panel, stage):
-    return [box.name for box in panel.rows[stage] if box.read]
+def drawn(*panels):
+    return ET.fromstring(svg(panels))
 
 
-def test_boxes_name_the_operation_and_the_version_it_reads(draw):
-    panel = draw.panel("method=pipeoptim partition.stages=2", units=8, minibatches=3, backward=1)
-    assert reads(panel, 0) == ["F0.0@v0", "F1.0@v0+1", "B0.0@v0", "F2.0@v1+1", "B1.0@v1", "B2.0@v2"]
-    assert reads(panel, 1) == ["F0.0@v0", "B0.0@v0", "F1.0@v1", "B1.0@v1", "F2.0@v2", "B2.0@v2"]
-    assert [box.name for box in panel.rows[1] if not box.read] == ["U0", "U1", "U2"]
+def names(root):
+    return [group.find(f"{SVG}title").text for group in root.iter(f"{SVG}g")]
 
 
+def test_svg_names_each_operation_and_the_version_it_reads():
+    root = drawn(panel("method=pipeoptim partition.stages=2", 3))
+    first, second = names(root)[:6], names(root)[6:]
+    assert first == ["F0.0@v0", "F1.0@v0+1", "B0.0@v0", "F2.0@v1+1", "B1.0@v1", "B2.0@v2"]
+    assert second == ["F0.0@v0", "B0.0@v0", "F1.0@v1", "B1.0@v1", "F2.0@v2", "B2.0@v2"]
+
+
+def test_svg_titles_say_the_idle_share_of_all_stages():
+    root = drawn(panel("method=gpipe", 2), panel("method=pipeoptim", 2))
+    assert root.find(f"{SVG}title").text.split("; ") == [
+        "method=gpipe, schedule=gpipe, D = 2, N = 1: idle share 50%",
+        "method=pipeoptim, schedule=1f1b, D = 2, N = 1: no idle share once filled",
+    ]
+
+
+@pytest.mark.parametrize("backward", [1.0, 2.0])
 @pytest.mark.parametrize(
     ("settings", "share"),
     [
@@ -37,22 +57,35 @@ def test_boxes_name_the_operation_and_the_version_it_reads(draw):
         ("method=pipeoptim partition.stages=3 train.microbatches=2", 0),
     ],
 )
-def test_svg_shows_the_idle_share_of_the_steady_state(draw, settings, share):
-    rules = draw.rules_of(settings).rules
-    assert draw.steady_idle_share(rules, draw.durations(rules, 1.0)) == pytest.approx(share, abs=1e-9)
-    assert draw.steady_idle_share(rules, draw.durations(rules, 2.0)) == pytest.approx(share, abs=1e-9)
+def test_idle_share_of_the_steady_state_is_its_formula(settings, share, backward):
+    assert panel(settings, 2, backward).idle_share == pytest.approx(share, abs=1e-9)
 
 
-def test_svg_is_cut_where_it_is_told_to_be(draw):
-    panel = draw.panel("method=gpipe partition.stages=2 train.microbatches=2", units=5, minibatches=None, backward=1)
-    assert max(box.start for row in panel.rows for box in row if box.read) < 5 == panel.end
+def test_svg_cuts_what_lies_beyond_the_end_of_a_panel():
+    whole = panel("method=gpipe partition.stages=2 train.microbatches=2", 3)
+    cut = Panel(whole.title, 2, "", whole.rows, 0.0, 5.0)
+    boxes = [rect for group in drawn(cut).iter(f"{SVG}g") for rect in group.iter(f"{SVG}rect")]
+    assert max(float(rect.get("x")) + float(rect.get("width")) for rect in boxes) == 62 + 5 * 32
+    assert len(names(drawn(cut))) < len(names(drawn(whole)))
 
 
-def test_command_writes_an_svg_that_parses(draw, tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["draw_schedule.py", "method=gpipe", "method=pipeoptim", "-o", str(tmp_path / "a")])
-    draw.main()
-    root = ET.parse(tmp_path / "a").getroot()
-    assert root.tag.endswith("svg")
-    title = root.find("{http://www.w3.org/2000/svg}title").text
-    assert "method=gpipe, schedule=gpipe, D = 2, N = 1: idle share 50%" in title
-    assert "method=pipeoptim, schedule=1f1b, D = 2, N = 1: no idle share once filled" in title
+def test_svg_shows_measured_messages_and_updates_that_take_time():
+    def box(name, start, end):
+        return Box(Operation.parse(name), None if name[0] == "U" else "v0", 0, start, end)
+
+    row = [box("F0.0", 0, 10), box("B0.0", 15, 25), box("U0", 25, 30)]
+    measured = Panel("measured", 1, "ms", [row], 0, 30, [[Message("recv", row[1].operation, 10, 15)]])
+    root = drawn(measured)
+    assert root.find(f"{SVG}title").text == "measured"
+    assert "recv of a message" in [text.text for text in root.iter(f"{SVG}text")]
+    # the background, the row, F, B, the update, the message
+    widths = {rect.get("fill"): float(rect.get("width")) for rect in list(root.iter(f"{SVG}rect"))[:6]}
+    assert widths["#14181d"] == widths["#8a929c"] == 5 * 3.2
+
+
+def test_images_of_the_docs_are_what_their_settings_draw():
+    script = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "draw_docs_images.py"), run_name="images"))
+    images = ROOT / "docs" / "images"
+    assert {path.relative_to(images).with_suffix("").as_posix() for path in images.rglob("*.svg")} == set(script._DRAWN)
+    for name in script._DRAWN:
+        assert script.drawn(name) == (images / f"{name}.svg").read_text(encoding="utf-8"), name

@@ -1,0 +1,52 @@
+"""Tables of plain text, for the terminal and for Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+Row = Sequence[str] | str
+"""The cells of a row, or a line that runs across all columns."""
+_MOST_ROWS, _ENDS = 16, 4
+
+
+def text_table(heads: Sequence[str], rows: Iterable[Row], align: str) -> list[str]:
+    """The lines of a table, the heads of its columns first; see `text_lines`."""
+    return text_lines([heads, *rows], align)
+
+
+def text_lines(rows: Sequence[Row], align: str) -> list[str]:
+    """The lines of a table without heads, its columns two spaces apart.
+
+    Args:
+        rows: from top to bottom.
+        align: `<` or `>` for each column: to which side its cells go.
+    """
+    widths = _widths(row for row in rows if not isinstance(row, str))
+    return [row if isinstance(row, str) else _line(row, align, widths) for row in rows]
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown, its columns also aligned for readers of the source."""
+    below = list(rows)
+    widths = [max(3, width) for width in _widths([heads, *below])]
+    rule = ["-" * width for width in widths]
+    return [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in (heads, rule, *below)]
+
+
+def both_ends(rows: Sequence[Row], rest: str) -> list[Row]:
+    """The rows; of more than 16 the first and last four, and between them how many are left out and where they are."""
+    if len(rows) <= _MOST_ROWS:
+        return list(rows)
+    return [*rows[:_ENDS], f"  ...  {len(rows) - 2 * _ENDS} more {rest}", *rows[-_ENDS:]]
+
+
+def number_list(values: Iterable[int]) -> str:
+    """The numbers in one cell."""
+    return ",".join(map(str, values)) or "-"
+
+
+def _widths(rows: Iterable[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _line(row: Sequence[str], align: str, widths: Sequence[int]) -> str:
+    cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True))
+    return "  ".join(cells).rstrip()

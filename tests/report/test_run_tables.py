@@ -1,0 +1,68 @@
+import torch
+
+from pipetrain.models import torchvision_models
+from pipetrain.planner.partition_rules import Even
+from pipetrain.planner.plan import Plan, StagePlan, make_plan
+from pipetrain.report.run_tables import plan_table, summary_lines
+
+
+def test_plan_table_has_a_line_for_each_stage():
+    stages = [
+        StagePlan(0, 3, ["conv1", "pool1", "conv2"], 2_572, 3.0, 1),
+        StagePlan(3, 4, ["a.very.long.name.of.one.layer"], 1_048_120, 1.0, 1),
+    ]
+    assert plan_table(Plan("even", stages), ["cpu", "cuda:1"]) == [
+        "stage  layers                        parameters    time  device",
+        "    0  0-2     conv1 to conv2             2,572  75.0 %  cpu",
+        "    1  3       ...name.of.one.layer   1,048,120  25.0 %  cuda:1",
+    ]
+
+
+def test_plan_table_of_a_big_model_fits_in_100_columns():
+    with torch.device("meta"):
+        chain = torchvision_models.resnet(152, 3, 1000)
+    table = plan_table(make_plan(chain, Even(4), [torch.zeros(2, 3, 64, 64)]), ["cuda:0"] * 4)
+    assert max(map(len, table)) <= 100
+
+
+def test_plan_table_shows_both_ends_of_many_stages():
+    stages = [StagePlan(r, r + 1, [f"layer{r}"], 1, 1.0, 1) for r in range(20)]
+    lines = plan_table(Plan("even", stages), ["cpu"] * 20)
+    assert lines[4].split() == ["3", "3", "layer3", "1", "5.0", "%", "cpu"]
+    assert lines[5] == "  ...  12 more stages, in plan.json"
+    assert len(lines) == 10
+
+
+def stage(idle_share, forward_staleness, activations):
+    return {
+        "idle_share": idle_share,
+        "weight_versions_max": 2,
+        "weight_bytes_peak": 1_250_000,
+        "activation_bytes_peak": activations,
+        "forward_staleness": forward_staleness,
+        "backward_staleness": [0],
+    }
+
+
+def test_summary_says_how_the_run_ended_and_what_each_stage_did():
+    summary = {
+        "status": "completed",
+        "steps": 10,
+        "wall_s": 61.2,
+        "samples_per_second": 512.4,
+        "final": {"loss": 0.51234, "top1": 81.0},
+        "best": {},
+        "per_stage": [stage(0.25, [0, 1], 2_000_000), stage(None, [], None)],
+    }
+    assert summary_lines(summary) == [
+        "completed after 10 steps, 1 min 1 s, 512 samples/s",
+        "final  loss 0.5123  top1 81",
+        "stage  idle  versions  weights MB  activations MB  staleness F / B",
+        "    0   25%         2         1.2             2.0  0,1 / 0",
+        "    1     -         2         1.2               -  - / 0",
+    ]
+
+
+def test_summary_of_a_run_that_failed_has_no_stage_table():
+    summary = {"status": "failed", "steps": 0, "wall_s": 0.04, "final": {}, "per_stage": [{"parameters": 3}]}
+    assert summary_lines(summary) == ["failed after 0 steps, 0.0 s"]

@@ -1,0 +1,31 @@
+from pipetrain.report.text_table import both_ends, markdown_table, number_list, text_lines, text_table
+
+
+def test_columns_are_as_wide_as_their_widest_cell_and_aligned():
+    assert text_table(("stage", "layers", "time"), [("0", "a to b", "1.5"), ("10", "c", "20.25")], "><>") == [
+        "stage  layers   time",
+        "    0  a to b    1.5",
+        "   10  c       20.25",
+    ]
+
+
+def test_lines_end_without_spaces_and_a_line_may_run_across_the_columns():
+    assert text_lines([("a", "bb"), "all of the width", ("ccc", "")], "<<") == ["a    bb", "all of the width", "ccc"]
+
+
+def test_a_long_table_shows_both_ends_and_says_what_is_left_out():
+    rows = [(str(r),) for r in range(17)]
+    assert both_ends(rows[:16], "stages, in plan.json") == rows[:16]
+    assert both_ends(rows, "stages, in plan.json") == [*rows[:4], "  ...  9 more stages, in plan.json", *rows[13:]]
+
+
+def test_a_markdown_table_has_a_rule_below_its_heads():
+    assert markdown_table(("", "top1"), [("gpipe", "80.00")]) == [
+        "|       | top1  |",
+        "| ----- | ----- |",
+        "| gpipe | 80.00 |",
+    ]
+
+
+def test_no_numbers_are_a_dash():
+    assert (number_list([1, 2]), number_list([])) == ("1,2", "-")
