@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from pipetrain.commands import Subparsers
 from pipetrain.commands.run import run
 from pipetrain.config.schema import config_dir, register_schema
+from pipetrain.config.settings import choices_made
 from pipetrain.errors import ExitCode
 
 
@@ -28,8 +29,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     def task(config: DictConfig) -> None:
         settings = HydraConfig.get()
-        names = {group: str(choice) for group, choice in settings.runtime.choices.items() if "/" not in str(group)}
-        codes.append(run(config, names, Path(settings.runtime.output_dir), OmegaConf.structured(settings)))
+        choices = choices_made(settings.runtime.choices)
+        codes.append(run(config, choices, Path(settings.runtime.output_dir), OmegaConf.structured(settings)))
 
     # with it Hydra raises what it else prints in several lines before it exits with 1
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")

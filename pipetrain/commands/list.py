@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 from pipetrain.commands import Subparsers
-from pipetrain.config.choices import KINDS, Choice, choices
+from pipetrain.config.choices import KINDS, Choice, choices_of
+from pipetrain.config.instantiate import Target
 from pipetrain.errors import ExitCode
 from pipetrain.report.text_table import text_lines
 
@@ -46,7 +47,7 @@ def rows(kind: str) -> list[dict[str, Any]]:
     """`name` and `summary` of each; of models also `task`, `parameters` and `layers`, for the images of CIFAR-10."""
     return [
         {"name": choice.name, "summary": choice.summary, **(_size(choice) if kind == "models" else {})}
-        for choice in choices(KINDS[kind])
+        for choice in choices_of(KINDS[kind])
     ]
 
 
@@ -56,7 +57,7 @@ def _size(choice: Choice) -> dict[str, Any]:
     from pipetrain.run.build import build_chain
 
     with torch.device("meta"):
-        chain = build_chain({"model": choice.content, "seed": 0}, _Images())
+        chain = build_chain(Target.of("model", choice.content), _Images(), seed=0)
     parameters = sum(parameter.numel() for parameter in chain.module.parameters())
     return {"task": "images", "parameters": parameters, "layers": len(chain)}
 

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain.commands.error_line import report_error
+from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.run_tables import plan_table, summary_lines
 
@@ -37,12 +38,12 @@ _OF_ONE_RUN = (
 log = logging.getLogger(__name__)
 
 
-def run(config: DictConfig, names: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
+def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
     """Carries out one run in its directory; its exit code. Errors are shown, not raised, so that a sweep goes on.
 
     Args:
         config: as composed.
-        names: what was chosen of each group.
+        choices: what was chosen of each group.
         folder: the run directory.
         hydra: Hydra's own settings, kept beside the run's.
 
@@ -51,11 +52,11 @@ def run(config: DictConfig, names: dict[str, str], folder: Path, hydra: DictConf
     """
     with _sigterm_interrupts():
         try:
-            resolved = _resolved(config)
+            settings = settings_of(config, choices)
             # from here on torch is needed, which takes seconds to import
             from pipetrain.run.preflight import prepare
 
-            prepared = prepare(resolved, names, folder)
+            prepared = prepare(settings, folder)
         except (ConfigError, OmegaConfBaseException) as error:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # Hydra made it; a directory in use is not empty, and stays
@@ -65,19 +66,13 @@ def run(config: DictConfig, names: dict[str, str], folder: Path, hydra: DictConf
         return _lead(prepared, hydra)
 
 
-def _resolved(config: DictConfig) -> dict[str, Any]:
-    resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(resolved, dict)
-    return {str(key): value for key, value in resolved.items()}
-
-
 def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     """This process starts the others, or simulates them, and alone writes to the terminal."""
     from pipetrain.tracking.progress import ProgressBar
 
     job = prepared.job
     _begin(prepared, hydra)
-    bar = ProgressBar(prepared.total_steps, job.config["train"]["epochs"], prepared.start_step)
+    bar = ProgressBar(job.timetable.total_steps, job.settings.train.epochs, prepared.start_step)
     try:
         summary = _carry_out(job, bar, prepared.start_step)
     except KeyboardInterrupt as interrupt:
@@ -89,7 +84,7 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         log.exception("the run failed")
         _leave_summary(job, "failed", str(error))
         code = ExitCode.WRONG_USAGE if isinstance(error, ConfigError) else ExitCode.FAILED
-        return report_error(error, code, debug=job.config["debug"])
+        return report_error(error, code, debug=job.settings.debug)
     finally:
         bar.close()
     print(*summary_lines(summary), sep="\n", flush=True)
@@ -101,7 +96,7 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
 def _carry_out(job: "Job", bar: "ProgressBar", start_step: int) -> dict[str, Any]:
     from pipetrain.tracking.progress import Follower
 
-    if job.config["executor"]["name"] == "simulated":
+    if job.settings.executor.simulated:
         from pipetrain.launch.worker import simulate
 
         return simulate(job, bar.update)
@@ -119,19 +114,17 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     job, rank, size = prepared.job, int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "0"))
     places = job.placement
     wrong = None
-    if job.config["executor"]["name"] != "distributed":
-        wrong = (
-            f"executor={job.config['executor']['name']} runs in one process, and RANK is set: start it without torchrun"
-        )
+    if job.settings.executor.simulated:
+        wrong = f"executor={job.settings.executor.name} runs in one process, and RANK is set: start it without torchrun"
     elif size != places.num_processes:
         needed = "as many" if places.num_processes == job.num_stages else str(places.num_processes)
         wrong = f"WORLD_SIZE={size}: partition.stages={job.num_stages} needs {needed} processes"
     if wrong is not None:
-        return report_error(ConfigError(wrong), ExitCode.WRONG_USAGE, debug=job.config["debug"])
+        return report_error(ConfigError(wrong), ExitCode.WRONG_USAGE, debug=job.settings.debug)
     if rank == 0:
         _begin(prepared, hydra)
     last = rank == places.of_last_stage
-    bar = ProgressBar(prepared.total_steps, job.config["train"]["epochs"], prepared.start_step) if last else None
+    bar = ProgressBar(job.timetable.total_steps, job.settings.train.epochs, prepared.start_step) if last else None
     show = bar.update if bar else lambda record: None
     try:
         # there is no parent of ours to say how the run ended
@@ -154,16 +147,16 @@ def _begin(prepared: "PreparedRun", hydra: DictConfig) -> None:
         print(note)
     if job.resume:
         print(f"continuing {job.resume}")
-    elif job.config["resume"] == "auto":
+    elif job.settings.resume == "auto":
         print("resume=auto: no unfinished run of this configuration; starting afresh")
     print(f"writing to {folder}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     if job.resume is None:
         _set_aside(folder)
     (folder / "summary.json").unlink(missing_ok=True)
-    OmegaConf.save(OmegaConf.create(job.config), folder / "config.yaml")
+    OmegaConf.save(OmegaConf.create(dict(job.settings.stored)), folder / "config.yaml")
     (folder / ".hydra").mkdir(exist_ok=True)
-    OmegaConf.save(OmegaConf.create(job.config), folder / ".hydra" / "config.yaml")
+    OmegaConf.save(OmegaConf.create(dict(job.settings.stored)), folder / ".hydra" / "config.yaml")
     OmegaConf.save(OmegaConf.create({"hydra": hydra}), folder / ".hydra" / "hydra.yaml")
     OmegaConf.save(hydra.overrides.task, folder / ".hydra" / "overrides.yaml")
     (folder / "plan.json").write_text(json.dumps(prepared.plan.to_json(), indent=2) + "\n")

@@ -10,7 +10,6 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 
 from pipetrain.config.schema import config_dir
-from pipetrain.errors import ConfigError
 
 KINDS = {
     "models": "model",
@@ -30,7 +29,7 @@ class Choice:
     content: dict[str, Any]
 
 
-def choices(group: str) -> Iterator[Choice]:
+def choices_of(group: str) -> Iterator[Choice]:
     """The files of a group, a user's own (`custom`) aside, sorted by name."""
     folder = config_dir() / group
     named = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
@@ -69,22 +68,9 @@ def _content(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def _of_family(group: str, family: str) -> list[str]:
-    targets = {choice.name: choice.content.get("_target_") for choice in choices(group)}  # a preset of phases has none
+def names_of_family(group: str, family: str) -> list[str]:
+    """What the choices of a group whose classes are of this family are called."""
+    targets = {
+        choice.name: choice.content.get("_target_") for choice in choices_of(group)
+    }  # a preset of phases has none
     return [name for name, target in targets.items() if target and get_object(target).family == family]
-
-
-def check_pair(method: Any, schedule: Any, names: dict[str, str]) -> None:
-    """A method goes with the schedules of its family.
-
-    Raises:
-        ConfigError: this one does not; says which do.
-    """
-    if method.family == schedule.family:
-        return
-    schedules = " or ".join(_of_family("schedule", method.family))
-    methods = " or ".join(_of_family("method", schedule.family))
-    raise ConfigError(
-        f"method={names['method']} does not go with schedule={names['schedule']}: method={names['method']} goes with "
-        f"schedule={schedules}; schedule={names['schedule']} goes with method={methods}"
-    )

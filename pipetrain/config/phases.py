@@ -7,7 +7,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from pipetrain.config.choices import choices, section
+from pipetrain.config.choices import choices_of, section
+from pipetrain.config.instantiate import TARGET, Target
 from pipetrain.errors import ConfigError
 
 _PARTS = ("schedule", "method")
@@ -19,40 +20,90 @@ class PhaseSettings:
     """One phase.
 
     Attributes:
-        schedule, method: sections with a Hydra target.
-        names: {"schedule": ..., "method": ...}, as they are called on the command line.
-        steps: how long it lasts; None: to the end of the run.
+        schedule, method: what runs.
+        choices: {"schedule": ..., "method": ...}, as they are called on the command line.
+        steps, epochs: how long it lasts, one of them; both None: to the end of the run.
+        number: its place in `phases`; None: the configuration has none, and this is the whole run.
     """
 
-    schedule: dict[str, Any]
-    method: dict[str, Any]
-    names: dict[str, str]
-    steps: int | None
+    schedule: Target
+    method: Target
+    choices: Mapping[str, str]
+    steps: int | None = None
+    epochs: int | None = None
+    number: int | None = None
+
+    def length(self, steps_per_epoch: int) -> int | None:
+        """Steps that it lasts; None: to the end of the run."""
+        return self.steps if self.epochs is None else self.epochs * steps_per_epoch
+
+    @contextmanager
+    def naming_errors(self) -> Iterator[None]:
+        """Puts the phase's number before what is wrong with it, where the configuration has phases."""
+        with _naming(self.number):
+            yield
 
 
-def resolved(config: Mapping[str, Any], names: Mapping[str, str]) -> list[dict[str, Any]] | None:
-    """`phases` with every schedule and method written out, so that no process needs the files they come from.
+@contextmanager
+def _naming(number: int | None) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        if number is None:
+            raise
+        raise ConfigError(f"phases[{number}]: {error}") from error
+
+
+def phases_of(config: Mapping[str, Any], choices: Mapping[str, str]) -> tuple[PhaseSettings, ...]:
+    """The phases of a configuration in which `phases` is written out; one where it has none."""
+    if config["phases"] is None:
+        return (_phase(config, {part: _name(config, choices, part) for part in _PARTS}),)
+    return tuple(
+        _phase(entry, entry["names"], steps=entry["steps"], epochs=entry["epochs"], number=number)
+        for number, entry in enumerate(config["phases"])
+    )
+
+
+def _phase(
+    sections: Mapping[str, Any],
+    names: Mapping[str, str],
+    *,
+    steps: int | None = None,
+    epochs: int | None = None,
+    number: int | None = None,
+) -> PhaseSettings:
+    with _naming(number):
+        schedule, method = (Target.of(part, sections[part]) for part in _PARTS)
+    return PhaseSettings(schedule, method, names, steps, epochs, number)
+
+
+def _name(config: Mapping[str, Any], choices: Mapping[str, str], part: str) -> str:
+    """What the run's schedule or method is called; its path where nothing was chosen by name."""
+    return str(choices.get(part) or config[part].get(TARGET))
+
+
+def written_out(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]] | None:
+    """`phases` with every schedule and method written out, so that nobody needs the files they come from.
 
     An entry is {schedule, method, steps or epochs}. A schedule or method is a name of its group, a mapping of a `name`
     and settings to change, or a section with a `_target_` of the user's own; left out, it is the run's.
 
     Raises:
-        ConfigError: an entry is of another form, or ends never although another follows.
+        ConfigError: an entry is of another form, or never ends although another follows.
     """
-    entries = config.get("phases")
+    entries = config["phases"]
     if entries is None:
         return None
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"phases={entries}: a list such as [{{schedule: gpipe, method: gpipe, epochs: 2}}, {{}}]")
-    found = [_resolved(config, names, number, entry) for number, entry in enumerate(entries)]
-    for number, phase in enumerate(found[:-1]):
+    phases = [_entry(config, choices, f"phases[{number}]", entry) for number, entry in enumerate(entries)]
+    for number, phase in enumerate(phases[:-1]):
         if all(phase[end] is None for end in _ENDS):
             raise ConfigError(f"phases[{number}] never ends, and phases[{number + 1}] follows; give it steps or epochs")
-    return found
+    return phases
 
 
-def _resolved(config: Mapping[str, Any], names: Mapping[str, str], number: int, entry: Any) -> dict[str, Any]:
-    where = f"phases[{number}]"
+def _entry(config: Mapping[str, Any], choices: Mapping[str, str], where: str, entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict) or (unknown := entry.keys() - {*_PARTS, *_ENDS, "names"}):
         wrong = f" {min(unknown)}" if isinstance(entry, dict) else ""
         raise ConfigError(f"{where}={entry}: takes schedule, method, and steps or epochs; not{wrong or ' this'}")
@@ -62,54 +113,29 @@ def _resolved(config: Mapping[str, Any], names: Mapping[str, str], number: int, 
             raise ConfigError(f"{where}.{end}={value}: a whole number of at least 1")
     if all(value is not None for value in ends.values()):
         raise ConfigError(f"{where} has both steps={ends['steps']} and epochs={ends['epochs']}; give one")
-    sections, called = {}, {}
+    sections, names = {}, {}
     for part in _PARTS:
-        called[part], sections[part] = _section(config, names, part, entry.get(part), where)
-    return {**sections, **ends, "names": entry.get("names") or called}
+        names[part], sections[part] = _section(config, choices, f"{where}.{part}", entry.get(part))
+    return {**sections, **ends, "names": entry.get("names") or names}
 
 
 def _section(
-    config: Mapping[str, Any], names: Mapping[str, str], part: str, choice: Any, where: str
+    config: Mapping[str, Any], choices: Mapping[str, str], where: str, choice: Any
 ) -> tuple[str, dict[str, Any]]:
+    """What a schedule or method is called, and its section."""
+    part = where.rsplit(".", 1)[1]
     if choice is None:
-        return names[part], dict(config[part])
+        return _name(config, choices, part), dict(config[part])
     if isinstance(choice, str):
         choice = {"name": choice}
-    if isinstance(choice, dict) and "_target_" in choice:
-        return str(choice["_target_"]), choice
+    if isinstance(choice, dict) and TARGET in choice:
+        return str(choice[TARGET]), choice
     if not isinstance(choice, dict) or "name" not in choice:
-        raise ConfigError(f"{where}.{part}={choice}: a name, or a mapping with `name` and settings to change")
-    known = [each.name for each in choices(part) if "_target_" in each.content]
+        raise ConfigError(f"{where}={choice}: a name, or a mapping with `name` and settings to change")
+    known = [each.name for each in choices_of(part) if TARGET in each.content]
     if choice["name"] not in known:
-        raise ConfigError(f"{where}.{part}={choice['name']}: no such {part}; there are {', '.join(known)}")
+        raise ConfigError(f"{where}={choice['name']}: no such {part}; there are {', '.join(known)}")
     changes = {key: value for key, value in choice.items() if key != "name"}
     # a section may refer to settings of the run, such as ${seed}
     whole = OmegaConf.create({**config, "phases": None, "_section": {**section(part, choice["name"]), **changes}})
     return str(choice["name"]), OmegaConf.to_container(whole._section, resolve=True)  # type: ignore[return-value]
-
-
-@contextmanager
-def naming(config: Mapping[str, Any], number: int) -> Iterator[None]:
-    """Puts the phase's number before what is wrong with it, where the configuration has phases."""
-    try:
-        yield
-    except ConfigError as error:
-        if config["phases"] is None:
-            raise
-        raise ConfigError(f"phases[{number}]: {error}") from error
-
-
-def settings(config: Mapping[str, Any], names: Mapping[str, str], steps_per_epoch: int) -> Iterator[PhaseSettings]:
-    """The phases of a configuration whose `phases` are resolved; the run as one phase where there are none."""
-    if config["phases"] is None:
-        yield PhaseSettings(config["schedule"], config["method"], {part: names[part] for part in _PARTS}, None)
-        return
-    for entry in config["phases"]:
-        steps = entry["steps"] if entry["epochs"] is None else entry["epochs"] * steps_per_epoch
-        yield PhaseSettings(entry["schedule"], entry["method"], entry["names"], steps)
-
-
-def length(phases: list[PhaseSettings]) -> int | None:
-    """Steps of all phases; None where the last has no end of its own."""
-    ends = [phase.steps for phase in phases]
-    return None if ends[-1] is None else sum(steps or 0 for steps in ends)

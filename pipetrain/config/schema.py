@@ -1,19 +1,16 @@
-"""The typed configuration: what `pipetrain run` accepts, and the checks that need no model."""
+"""The structured configuration: the settings that `pipetrain run` accepts, their types and defaults."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.errors import ConfigError
 
-DEVICES = ("auto", "cpu", "cuda")
-LOADER_KEYS = ("shuffle", "limit", "workers")
-"""Settings of `dataset` that are the loader's, and are taken out before the data set's target is called."""
 
-
-@dataclass
+@dataclass(frozen=True)
 class TrainConfig:
     """How long and in which portions."""
 
@@ -27,13 +24,13 @@ class TrainConfig:
     """N, the slices of a minibatch that pass the pipeline one by one; must divide batch_size."""
     recompute: bool = False
     """Keep only a stage's inputs between forward and backward, and compute its activations again before the latter."""
-    recompute_boundaries: Any = None
+    recompute_boundaries: list[int] | None = None
     """First layers of segments of stages that recompute from the first one's input; simulated only; null: none."""
-    target: Any = None
+    target: Any = None  # a mapping or null, which Hydra cannot override where it is declared as such
     """Evaluation metrics at which the run ends, such as {top1: 66}; for `loss` and `perplexity` lower is better."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class EvalConfig:
     """When and in which portions the evaluation set passes the pipeline."""
 
@@ -43,7 +40,7 @@ class EvalConfig:
     """Samples of one message; null: those of a microbatch."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class CheckpointConfig:
     """When checkpoints are written; one is always written at the end."""
 
@@ -55,22 +52,27 @@ class CheckpointConfig:
     """Also every so many steps. Each drains the pipeline, as the end of an epoch does."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ExecutorConfig:
     """Where the stages live."""
 
     name: str = "distributed"
 
+    @property
+    def simulated(self) -> bool:
+        """Whether all stages are in one process."""
+        return self.name == "simulated"
 
-@dataclass
+
+@dataclass(frozen=True)
 class LaunchConfig:
     """The worker processes."""
 
     hang_timeout: float = 600.0
-    """Seconds after which a worker that neither computes on nor waits for a neighbour is ended and named."""
+    """Seconds after which a worker that neither computes on nor waits for a neighbor is ended and named."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class LogConfig:
     """What is written while training."""
 
@@ -78,16 +80,26 @@ class LogConfig:
     """Steps between lines of metrics.jsonl and points in TensorBoard."""
 
 
-@dataclass
-class Config:
-    """Everything of a run. The open groups are Hydra targets."""
+def _loader() -> dict[str, Any]:
+    return {"shuffle": True, "limit": None, "workers": 0}
 
-    dataset: dict[str, Any] = field(default_factory=dict)
+
+def _rate_and_clipping() -> dict[str, Any]:
+    return {"lr": None, "clip_norm": None}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything of a run. The open groups, of type dict, are Hydra targets."""
+
+    dataset: dict[str, Any] = field(default_factory=_loader)
+    """Beside a target and its options, what the loader does with any data set."""
     model: dict[str, Any] = field(default_factory=dict)
     partition: dict[str, Any] = field(default_factory=dict)
     schedule: dict[str, Any] = field(default_factory=dict)
     method: dict[str, Any] = field(default_factory=dict)
-    optimizer: dict[str, Any] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=_rate_and_clipping)
+    """Beside a target and its options, what the pipeline does with any optimizer."""
     lr_schedule: dict[str, Any] = field(default_factory=dict)
     loss: dict[str, Any] = field(default_factory=dict)
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
@@ -105,62 +117,35 @@ class Config:
     threads: int | None = None
     """Intra-op threads of a process; null: cores // stage processes, at least 1. Part of the numerics on the CPU."""
     resume: str | None = None
-    """A run directory or checkpoint to continue, or `auto`: the newest checkpoint of this very configuration."""
+    """A run directory or checkpoint to continue, or `auto`: the newest checkpoint with an identical configuration."""
     trace: bool = False
     """Write trace.json, a Chrome trace of every operation and message; simulated runs write when each would happen."""
     debug: bool = False
     """Show tracebacks of errors in the configuration."""
 
 
+def schema() -> DictConfig:
+    """The schema as a configuration of defaults, which others may be merged into."""
+    config: DictConfig = OmegaConf.structured(Config)
+    for node in (config, *config.values()):
+        if isinstance(node, DictConfig):
+            OmegaConf.set_readonly(node, None)  # OmegaConf takes `frozen` for a ban on overrides
+    return config
+
+
 def register_schema() -> None:
     """Makes the schema known to Hydra as `schema`, the first entry of the defaults list."""
-    ConfigStore.instance().store(name="schema", node=Config)
+    ConfigStore.instance().store(name="schema", node=schema())
 
 
 def config_dir() -> Path:
-    """The folder of YAML files: inside an installed package, beside it in a checkout."""
+    """The folder of YAML files: inside an installed package, beside it in a checkout.
+
+    Raises:
+        ConfigError: it is missing.
+    """
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "conf", package.parent / "conf"):
         if folder.is_dir():
             return folder
     raise ConfigError(f"the folder conf/ is missing beside {package}; install pipetrain again")
-
-
-def check(config: dict[str, Any]) -> None:
-    """The checks that need neither model nor data.
-
-    Raises:
-        ConfigError: the first setting that cannot work.
-    """
-    train = config["train"]
-    for setting, least in (("epochs", 1), ("batch_size", 1), ("microbatches", 1), ("max_steps", 1)):
-        _check_least("train", train, setting, least)
-    for section, setting in (("eval", "every_epochs"), ("checkpoint", "every_epochs")):
-        _check_least(section, config[section], setting, 0)
-    for section, setting in (("eval", "batch_size"), ("checkpoint", "every_steps"), ("log", "every_steps")):
-        _check_least(section, config[section], setting, 1)
-    batch, microbatches = train["batch_size"], train["microbatches"]
-    if batch % microbatches:
-        near = [n for n in range(1, batch + 1) if batch % n == 0]
-        choices = ", ".join(str(n) for n in sorted(near, key=lambda n: abs(n - microbatches))[:3])
-        raise ConfigError(
-            f"train.batch_size={batch} is not a multiple of train.microbatches={microbatches}; "
-            f"microbatches that divide it: {choices}"
-        )
-    target = train["target"]
-    if target is not None and not (
-        isinstance(target, dict) and target and all(isinstance(value, int | float) for value in target.values())
-    ):
-        raise ConfigError(f"train.target={target}: metrics and the values to reach, such as {{top1: 66}}")
-    if config["device"] not in DEVICES:
-        raise ConfigError(f"device={config['device']}: one of {', '.join(DEVICES)}")
-    if config["threads"] is not None and config["threads"] < 1:
-        raise ConfigError(f"threads={config['threads']}: at least 1, or null for the cores divided by the stages")
-    if config["launch"]["hang_timeout"] <= 0:
-        raise ConfigError(f"launch.hang_timeout={config['launch']['hang_timeout']}: seconds above 0")
-
-
-def _check_least(section: str, values: dict[str, Any], setting: str, least: int) -> None:
-    value = values[setting]
-    if value is not None and value < least:
-        raise ConfigError(f"{section}.{setting}={value}: at least {least}")

@@ -47,11 +47,11 @@ class Assembly:
 
     def stages(self, mine: Sequence[int]) -> list[Stage]:
         """The stages with these numbers."""
-        optimizer = optimizer_builder(self.job.config, self.rate)
+        optimizer = optimizer_builder(self.job.settings.optimizer, self.rate)
         built = []
         for r in mine:
-            loss = build_loss(self.job.config) if r == self.job.num_stages - 1 else None
-            spec = StageSpec(r, self.job.bounds[r], loss, self.job.config["seed"], self.device)
+            loss = build_loss(self.job.settings) if r == self.job.num_stages - 1 else None
+            spec = StageSpec(r, self.job.bounds[r], loss, self.job.settings.seed, self.device)
             built.append(Stage(spec, self.chain, optimizer))
         return built
 
@@ -97,19 +97,18 @@ class Assembly:
 
     @property
     def _clip_norm(self) -> float | None:
-        clip_norm: float | None = self.job.config["optimizer"].get("clip_norm")
-        return clip_norm
+        return self.job.settings.optimizer.clip_norm
 
     def _finegrained(self) -> FinegrainedExecutor:
-        config = self.job.config
+        settings = self.job.settings
         units = weight_units(self.chain)
-        module = StageModule(self.chain.layers, 0, config["seed"]).to(self.device)
-        optimizer = optimizer_builder(config, self.rate)
+        module = StageModule(self.chain.layers, 0, settings.seed).to(self.device)
+        optimizer = optimizer_builder(settings.optimizer, self.rate)
         stages = [
             UnitStage(r, names_of(units[first:last]), module, optimizer, self.device)
             for r, (first, last) in enumerate(self.job.bounds)
         ]
-        segments = config["train"]["recompute_boundaries"]
-        loss = on_device(build_loss(config), self.device)
+        segments = settings.train.recompute_boundaries
+        loss = on_device(build_loss(settings), self.device)
         model = WholeModel(module, loss, None if segments is None else tuple(segments))
         return FinegrainedExecutor(stages, model, self.phases, self._clip_norm, self.on_step)

@@ -18,17 +18,9 @@ from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.launch.pipeline import Assembly
 from pipetrain.launch.watchdog import BLAME_SECONDS, EXIT_LOST, Activity, Watchdog, failure_note
 from pipetrain.run import checkpoint
-from pipetrain.run.build import (
-    Data,
-    build_chain,
-    build_data,
-    build_phases,
-    build_rate,
-    first_layers,
-    total_steps,
-)
+from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
 from pipetrain.run.job import Job
-from pipetrain.run.trainer import Timetable, Trainer
+from pipetrain.run.trainer import Trainer
 from pipetrain.tracking import summary as summaries
 from pipetrain.tracking.recorder import Recorder, Show
 from pipetrain.tracking.trace_writer import TraceFile, assemble
@@ -71,7 +63,7 @@ def main(
         rank,
         places.num_processes,
         Path(job.run),
-        job.config["launch"]["hang_timeout"],
+        job.settings.launch.hang_timeout,
         activity,
         _own_store(),
         run.own_reports,
@@ -101,24 +93,15 @@ class _Run:
         torch.set_num_threads(job.threads)
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        config = job.config
+        settings = job.settings
         self.job = job
         self.folder = Path(job.run)
-        self.data: Data = build_data(config)
-        chain = build_chain(config, self.data.dataset)
-        stage_of = first_layers(chain, job.bounds, job.finegrained)
-        self.phases = build_phases(config, job.names, job.num_stages, stage_of, self.data)
-        steps_per_epoch = len(self.data.train)
-        self.timetable = Timetable(
-            total_steps(config, job.names, steps_per_epoch),
-            steps_per_epoch,
-            config["eval"]["every_epochs"],
-            config["checkpoint"]["every_epochs"],
-            config["checkpoint"]["every_steps"],
-            [phase.end for phase in self.phases],
-        )
-        self.rate = build_rate(config, steps_per_epoch, self.timetable.total_steps)
-        self.trace = self._trace(stage) if config["trace"] else None
+        self.timetable = job.timetable
+        self.data: Data = build_data(settings)
+        chain = build_chain(settings.model, self.data.dataset, settings.seed)
+        self.phases = build_phases(settings, job.timetable, job.num_stages, job.segments)
+        self.rate = build_rate(settings, job.timetable)
+        self.trace = self._trace(stage) if settings.trace else None
         self.assembly = Assembly(job, chain, self.phases, self.rate, device, self.on_step, self.trace)
         self.trainer: Trainer | None = None
         self.recorder: Recorder | None = None
@@ -141,18 +124,18 @@ class _Run:
         progress = self._restore(executor)
         if executor.has_last_stage:
             history = self._history()
-            every = self.job.config["log"]["every_steps"]
+            every = self.job.settings.log.every_steps
             self.recorder = Recorder(self.folder, self.rate, self.data.train.sizes, every, progress, history, show)
 
         def save(step: int) -> None:
             folder = self.folder / "checkpoints" / checkpoint.checkpoint_name(step)
             checkpoint.save(folder, self._tensors(executor), self._progress(step), coordinator, barrier)
 
-        target = self.job.config["train"]["target"]
+        target = self.job.settings.train.target
         self.trainer = Trainer(executor, self.data, self.timetable, self.recorder, save, target)
         self.trainer.step = progress.get("step", 0)
         self.trainer.reached = progress.get("target")
-        if self.job.config["checkpoint"]["at_start"] and not self.trainer.step:
+        if self.job.settings.checkpoint.at_start and not self.trainer.step:
             save(0)
         reports = self.trainer.run()
         return self.finish("completed", reports) if executor.has_last_stage else None
@@ -211,7 +194,7 @@ class _Run:
             summary["weights_sha256"] = summaries.weights_sha256(checkpoint.model_state(folder))
         if self.trace is not None:
             assemble(self.folder, self.job.num_stages)
-        recorder.close({**self.job.names, "stages": self.job.num_stages, "seed": self.job.config["seed"]})
+        recorder.close({**self.job.settings.choices, "stages": self.job.num_stages, "seed": self.job.settings.seed})
         summaries.write(self.folder, summary)
         return summary
 

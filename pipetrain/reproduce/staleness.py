@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.config.choices import default_schedule, section
+from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
@@ -94,8 +95,11 @@ def _rules(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
     # two versions are enough only where a minibatch fills the pipeline
     count = max(num_stages, num_microbatches) if name == "pipedream_2bw" else num_microbatches
     schedule = schedule or default_schedule(name)
-    method = {**section("method", name), **changes}
-    phase = PhaseSettings(section("schedule", schedule), method, {"schedule": schedule, "method": name}, None)
+    phase = PhaseSettings(
+        Target.of("schedule", section("schedule", schedule)),
+        Target.of("method", {**section("method", name), **changes}),
+        {"schedule": schedule, "method": name},
+    )
     return build_rules(phase, num_stages, count, None)
 
 

@@ -9,8 +9,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from pipetrain.config import phases
-from pipetrain.config.schema import check, config_dir, register_schema
+from pipetrain.config.schema import config_dir, register_schema
+from pipetrain.config.settings import Settings, choices_made, settings_of
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.program.recomputation import RecomputeSegments
@@ -50,17 +50,15 @@ def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
     yield from (list(chosen) for chosen in itertools.product(*choices))
 
 
-def composed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What `pipetrain run` composes of these overrides, resolved, and what was chosen of each group."""
+def composed(overrides: Sequence[str]) -> Settings:
+    """What `pipetrain run` makes of these overrides; open groups may lack what a timeline does not need."""
     register_schema()
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         whole = compose("config", list(overrides), return_hydra_config=True)
-    names = {str(group): str(choice) for group, choice in whole.hydra.runtime.choices.items()}
+    choices = choices_made(whole.hydra.runtime.choices)
     OmegaConf.set_struct(whole, False)
     del whole["hydra"]
-    config = OmegaConf.to_container(whole, resolve=True)
-    assert isinstance(config, dict)
-    return {str(key): value for key, value in config.items()}, names
+    return settings_of(whole, choices, missing_ok=True)
 
 
 def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
@@ -69,31 +67,30 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
     Raises:
         ConfigError: they do not go together, or only the model could say how many stages there are.
     """
-    config, names = composed(overrides)
-    config = {**config, "phases": phases.resolved(config, names)}
-    check(config)
-    stages, segments = _stages_and_spans(config)
-    train = config["train"]
-    found = []
-    for settings in phases.settings(config, names, _EPOCH):
-        rules = build_rules(settings, stages, train["microbatches"], segments)
-        found.append(ComposedPhase(rules, settings.steps, train["batch_size"], settings.names))
-    return found
+    settings = composed(overrides)
+    num_stages, segments = _stages_and_segments(settings)
+    train = settings.train
+    phases = []
+    for phase in settings.phases:
+        rules = build_rules(phase, num_stages, train.microbatches, segments)
+        phases.append(ComposedPhase(rules, phase.length(_EPOCH), train.batch_size, phase.choices))
+    return phases
 
 
-def _stages_and_spans(config: Mapping[str, Any]) -> tuple[int, RecomputeSegments | None]:
-    partition, boundaries = config["partition"], config["train"]["recompute_boundaries"]
+def _stages_and_segments(settings: Settings) -> tuple[int, RecomputeSegments | None]:
+    partition, boundaries = settings.partition.options, settings.train.recompute_boundaries
     cuts = partition.get("boundaries", partition.get("ppv"))
-    stages = partition.get("stages") if cuts is None else len(_list_of_cuts(partition))
-    if not isinstance(stages, int) or not 1 <= stages <= MOST_STAGES:
-        raise ConfigError(f"partition.stages={stages}: a timeline needs the number of stages, 1 to {MOST_STAGES}")
+    num_stages = partition.get("stages") if cuts is None else len(_list_of_cuts(partition))
+    if not isinstance(num_stages, int) or not 1 <= num_stages <= MOST_STAGES:
+        raise ConfigError(f"partition.stages={num_stages}: a timeline needs the number of stages, 1 to {MOST_STAGES}")
     if boundaries is not None and "boundaries" not in partition:
         raise ConfigError(
             f"train.recompute_boundaries={boundaries} names layers; without the model only partition=explicit says "
             "which stages begin with them: partition=explicit partition.boundaries=[...]"
         )
     firsts = [] if boundaries is None else _list_of_cuts(partition)
-    return stages, build_recompute_segments(config, stages, {layer: r for r, layer in enumerate(firsts)})
+    stage_of = {layer: r for r, layer in enumerate(firsts)}
+    return num_stages, build_recompute_segments(settings.train, num_stages, stage_of)
 
 
 def _list_of_cuts(partition: Mapping[str, Any]) -> list[int]:

@@ -10,7 +10,7 @@ from pipetrain.executors.feed import to_device
 from pipetrain.losses import on_device
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_chain, build_data, build_loss
-from pipetrain.run.directory import stored_config
+from pipetrain.run.directory import stored_settings
 from pipetrain.run.preflight import device_of
 
 
@@ -21,15 +21,15 @@ def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
         ConfigError: there is no such run or checkpoint, or an override is wrong.
     """
     folder = checkpoint.at_step(run, step)
-    config = stored_config(run, overrides)
-    device = torch.device(device_of(config["device"]))
-    data = build_data(config)
-    chain = build_chain(config, data.dataset)
+    settings = stored_settings(run, overrides)
+    device = torch.device(device_of(settings.device))
+    data = build_data(settings)
+    chain = build_chain(settings.model, data.dataset, settings.seed)
     chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
     chain.module.to(device)
     for layer in chain.layers:
         layer.eval()
-    loss = on_device(build_loss(config), device)
+    loss = on_device(build_loss(settings), device)
     score = Score(loss)
     with torch.no_grad():
         for inputs, targets in data.evaluation.samples(0):

@@ -1,40 +1,37 @@
 """Everything that can be wrong with a run, found before a process is started or a file overwritten."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
-from pipetrain.config import phases
-from pipetrain.config.schema import check
+from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_placement, notes_of
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
+from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import checkpoint
 from pipetrain.run.build import (
+    Data,
     build_chain,
     build_data,
     build_loss,
     build_phases,
     build_rate,
+    build_recompute_segments,
     build_torch_optimizer,
-    call_target,
     first_layers,
-    total_steps,
 )
 from pipetrain.run.job import Job
 from pipetrain.run.model_check import weight_derived_layers
 from pipetrain.run.resume import checkpoint_to_resume
+from pipetrain.run.timetable import Timetable, timetable_of
 from pipetrain.schedules import Placement
-
-EXECUTORS = ("distributed", "simulated")
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,6 @@ class PreparedRun:
         job: for the processes.
         plan: the partition.
         devices: where each stage will compute.
-        total_steps: of the whole run.
         start_step: where a resumed run goes on, else 0.
         notes: what the user should know.
     """
@@ -53,108 +49,169 @@ class PreparedRun:
     job: Job
     plan: Plan
     devices: list[str]
-    total_steps: int
     start_step: int
     notes: list[str]
 
 
-def prepare(config: dict[str, Any], names: Mapping[str, str], run: Path) -> PreparedRun:
-    """Builds everything once, to see that it can be built.
+@dataclass(frozen=True)
+class Components:
+    """The objects of a run, built once to see that they can be, and what they say about each other.
+
+    Attributes:
+        bounds: (first layer, last layer exclusive) of each stage; weight units in place of layers where `finegrained`.
+        finegrained: whether stages are of single weights.
+        segments: which stages recompute together; None where none does.
+        placement: which process has which stages.
+    """
+
+    device: str
+    data: Data
+    chain: LayerChain
+    plan: Plan
+    bounds: list[tuple[int, int]]
+    finegrained: bool
+    timetable: Timetable
+    segments: RecomputeSegments | None
+    phases: list[Phase]
+    placement: Placement
+
+
+def prepare(settings: Settings, run: Path) -> PreparedRun:
+    """Builds everything once and checks that it goes together.
 
     Raises:
         ConfigError: the first setting that cannot work.
     """
-    config = {**config, "phases": phases.resolved(config, names)}
-    check(config)
-    if config["executor"]["name"] not in EXECUTORS:
-        raise ConfigError(f"executor.name={config['executor']['name']}: one of {', '.join(EXECUTORS)}")
-    device = device_of(config["device"])
-    rule = call_target("partition", config["partition"])
-    data = build_data(config)
-    chain = build_chain(config, data.dataset)
+    components = build(settings)
+    notes = [note for check in CHECKS for note in check(settings, components)]
+    resume, start = _resumed(settings, components.timetable, run)
+    placement = components.placement
+    processes = 1 if components.finegrained else placement.num_processes
+    job = Job(
+        settings=settings,
+        run=str(run),
+        bounds=components.bounds,
+        plan=[{"layers": stage.last - stage.first, "parameters": stage.parameters} for stage in components.plan.stages],
+        timetable=components.timetable,
+        segments=components.segments,
+        placement=placement,
+        threads=settings.threads or max(1, usable_cores() // processes),
+        device=components.device,
+        resume=None if resume is None else str(resume),
+        finegrained=components.finegrained,
+    )
+    return PreparedRun(job, components.plan, _devices(job), start, list(dict.fromkeys(notes)))
+
+
+def build(settings: Settings) -> Components:
+    """The objects of a run.
+
+    Raises:
+        ConfigError: one cannot be built.
+    """
+    device = device_of(settings.device)
+    rule = settings.partition.build()
+    data = build_data(settings)
+    chain = build_chain(settings.model, data.dataset, settings.seed)
     finegrained = isinstance(rule, FineGrained)
     plan = rule.plan(chain, data.example) if isinstance(rule, FineGrained) else make_plan(chain, rule, data.example)
-    stages = len(plan.stages)
     bounds = [(stage.first, stage.last) for stage in plan.stages]
-    parts = build_phases(config, names, stages, first_layers(chain, bounds, finegrained), data)
-    _check_executor(config, parts, finegrained)
-    placement = common_placement([phase.rules.schedule for phase in parts], stages)
-    notes = _notes(config, data.train.dropped)
-    for number, phase in enumerate(parts):
-        with phases.naming(config, number):
-            if not phase.rules.schedule.listed:
-                check_unlisted(config, phase.rules.schedule, data.train.sizes)
-                _check_devices(device, placement)
-                notes += [note for note in notes_of(phase.rules.schedule, placement) if note not in notes]
-            elif not finegrained:  # its stages exchange nothing, and their lists are long
-                phase.rules.lists(2 * phase.rules.contexts[0].delay + 1)
-            notes += [note for note in _phase_notes(config, chain, phase) if note not in notes]
-    changing = [phase.rules.method.name for phase in parts if _backward_reads_others(phase.rules)]
-    if changing:
-        notes += _derived(weight_derived_layers(chain, data.example), changing[0])
-    build_loss(config)
-    steps_per_epoch = len(data.train)
-    total = total_steps(config, names, steps_per_epoch)
-    build_rate(config, steps_per_epoch, total)(0)
-    resume = checkpoint_to_resume(config, names, run)
-    start = checkpoint.load_progress(resume)["step"] if resume else 0
-    if resume and start >= total:
+    timetable = timetable_of(settings, len(data.train))
+    stage_of = first_layers(chain, bounds, finegrained=finegrained)
+    segments = build_recompute_segments(settings.train, len(bounds), stage_of)
+    phases = build_phases(settings, timetable, len(bounds), segments)
+    placement = common_placement([phase.rules.schedule for phase in phases], len(bounds))
+    return Components(device, data, chain, plan, bounds, finegrained, timetable, segments, phases, placement)
+
+
+def _check_finegrained(settings: Settings, components: Components) -> list[str]:
+    if not components.finegrained:
+        return []
+    train = settings.train
+    if not settings.executor.simulated:
+        raise ConfigError("partition=finegrained cuts layers apart, which only executor=simulated can run")
+    if settings.trace:
+        raise ConfigError("trace=true: with partition=finegrained no stage runs by itself; leave trace out")
+    if train.recompute and train.recompute_boundaries is None:
         raise ConfigError(
-            f"resume={config['resume']}: {resume} is at step {start}, and this run ends at step {total}; "
-            "raise train.epochs or train.max_steps"
+            "train.recompute=true: with partition=finegrained stages begin inside layers; name the layers that "
+            "segments begin with, such as train.recompute_boundaries=[0]"
         )
-    job = Job(
-        config=config,
-        names=dict(names),
-        run=str(run),
-        bounds=bounds,
-        plan=[{"layers": stage.last - stage.first, "parameters": stage.parameters} for stage in plan.stages],
-        threads=config["threads"] or max(1, _cores() // (1 if finegrained else placement.num_processes)),
-        device=device,
-        resume=str(resume) if resume else None,
-        finegrained=finegrained,
-        placed=placement,
-    )
-    return PreparedRun(job, plan, _devices(job), total, start, notes)
+    return []
 
 
-def _check_executor(config: Mapping[str, Any], parts: list[Phase], finegrained: bool) -> None:
-    train = config["train"]
-    if finegrained:
-        if config["executor"]["name"] != "simulated":
-            raise ConfigError("partition=finegrained cuts layers apart, which only executor=simulated can run")
-        if config["trace"]:
-            raise ConfigError("trace=true: with partition=finegrained no stage runs by itself; leave trace out")
-        if train["recompute"] and train["recompute_boundaries"] is None:
-            raise ConfigError(
-                "train.recompute=true: with partition=finegrained stages begin inside layers; name the layers that "
-                "segments begin with, such as train.recompute_boundaries=[0]"
-            )
-    if config["executor"]["name"] == "simulated":
-        return
-    for number, phase in enumerate(parts):
+def _check_executor(settings: Settings, components: Components) -> list[str]:
+    """What processes cannot do and a simulation can."""
+    if settings.executor.simulated:
+        return []
+    for phase, chosen in zip(components.phases, settings.phases, strict=True):
         if phase.rules.method.simulated_only:
-            with phases.naming(config, number):
+            with chosen.naming_errors():
                 raise ConfigError(
                     f"method={phase.rules.method.name} reads weights that no pipeline of processes has; use "
                     "executor=simulated"
                 )
-    if train["recompute_boundaries"] is not None:
+    if settings.train.recompute_boundaries is not None:
         raise ConfigError(
-            f"train.recompute_boundaries={train['recompute_boundaries']}: recomputation across stages is "
+            f"train.recompute_boundaries={settings.train.recompute_boundaries}: recomputation across stages is "
             "simulated only; use executor=simulated, or train.recompute=true, where each stage recomputes by itself"
         )
+    return []
 
 
-def _phase_notes(config: Mapping[str, Any], chain: LayerChain, phase: Phase) -> list[str]:
-    """What the user should know of a phase that can run.
+def _check_dropped(settings: Settings, components: Components) -> list[str]:
+    dropped, limit = components.data.train.dropped, settings.train.microbatches
+    if not dropped:
+        return []
+    return [f"the last {dropped} samples of each epoch are dropped: fewer than train.microbatches={limit}"]
 
-    Raises:
-        ConfigError: its method cannot work with the optimizer.
-    """
-    rules = phase.rules
-    _check_optimizer(config, chain, rules.method)
-    return [*rules.method.notes(rules.contexts), *_clip_note(config, rules)]
+
+def _check_phases(settings: Settings, components: Components) -> list[str]:
+    notes = []
+    for phase, chosen in zip(components.phases, settings.phases, strict=True):
+        with chosen.naming_errors():
+            notes += _check_lists(settings, components, phase.rules)
+            notes += _check_method(settings, components.chain, phase.rules)
+    return notes
+
+
+def _check_lists(settings: Settings, components: Components, rules: PipelineRules) -> list[str]:
+    if not rules.schedule.listed:
+        check_unlisted(settings, rules.schedule, components.data.train.sizes)
+        _check_devices(components.device, components.placement)
+        return notes_of(rules.schedule, components.placement)
+    if not components.finegrained:  # its stages exchange nothing, and their lists are long
+        rules.lists(2 * rules.contexts[0].delay + 1)
+    return []
+
+
+def _check_method(settings: Settings, chain: LayerChain, rules: PipelineRules) -> list[str]:
+    parameters: list[nn.Parameter] = [p for p in chain.module.parameters() if p.requires_grad]
+    if not parameters:
+        raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
+    rules.method.check_optimizer(build_torch_optimizer(settings.optimizer, parameters))
+    return [*rules.method.notes(rules.contexts), *_clip_note(settings.optimizer.clip_norm, rules)]
+
+
+def _clip_note(limit: float | None, rules: PipelineRules) -> list[str]:
+    if limit is None:
+        return []
+    alone = "on each stage alone, as there is no global norm in time"
+    where = "over all stages together" if rules.schedule.synchronous else alone
+    return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={rules.method.name})"]
+
+
+def _check_derived_weights(settings: Settings, components: Components) -> list[str]:
+    changing = [phase.rules.method.name for phase in components.phases if _backward_reads_others(phase.rules)]
+    if not changing:
+        return []
+    layers = weight_derived_layers(components.chain, components.data.example)
+    if not layers:
+        return []
+    return [
+        f"warning: layer {', '.join(layers)} saves a tensor derived from its weights; the backward pass will use it "
+        f"unchanged although method={changing[0]} asks for another weight version"
+    ]
 
 
 def _backward_reads_others(rules: PipelineRules) -> bool:
@@ -165,20 +222,36 @@ def _backward_reads_others(rules: PipelineRules) -> bool:
     return any(rules.readings(r, minibatches).change for r in sorted({0, rules.num_stages // 2, rules.num_stages - 1}))
 
 
-def _derived(layers: list[str], method: str) -> list[str]:
-    if not layers:
-        return []
-    return [
-        f"warning: {', '.join(layers)} computes a tensor from its weights in the forward; the backward reads it as it "
-        f"was then, even where method={method} names other weights"
-    ]
+def _check_targets(settings: Settings, components: Components) -> list[str]:
+    """What only the workers use can be built as well."""
+    build_loss(settings)
+    build_rate(settings, components.timetable)(0)
+    return []
 
 
-def _check_optimizer(config: Mapping[str, Any], chain: LayerChain, method: Any) -> None:
-    parameters: list[nn.Parameter] = [p for p in chain.module.parameters() if p.requires_grad]
-    if not parameters:
-        raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
-    method.check_optimizer(build_torch_optimizer(config, parameters))
+CHECKS = (
+    _check_finegrained,
+    _check_executor,
+    _check_dropped,
+    _check_phases,
+    _check_derived_weights,
+    _check_targets,
+)
+"""Each raises ConfigError for what cannot work, and returns what the user should know."""
+
+
+def _resumed(settings: Settings, timetable: Timetable, run: Path) -> tuple[Path | None, int]:
+    """The checkpoint to continue from, and its step."""
+    resume = checkpoint_to_resume(settings, run)
+    if resume is None:
+        return None, 0
+    start, total = checkpoint.load_progress(resume)["step"], timetable.total_steps
+    if start >= total:
+        raise ConfigError(
+            f"resume={settings.resume}: {resume} is at step {start}, and this run ends at step {total}; "
+            "raise train.epochs or train.max_steps"
+        )
+    return resume, start
 
 
 def device_of(device: str) -> str:
@@ -197,7 +270,7 @@ def device_of(device: str) -> str:
 def _devices(job: Job) -> list[str]:
     if job.device == "cpu":
         return ["cpu"] * job.num_stages
-    shared = 1 if job.config["executor"]["name"] == "simulated" else torch.cuda.device_count()
+    shared = 1 if job.settings.executor.simulated else torch.cuda.device_count()
     return [f"cuda:{job.placement.process_of(r) % shared}" for r in range(job.num_stages)]
 
 
@@ -211,21 +284,6 @@ def _check_devices(device: str, placement: Placement) -> None:
         )
 
 
-def _cores() -> int:
+def usable_cores() -> int:
+    """The cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _notes(config: Mapping[str, Any], dropped: int) -> list[str]:
-    if not dropped:
-        return []
-    limit = config["train"]["microbatches"]
-    return [f"the last {dropped} samples of each epoch are dropped: fewer than train.microbatches={limit}"]
-
-
-def _clip_note(config: Mapping[str, Any], rules: PipelineRules) -> list[str]:
-    limit = config["optimizer"].get("clip_norm")
-    if limit is None:
-        return []
-    alone = "on each stage alone, as there is no global norm in time"
-    where = "over all stages together" if rules.schedule.synchronous else alone
-    return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={rules.method.name})"]

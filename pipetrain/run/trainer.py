@@ -1,67 +1,18 @@
 """A run from its first step to its last: segments, epochs, evaluation, when to save, when to stop."""
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor
-from pipetrain.executors.drain_interval import DrainInterval
 from pipetrain.run.build import Data
+from pipetrain.run.timetable import Timetable
 from pipetrain.stage.measurements import peak_memory_bytes
 from pipetrain.tracking.recorder import LOWER_IS_BETTER, Recorder
 
 Save = Callable[[int], None]
 """Writes a checkpoint after so many steps; called in every process together."""
-
-
-@dataclass(frozen=True)
-class Timetable:
-    """When a run drains, evaluates, saves and ends; all in steps since its start.
-
-    Attributes:
-        total_steps: of the whole run.
-        steps_per_epoch: minibatches of an epoch.
-        evaluate_every, save_every: epochs; 0 for only at the end (evaluate: never).
-        save_every_steps: also every so many steps.
-        phase_ends: steps of the run at which its phases end, the last included.
-    """
-
-    total_steps: int
-    steps_per_epoch: int
-    evaluate_every: int
-    save_every: int
-    save_every_steps: int | None
-    phase_ends: Sequence[int]
-
-    def segments(self, step: int) -> Iterator[DrainInterval]:
-        """The segments from `step` on, each up to the next drain."""
-        while step < self.total_steps:
-            epoch, first = divmod(step, self.steps_per_epoch)
-            end = min((epoch + 1) * self.steps_per_epoch, self.total_steps)
-            if self.save_every_steps:
-                end = min(end, (step // self.save_every_steps + 1) * self.save_every_steps)
-            phase = bisect_right(self.phase_ends, step)
-            end = min(end, self.phase_ends[phase])
-            yield DrainInterval(epoch, first, first + end - step, step, phase)
-            step = end
-
-    def ends_epoch(self, step: int) -> bool:
-        """Whether an epoch, or the run, ends after `step` steps."""
-        return step % self.steps_per_epoch == 0 or step == self.total_steps
-
-    def evaluates(self, step: int) -> bool:
-        """Whether the evaluation set is passed after `step` steps."""
-        if not self.ends_epoch(step) or not self.evaluate_every:
-            return False
-        return step == self.total_steps or (step // self.steps_per_epoch) % self.evaluate_every == 0
-
-    def saves(self, step: int) -> bool:
-        """Whether a checkpoint is due after `step` steps."""
-        if step == self.total_steps or (self.save_every_steps and step % self.save_every_steps == 0):
-            return True
-        return bool(self.save_every) and step % (self.steps_per_epoch * self.save_every) == 0
 
 
 @dataclass

@@ -9,7 +9,6 @@ from support.cli import TINY, run
 from support.pages import Page, event, names, trace_text
 
 from pipetrain import cli
-from pipetrain.config import phases
 from pipetrain.program.playback import play
 from pipetrain.program.validation import checked_lists
 from pipetrain.report.timeline.given_times import GivenTimes
@@ -156,13 +155,15 @@ def traced(tmp_path):
     """A run of two segments of eight minibatches; every message took a while, and every operation its time."""
     folder = tmp_path / "traced"
     folder.mkdir()
-    config, chosen = composed(["method=pipeoptim", "partition.stages=2", "train.batch_size=10", "trace=true"])
-    OmegaConf.save(OmegaConf.create({**config, "phases": phases.resolved(config, chosen)}), folder / "config.yaml")
+    settings = composed(["method=pipeoptim", "partition.stages=2", "train.batch_size=10", "trace=true"])
+    OmegaConf.save(OmegaConf.create(dict(settings.stored)), folder / "config.yaml")
     plan = {"stages": [{"stage": r, "first": r, "last": r + 1} for r in range(2)]}
     (folder / "plan.json").write_text(json.dumps(plan))
     ends = [{"step": step, "per_stage": []} for step in (8, 16)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(end) + "\n" for end in ends))
-    (folder / "summary.json").write_text(json.dumps(chosen))
+    (folder / ".hydra").mkdir()
+    hydra = {"hydra": {"runtime": {"choices": dict(settings.choices)}}}
+    OmegaConf.save(OmegaConf.create(hydra), folder / ".hydra" / "hydra.yaml")
     rules = composed_phases(["method=pipeoptim", "partition.stages=2"])[0].rules
     given = GivenTimes([FORWARD], [BACKWARD], update=[UPDATE], link=[LATE]).times(2, 1)
     (folder / "trace.json").write_text(trace_text(list(_events(rules, given)), 2))

@@ -4,13 +4,14 @@ import pytest
 import torch
 from support import reference
 from support.pipelines import batches, difference, half_decay, pipeline
-from support.worker_pool import distributed, job, phase, simulated
+from support.worker_pool import distributed, job, phase, settings, simulated
 from torch import nn
 
-from pipetrain.config.phases import length, resolved, settings
+from pipetrain.config.instantiate import Target
+from pipetrain.config.phases import phases_of, written_out
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
-from pipetrain.run.trainer import Timetable
+from pipetrain.run.timetable import Timetable, timetable_of
 
 NAMES = {"schedule": "1f1b", "method": "pipeoptim", "model": "lenet5"}
 CONFIG = {
@@ -20,22 +21,24 @@ CONFIG = {
 }
 
 
-def written_out(*entries):
-    return resolved({**CONFIG, "phases": list(entries)}, NAMES)
+def entries_of(*entries):
+    return written_out({**CONFIG, "phases": list(entries)}, NAMES)
 
 
 # -- names and sections ------------------------------------------------------------------------------------------------
 
 
 def test_run_without_phases_is_one_phase():
-    assert resolved({**CONFIG, "phases": None}, NAMES) is None
-    (only,) = settings({**CONFIG, "phases": None}, NAMES, 10)
-    assert (only.schedule, only.method, only.steps) == (CONFIG["schedule"], CONFIG["method"], None)
-    assert only.names == {"schedule": "1f1b", "method": "pipeoptim"}
+    assert written_out({**CONFIG, "phases": None}, NAMES) is None
+    (only,) = phases_of({**CONFIG, "phases": None}, NAMES)
+    assert only.schedule == Target.of("schedule", CONFIG["schedule"])
+    assert only.method == Target.of("method", CONFIG["method"])
+    assert only.choices == {"schedule": "1f1b", "method": "pipeoptim"}
+    assert (only.length(10), only.number) == (None, None)
 
 
 def test_phase_section_named_by_a_choice_is_that_of_its_file():
-    (found, last) = written_out({"schedule": "gpipe", "method": "gpipe", "epochs": 2}, {"schedule": "pipemare"})
+    (found, last) = entries_of({"schedule": "gpipe", "method": "gpipe", "epochs": 2}, {"schedule": "pipemare"})
     assert found["schedule"] == {"_target_": "pipetrain.schedules.gpipe.GPipe"}
     assert found["method"] == {"_target_": "pipetrain.methods.synchronous.Synchronous"}
     assert found["names"] == {"schedule": "gpipe", "method": "gpipe"}
@@ -44,14 +47,14 @@ def test_phase_section_named_by_a_choice_is_that_of_its_file():
 
 
 def test_phase_takes_from_the_run_what_it_leaves_out():
-    (found,) = written_out({})
+    (found,) = entries_of({})
     assert found["schedule"] == CONFIG["schedule"]
     assert found["method"] == CONFIG["method"]
     assert found["names"] == {"schedule": "1f1b", "method": "pipeoptim"}
 
 
 def test_phase_mapping_changes_settings_of_the_section_it_names():
-    (found,) = written_out({"method": {"name": "pipemare", "t1": False, "decay": 0.1}})
+    (found,) = entries_of({"method": {"name": "pipemare", "t1": False, "decay": 0.1}})
     assert found["method"] == {
         "_target_": "pipetrain.methods.pipemare.PipeMare", "t1": False, "t2": True, "anneal_steps": 1000, "decay": 0.1,
     }  # fmt: skip
@@ -60,19 +63,19 @@ def test_phase_mapping_changes_settings_of_the_section_it_names():
 
 def test_phase_section_with_a_users_own_target_is_taken_as_it_is():
     own = {"_target_": "mylib.Method", "gain": 2}
-    (found,) = written_out({"method": own})
+    (found,) = entries_of({"method": own})
     assert found["method"] == own
     assert found["names"]["method"] == "mylib.Method"
 
 
 def test_phase_section_may_refer_to_settings_of_the_run():
-    (found,) = written_out({"method": "hogwild"})
+    (found,) = entries_of({"method": "hogwild"})
     assert found["method"]["seed"] == 5
 
 
 def test_phases_already_resolved_stay_as_they_are():
-    once = written_out({"schedule": "gpipe", "method": "gpipe", "steps": 3}, {"method": {"name": "stale"}})
-    assert written_out(*once) == once
+    once = entries_of({"schedule": "gpipe", "method": "gpipe", "steps": 3}, {"method": {"name": "stale"}})
+    assert entries_of(*once) == once
 
 
 @pytest.mark.parametrize(
@@ -96,22 +99,27 @@ def test_phases_already_resolved_stay_as_they_are():
 )
 def test_malformed_phases_are_refused_with_their_place(entries, message):
     with pytest.raises(ConfigError, match=message) as caught:
-        resolved({**CONFIG, "phases": entries}, NAMES)
+        written_out({**CONFIG, "phases": entries}, NAMES)
     assert "\n" not in str(caught.value)
 
 
 # -- endings -----------------------------------------------------------------------------------------------------------
 
 
-def ends(*entries):
-    return list(settings({**CONFIG, "phases": written_out(*entries)}, NAMES, 10))
+def test_a_phase_lasts_steps_or_epochs():
+    phases = phases_of({**CONFIG, "phases": entries_of({"epochs": 2}, {"steps": 7}, {})}, NAMES)
+    assert [each.length(10) for each in phases] == [20, 7, None]
 
 
-def test_phase_lasts_steps_or_epochs():
-    found = ends({"epochs": 2}, {"steps": 7}, {})
-    assert [each.steps for each in found] == [20, 7, None]
-    assert length(found) is None
-    assert length(found[:2]) == 27
+def timetable(*phases, **train):
+    return timetable_of(settings("gpipe", phases=list(phases), train={"epochs": 5, **train}), 10)
+
+
+def test_phases_end_the_run_where_the_last_has_an_end_of_its_own():
+    first, second = phase("gpipe", epochs=2), phase("pipedream", steps=7)
+    assert (timetable(first, second).total_steps, timetable(first, second).phase_ends) == (27, [20, 27])
+    assert timetable(first, second, max_steps=23).phase_ends == [20, 23]
+    assert timetable(first, phase("pipedream")).phase_ends == [20, 50]
 
 
 def test_drain_intervals_end_with_their_phase():
@@ -202,8 +210,7 @@ SWITCHING = {"phases": [phase("gpipe", steps=4), phase("pipemare")], "checkpoint
 
 
 def resumed(folder, source, **changes):
-    fresh = job(folder, "pipemare", 2, **SWITCHING, **changes)
-    return type(fresh)(**{**fresh.__dict__, "resume": str(source)})
+    return job(folder, "pipemare", 2, resume=source, **SWITCHING, **changes)
 
 
 def test_phases_have_equal_bits_in_both_executors_and_when_resumed(tmp_path):
@@ -259,5 +266,4 @@ def test_run_resumed_without_its_average_of_weight_changes_differs(tmp_path, mon
 def test_average_of_weight_changes_loads_into_another_partition(tmp_path):
     simulated(job(tmp_path / "two", "pipemare", 2, **SWITCHING))
     source = checkpoint.at_step(tmp_path / "two", 6)
-    fresh = job(tmp_path / "three", "pipemare", 3, **SWITCHING)
-    assert simulated(type(fresh)(**{**fresh.__dict__, "resume": str(source)}))["steps"] == 12
+    assert simulated(job(tmp_path / "three", "pipemare", 3, resume=source, **SWITCHING))["steps"] == 12

@@ -7,7 +7,6 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf" / "dataset"
-LOADER = {"shuffle": True, "limit": None, "workers": 0}
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "custom")
 
 
@@ -32,27 +31,23 @@ def test_dataset_files_open_with_a_summary(name):
 def test_options_are_those_of_the_target_with_its_defaults(name):
     options = load(name)
     target = get_method(options.pop("_target_"))
-    assert {key: options.pop(key) for key in LOADER} == LOADER
     defaults = {key: parameter.default for key, parameter in inspect.signature(target).parameters.items()}
     assert {key: list(value) if isinstance(value, tuple) else value for key, value in defaults.items()} == options
 
 
 @pytest.mark.parametrize("name", ["fashion_mnist_mini", "synthetic_images"])
 def test_dataset_targets_build_a_data_set(name):
-    options = {key: value for key, value in load(name).items() if key not in LOADER}
-    built = instantiate(OmegaConf.create(options), augment=True)
+    built = instantiate(OmegaConf.create(load(name)), augment=True)
     assert len(built.train) > len(built.eval) > 0
 
 
 def test_lists_of_numbers_arrive_from_hydra():
-    options = {key: value for key, value in load("synthetic_images").items() if key not in LOADER}
-    assert instantiate(OmegaConf.create({**options, "size": [5, 7]})).size == (5, 7)
+    assert instantiate(OmegaConf.create({**load("synthetic_images"), "size": [5, 7]})).size == (5, 7)
 
 
 def test_lists_of_constants_arrive_from_hydra(tmp_path):
     for split in ("train", "test"):
         (tmp_path / split / "a").mkdir(parents=True)
         Image.new("RGB", (6, 4)).save(tmp_path / split / "a" / "1.png")
-    options = {key: value for key, value in load("image_folder").items() if key not in LOADER}
-    built = instantiate(OmegaConf.create({**options, "root": str(tmp_path), "size": [3, 5]}))
+    built = instantiate(OmegaConf.create({**load("image_folder"), "root": str(tmp_path), "size": [3, 5]}))
     assert built.train[0][0].shape == (3, 3, 5)

@@ -2,12 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 from support.cli import TINY, records, run, summary
 from support.methods import DISTINCT, fitting
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import distributed, job, settings, simulated
 
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
@@ -16,40 +17,30 @@ from pipetrain.run.resume import checkpoint_to_resume
 EPOCHS = {"train": {"epochs": 4}, "checkpoint": {"every_epochs": 1}}
 
 
-def resumed(folder, source, method, stages, **changes):
-    changed = job(folder, method, stages, **{**EPOCHS, **changes})
-    return type(changed)(**{**changed.__dict__, "resume": str(source)})
-
-
 @pytest.mark.parametrize(
     ("method", "optimizer"),
     [(m, optimizer) for m in DISTINCT for optimizer in ("SGD", "AdamW") if (m, optimizer) != ("spectrain", "AdamW")],
 )
 def test_resumed_simulated_run_has_the_bits_of_one_never_stopped(tmp_path, method, optimizer):
     train = {**EPOCHS["train"], "microbatches": 1 if fitting(method, 3, 1) else 3}
-    changes = {**EPOCHS, "optimizer": {"_target_": f"torch.optim.{optimizer}"}, "train": train}
-
-    def made(folder, resume=None):
-        each = job(folder, method, 3, **changes)
-        if optimizer != "SGD":
-            del each.config["optimizer"]["momentum"]
-        return each if resume is None else type(each)(**{**each.__dict__, "resume": str(resume)})
-
-    whole = simulated(made(tmp_path / "whole"))
+    momentum = {"momentum": 0.9} if optimizer == "SGD" else {}
+    chosen = {"_target_": f"torch.optim.{optimizer}", "lr": 0.05, "weight_decay": 5e-4, **momentum}
+    momentum = {"momentum": 0.9} if optimizer == "SGD" else {}
+    chosen = {"_target_": f"torch.optim.{optimizer}", "lr": 0.05, "weight_decay": 5e-4, **momentum}
+    changes = {**EPOCHS, "optimizer": chosen, "train": train}
+    whole = simulated(job(tmp_path / "whole", method, 3, **changes))
     half = checkpoint.checkpoints(tmp_path / "whole")[1]
-    again = simulated(made(tmp_path / "again", half))
+    again = simulated(job(tmp_path / "again", method, 3, resume=half, **changes))
     for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
         assert again[field] == whole[field], field
 
 
 def test_hogwild_resumed_continues_its_delays(tmp_path):
-    def made(folder, source=None):
-        each = job(folder, "naive_async", 3, **EPOCHS)
-        each.config["method"] = {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3, "mean_delay": 1.5}
-        return each if source is None else type(each)(**{**each.__dict__, "resume": str(source)})
-
-    whole = simulated(made(tmp_path / "whole"))
-    again = simulated(made(tmp_path / "again", checkpoint.checkpoints(tmp_path / "whole")[1]))
+    hogwild = {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3, "mean_delay": 1.5}
+    changes = {**EPOCHS, "method": hogwild}
+    whole = simulated(job(tmp_path / "whole", "naive_async", 3, **changes))
+    half = checkpoint.checkpoints(tmp_path / "whole")[1]
+    again = simulated(job(tmp_path / "again", "naive_async", 3, resume=half, **changes))
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
     plain = simulated(job(tmp_path / "plain", "naive_async", 3, **EPOCHS))
     assert plain["weights_sha256"] != whole["weights_sha256"]
@@ -59,7 +50,7 @@ def test_sgd_without_momentum_keeps_the_last_gradient_that_its_prediction_needs(
     changes = {"optimizer": {"momentum": 0.0}}
     whole = simulated(job(tmp_path / "whole", "pipeoptim", 3, **EPOCHS, **changes))
     half = checkpoint.checkpoints(tmp_path / "whole")[1]
-    again = simulated(resumed(tmp_path / "again", half, "pipeoptim", 3, **changes))
+    again = simulated(job(tmp_path / "again", "pipeoptim", 3, resume=half, **EPOCHS, **changes))
     assert again["weights_sha256"] == whole["weights_sha256"]
 
 
@@ -68,15 +59,10 @@ def test_last_gradient_that_a_prediction_needs_survives_resumption(tmp_path, opt
     chosen = {"_target_": "torch.optim.SGD", "momentum": 0.9, "nesterov": True}
     if optimizer != "nesterov":
         chosen = {"_target_": f"torch.optim.{optimizer}"}
-
-    def made(folder, resume=None):
-        each = job(folder, "pipeoptim", 3, **EPOCHS)
-        each.config["optimizer"] = {"lr": 0.01, "clip_norm": None, **chosen}
-        return each if resume is None else type(each)(**{**each.__dict__, "resume": str(resume)})
-
-    whole = simulated(made(tmp_path / "whole"))
+    changes = {**EPOCHS, "optimizer": {"lr": 0.01, **chosen}}
+    whole = simulated(job(tmp_path / "whole", "pipeoptim", 3, **changes))
     half = checkpoint.checkpoints(tmp_path / "whole")[1]
-    again = simulated(made(tmp_path / "again", half))
+    again = simulated(job(tmp_path / "again", "pipeoptim", 3, resume=half, **changes))
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
 
 
@@ -84,14 +70,14 @@ def test_last_gradient_that_a_prediction_needs_survives_resumption(tmp_path, opt
 def test_resumed_distributed_run_has_the_bits_of_one_never_stopped(tmp_path, method):
     whole = simulated(job(tmp_path / "whole", method, 2, **EPOCHS))
     half = checkpoint.checkpoints(tmp_path / "whole")[0]
-    (again,) = distributed([resumed(tmp_path / "again", half, method, 2)])
+    (again,) = distributed([job(tmp_path / "again", method, 2, resume=half, **EPOCHS)])
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
 
 
 def test_checkpoint_loads_into_another_partition(tmp_path):
     whole = simulated(job(tmp_path / "whole", "gpipe", 3, **EPOCHS))
     half = checkpoint.checkpoints(tmp_path / "whole")[1]
-    again = simulated(resumed(tmp_path / "again", half, "gpipe", 2))
+    again = simulated(job(tmp_path / "again", "gpipe", 2, resume=half, **EPOCHS))
     assert again["final"] == pytest.approx(whole["final"], rel=1e-5)
 
 
@@ -128,17 +114,17 @@ def test_the_command_resumes_a_run_by_name_and_automatically(tmp_path):
 
 def test_resume_auto_finds_the_unfinished_run_of_the_same_configuration(tmp_path):
     simulated(job(tmp_path / "day" / "a", "pipeoptim", 2, **EPOCHS))
-    config = {**job(tmp_path / "b", "pipeoptim", 2, **EPOCHS).config, "resume": "auto"}
-    (tmp_path / "day" / "a" / "config.yaml").write_text(json.dumps(config))
-    names = {"model": "small", "dataset": "synthetic_images"}
+    automatic = settings("pipeoptim", **EPOCHS, resume="auto")
+    (tmp_path / "day" / "a" / "config.yaml").write_text(json.dumps(automatic.stored))
     fresh = tmp_path / "day" / "b"
-    assert checkpoint_to_resume(config, names, fresh) is None  # completed: nothing to go on with
+    assert checkpoint_to_resume(automatic, fresh) is None  # completed: nothing to go on with
     (tmp_path / "day" / "a" / "summary.json").unlink()
-    found = checkpoint_to_resume(config, names, fresh)
-    assert found == checkpoint.checkpoints(tmp_path / "day" / "a")[-1].resolve()
-    assert checkpoint_to_resume({**config, "seed": 9}, names, fresh) is None
+    newest = checkpoint_to_resume(automatic, fresh)
+    assert newest == checkpoint.checkpoints(tmp_path / "day" / "a")[-1].resolve()
+    assert checkpoint_to_resume(settings("pipeoptim", **EPOCHS, resume="auto", seed=9), fresh) is None
+    named = settings("pipeoptim", **EPOCHS, resume=str(newest))
     with pytest.raises(ConfigError, match="holds model=small, this run lenet5"):
-        checkpoint_to_resume({**config, "resume": str(found)}, {**names, "model": "lenet5"}, fresh)
+        checkpoint_to_resume(replace(named, choices={**named.choices, "model": "lenet5"}), fresh)
 
 
 def test_checkpoint_holds_the_whole_models_state_under_its_own_names(tmp_path):

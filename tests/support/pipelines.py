@@ -17,7 +17,7 @@ from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import StageContext, WeightRead
-from pipetrain.run.trainer import Timetable
+from pipetrain.run.timetable import Timetable
 from pipetrain.stage.stage import Stage, StageSpec
 
 CPU = torch.device("cpu")

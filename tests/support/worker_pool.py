@@ -5,15 +5,21 @@ import json
 import os
 import random
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch.multiprocessing as mp
+from omegaconf import OmegaConf
 from support.methods import MethodCase
 from torch import nn
 
+from pipetrain.config.schema import ExecutorConfig
+from pipetrain.config.settings import Settings, settings_of
 from pipetrain.launch.worker import main, simulate
+from pipetrain.run.build import build_data, build_recompute_segments
 from pipetrain.run.job import Job
+from pipetrain.run.timetable import timetable_of
 
 CONFIG: dict[str, Any] = {
     "dataset": {
@@ -23,29 +29,18 @@ CONFIG: dict[str, Any] = {
         "size": 8,
         "train": 22,
         "eval": 10,
-        "shuffle": True,
     },
     "model": {"_target_": "support.worker_pool.small_model"},
+    "partition": {"_target_": "pipetrain.planner.partition_rules.Explicit"},
     "loss": {"_target_": "pipetrain.losses.CrossEntropy"},
     "lr_schedule": {"_target_": "pipetrain.optim.lr_schedules.Polynomial", "unit": "step"},
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4},
-    "train": {
-        "epochs": 2,
-        "max_steps": None,
-        "batch_size": 4,
-        "microbatches": 1,
-        "recompute": False,
-        "recompute_boundaries": None,
-        "target": None,
-    },
-    "phases": None,
-    "trace": False,
-    "eval": {"every_epochs": 1, "batch_size": None},
-    "checkpoint": {"at_start": False, "every_epochs": 0, "every_steps": None},
+    "train": {"epochs": 2, "batch_size": 4},
+    "checkpoint": {"every_epochs": 0},
     "launch": {"hang_timeout": 60.0},
-    "log": {"every_steps": 1},
     "seed": 3,
 }
+"""A tiny run, as far as it differs from the defaults; its partition is `bounds`."""
 
 
 class Relay(nn.Module):
@@ -125,28 +120,56 @@ def _names(case: str | MethodCase) -> dict[str, str]:
     return {"method": case if isinstance(case, str) else method.name, "schedule": schedule.name}
 
 
-def job(run: Path, case: str | MethodCase, num_stages: int, **changes: Any) -> Job:
-    """A tiny run; `changes` name settings, such as train={"microbatches": 2}."""
+def settings(case: str | MethodCase, /, **changes: Any) -> Settings:
+    """Those of a tiny run; `changes` name settings, such as train={"microbatches": 2}.
+
+    A section with a target of its own takes the place of ours, other mappings change settings of it.
+    """
     config = {**json.loads(json.dumps(CONFIG)), **MethodCase.named(case).sections()}
+    train = changes.pop("train", {})
     for section, values in changes.items():
-        config[section] = {**config[section], **values} if isinstance(values, dict) else values
-    names = {**_names(case), "model": "small", "dataset": "synthetic_images"}
-    plan = [{"layers": last - first, "parameters": 1} for first, last in bounds(num_stages)]
-    return Job(config, names, str(run), bounds(num_stages), plan, threads=1, device=os.environ.get("DEVICE", "cpu"))
+        merges = isinstance(values, dict) and "_target_" not in values
+        config[section] = {**config.get(section, {}), **values} if merges else values
+    choices = {**_names(case), "model": "small", "dataset": "synthetic_images"}
+    typed = settings_of(OmegaConf.create(config), choices)
+    # unchecked: microbatches that do not divide the batch size are welcome here
+    return replace(typed, train=replace(typed.train, **train))
+
+
+def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path | None = None, **changes: Any) -> Job:
+    """A tiny run of `settings`, cut at `bounds`; `resume` is the checkpoint that it continues."""
+    chosen = settings(case, **changes)
+    cut = bounds(num_stages)
+    return Job(
+        settings=chosen,
+        run=str(run),
+        bounds=cut,
+        plan=[{"layers": last - first, "parameters": 1} for first, last in cut],
+        timetable=timetable_of(chosen, len(build_data(chosen).train)),
+        segments=build_recompute_segments(chosen.train, num_stages, {first: r for r, (first, _) in enumerate(cut)}),
+        placement=chosen.phases[0].schedule.build().placement(num_stages),
+        threads=1,
+        device=os.environ.get("DEVICE", "cpu"),
+        resume=None if resume is None else str(resume),
+    )
+
+
+def on(executor: str, job: Job) -> Job:
+    """The same job on an executor."""
+    return replace(job, settings=replace(job.settings, executor=ExecutorConfig(executor)))
 
 
 def simulated(job: Job) -> dict[str, Any]:
     """The summary of the simulated run."""
     Path(job.run).mkdir(parents=True, exist_ok=True)
-    job.config["executor"] = {"name": "simulated"}
-    return simulate(job, lambda record: None)
+    return simulate(on("simulated", job), lambda record: None)
 
 
 def distributed(jobs: list[Job]) -> list[dict[str, Any]]:
     """The summaries of the distributed runs of `jobs`, all on as many processes."""
     for each in jobs:
-        each.config["executor"] = {"name": "distributed"}
         Path(each.run).mkdir(parents=True, exist_ok=True)
+    jobs = [on("distributed", each) for each in jobs]
     mp.spawn(_process, (jobs, _free_ports(len(jobs))), nprocs=jobs[0].placement.num_processes)
     return [json.loads((Path(each.run) / "summary.json").read_text()) for each in jobs]
 

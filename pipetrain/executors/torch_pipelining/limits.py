@@ -1,10 +1,10 @@
 """What a run cannot be asked for under a schedule without lists, which a library carries out by itself."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
+from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.schedules import Placement, Schedule
 from pipetrain.schedules.torch_library import TorchSchedule
@@ -26,33 +26,33 @@ def common_placement(schedules: Sequence[Schedule], num_stages: int) -> Placemen
     return first.placement(num_stages)
 
 
-def check_unlisted(config: Mapping[str, Any], schedule: Schedule, sizes: Sequence[int]) -> None:
+def check_unlisted(settings: Settings, schedule: Schedule, sizes: Sequence[int]) -> None:
     """Holds the settings against what a library leaves to itself.
 
     Args:
-        config: of the run.
+        settings: of the run.
         schedule: has no lists.
         sizes: samples of each minibatch of an epoch.
 
     Raises:
         ConfigError: the first setting that cannot work.
     """
-    train, name = config["train"], f"schedule={schedule.name}"
+    train, name = settings.train, f"schedule={schedule.name}"
     library = "is run by torch.distributed.pipelining"
-    if config["executor"]["name"] == "simulated":
+    if settings.executor.simulated:
         raise ConfigError(
             f"executor=simulated: {name} {library}, between processes; use executor=distributed, or schedule=gpipe, "
             "which computes the same"
         )
-    if config["trace"]:
+    if settings.trace:
         raise ConfigError(f"trace=true: {name} {library}, which does not show its operations; leave trace out")
-    if train["recompute"] or train["recompute_boundaries"] is not None:
+    if train.recompute or train.recompute_boundaries is not None:
         raise ConfigError(f"train.recompute: {name} {library}, which keeps all activations; leave it out")
-    uneven = [size for size in sizes if size % train["microbatches"]]
+    uneven = [size for size in sizes if size % train.microbatches]
     if uneven:
-        rest = uneven[0] % train["microbatches"]
+        rest = uneven[0] % train.microbatches
         raise ConfigError(
-            f"train.microbatches={train['microbatches']}: the last minibatch of an epoch has {uneven[0]} samples, and "
+            f"train.microbatches={train.microbatches}: the last minibatch of an epoch has {uneven[0]} samples, and "
             f"{name} takes microbatches of equal size only; dataset.limit={sum(sizes) - rest} leaves {rest} out"
         )
 

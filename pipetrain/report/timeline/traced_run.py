@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipetrain.config import phases
+from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.drain_interval import DrainInterval
 from pipetrain.executors.phase import PipelineRules
@@ -15,9 +15,9 @@ from pipetrain.program.playback import Slice
 from pipetrain.report.timeline.panels import boxes
 from pipetrain.report.timeline.trace_file import Trace, read_trace
 from pipetrain.run.build import build_recompute_segments, build_rules
-from pipetrain.run.directory import stored_config
-from pipetrain.run.trainer import Timetable
-from pipetrain.tracking import metrics_file, summary
+from pipetrain.run.directory import stored_settings
+from pipetrain.run.timetable import Timetable
+from pipetrain.tracking import metrics_file
 from pipetrain.tracking.trace_writer import NAME
 
 
@@ -47,19 +47,17 @@ def traced_part(run: Path, minibatch: int | None) -> TracedInterval:
     Raises:
         ConfigError: `run` has no trace, or not of that minibatch, or it tells of other operations than the lists.
     """
-    config = stored_config(run)
+    settings = stored_settings(run)
     if not (run / NAME).is_file():
         raise ConfigError(f"{run}: has no {NAME}; a run with trace=true writes one when it ends")
     plan = json.loads((run / "plan.json").read_text())["stages"]
     trace = read_trace(run / NAME, len(plan))
     traced = trace.minibatches
-    for interval, rules, names in _segments(run, config, plan, traced.stop):
+    for interval, rules, names in _segments(run, settings, plan, traced.stop):
         end = interval.start + interval.minibatches
         if interval.start in traced and (minibatch is None or interval.start <= minibatch < end):
             part = trace.of_minibatches(interval.start, end)
-            found = TracedInterval(
-                rules, interval.start, interval.minibatches, part, config["train"]["batch_size"], names
-            )
+            found = TracedInterval(rules, interval.start, interval.minibatches, part, settings.train.batch_size, names)
             _check(run / NAME, found)
             return found
     if not traced:
@@ -68,21 +66,19 @@ def traced_part(run: Path, minibatch: int | None) -> TracedInterval:
 
 
 def _segments(
-    run: Path, config: Mapping[str, Any], plan: Sequence[Mapping[str, Any]], traced: int
+    run: Path, settings: Settings, plan: Sequence[Mapping[str, Any]], traced: int
 ) -> Iterator[tuple[DrainInterval, PipelineRules, Mapping[str, str]]]:
     """The run's segments as its trainer had them; the ends of its epochs are in its metrics."""
     ends = [record["step"] for record in metrics_file.read(run) if "per_stage" in record] or [traced]
     total, steps_per_epoch = ends[-1], max(1, ends[0])
-    names = {"schedule": "", "method": "", **(summary.read(run) or {})}
-    found = list(phases.settings(config, names, steps_per_epoch))
-    lengths = [total if phase.steps is None else phase.steps for phase in found]
+    lengths = [phase.length(steps_per_epoch) or total for phase in settings.phases]
     phase_ends = [min(total, end) for end in itertools.accumulate(lengths)]
-    timetable = Timetable(total, steps_per_epoch, 0, 0, config["checkpoint"]["every_steps"], phase_ends)
+    timetable = Timetable(total, steps_per_epoch, 0, 0, settings.checkpoint.every_steps, phase_ends)
     stage_of = {stage["first"]: r for r, stage in enumerate(plan) if stage["first"] < stage["last"]}
-    spans, microbatches = build_recompute_segments(config, len(plan), stage_of), config["train"]["microbatches"]
+    spans, microbatches = build_recompute_segments(settings.train, len(plan), stage_of), settings.train.microbatches
     for interval in timetable.segments(0):
-        phase = found[interval.phase]
-        yield interval, build_rules(phase, len(plan), microbatches, spans), phase.names
+        phase = settings.phases[interval.phase]
+        yield interval, build_rules(phase, len(plan), microbatches, spans), phase.choices
 
 
 def _check(path: Path, traced: TracedInterval) -> None:

@@ -17,7 +17,6 @@ from support.worker_pool import distributed, job, simulated
 
 from pipetrain import cli
 from pipetrain.run import checkpoint
-from pipetrain.run.build import call_target
 from pipetrain.schedules import Placement
 
 SCHEDULES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
@@ -27,8 +26,7 @@ RAGGED = {"train": 20, "eval": 10}
 
 def torch_job(folder, schedule, stages, options=None, **changes):
     section = {"_target_": f"pipetrain.schedules.torch_library.{schedule}", **(options or {})}
-    made = job(folder, "gpipe", stages, schedule=section, **changes)
-    return replace(made, placed=call_target("schedule", section).placement(stages))
+    return job(folder, "gpipe", stages, schedule=section, **changes)
 
 
 def losses(folder):
@@ -94,7 +92,7 @@ def test_torch_schedules_with_several_stages_in_each_process_equal_gpipe(tmp_pat
         replace(torch_job(tmp_path / name, name, 4, {"stages_per_rank": 3}, **changes), bounds=bounds, plan=plan)
         for name in SCHEDULES[:2]
     ]
-    jobs = [replace(each, placed=Placement.loop(6, 2)) for each in jobs]
+    jobs = [replace(each, placement=Placement.loop(6, 2)) for each in jobs]
     distributed(jobs)
     simulated(job(tmp_path / "gpipe", "gpipe", 4, **changes))
     for name in SCHEDULES[:2]:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_placement, notes_of
@@ -10,16 +11,10 @@ from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneBFlush
 from pipetrain.schedules.torch_library import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
 
-CONFIG = {
-    "executor": {"name": "distributed"},
-    "trace": False,
-    "train": {"microbatches": 4, "recompute": False, "recompute_boundaries": None},
-}
-
 
 def check(sizes=(8, 8, 4), train=None, **changes):
-    config = {**CONFIG, **changes, "train": {**CONFIG["train"], **(train or {})}}
-    check_unlisted(config, ZBVZeroBubble(), sizes)
+    chosen = settings("gpipe", train={"batch_size": 8, "microbatches": 4, **(train or {})}, **changes)
+    check_unlisted(chosen, ZBVZeroBubble(), sizes)
 
 
 def test_settings_that_torch_schedules_take_are_not_refused():

@@ -1,0 +1,151 @@
+"""The settings of a run: Hydra's configuration turned once into typed values, which everything behind it reads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from omegaconf import DictConfig, OmegaConf
+
+from pipetrain.config.checks import check, check_flag, check_number
+from pipetrain.config.instantiate import Target
+from pipetrain.config.phases import PhaseSettings, phases_of, written_out
+from pipetrain.config.schema import (
+    CheckpointConfig,
+    Config,
+    EvalConfig,
+    ExecutorConfig,
+    LaunchConfig,
+    LogConfig,
+    TrainConfig,
+    schema,
+)
+
+_OPEN = ("dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "phases")
+
+
+@dataclass(frozen=True)
+class DatasetSettings:
+    """A data set, and what the loader does with it.
+
+    Attributes:
+        target: returns an object with map-style data sets `train` and `eval`.
+        shuffle: whether every epoch has an order of its own.
+        limit: samples of an epoch at most; None: all.
+        workers: processes that read samples; 0: the stage's own.
+    """
+
+    target: Target
+    shuffle: bool
+    limit: int | None
+    workers: int
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Self:
+        """The settings of the section `dataset`.
+
+        Raises:
+            ConfigError: there is no target, or `shuffle` is neither true nor false.
+        """
+        options = dict(section)
+        shuffle, limit, workers = (options.pop(key) for key in ("shuffle", "limit", "workers"))
+        check_flag("dataset.shuffle", shuffle)
+        return cls(Target.of("dataset", options), shuffle, limit, workers)
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """An optimizer, and what the pipeline does with it.
+
+    Attributes:
+        target: a class of torch.optim, which the parameters of a stage are given to.
+        lr: the rate that the learning-rate schedule scales; None: not set.
+        clip_norm: the norm that gradients are clipped to; None: they are not.
+    """
+
+    target: Target
+    lr: float | None
+    clip_norm: float | None
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Self:
+        """The settings of the section `optimizer`.
+
+        Raises:
+            ConfigError: there is no target, or one of the others is not a number.
+        """
+        options = {key: value for key, value in section.items() if key not in ("lr", "clip_norm")}
+        lr, clip_norm = section["lr"], section["clip_norm"]
+        check_number("optimizer.lr", lr)
+        check_number("optimizer.clip_norm", clip_norm)
+        return cls(Target.of("optimizer", options if lr is None else {**options, "lr": lr}), lr, clip_norm)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that was asked of a run, checked as far as neither model nor data are needed.
+
+    Attributes:
+        choices: what was chosen of each group, such as {"model": "resnet20"}.
+        phases: one after the other; a run without `phases` is one phase.
+        stored: the whole configuration as `config.yaml` holds it: resolved, with `phases` written out.
+    """
+
+    choices: Mapping[str, str]
+    dataset: DatasetSettings
+    model: Target
+    partition: Target
+    phases: tuple[PhaseSettings, ...]
+    optimizer: OptimizerSettings
+    lr_schedule: Target
+    loss: Target
+    executor: ExecutorConfig
+    train: TrainConfig
+    eval: EvalConfig
+    checkpoint: CheckpointConfig
+    launch: LaunchConfig
+    log: LogConfig
+    seed: int
+    device: str
+    threads: int | None
+    resume: str | None
+    trace: bool
+    debug: bool
+    stored: Mapping[str, Any]
+
+
+def choices_made(choices: Mapping[Any, Any]) -> dict[str, str]:
+    """Hydra's account of what was chosen, its own groups aside."""
+    return {str(group): str(choice) for group, choice in choices.items() if "/" not in str(group)}
+
+
+def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: bool = False) -> Settings:
+    """The settings that a configuration holds, composed by Hydra or read back from a run directory.
+
+    Args:
+        config: with or without interpolations.
+        choices: what was chosen of each group; `config` alone does not tell.
+        missing_ok: leaves `???` in the open groups, for those who need only some of them.
+
+    Raises:
+        ConfigError: the first setting that cannot work.
+        OmegaConfBaseException: a setting is unknown, of another type or not given.
+    """
+    whole = OmegaConf.merge(schema(), config)
+    plain: dict[str, Any] = OmegaConf.to_container(whole, resolve=True, throw_on_missing=not missing_ok)  # type: ignore[assignment]
+    stored = {**plain, "phases": written_out(plain, choices)}
+    closed = {key: value for key, value in plain.items() if key not in _OPEN}
+    typed: Config = OmegaConf.to_object(OmegaConf.merge(schema(), closed))  # type: ignore[assignment]
+    settings = Settings(
+        choices=dict(choices),
+        dataset=DatasetSettings.of(plain["dataset"]),
+        model=Target.of("model", plain["model"]),
+        partition=Target.of("partition", plain["partition"]),
+        phases=phases_of(stored, choices),
+        optimizer=OptimizerSettings.of(plain["optimizer"]),
+        lr_schedule=Target.of("lr_schedule", plain["lr_schedule"]),
+        loss=Target.of("loss", plain["loss"]),
+        **{name: getattr(typed, name) for name in closed},
+        stored=stored,
+    )
+    check(settings)
+    return settings

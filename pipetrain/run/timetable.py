@@ -1,0 +1,89 @@
+"""When a run drains, evaluates, saves and ends."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.executors.drain_interval import DrainInterval
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """The steps of a run, counted from its start, at which something happens.
+
+    Attributes:
+        total_steps: of the whole run.
+        steps_per_epoch: minibatches of an epoch.
+        evaluate_every, save_every: epochs; 0 for only at the end (evaluate: never).
+        save_every_steps: also every so many steps.
+        phase_ends: steps of the run at which its phases end, the last included.
+    """
+
+    total_steps: int
+    steps_per_epoch: int
+    evaluate_every: int
+    save_every: int
+    save_every_steps: int | None
+    phase_ends: Sequence[int]
+
+    def segments(self, step: int) -> Iterator[DrainInterval]:
+        """The intervals from `step` on, each up to the next drain."""
+        while step < self.total_steps:
+            epoch, first = divmod(step, self.steps_per_epoch)
+            end = min((epoch + 1) * self.steps_per_epoch, self.total_steps)
+            if self.save_every_steps:
+                end = min(end, (step // self.save_every_steps + 1) * self.save_every_steps)
+            phase = bisect_right(self.phase_ends, step)
+            end = min(end, self.phase_ends[phase])
+            yield DrainInterval(epoch, first, first + end - step, step, phase)
+            step = end
+
+    def ends_epoch(self, step: int) -> bool:
+        """Whether an epoch, or the run, ends after `step` steps."""
+        return step % self.steps_per_epoch == 0 or step == self.total_steps
+
+    def evaluates(self, step: int) -> bool:
+        """Whether the evaluation set is passed after `step` steps."""
+        if not self.ends_epoch(step) or not self.evaluate_every:
+            return False
+        return step == self.total_steps or (step // self.steps_per_epoch) % self.evaluate_every == 0
+
+    def saves(self, step: int) -> bool:
+        """Whether a checkpoint is due after `step` steps."""
+        if step == self.total_steps or (self.save_every_steps and step % self.save_every_steps == 0):
+            return True
+        return bool(self.save_every) and step % (self.steps_per_epoch * self.save_every) == 0
+
+
+def timetable_of(settings: Settings, steps_per_epoch: int) -> Timetable:
+    """The timetable of a run: its epochs, train.max_steps or its phases end it, whichever does so first.
+
+    Raises:
+        ConfigError: a phase never starts.
+    """
+    lengths = [phase.length(steps_per_epoch) for phase in settings.phases]
+    limits = [settings.train.max_steps, None if lengths[-1] is None else sum(length or 0 for length in lengths)]
+    total = min([settings.train.epochs * steps_per_epoch, *(limit for limit in limits if limit is not None)])
+    return Timetable(
+        total_steps=total,
+        steps_per_epoch=steps_per_epoch,
+        evaluate_every=settings.eval.every_epochs,
+        save_every=settings.checkpoint.every_epochs,
+        save_every_steps=settings.checkpoint.every_steps,
+        phase_ends=_phase_ends(lengths, total),
+    )
+
+
+def _phase_ends(lengths: Sequence[int | None], total: int) -> list[int]:
+    ends: list[int] = []
+    for number, length in enumerate(lengths):
+        start = ends[-1] if ends else 0
+        if start >= total:
+            raise ConfigError(
+                f"phases[{number}] would start after step {start}, and the run ends at step {total}; raise "
+                "train.epochs or train.max_steps, or shorten the phases before it"
+            )
+        ends.append(total if length is None else min(total, start + length))
+    return ends
