@@ -17,8 +17,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-demo: setup  ## Train ResNet-20 in two processes under PipeOptim on the embedded pictures (about a minute)
-	$(BIN)/pipetrain run method=pipeoptim model=resnet20 lr_schedule=cosine train.epochs=5
+demo: setup  ## Train ResNet-20 in two processes under PipeOptim on a bundled subset of Fashion-MNIST (about a minute)
+	$(BIN)/pipetrain run experiment=demo
 
 test: setup  ## The quick tests
 	$(BIN)/python -m pytest -m "not slow and not cuda" -n 2
