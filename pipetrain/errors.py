@@ -1,6 +1,7 @@
 """The errors that a user can cause, or must be told of, in one line, and the exit codes."""
 
 from enum import IntEnum
+from typing import TypeGuard
 
 from hydra.errors import CompactHydraException
 
@@ -28,3 +29,35 @@ class DivergedError(Exception):
         super().__init__(f"diverged: the loss of step {step} is {loss}")
         self.step = step
         self.loss = loss
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number, which `true` and `false` are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_whole(setting: str, value: object, least: int, otherwise: str = "") -> None:
+    """Checks a setting that counts something.
+
+    Args:
+        setting: its name on the command line.
+        value: as configured.
+        least: the smallest that works.
+        otherwise: what works as well, such as "or null for all samples".
+
+    Raises:
+        ConfigError: the value is no whole number, or below `least`.
+    """
+    if not is_whole(value) or value < least:
+        works = f"a whole number of at least {least} is needed" + (f", {otherwise}" if otherwise else "")
+        raise ConfigError(f"{setting}={as_configured(value)}: {works}")
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error without its line breaks."""
+    return " ".join(str(error).split())
+
+
+def as_configured(value: object) -> str:
+    """As the command line takes it: true, false and null."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

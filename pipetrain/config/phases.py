@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from pipetrain.config.choices import choices_of, section
 from pipetrain.config.instantiate import TARGET, Target
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, check_whole
 
 _PARTS = ("schedule", "method")
 _ENDS = ("steps", "epochs")
@@ -109,8 +109,8 @@ def _entry(config: Mapping[str, Any], choices: Mapping[str, str], where: str, en
         raise ConfigError(f"{where}={entry}: takes schedule, method, and steps or epochs; not{wrong or ' this'}")
     ends = {end: entry.get(end) for end in _ENDS}
     for end, value in ends.items():
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise ConfigError(f"{where}.{end}={value}: a whole number of at least 1")
+        if value is not None:
+            check_whole(f"{where}.{end}", value, least=1)
     if all(value is not None for value in ends.values()):
         raise ConfigError(f"{where} has both steps={ends['steps']} and epochs={ends['epochs']}; give one")
     sections, names = {}, {}

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from pipetrain.data.fetch import Fetch, Minibatch
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, as_configured, check_whole
 from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
 
@@ -53,7 +53,7 @@ class Loader:
         """Samples of each minibatch of an epoch, and those that no minibatch holds."""
         if not self.sizes:
             raise ConfigError(
-                f"dataset.limit={_shown(limit)}: {self.samples_per_epoch} samples make no minibatch of "
+                f"dataset.limit={as_configured(limit)}: {self.samples_per_epoch} samples make no minibatch of "
                 f"{microbatches} microbatches"
             )
 
@@ -159,17 +159,8 @@ def _length(dataset: Any) -> int:
 
 
 def _check_counts(*, batch_size: int, microbatches: int, limit: int | None, workers: int) -> None:
-    _check_count("train.batch_size", batch_size, least=1)
-    _check_count("train.microbatches", microbatches, least=1)
-    _check_count("dataset.workers", workers, least=0)
+    check_whole("train.batch_size", batch_size, least=1)
+    check_whole("train.microbatches", microbatches, least=1)
+    check_whole("dataset.workers", workers, least=0)
     if limit is not None:
-        _check_count("dataset.limit", limit, least=1, otherwise="or null for all samples")
-
-
-def _check_count(setting: str, value: int, least: int, otherwise: str = "") -> None:
-    if type(value) is not int or value < least:
-        raise ConfigError(f"{setting}={_shown(value)}: must be a whole number of at least {least} {otherwise}".rstrip())
-
-
-def _shown(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        check_whole("dataset.limit", limit, least=1, otherwise="or null for all samples")

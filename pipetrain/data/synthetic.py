@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.data.images import CropFlip, ImageDataset, picture_size
-from pipetrain.errors import ConfigError
+from pipetrain.errors import check_whole
 from pipetrain.seeding import key
 
 _PATTERNS, _TRAIN, _EVAL = range(3)
@@ -67,8 +67,7 @@ def synthetic_images(
     """
     counts = {"channels": channels, "classes": classes, "train": train, "eval": eval}
     for name, count in counts.items():
-        if type(count) is not int or count < 1:
-            raise ConfigError(f"dataset.{name}={count}: must be a whole number of at least 1")
+        check_whole(f"dataset.{name}", count, least=1)
     height, width = picture_size(size)
     generator = torch.Generator().manual_seed(key(seed, _PATTERNS))
     patterns = torch.randn(classes, channels, min(_GRID, height), min(_GRID, width), generator=generator)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, check_whole
 from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
@@ -22,8 +22,7 @@ def rescheduled(delay: float, update: int, anneal_steps: int) -> float:
 
 def check_anneal_steps(value: int) -> None:
     """Raises ConfigError where K of T1 is no number of updates."""
-    if not isinstance(value, int) or value < 1:
-        raise ConfigError(f"method.anneal_steps={value}: updates over which T1 fades out, at least 1")
+    check_whole("method.anneal_steps", value, least=1, otherwise="the updates over which T1 fades out")
 
 
 @dataclass(frozen=True)

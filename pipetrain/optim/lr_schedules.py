@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, check_whole
 
 UNITS = ("epoch", "step")
 
@@ -79,8 +79,7 @@ class Step(LearningRateSchedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size < 1:
-            raise ConfigError(f"lr_schedule.size={self.size}: at least 1 {self.unit}")
+        check_whole("lr_schedule.size", self.size, least=1)
 
     def at(self, position: int, total: int) -> float:
         """gamma ** floor(position / size)."""
@@ -122,5 +121,5 @@ class Cosine(LearningRateSchedule):
 
 
 def _check_total(total: int | None, unit: str) -> None:
-    if total is not None and total < 1:
-        raise ConfigError(f"lr_schedule.total={total}: at least 1 {unit}, or null for the whole run")
+    if total is not None:
+        check_whole("lr_schedule.total", total, least=1, otherwise=f"in {unit}s, or null for the whole run")

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.estimate import layer_costs
 from pipetrain.planner.plan import Plan, StagePlan
@@ -105,8 +105,7 @@ class FineGrained:
         Raises:
             ConfigError: `stages` is not a whole number of at least 1.
         """
-        if not isinstance(self.stages, int) or isinstance(self.stages, bool) or self.stages < 1:
-            raise ConfigError(f"partition.stages={self.stages}: a whole number of at least 1 is needed")
+        check_whole("partition.stages", self.stages, least=1)
         units, costs = weight_units(chain), layer_costs(chain, example)
         sizes = {full: parameter.numel() for full, parameter in chain.module.named_parameters()}
         in_layer = [sum(unit.layer == i for unit in units) for i in range(len(chain))]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, check_whole, is_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.balanced_split import balanced, units
 from pipetrain.planner.estimate import LayerCost
@@ -18,7 +18,7 @@ class PartitionRule(Protocol):
     """What the plan calls it."""
 
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
-        """Return the index of the first layer of every stage but the first."""
+        """The first layer of every stage but the first."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,12 @@ class Even:
     name: ClassVar[str] = "even"
 
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
-        """Return the index of the first layer of every stage but the first; tied layers stay in one stage.
+        """The first layer of every stage but the first; tied layers stay in one stage.
 
         Raises:
             ConfigError: `stages` is not between 1 and the number of layers that may be cut apart.
         """
-        if not _is_whole(self.stages) or self.stages < 1:
-            raise ConfigError(f"partition.stages={self.stages}: a whole number of at least 1 is needed")
+        check_whole("partition.stages", self.stages, least=1)
         tied = chain.tied()
         most = len(units(len(chain), tied))
         if self.stages > most:
@@ -57,7 +56,7 @@ class Ppv:
     name: ClassVar[str] = "ppv"
 
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
-        """Return the index of the first layer of every stage but the first.
+        """The first layer of every stage but the first.
 
         Raises:
             ConfigError: the numbers do not rise within 1 and one less than the model's weight layers, there is not one
@@ -79,7 +78,7 @@ class Explicit:
     name: ClassVar[str] = "explicit"
 
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
-        """Return the index of the first layer of every stage but the first.
+        """The first layer of every stage but the first.
 
         Raises:
             ConfigError: the indices do not rise within 1 and the number of layers less one, there is not one less than
@@ -91,8 +90,12 @@ class Explicit:
 
 
 def _check(setting: str, cuts: Any, stages: Any, count: int, noun: str) -> None:
-    """Refuse a list of cuts that does not rise within 1 and `count` - 1, or does not make `stages` stages."""
-    if not isinstance(cuts, list | tuple) or not all(map(_is_whole, cuts)):
+    """Checks that a list of cuts rises within 1 and `count` - 1 and makes `stages` stages.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not isinstance(cuts, list | tuple) or not all(map(is_whole, cuts)):
         raise ConfigError(f"partition.{setting}={cuts}: a list of whole numbers is needed, such as [1]")
     given = f"partition.{setting}={list(cuts)}"
     if any(a >= b for a, b in itertools.pairwise(cuts)):
@@ -113,10 +116,6 @@ def _check_tied(setting: str, given: Sequence[int], cuts: list[int], chain: Laye
                     f"partition.{setting}={list(given)}: layers {i} ({chain.labels[i]}) and {j} ({chain.labels[j]}) "
                     "share a weight or buffer and must be in one stage; put no cut between them"
                 )
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _plural(count: int, noun: str) -> str:

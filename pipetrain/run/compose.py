@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from pipetrain.config.schema import config_dir, register_schema
 from pipetrain.config.settings import Settings, choices_made, settings_of
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, is_whole
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.build import build_recompute_segments, build_rules
@@ -81,7 +81,7 @@ def _stages_and_segments(settings: Settings) -> tuple[int, RecomputeSegments | N
     partition, boundaries = settings.partition.options, settings.train.recompute_boundaries
     cuts = partition.get("boundaries", partition.get("ppv"))
     num_stages = partition.get("stages") if cuts is None else len(_list_of_cuts(partition))
-    if not isinstance(num_stages, int) or not 1 <= num_stages <= MOST_STAGES:
+    if not is_whole(num_stages) or not 1 <= num_stages <= MOST_STAGES:
         raise ConfigError(f"partition.stages={num_stages}: a timeline needs the number of stages, 1 to {MOST_STAGES}")
     if boundaries is not None and "boundaries" not in partition:
         raise ConfigError(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, check_whole
 from pipetrain.schedules.base import Family, Schedule, one_forward_one_backward
 from pipetrain.schedules.operation import Operation
 
@@ -39,8 +39,8 @@ class OneFOneB(Schedule):
     depth: int | None = None
 
     def __post_init__(self) -> None:
-        if self.depth is not None and (not isinstance(self.depth, int) or self.depth < 1):
-            raise ConfigError(f"schedule.depth={self.depth}: a whole number of at least 1, or null for one per stage")
+        if self.depth is not None:
+            check_whole("schedule.depth", self.depth, least=1, otherwise="or null for one per stage")
 
     def in_flight(self, r: int, D: int, N: int) -> int:
         """1 + floor((K-1)(D-1-r)/(D-1)): D - r where K = D."""

@@ -87,6 +87,7 @@ def test_phases_already_resolved_stay_as_they_are():
         ([{"epoch": 2}], r"phases\[0\]=.*takes schedule, method, and steps or epochs; not epoch"),
         ([{"steps": 2}, {"steps": 0}], r"phases\[1\]\.steps=0: a whole number of at least 1"),
         ([{"epochs": 1.5}], r"phases\[0\]\.epochs=1\.5: a whole number"),
+        ([{"steps": True}], r"phases\[0\]\.steps=true: a whole number"),
         ([{"steps": "3"}], r"phases\[0\]\.steps=3: a whole number"),
         ([{"steps": 2, "epochs": 1}], r"phases\[0\] has both steps=2 and epochs=1"),
         ([{"steps": 2}, {}, {"epochs": 1}], r"phases\[1\] never ends, and phases\[2\] follows"),

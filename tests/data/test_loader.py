@@ -208,7 +208,7 @@ def test_samples_of_differing_shapes_are_refused_by_name(samples, message, worke
 )
 def test_loader_settings_out_of_range_are_refused_by_name(option, value):
     settings = {"batch_size": 4, option.split(".")[1]: value}
-    with pytest.raises(ConfigError, match=rf"{option}={str(value).lower()}: must be a whole number"):
+    with pytest.raises(ConfigError, match=rf"{option}={str(value).lower()}: a whole number of at least"):
         Loader(Noisy(8), **settings)
 
 

@@ -232,7 +232,10 @@ def test_spectrain_refuses_other_optimizers_naming_what_works(optimizer, named):
     ("make", "named"),
     [
         *((lambda value=value: PipeMare(decay=value), "method.decay") for value in (0, 1, -0.5, 1.5, "half", None)),
-        *((lambda value=value: PipeMare(anneal_steps=value), "method.anneal_steps") for value in (0, -3, 2.5, "7")),
+        *(
+            (lambda value=value: PipeMare(anneal_steps=value), "method.anneal_steps")
+            for value in (0, -3, 2.5, "7", True)
+        ),
         *((lambda value=value: ITiMePReSt(value), "method.staleness_decay") for value in (0, -0.1, "0.1", math.nan)),
         *((lambda value=value: Stale(value), "method.stage_lr_scale") for value in ([1.0, 0.0], [-1], ["1"], [None])),
     ],
