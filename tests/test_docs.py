@@ -5,10 +5,14 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from support.transcripts import Command, modules, transcripts
+
+from pipetrain.config.schema import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -24,7 +28,7 @@ def shown_files():
 def shown_transcripts():
     for page in PAGES:
         for number, commands in enumerate(transcripts(page)):
-            marks = pytest.mark.slow if any(command.trains for command in commands) else ()
+            marks = pytest.mark.slow if any(command.slow for command in commands) else ()
             yield pytest.param(page, commands, id=f"{page.name}-{number}", marks=marks)
 
 
@@ -56,6 +60,14 @@ def test_every_error_shown_in_docs_has_the_command_that_gives_it(page):
     assert [error for error in errors if error not in shown] == []
 
 
+def test_settings_page_has_every_setting_with_its_default():
+    rows = re.findall(
+        r"^\| `([\w.]+)` \| (\S+) \|", (ROOT / "docs/settings.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    explained = {name: yaml.safe_load(default) for name, default in rows if not name.startswith("dataset.")}
+    assert explained == dict(settings(Config()))
+
+
 @pytest.mark.parametrize(("page", "commands"), list(shown_transcripts()))
 def test_transcript_in_docs_is_what_the_commands_print(page, commands, tmp_path):
     for name, text in modules(page).items():
@@ -63,6 +75,19 @@ def test_transcript_in_docs_is_what_the_commands_print(page, commands, tmp_path)
     for command in commands:
         output = printed(command, tmp_path)
         assert command.shows(output), f"$ {command.line}\n{output}"
+
+
+@pytest.mark.parametrize(
+    ("output", "equal"),
+    [
+        ("writing to outputs\nstage 0 is idle\ncompleted after 10 steps, 1 min 2 s, 98.5 samples/s\n", True),
+        ("completed after 10 steps, 1 min 2 s, 98.5 samples/s\n", False),
+        ("stage 0 is idle\ncompleted after 11 steps, 1 min 2 s, 98.5 samples/s\n", False),
+    ],
+)
+def test_measured_numbers_of_a_transcript_may_vary_and_nothing_else(output, equal):
+    shown = ("...", "stage 0  is idle", "completed after 10 steps, 0.5 s, 2607 samples/s")
+    assert Command("pipetrain run model=lenet5", shown).shows(output) == equal
 
 
 def printed(command: Command, folder: Path) -> str:
@@ -81,6 +106,16 @@ def printed(command: Command, folder: Path) -> str:
         timeout=600,
     )
     return done.stdout
+
+
+def settings(section, prefix: str = ""):
+    """Names and defaults of the settings below a section of the schema, groups of choices aside."""
+    for field in fields(section):
+        value = getattr(section, field.name)
+        if is_dataclass(value) and field.name != "executor":
+            yield from settings(value, f"{field.name}.")
+        elif value != {} and field.name != "executor":
+            yield f"{prefix}{field.name}", value
 
 
 def headings(page: Path) -> set[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 BLOCK = re.compile(r"^```\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 MODULE = re.compile(r"^```python\n# (?P<name>\w+\.py)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-MEASURED = re.compile(r"\d[\d,]*\.\d+|\d+%|\d+(?= samples/s)")
+MEASURED = re.compile(r"\d[\d,]*\.\d+(?: s)?|\d+%|\d+(?= samples/s)")
+VARYING = r"\d[\d.,]*(?:%| s| min \d+ s)?"
 ELIDED = "..."
 
 
@@ -24,24 +25,28 @@ class Command:
         return any(line.startswith("pipetrain: error:") for line in self.shown)
 
     @property
-    def trains(self) -> bool:
-        """Whether training takes place, or was measured: such output has numbers that vary by machine."""
-        return not self.refused and bool(re.match(r"make |pipetrain (run|report)|pipetrain timeline RUN", self.line))
+    def slow(self) -> bool:
+        """Whether the command trains a model to the end."""
+        return not self.refused and bool(re.match(r"make |pipetrain (run|report) ", self.line))
+
+    @property
+    def measured(self) -> bool:
+        """Whether the output has numbers that vary by machine."""
+        return not self.refused and bool(re.match(r"make |pipetrain run |pipetrain timeline RUN", self.line))
 
     def shows(self, output: str) -> bool:
         """Whether `output` is what the page shows; a command without lines below it may print anything."""
-        return (
-            not self.shown
-            or re.fullmatch(self._pattern(), "".join(f"{_plain(line)}\n" for line in _lines(output))) is not None
-        )
+        printed = "".join(f"{_plain(line)}\n" for line in output.splitlines() if line.strip())
+        return not self.shown or re.fullmatch(self._pattern(), printed) is not None
 
     def _pattern(self) -> str:
         lines = (line for line in self.shown if line.strip())
         return "".join(r"(?:.*\n)*" if line == ELIDED else self._line_pattern(line) + r"\n" for line in lines)
 
     def _line_pattern(self, line: str) -> str:
-        fixed = MEASURED.split(_plain(line)) if self.trains else [_plain(line)]
-        return r"[\d.,]+%?".join(re.escape(part) for part in fixed)
+        # a line with a setting, such as a warning, has nothing measured
+        fixed = MEASURED.split(_plain(line)) if self.measured and "=" not in line else [_plain(line)]
+        return VARYING.join(re.escape(part) for part in fixed)
 
 
 def transcripts(page: Path) -> Iterator[list[Command]]:
@@ -61,10 +66,6 @@ def _commands(text: str) -> Iterator[Command]:
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         line, *shown = part.splitlines()
         yield Command(line, tuple(shown))
-
-
-def _lines(output: str) -> list[str]:
-    return [line for line in output.splitlines() if line.strip()]
 
 
 def _plain(line: str) -> str:
