@@ -61,9 +61,8 @@ def test_every_error_shown_in_docs_has_the_command_that_gives_it(page):
 
 
 def test_settings_page_has_every_setting_with_its_default():
-    rows = re.findall(
-        r"^\| `([\w.]+)` \| (\S+) \|", (ROOT / "docs/settings.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w.]+)` \| (\S+) \|", page, re.MULTILINE)
     explained = {name: yaml.safe_load(default) for name, default in rows if not name.startswith("dataset.")}
     assert explained == dict(settings(Config()))
 
