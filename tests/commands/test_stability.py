@@ -90,7 +90,7 @@ def test_stability_with_a_wrong_option_is_one_line_and_exit_code_2(tmp_path, mon
 
 def test_stability_without_data_leaves_out_fig_5b_and_says_so(tmp_path, monkeypatch, capsys):
     # what is slow and tested above
-    monkeypatch.setattr(report, "_tables", lambda setting: {})
+    monkeypatch.setattr(report, "_tables", lambda _setting: {})
     monkeypatch.setattr(report, "claim_checks", list)
     monkeypatch.setattr(report, "lemma_checks", list)
     monkeypatch.setattr(report.curves, "fig10", functools.partial(curves.fig10, 5))
@@ -103,7 +103,7 @@ def test_stability_fails_if_a_lemma_fails(tmp_path, monkeypatch, capsys):
     for name, found in (("_tables", {}), ("_figures", {})):
         monkeypatch.setattr(report, name, lambda *_, found=found: found)
     monkeypatch.setattr(report, "claim_checks", list)
-    monkeypatch.setattr(report, "lemma_checks", lambda: [Check("lemma 9", "2 = 3", "2", False)])
+    monkeypatch.setattr(report, "lemma_checks", lambda: [Check("lemma 9", "2 = 3", "2", holds=False)])
     assert not report.report(Setting(), None, 1, tmp_path)
     assert "FAILS  lemma 9   2 = 3  2" in capsys.readouterr().out
 

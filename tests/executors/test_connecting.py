@@ -11,7 +11,7 @@ def first_calls(monkeypatch, rank, stages):
     """(group, the other process) of each call that would block until the other has made it too."""
     calls, made = [], []
 
-    def new_group(ranks, timeout, backend):
+    def new_group(ranks, backend, **_):
         assert backend == "nccl"
         made.append(tuple(ranks))
         return len(made), tuple(ranks)
@@ -19,7 +19,7 @@ def first_calls(monkeypatch, rank, stages):
     monkeypatch.setattr(dist, "new_group", new_group)
     monkeypatch.setattr(dist, "get_rank", lambda: rank)
     for call in ("send", "recv"):
-        monkeypatch.setattr(dist, call, lambda tensor, peer, group: calls.append((group, peer)))
+        monkeypatch.setattr(dist, call, lambda _tensor, peer, group: calls.append((group, peer)))
     groups = groups_of_neighbours(stages, True, torch.device("cpu"))
     return calls, groups
 

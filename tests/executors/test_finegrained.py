@@ -50,7 +50,7 @@ def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_no
         WholeModel(module, CrossEntropy(), first),
         [Phase(PipelineRules(schedule, method, stages, microbatches, spans), 0, 10**9)],
         clip_norm,
-        lambda t, value: losses.append(value.item()),
+        lambda _t, value: losses.append(value.item()),
     )
     return Pipeline(executor, losses)
 

@@ -89,7 +89,7 @@ def connected(rank, folder):
 
 
 def link(groups, way, rank):
-    return Link(1 - rank, 1 - rank, groups[way], torch.device("cpu"), False)
+    return Link(1 - rank, 1 - rank, groups[way], torch.device("cpu"), direct=False)
 
 
 def sender(groups, folder):

@@ -247,7 +247,7 @@ def test_a_stage_without_weights_trains_and_clips(rule, recompute):
 def test_frozen_weights_stay_the_same_under_methods_that_transform_weights(rule):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
-    net[2].requires_grad_(False)
+    net[2].requires_grad_(requires_grad=False)
     before = {name: value.clone() for name, value in net.state_dict().items()}
     x, y = torch.randn(32, 4), torch.arange(32) % 3
     state = pipeline(net, [2, 4], rule, 4).train(batches(x, y, 4, 4)).state()

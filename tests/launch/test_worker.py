@@ -25,5 +25,5 @@ def test_simulated_run_names_its_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(worker, "_Run", run)
     with pytest.raises(AskedError) as caught:
-        worker.simulate(Job(), lambda record: None)
+        worker.simulate(Job(), lambda _record: None)
     assert caught.value.args == (torch.device("cuda", 0),)  # torch.cuda.set_device refuses one without an index

@@ -145,7 +145,7 @@ def test_i_timeprest_with_a_decay_that_flips_the_sign_of_weights_equals_the_refe
 @pytest.mark.parametrize("D", [1, 3])
 @pytest.mark.parametrize(
     ("schedule", "in_flight"),
-    [(OneFOneB(depth=1), lambda D, r: 1), (PipelinedBackprop(), reference.pipelined_backprop)],
+    [(OneFOneB(depth=1), lambda _D, _r: 1), (PipelinedBackprop(), reference.pipelined_backprop)],
 )
 def test_hogwild_with_the_delays_drawn_equals_the_reference(schedule, in_flight, D, N):
     method = Hogwild(seed=3, mean_delay=2.0, max_delay=5.0)
@@ -169,7 +169,7 @@ def slow_unless(quick, cases):
 
 
 @pytest.mark.parametrize(
-    ("rule", "D", "N"), slow_unless(lambda rule, D, N: (D, N) in ((2, 2), (4, 1), (4, 4)), fitting_cases())
+    ("rule", "D", "N"), slow_unless(lambda _rule, D, N: (D, N) in ((2, 2), (4, 1), (4, 4)), fitting_cases())
 )
 def test_every_method_with_recomputation_by_single_stages_equals_the_reference(rule, D, N):
     ours, theirs = run_pipeline(rule, D, N, recompute=range(D)), run_by_hand(rule, D, N, recompute=range(D))

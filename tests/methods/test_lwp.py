@@ -53,7 +53,7 @@ def test_lwp_forward_reads_weights_extrapolated_along_the_last_change():
         [1, 2],
         LWP,
         build=lambda parameters: torch.optim.SGD(parameters, lr=0.0, momentum=0.5),
-        rate=lambda k: 0.03,
+        rate=lambda _k: 0.03,
         loss=nn.MSELoss(),
     )
     pipe.train(batches(x, 2 * x, 4))

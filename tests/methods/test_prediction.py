@@ -12,7 +12,7 @@ from pipetrain.weights.versions import Weights
 
 def weights_over(build, values, rate=0.1):
     parameters = {name: nn.Parameter(value.clone()) for name, value in values.items()}
-    return Weights(parameters, StageOptimizer(build, parameters, lambda k: rate))
+    return Weights(parameters, StageOptimizer(build, parameters, lambda _k: rate))
 
 
 VALUES = {"w": torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(2, 3), "b": torch.ones(2, dtype=torch.float64)}
@@ -116,12 +116,12 @@ def test_pipeoptim_with_constant_gradients_reads_equal_weights_in_forward_and_ba
     torch.manual_seed(0)
     layers = [Slope(torch.randn(3, dtype=torch.float64)) for _ in range(D)]
 
-    def mean(scores, target):
+    def mean(scores, _target):
         return scores.mean()  # linear: every gradient is 1 / 3
 
     seen = {}
     pipe = pipeline(
-        nn.Sequential(*layers), range(1, D), "pipeoptim", loss=mean, rate=lambda k: 0.1,
+        nn.Sequential(*layers), range(1, D), "pipeoptim", loss=mean, rate=lambda _k: 0.1,
         build=lambda p: torch.optim.SGD(p, lr=0.0),
     )  # fmt: skip
     stage, steps = pipe.stages[0], 12

@@ -23,24 +23,24 @@ def rates_of_torch(make, count):
 
 
 PAIRS = [
-    (lambda unit, total: Constant(unit=unit), lambda o, total: lr_scheduler.ConstantLR(o, factor=1.0)),
+    (lambda unit, _total: Constant(unit=unit), lambda o, _total: lr_scheduler.ConstantLR(o, factor=1.0)),
     (
-        lambda unit, total: MultiStep(unit=unit, milestones=[3, 7, 9], gamma=0.2),
-        lambda o, total: lr_scheduler.MultiStepLR(o, [3, 7, 9], gamma=0.2),
+        lambda unit, _total: MultiStep(unit=unit, milestones=[3, 7, 9], gamma=0.2),
+        lambda o, _total: lr_scheduler.MultiStepLR(o, [3, 7, 9], gamma=0.2),
     ),
-    (lambda unit, total: Step(unit=unit, size=4, gamma=0.5), lambda o, total: lr_scheduler.StepLR(o, 4, gamma=0.5)),
-    (lambda unit, total: Polynomial(unit=unit), lambda o, total: lr_scheduler.PolynomialLR(o, total)),
+    (lambda unit, _total: Step(unit=unit, size=4, gamma=0.5), lambda o, _total: lr_scheduler.StepLR(o, 4, gamma=0.5)),
+    (lambda unit, _total: Polynomial(unit=unit), lambda o, total: lr_scheduler.PolynomialLR(o, total)),
     (
-        lambda unit, total: Polynomial(unit=unit, power=2.5),
+        lambda unit, _total: Polynomial(unit=unit, power=2.5),
         lambda o, total: lr_scheduler.PolynomialLR(o, total, power=2.5),
     ),
     (
-        lambda unit, total: Polynomial(unit=unit, power=2.0, total=6),
-        lambda o, total: lr_scheduler.PolynomialLR(o, 6, power=2.0),
+        lambda unit, _total: Polynomial(unit=unit, power=2.0, total=6),
+        lambda o, _total: lr_scheduler.PolynomialLR(o, 6, power=2.0),
     ),
-    (lambda unit, total: Cosine(unit=unit), lambda o, total: lr_scheduler.CosineAnnealingLR(o, total)),
+    (lambda unit, _total: Cosine(unit=unit), lambda o, total: lr_scheduler.CosineAnnealingLR(o, total)),
     (
-        lambda unit, total: Cosine(unit=unit, minimum=0.1),
+        lambda unit, _total: Cosine(unit=unit, minimum=0.1),
         lambda o, total: lr_scheduler.CosineAnnealingLR(o, total, eta_min=0.1),
     ),
 ]

@@ -31,7 +31,7 @@ def averages():
 CONVERGING = {
     "sgd": (torch.optim.SGD, {}),
     "momentum": (torch.optim.SGD, {"momentum": share(0.1), "dampening": st.floats(0.0, 0.9)}),
-    "nesterov": (torch.optim.SGD, {"momentum": share(0.1), "nesterov": st.just(True)}),
+    "nesterov": (torch.optim.SGD, {"momentum": share(0.1), "nesterov": st.just(value=True)}),
     "adam": (torch.optim.Adam, {"betas": averages(), "eps": epsilon()}),
     "adamw": (torch.optim.AdamW, {"betas": averages(), "eps": epsilon(), "weight_decay": st.just(0.0)}),
     # with ψ = 0 the shares μ never change, with a large one they soon stop changing
@@ -50,16 +50,19 @@ ALL = {
     "sgd": CONVERGING["sgd"],
     "adamw": CONVERGING["adamw"],
     "nadam psi": (torch.optim.NAdam, {"betas": averages(), "momentum_decay": st.floats(0.0, 1.0), **DECAY}),
-    "centered": (torch.optim.RMSprop, {"alpha": share(0.2), "eps": epsilon(), "centered": st.just(True), **DECAY}),
+    "centered": (
+        torch.optim.RMSprop,
+        {"alpha": share(0.2), "eps": epsilon(), "centered": st.just(value=True), **DECAY},
+    ),
     "adagrad": (torch.optim.Adagrad, {"eps": epsilon(), "initial_accumulator_value": st.floats(0, 2), **DECAY}),
-}
+}  # fmt: skip
 EXAMPLES = settings(max_examples=15, deadline=None)
 
 
 def stage_optimizer(kind, rate=0.1, dtype=torch.float64, device="cpu", **chosen):
     torch.manual_seed(0)
     parameters = {name: nn.Parameter(torch.randn(shape, dtype=dtype).to(device)) for name, shape in SHAPES.items()}
-    return StageOptimizer(lambda p: kind(p, lr=0.0, **chosen), parameters, lambda k: rate)
+    return StageOptimizer(lambda p: kind(p, lr=0.0, **chosen), parameters, lambda _k: rate)
 
 
 def weights(optimizer):

@@ -110,7 +110,7 @@ def test_delta_of_adam_is_the_corrected_mean_over_the_corrected_root_plus_epsilo
 
 def test_delta_of_adam_is_the_step_just_made_per_unit_of_rate():
     ours = parameters()
-    optimizer = StageOptimizer(lambda p: torch.optim.Adam(p), ours, lambda k: 0.1)
+    optimizer = StageOptimizer(lambda p: torch.optim.Adam(p), ours, lambda _k: 0.1)
     run(optimizer, 2)
     before = ours["bias"].detach().clone()
     run(optimizer, 1, first=2)

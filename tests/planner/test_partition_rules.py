@@ -58,7 +58,7 @@ def test_explicit_boundaries_are_taken_as_given():
         (Even(0), r"partition\.stages=0: a whole number of at least 1 is needed"),
         (Even(-2), r"partition\.stages=-2:"),
         (Even(1.5), r"partition\.stages=1\.5: a whole number"),
-        (Even(True), r"partition\.stages=true: a whole number"),
+        (Even(stages=True), r"partition\.stages=true: a whole number"),
         (Even(None), r"partition\.stages=null: a whole number"),
         (Even(8), r"partition\.stages=8: the model has 7 layers; at most 7 stages"),
         (Ppv([0, 1]), r"partition\.ppv=\[0, 1\]: the model has 5 weight layers; numbers between 1 and 4 work"),

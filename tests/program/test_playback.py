@@ -77,7 +77,7 @@ def test_every_cycle_of_lockstep_schedules_has_one_forward_and_one_backward(sche
 
 
 def test_backward_of_a_whole_minibatch_starts_when_its_last_forward_ends():
-    def duration(stage, operation):
+    def duration(_stage, operation):
         return {Kind.FORWARD: 1.0, Kind.BACKWARD: 6.0, Kind.UPDATE: 0.0}[operation.kind]
 
     (first, last) = played(NF1B(), 2, 3, 1, duration)
@@ -112,7 +112,7 @@ def test_message_takes_its_transfer_time_and_occupies_no_stage():
 
 
 def test_updates_count_as_work_where_they_take_time():
-    slices = played(GPipe(), 1, 1, 2, lambda stage, operation: 1.0)
+    slices = played(GPipe(), 1, 1, 2, lambda _stage, _operation: 1.0)
     assert length(slices) == 6
     assert idle_shares(slices) == [0.0]
 

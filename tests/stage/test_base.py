@@ -91,7 +91,7 @@ def dropped(stage_first, microbatch, seed=0):
     """What the dropout at place 3 of a model drops, in a stage that begins at layer `stage_first`."""
     layers = [nn.Dropout(0.0), nn.Dropout(0.0), nn.Identity(), nn.Dropout(0.5)]
     chain = LayerChain(nn.Sequential(*layers), layers)
-    stage = Stage(StageSpec(1, (stage_first, 4), seed=seed), chain, optimizers(sgd, lambda k: 0.1))
+    stage = Stage(StageSpec(1, (stage_first, 4), seed=seed), chain, optimizers(sgd, lambda _k: 0.1))
     torch.rand(stage_first + 1)  # what was drawn before must not matter
     return stage.forward(microbatch, (torch.ones(64),), WeightRead(0), Activations.KEPT, store=False)[0]
 

@@ -5,6 +5,7 @@ import torch
 from support.methods import METHODS, MethodCase, fitting_cases
 from support.pipelines import batches, pipeline
 from torch import nn
+from typing_extensions import override
 
 from pipetrain.methods import Method
 from pipetrain.methods.naive_async import NaiveAsync
@@ -48,15 +49,19 @@ class Whimsical(Method):
         self.asked.add(key)
         return self.lie(moment.newest) if lies else WeightRead(moment.newest)
 
+    @override
     def forward(self, moment):
         return self._answer(moment)
 
+    @override
     def backward(self, moment, forward):
         return self._answer(moment)
 
+    @override
     def recomputation(self, moment, forward):
         return self._answer(moment)
 
+    @override
     def weight_versions(self, context: StageContext):
         return 9
 

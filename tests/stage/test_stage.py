@@ -208,7 +208,7 @@ def test_output_that_needs_no_gradient_ignores_the_gradient_it_receives():
 
 def test_frozen_parameters_stay_and_have_no_gradient():
     frozen, free = nn.Linear(3, 3), nn.Linear(3, 3)
-    frozen.requires_grad_(False)
+    frozen.requires_grad_(requires_grad=False)
     stage = stage_of(frozen, free, index=1)
     before = {name: value.clone() for name, value in stage.state().items()}
     _, (dx,) = step(stage, (torch.randn(2, 3),), (torch.ones(2, 3),), activations=Activations.REBOUND)

@@ -71,10 +71,11 @@ class Mean(nn.Module):
         super().__init__()
         self.norm, self.dropout = nn.BatchNorm1d(WIDTH), nn.Dropout(0.2)
 
-    def forward(self, x: Tensor, unused: Tensor) -> Tensor:
+    def forward(self, x: Tensor, __unused: Tensor) -> Tensor:
         return self.dropout(self.norm(x)).mean(2)
 
 
 def build(channels: int, classes: int) -> LayerChain:
+    assert channels * 8 * 8 == LENGTH
     layers = [Words(), Embed(), Sums(), Twice(), Ends(), Mean(), nn.Linear(WIDTH, classes)]
     return LayerChain(nn.Sequential(*layers), layers)

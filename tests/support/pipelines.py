@@ -65,7 +65,7 @@ def stage_of(
     """One stage of these layers, at place `index` of some pipeline; it may stash a few weight versions."""
     chain = chain_of(nn.Sequential(*layers))
     spec = StageSpec(index, (0, len(layers)), loss, device=device)
-    stage = Stage(spec, chain, optimizers(build, lambda k: rate))
+    stage = Stage(spec, chain, optimizers(build, lambda _k: rate))
     stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, fresh=True)
     return stage
 
@@ -144,7 +144,7 @@ def pipeline(
         phases.append(
             Phase(PipelineRules(schedule, method, len(stages), num_microbatches, segments), start, start + steps)
         )
-    executor = SimulatedExecutor(stages, phases, clip_norm, lambda t, value: losses.append(value.item()))
+    executor = SimulatedExecutor(stages, phases, clip_norm, lambda _t, value: losses.append(value.item()))
     return Pipeline(executor, losses, [phase.end for phase in phases])
 
 

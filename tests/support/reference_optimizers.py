@@ -31,7 +31,7 @@ class Repeating:
         """The last step again, at the rate that the next one has."""
         return [self.rate(state["n"] + 1) * direction for direction in state["last"]]
 
-    def rate(self, n):
+    def rate(self, _n):
         return 1.0
 
 
@@ -41,7 +41,7 @@ class Nesterov(Repeating):
 
     mu: float = 0.9
 
-    def direction(self, n, g, v):
+    def direction(self, _n, g, v):
         v = self.mu * v + g
         return g + self.mu * v, v
 
@@ -59,7 +59,7 @@ class RMSprop(Repeating):
     mu: float = 0.0
     centered: bool = False
 
-    def direction(self, n, g, square, mean, buffer):
+    def direction(self, _n, g, square, mean, buffer):
         square = self.alpha * square + (1 - self.alpha) * g * g
         mean = self.alpha * mean + (1 - self.alpha) * g
         spread = square - mean * mean if self.centered else square
@@ -78,7 +78,7 @@ class Adagrad(Repeating):
     fall: float = 0.05
     eps: float = 1e-3
 
-    def direction(self, n, g, total):
+    def direction(self, _n, g, total):
         total = total + g * g
         return g / (torch.sqrt(total) + self.eps), total
 

@@ -162,7 +162,7 @@ def on(executor: str, job: Job) -> Job:
 def simulated(job: Job) -> dict[str, Any]:
     """The summary of the simulated run."""
     Path(job.run).mkdir(parents=True, exist_ok=True)
-    return simulate(on("simulated", job), lambda record: None)
+    return simulate(on("simulated", job), lambda _record: None)
 
 
 def distributed(jobs: list[Job]) -> list[dict[str, Any]]:

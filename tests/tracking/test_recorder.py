@@ -23,7 +23,7 @@ class OnDevice:
 
 
 def recorder(path, every):
-    made = Recorder(path, lambda step: 0.1, [4, 4, 2], every, {}, {})
+    made = Recorder(path, lambda _step: 0.1, [4, 4, 2], every, {}, {})
     made.resume_clock()
     return made
 

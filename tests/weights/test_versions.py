@@ -24,7 +24,7 @@ BYTES = 4 * (6 * 6 + 6)
 def versions():
     torch.manual_seed(0)
     parameters = {"w": nn.Parameter(torch.randn(3)), "b": nn.Parameter(torch.randn(1))}
-    return Weights(parameters, StageOptimizer(sgd, parameters, lambda k: 0.1)), parameters
+    return Weights(parameters, StageOptimizer(sgd, parameters, lambda _k: 0.1)), parameters
 
 
 def gradient():
