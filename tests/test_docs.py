@@ -13,6 +13,7 @@ import yaml
 from support.transcripts import Command, modules, transcripts
 
 from pipetrain.config.schema import Config
+from pipetrain.run.compose import combinations, composed
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,6 +33,12 @@ def shown_transcripts():
             yield pytest.param(page, commands, id=f"{page.name}-{number}", marks=marks)
 
 
+def examples(page):
+    """The lines that run a configuration and have no placeholders and no output."""
+    lines = re.findall(r"^pipetrain run .*=.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [line for line in lines if not re.search(r"METHOD|\.\.\.|\\$", line)]
+
+
 @pytest.mark.parametrize(("path", "text"), list(shown_files()))
 def test_file_shown_in_docs_equals_the_file(path, text):
     assert (ROOT / path).read_text(encoding="utf-8") == text
@@ -48,6 +55,12 @@ def test_links_inside_the_repository_lead_to_files(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_named_in_docs_exist(page):
+    named = re.findall(r"`((?:benchmarks|conf|docs|pipetrain|scripts)/[\w./-]*)`", page.read_text(encoding="utf-8"))
+    assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_to_sections_lead_to_headings(page):
     for target, section in re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
         assert section in headings(page.parent / target if target else page), f"{target}#{section}"
@@ -58,6 +71,13 @@ def test_every_error_shown_in_docs_has_the_command_that_gives_it(page):
     errors = re.findall(r"^pipetrain: error: .*$", page.read_text(encoding="utf-8"), re.MULTILINE)
     shown = [line for commands in transcripts(page) for command in commands for line in command.shown]
     assert [error for error in errors if error not in shown] == []
+
+
+@pytest.mark.parametrize("line", sorted({line for page in PAGES for line in examples(page)}))
+def test_settings_of_an_example_in_docs_compose(line):
+    overrides = [word for word in shlex.split(line, comments=True) if "=" in word]
+    for combination in combinations(overrides):
+        composed(combination)
 
 
 def test_settings_page_has_every_setting_with_its_default():
