@@ -43,9 +43,12 @@ class Executor(ABC):
         phase = self._phases[interval.phase]
         if interval.phase != self._entered:
             self._entered = interval.phase
+            fresh = interval.start == phase.start
+            # a phase that predicts finds the last gradients of the phase before it
+            predicts = any(each.rules.method.needs_prediction for each in self._phases[interval.phase :])
             for stage in self.stages:
-                place = phase.rules.contexts[stage.index]
-                stage.enter(phase.rules.method, place, phase.start, fresh=interval.start == phase.start)
+                context = phase.rules.contexts[stage.index]
+                stage.enter(phase.rules.method, context, phase.start, fresh=fresh, predicts=predicts)
         return phase.rules
 
     def clipping(self, rules: PipelineRules) -> Clipping | None:

@@ -129,7 +129,9 @@ class _Run:
 
         def save(step: int) -> None:
             folder = self.folder / "checkpoints" / checkpoint.checkpoint_name(step)
-            checkpoint.save(folder, self._tensors(executor), self._progress(step), coordinator, barrier)
+            checkpoint.save(
+                folder, self._tensors(executor), self._progress(step), coordinator=coordinator, barrier=barrier
+            )
 
         target = self.job.settings.train.target
         self.trainer = Trainer(executor, self.data, self.timetable, self.recorder, save, target)
@@ -152,7 +154,7 @@ class _Run:
     def _history(self) -> dict[str, torch.Tensor]:
         if self.job.resume is None:
             return {}
-        return checkpoint.load_tensors(Path(self.job.resume), lambda name: name.startswith(checkpoint.HISTORY))
+        return checkpoint.load_history(Path(self.job.resume))
 
     def _tensors(self, executor: Executor) -> dict[str, torch.Tensor]:
         tensors = self.recorder.history() if self.recorder else {}

@@ -1,11 +1,14 @@
 """What a method is: the answer to which weights a stage reads and how its learning rate is scaled, and nothing else."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
+from pipetrain.weights.statistic import WeightStatistic
 
 
 class Method:
@@ -14,11 +17,16 @@ class Method:
     The default reads the newest weights everywhere, one version.
 
     Attributes:
+        name: what the configuration calls it.
+        family: of the schedules that it goes with.
+        needs_prediction: whether it reads weights `Predicted` with the optimizer's next step, for which the optimizer
+            may have to keep the last gradients.
         simulated_only: whether it reads what no pipeline of processes could give it.
     """
 
     name: ClassVar[str]
     family: ClassVar[Family]
+    needs_prediction: ClassVar[bool] = False
     simulated_only: ClassVar[bool] = False
 
     def forward(self, moment: Moment) -> WeightRead:
@@ -41,16 +49,24 @@ class Method:
         """What the stage's learning rate is multiplied by at an update counted from the start of the phase."""
         return 1.0
 
-    def drift_decay(self, context: StageContext) -> float | None:
-        """γ of the running average of weight changes that the stage is to keep; None to keep none."""
+    def statistic(self, context: StageContext, weights: Mapping[str, Tensor]) -> WeightStatistic | None:
+        """A new running statistic of these weights, which the method's transforms find in the stage; None for none."""
         return None
 
     def check(self, num_stages: int, num_microbatches: int) -> None:
-        """Raises ConfigError where a setting is wrong for so many stages and microbatches."""
+        """Checks the settings against the pipeline.
+
+        Raises:
+            ConfigError: a setting is wrong for so many stages and microbatches.
+        """
 
     def check_optimizer(self, optimizer: Optimizer) -> None:
-        """Raises ConfigError where the method cannot work with this optimizer; called before any process starts."""
+        """Checks the optimizer, before any process starts.
 
-    def notes(self, places: list[StageContext]) -> list[str]:
+        Raises:
+            ConfigError: the method cannot work with it.
+        """
+
+    def notes(self, contexts: list[StageContext]) -> list[str]:
         """What the user should know before the run starts, a line each."""
         return []

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import override
+
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
@@ -32,22 +34,25 @@ class ITiMePReSt(Method):
     def _factor(self, updates: int) -> float:
         return 2.0 - math.exp(self.staleness_decay * updates)
 
+    @override
     def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
         """The stashed version times the factor of its age."""
         age = moment.newest - forward.version
         return WeightRead(forward.version, Scaled(self._factor(age)) if age else None)
 
+    @override
     def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
-        """The stashed version."""
         return forward
 
+    @override
     def weight_versions(self, context: StageContext) -> int:
-        """The stashed ones, and what a backward is using."""
+        """Those stashed, and the scaled one that a backward is using."""
         return context.delay + 2 if context.delay else 1
 
-    def notes(self, places: list[StageContext]) -> list[str]:
+    @override
+    def notes(self, contexts: list[StageContext]) -> list[str]:
         """λ, and a warning where B would read less than half of the weights."""
-        factor = self._factor(max(context.delay for context in places))
+        factor = self._factor(max(context.delay for context in contexts))
         lines = [f"method.staleness_decay={self.staleness_decay}: B reads down to {factor:.4g} times F's weights"]
         if factor < _LARGE_CHANGE:
             lines.append(

@@ -1,11 +1,16 @@
 """Linear weight prediction: F reads where the last change of the weights leads (Kosson et al. 2021)."""
 
+from collections.abc import Mapping
 from typing import ClassVar
+
+from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import Corrected
+from pipetrain.weights.update_average import UpdateAverage
 
 
 class LinearWeightPrediction(Method):
@@ -17,15 +22,18 @@ class LinearWeightPrediction(Method):
     name: ClassVar[str] = "lwp"
     family: ClassVar[Family] = Family.CONTINUOUS
 
+    @override
     def forward(self, moment: Moment) -> WeightRead:
         """The prediction, which lives only during F."""
         steps = moment.updates_until_backward
         return WeightRead(moment.newest, Corrected(-steps) if steps else None)
 
-    def drift_decay(self, context: StageContext) -> float | None:
-        """0: of the running average of weight changes only the last change is left."""
-        return 0.0
+    @override
+    def statistic(self, context: StageContext, weights: Mapping[str, Tensor]) -> UpdateAverage:
+        """The last change of the weights: an average of changes that keeps nothing of those before."""
+        return UpdateAverage(0.0, weights)
 
+    @override
     def weight_versions(self, context: StageContext) -> int:
         """The newest, and the prediction where there is one."""
         return 2 if context.delay else 1

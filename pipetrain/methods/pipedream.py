@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import override
+
 from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
@@ -20,14 +22,16 @@ class PipeDream(Method):
     family: ClassVar[Family] = Family.CONTINUOUS
     vertical_sync: bool = False
 
+    @override
     def forward(self, moment: Moment) -> WeightRead:
         """W_now, or with vertical sync the version that was stage 0's newest when the microbatch entered."""
         return WeightRead(moment.entry if self.vertical_sync else moment.newest)
 
+    @override
     def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
-        """The stashed version."""
         return forward
 
+    @override
     def weight_versions(self, context: StageContext) -> int:
         """One more than the updates that a stashed version waits for."""
         return (context.entry_delay if self.vertical_sync else context.delay) + 1

@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from typing_extensions import override
+
 from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
@@ -13,14 +15,15 @@ class PipeDream2BW(Method):
     name: ClassVar[str] = "pipedream_2bw"
     family: ClassVar[Family] = Family.DOUBLE_BUFFERED
 
+    @override
     def forward(self, moment: Moment) -> WeightRead:
         """The version before the one that the minibatch's gradient is applied to."""
         return WeightRead(max(0, moment.operation.minibatch - 1))
 
+    @override
     def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
-        """The same."""
         return forward
 
+    @override
     def weight_versions(self, context: StageContext) -> int:
-        """Two, whatever D."""
         return 2

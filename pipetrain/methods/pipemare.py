@@ -1,28 +1,19 @@
 """PipeMare: smaller steps where weights are stale (T1), and a backward that sees the forward's weights again (T2)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pipetrain.errors import ConfigError, check_whole
+from torch import Tensor
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError
+from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay, rescheduled
 from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import Corrected
-
-
-def forward_delay(context: StageContext) -> int:
-    """τ of a stage: ceil((2(P - i) + 1) / N) with P = D and i = r + 1 (PipeMare, table 1)."""
-    return -(-(2 * (context.num_stages - 1 - context.stage) + 1) // context.num_microbatches)
-
-
-def rescheduled(delay: float, update: int, anneal_steps: int) -> float:
-    """T1: what the learning rate is multiplied by, delay^-p with p = 1 - min(k/K, 1) (PipeMare § 3.1)."""
-    return float(delay ** (min(update / anneal_steps, 1.0) - 1.0))
-
-
-def check_anneal_steps(value: int) -> None:
-    """Raises ConfigError where K of T1 is no number of updates."""
-    check_whole("method.anneal_steps", value, least=1, otherwise="the updates over which T1 fades out")
+from pipetrain.weights.update_average import UpdateAverage
 
 
 @dataclass(frozen=True)
@@ -48,23 +39,27 @@ class PipeMare(Method):
         if not isinstance(self.decay, int | float) or not 0 < self.decay < 1:
             raise ConfigError(f"method.decay={self.decay}: between 0 and 1, such as 0.5 (CIFAR-10) or 0.1 (IWSLT-14)")
 
+    @override
     def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
-        """W_now, with T2 corrected by as many steps as F is behind."""
+        """The newest weights, with T2 corrected by as many updates as F is behind."""
         return WeightRead(moment.newest, Corrected(forward_delay(moment.context)) if self.t2 else None)
 
+    @override
     def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
-        """W_now, with T2 corrected by as many steps as F is behind the recomputation (app. D)."""
+        """The newest weights, with T2 corrected by as many updates as F is behind the recomputation (app. D)."""
         behind = forward_delay(moment.context) - -(-moment.lead // moment.context.num_microbatches)
         return WeightRead(moment.newest, Corrected(behind) if self.t2 and behind else None)
 
+    @override
     def weight_versions(self, context: StageContext) -> int:
-        """One, and with T2 what a backward is using."""
+        """The newest, and with T2 what a backward is using."""
         return 2 if self.t2 else 1
 
+    @override
     def learning_rate_scale(self, context: StageContext, update: int) -> float:
-        """T1."""
         return rescheduled(forward_delay(context), update, self.anneal_steps) if self.t1 else 1.0
 
-    def drift_decay(self, context: StageContext) -> float | None:
-        """γ of T2: D^(1/(τ_F - τ_B)), τ_B = 0 (§ 3.2)."""
-        return self.decay ** (1.0 / forward_delay(context)) if self.t2 else None
+    @override
+    def statistic(self, context: StageContext, weights: Mapping[str, Tensor]) -> UpdateAverage | None:
+        """δ of T2, with γ = D^(1/(τ_F - τ_B)), τ_B = 0 (§ 3.2)."""
+        return UpdateAverage(self.decay ** (1.0 / forward_delay(context)), weights) if self.t2 else None

@@ -3,9 +3,10 @@
 from typing import ClassVar
 
 from torch.optim import Optimizer
+from typing_extensions import override
 
 from pipetrain.methods.base import Method
-from pipetrain.optim.stage_optimizer import delta_rule
+from pipetrain.optim.prediction import delta_rule
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import predicted
@@ -16,15 +17,18 @@ class PipeOptim(Method):
 
     name: ClassVar[str] = "pipeoptim"
     family: ClassVar[Family] = Family.CONTINUOUS
+    needs_prediction: ClassVar[bool] = True
 
+    @override
     def forward(self, moment: Moment) -> WeightRead:
         """The prediction, which lives only during F."""
         return WeightRead(moment.newest, predicted(moment.updates_until_backward))
 
+    @override
     def weight_versions(self, context: StageContext) -> int:
         """The newest, and the prediction where there is one."""
         return 2 if context.delay else 1
 
+    @override
     def check_optimizer(self, optimizer: Optimizer) -> None:
-        """The optimizer must have a prediction rule."""
         delta_rule(optimizer)

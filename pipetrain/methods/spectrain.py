@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from torch.optim import SGD, Optimizer
+from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
@@ -19,21 +20,24 @@ class SpecTrain(Method):
 
     name: ClassVar[str] = "spectrain"
     family: ClassVar[Family] = Family.CONTINUOUS
+    needs_prediction: ClassVar[bool] = True
 
+    @override
     def forward(self, moment: Moment) -> WeightRead:
-        """s_F steps ahead."""
         return WeightRead(moment.newest, predicted(moment.context.stage // 2 + moment.updates_until_backward))
 
+    @override
     def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
-        """s_B steps ahead."""
         return WeightRead(moment.newest, predicted(moment.context.stage // 2))
 
+    @override
     def weight_versions(self, context: StageContext) -> int:
         """The newest and one prediction, on the last stage as well."""
         return 2
 
+    @override
     def check_optimizer(self, optimizer: Optimizer) -> None:
-        """SGD with momentum, whose buffer is the prediction's v."""
+        """Takes plain SGD with momentum alone, whose buffer is v."""
         settings = optimizer.defaults
         if type(optimizer) is not SGD or not settings["momentum"] or settings["nesterov"] or settings["maximize"]:
             extra = ", nesterov=true" if settings.get("nesterov") else ""

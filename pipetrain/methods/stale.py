@@ -1,7 +1,10 @@
 """Stale weights as they are, with a learning rate for each stage (Zhang & Abdelrahman)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
+
+from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
@@ -9,33 +12,31 @@ from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules.base import Family
 
 
+@dataclass(frozen=True)
 class Stale(Method):
     """The newest weights in F and in B; the activations of F are kept.
 
-    Args:
-        stage_lr_scale: what each stage's learning rate is multiplied by (their table 8); 1 when null.
-
-    Raises:
-        ConfigError: a scale is not a positive number.
+    Attributes:
+        stage_lr_scale: what each stage's learning rate is multiplied by (their table 8); 1 where None.
     """
 
     name: ClassVar[str] = "stale"
     family: ClassVar[Family] = Family.CONTINUOUS
+    stage_lr_scale: Sequence[float] | None = None
 
-    def __init__(self, stage_lr_scale: Sequence[float] | None = None) -> None:
-        self.stage_lr_scale = None if stage_lr_scale is None else list(stage_lr_scale)
+    def __post_init__(self) -> None:
         for scale in self.stage_lr_scale or []:
             if not isinstance(scale, int | float) or not scale > 0:
                 raise ConfigError(f"method.stage_lr_scale={self.stage_lr_scale}: every scale must be above 0")
 
+    @override
     def learning_rate_scale(self, context: StageContext, update: int) -> float:
-        """The stage's own."""
         return 1.0 if self.stage_lr_scale is None else float(self.stage_lr_scale[context.stage])
 
+    @override
     def check(self, num_stages: int, num_microbatches: int) -> None:
-        """One scale for each stage."""
         if self.stage_lr_scale is not None and len(self.stage_lr_scale) != num_stages:
             raise ConfigError(
-                f"method.stage_lr_scale={self.stage_lr_scale} has {len(self.stage_lr_scale)} scales for {num_stages} "
-                "stages; give one for each"
+                f"method.stage_lr_scale={list(self.stage_lr_scale)} has {len(self.stage_lr_scale)} scales for "
+                f"{num_stages} stages; give one for each"
             )

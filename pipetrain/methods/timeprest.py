@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from typing_extensions import override
+
 from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
@@ -13,12 +15,14 @@ class TiMePReSt(Method):
     name: ClassVar[str] = "timeprest"
     family: ClassVar[Family] = Family.WHOLE_BACKWARD
 
+    @override
     def forward(self, moment: Moment) -> WeightRead:
-        """Stage 0's version when the minibatch entered."""
+        """The version that stage 0 had when the minibatch entered."""
         return WeightRead(moment.entry)
 
+    @override
     def weight_versions(self, context: StageContext) -> int:
-        """r + 1: what later stages keep for minibatches on their way."""
+        """r + 1: a stage keeps what minibatches on their way to it will read."""
         return context.entry_delay - context.delay + 1
 
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipetrain.optim.prediction import DELTA_RULES, LAST_GRADIENT
-from pipetrain.optim.prediction import delta_rule as delta_rule  # methods ask here
+from pipetrain.optim.prediction import DELTA_RULES, LAST_GRADIENT, delta_rule
 
 Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""
@@ -42,6 +41,7 @@ class StageOptimizer:
         self.rate = rate
         self.scale: Rate = lambda update: 1.0
         self.updates = updates
+        self._keeps_last_gradients = False
 
     @property
     def next_learning_rate(self) -> float:
@@ -53,19 +53,26 @@ class StageOptimizer:
         if self.optimizer is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.next_learning_rate
-            kept = self._kept_gradients(self.optimizer, gradients)
+            last_gradients = self._last_gradients(self.optimizer, gradients)
             for name, gradient in gradients.items():
                 self.parameters[name].grad = gradient
             self.optimizer.step()
             for name in gradients:
                 self.parameters[name].grad = None
-            for name, gradient in kept.items():
+            for name, gradient in last_gradients.items():
                 self.optimizer.state[self.parameters[name]][LAST_GRADIENT] = gradient
         self.updates += 1
 
-    def _kept_gradients(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Those that the prediction rule takes from the last update, as they are before it."""
-        rule = DELTA_RULES.get(type(optimizer))
+    def keep_last_gradients(self, *, wanted: bool) -> None:
+        """From here on keeps at each update what Δ takes of the gradient, or no longer keeps it."""
+        self._keeps_last_gradients = wanted
+        if not wanted and self.optimizer is not None:
+            for state in self.optimizer.state.values():
+                state.pop(LAST_GRADIENT, None)
+
+    def _last_gradients(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the prediction rule takes of these gradients, as they are before the update."""
+        rule = DELTA_RULES.get(type(optimizer)) if self._keeps_last_gradients else None
         if rule is None:
             return {}
         settings = optimizer.param_groups[0]

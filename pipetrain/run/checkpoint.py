@@ -16,12 +16,10 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
+from pipetrain.run.checkpoint_names import Kind, TensorName
 from pipetrain.stage.base import BaseStage
-from pipetrain.weights.update_average import UpdateAverage
 
-MODEL, OPTIMIZER, DRIFT, HISTORY = "model.", "optimizer.", "drift.", "run."
 _PROGRESS = "progress.json"
-_SEPARATOR = "/"
 
 
 def checkpoint_name(step: int) -> str:
@@ -30,20 +28,22 @@ def checkpoint_name(step: int) -> str:
 
 
 def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
-    """A stage's part of a checkpoint: weights, buffers and optimizer state under the whole model's names."""
-    tensors = {MODEL + name: tensor for name, tensor in stage.state().items()}
+    """A stage's part of a checkpoint: weights, buffers, optimizer state and statistic under the whole model's names."""
+    full, statistic = stage.full_names, stage.weights.statistic
+    tensors = {TensorName(Kind.MODEL, name): tensor for name, tensor in stage.state().items()}
     for local, state in stage.optimizer.state().items():
-        full = stage.full_names[local]
-        tensors.update({f"{OPTIMIZER}{full}{_SEPARATOR}{key}": value for key, value in state.items()})
-    if stage.weights.drift is not None:
-        tensors.update({DRIFT + stage.full_names[local]: x for local, x in stage.weights.drift.average.items()})
-    return tensors
+        tensors.update({TensorName(Kind.OPTIMIZER, full[local], key): value for key, value in state.items()})
+    if statistic is not None:
+        for local, value in statistic.state().items():
+            tensors[TensorName(Kind.STATISTIC, full[local], statistic.name)] = value
+    return {str(name): tensor for name, tensor in tensors.items()}
 
 
 def save(
     folder: Path,
     tensors: Mapping[str, Tensor],
     progress: Mapping[str, Any],
+    *,
     coordinator: bool,
     barrier: Callable[[], None] | None,
 ) -> None:
@@ -86,47 +86,48 @@ def load_progress(folder: Path) -> dict[str, Any]:
     return progress
 
 
-def load_tensors(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor]:
+def load_tensors(folder: Path, wanted: Callable[[TensorName], bool]) -> dict[TensorName, Tensor]:
     """The tensors whose names are `wanted`, on the CPU, whoever wrote them."""
     metadata = FileSystemReader(str(folder)).read_metadata().state_dict_metadata
     state: dict[str, Any] = {
         name: torch.empty(tuple(entry.size), dtype=entry.properties.dtype)
         for name, entry in metadata.items()
-        if wanted(name) and isinstance(entry, TensorStorageMetadata)
+        if isinstance(entry, TensorStorageMetadata) and wanted(TensorName.parse(name))
     }
     if state:
         with _alone_is_fine():
             dcp.load(state, checkpoint_id=str(folder), no_dist=True)
-    return state
+    return {TensorName.parse(name): tensor for name, tensor in state.items()}
 
 
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
-    """Puts a checkpoint's weights, buffers and optimizer state into a stage, as they were after `step` updates."""
+    """Puts a checkpoint's weights, buffers, optimizer state and statistics into a stage, as after `step` updates.
+
+    Raises:
+        ConfigError: the checkpoint holds another model.
+    """
     local_names = {full: local for local, full in stage.full_names.items()}
-
-    def ours(name: str) -> bool:
-        if name.startswith(OPTIMIZER):
-            return name.removeprefix(OPTIMIZER).split(_SEPARATOR)[0] in local_names
-        return any(name.startswith(part) and name.removeprefix(part) in local_names for part in (MODEL, DRIFT))
-
-    tensors = load_tensors(folder, ours)
-    model = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
-    drift = {local_names[n.removeprefix(DRIFT)]: x for n, x in tensors.items() if n.startswith(DRIFT)}
-    missing = local_names.keys() - model.keys()
-    if missing:
+    tensors = load_tensors(folder, lambda name: name.kind is not Kind.HISTORY and name.of in local_names)
+    model = {name.of: tensor for name, tensor in tensors.items() if name.kind is Kind.MODEL}
+    if missing := local_names.keys() - model.keys():
         raise ConfigError(f"resume={folder}: holds another model; it has no {min(missing)}")
     with torch.no_grad():
         for full, target in stage.state().items():
             target.copy_(model[full])
     optimizer: dict[str, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        if name.startswith(OPTIMIZER):
-            full, key = name.removeprefix(OPTIMIZER).split(_SEPARATOR)
-            optimizer.setdefault(local_names[full], {})[key] = value
+    statistics: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.kind is Kind.OPTIMIZER:
+            optimizer.setdefault(local_names[name.of], {})[name.key] = tensor
+        elif name.kind is Kind.STATISTIC:
+            statistics.setdefault(name.key, {})[local_names[name.of]] = tensor
     stage.optimizer.load_state(optimizer)
-    if drift:
-        stage.weights.drift = UpdateAverage(0.0, {name: value.to(stage.device) for name, value in drift.items()})
-    stage.restart_at(step)
+    stage.resume_at(step, statistics)
+
+
+def load_history(folder: Path) -> dict[str, Tensor]:
+    """The series that the run had recorded, by name."""
+    return {str(name): tensor for name, tensor in load_tensors(folder, lambda n: n.kind is Kind.HISTORY).items()}
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -168,8 +169,7 @@ def at_step(run: Path, step: int | None) -> Path:
 
 def model_state(folder: Path) -> dict[str, Tensor]:
     """The whole model's state dict under the names that its own module has."""
-    tensors = load_tensors(folder, lambda name: name.startswith(MODEL))
-    return {name.removeprefix(MODEL): value for name, value in tensors.items()}
+    return {name.of: tensor for name, tensor in load_tensors(folder, lambda n: n.kind is Kind.MODEL).items()}
 
 
 def whole_state(folder: Path, chain: LayerChain) -> dict[str, Tensor]:

@@ -50,21 +50,35 @@ class BaseStage(ABC):
         self.clock = Clock(device)
         self.measurements = Measurements()
         self.versions_allowed: float = 1
+        self._restored_statistics: dict[str, Mapping[str, Tensor]] = {}
 
     @property
     def updates(self) -> int:
         """The updates that the newest weights have behind them."""
         return self.weights.newest.number
 
-    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool) -> None:
-        """Begins a phase, or goes on with one that began after `start` updates; `fresh`: begins.
+    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
+        """Enters a phase: its method's statistic lasts from here through all drains up to the next phase.
 
-        A method's own state lasts from here through all drains up to the next phase.
+        Args:
+            method: of the phase.
+            context: where the stage stands under the phase's schedule.
+            start: updates before the phase.
+            fresh: whether the phase begins here, or goes on from a checkpoint.
+            predicts: whether this phase or a later one predicts with the optimizer's state.
         """
         self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start)
-        self.weights.follow_drift(method.drift_decay(context), fresh=fresh)
+        self.optimizer.keep_last_gradients(wanted=predicts)
+        self.weights.statistic = method.statistic(context, self.weights.trainable)
+        self._resume_statistic(fresh=fresh)
         self.versions_allowed = method.weight_versions(context)
         self.weights.meter.mark()
+
+    def _resume_statistic(self, *, fresh: bool) -> None:
+        statistic, restored = self.weights.statistic, self._restored_statistics
+        self._restored_statistics = {}
+        if statistic is not None and not fresh and statistic.name in restored:
+            statistic.load_state(restored[statistic.name])
 
     def leaves(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """New leaves of autograd over the memory of `tensors`, which need a gradient where the parameters do."""
@@ -89,10 +103,16 @@ class BaseStage(ABC):
     def state(self) -> dict[str, Tensor]:
         """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
 
-    def restart_at(self, updates: int) -> None:
-        """After weights and optimizer state were put back: how many updates they have behind them."""
+    def resume_at(self, updates: int, statistics: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Goes on from a checkpoint whose weights and optimizer state have been put back.
+
+        Args:
+            updates: of the checkpoint.
+            statistics: name of a statistic -> its state, for the phase that the stage enters next.
+        """
         self.weights.newest.number = updates
         self.optimizer.updates = updates
+        self._restored_statistics = dict(statistics)
 
     def report(self) -> dict[str, Any]:
         """What `summary.json` says of the stage's measured weights, activations and staleness; bytes."""

@@ -35,9 +35,9 @@ class UnitStage(BaseStage):
         self._buffers = {name: buffer for name, buffer in module.named_buffers() if name in names}
 
     @override
-    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool) -> None:
+    def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
         """As any stage; the history that stands in for a pipeline is longer than what the method holds in one."""
-        super().enter(method, context, start, fresh=fresh)
+        super().enter(method, context, start, fresh=fresh, predicts=predicts)
         self.versions_allowed = math.inf
 
     @override

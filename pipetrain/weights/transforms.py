@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pipetrain.weights.update_average import UpdateAverage
 from pipetrain.weights.versions import Weights, WeightVersion
 
 
@@ -48,11 +49,11 @@ class Corrected:
         """The corrected weights, new tensors.
 
         Raises:
-            RuntimeError: the stage keeps no running average (an error of pipetrain's, never of the user's).
+            RuntimeError: the method of the stage keeps no UpdateAverage.
         """
-        if weights.drift is None:
-            raise RuntimeError(f"{self} needs the running average of weight changes, and none is kept")
-        return _shifted(version, weights.drift.average, -self.steps)
+        if not isinstance(weights.statistic, UpdateAverage):
+            raise RuntimeError(f"{self} needs the running average of weight changes; Method.statistic keeps another")
+        return _shifted(version, weights.statistic.average, -self.steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,34 +1,42 @@
-"""δ of PipeMare: where a stage's weights are drifting, as a running average of what each update changes."""
+"""The running average of what each update changes: δ of PipeMare."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
+
+from pipetrain.weights.statistic import WeightStatistic
 
 
-@dataclass
-class UpdateAverage:
+class UpdateAverage(WeightStatistic):
     """δ, kept for each weight: after an update δ <- γδ + (1 - γ)(W_new - W_old) (PipeMare § 3.2).
 
+    Args:
+        decay: γ; 0 keeps the last change alone.
+        weights: name -> weight.
+
     Attributes:
-        decay: γ.
-        average: weight name -> δ, shaped as the weight.
+        average: weight name -> δ, 0 before the first update.
     """
 
-    decay: float
-    average: dict[str, Tensor]
+    name: ClassVar[str] = "update_average"
 
-    @classmethod
-    def from_zero(cls, decay: float, weights: Mapping[str, Tensor]) -> "UpdateAverage":
-        """No update seen yet."""
-        return cls(decay, {name: torch.zeros_like(weight) for name, weight in weights.items()})
+    def __init__(self, decay: float, weights: Mapping[str, Tensor]) -> None:
+        self.decay = decay
+        self.average = {name: torch.zeros_like(weight) for name, weight in weights.items()}
 
-    def before(self, weights: Mapping[str, Tensor], *, stays: bool) -> dict[str, Tensor]:
-        """W_old of an update about to happen: copies, unless these very tensors stay as they are."""
-        return {name: weights[name] if stays else weights[name].clone() for name in self.average}
-
+    @override
     def follow(self, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> None:
-        """After an update."""
         for name, average in self.average.items():
             average.mul_(self.decay).add_(after[name] - before[name], alpha=1 - self.decay)
+
+    @override
+    def state(self) -> dict[str, Tensor]:
+        return self.average
+
+    @override
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        for name, average in self.average.items():
+            average.copy_(state[name])

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import WeightTransform
+from pipetrain.weights.statistic import WeightStatistic
 from pipetrain.weights.storage_meter import StorageMeter
-from pipetrain.weights.update_average import UpdateAverage
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class Weights:
 
     Attributes:
         copy_seconds: time spent so far on copying versions that are kept; on CUDA, on asking for it.
-        drift: the running average of what updates change, where the method asks for one.
+        statistic: what the method of the present phase keeps of the updates, if anything.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], optimizer: StageOptimizer) -> None:
@@ -42,12 +42,17 @@ class Weights:
         self.newest = WeightVersion(0, self._tensors())
         self._kept: dict[int, WeightVersion] = {}
         self.copy_seconds = 0.0
-        self.drift: UpdateAverage | None = None
+        self.statistic: WeightStatistic | None = None
         self.meter = StorageMeter()
         self.meter.watch(self.newest.tensors)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {name: parameter.data for name, parameter in self._parameters.items()}
+
+    @property
+    def trainable(self) -> dict[str, Tensor]:
+        """Name -> the newest weight, of those that require a gradient."""
+        return {name: self.newest.tensors[name] for name in self.optimizer.parameters}
 
     def version(self, number: int) -> WeightVersion:
         """The version `number`.
@@ -80,13 +85,16 @@ class Weights:
 
     def update(self, gradients: Mapping[str, Tensor], *, keep: bool) -> None:
         """Makes the next version, in place unless the present one is to be kept for a later reader."""
-        before = self.drift.before(self.newest.tensors, stays=keep) if self.drift else {}
+        statistic = self.statistic
+        before = self.trainable if statistic is not None else {}
         if keep:
             self._keep_newest()
+        else:
+            before = {name: tensor.clone() for name, tensor in before.items()}
         self.optimizer.step(gradients)
         self.newest.number += 1
-        if self.drift:
-            self.drift.follow(before, self.newest.tensors)
+        if statistic is not None:
+            statistic.follow(before, self.trainable)
 
     def _keep_newest(self) -> None:
         began = time.perf_counter()
@@ -99,16 +107,5 @@ class Weights:
         self.meter.watch(self.newest.tensors)
 
     def release(self, number: int) -> None:
-        """Forgets a version that nobody reads any more; its memory goes with its last reader."""
+        """Drops a version; its memory is freed when the last reader releases it."""
         self._kept.pop(number, None)
-
-    def follow_drift(self, decay: float | None, *, fresh: bool) -> None:
-        """Starts the running average of what updates change, or goes on with it; ends it where `decay` is None."""
-        if decay is None:
-            self.drift = None
-        elif fresh or self.drift is None:
-            self.drift = UpdateAverage.from_zero(
-                decay, {name: self.newest.tensors[name] for name in self.optimizer.parameters}
-            )
-        else:
-            self.drift.decay = decay

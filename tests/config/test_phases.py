@@ -11,7 +11,9 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import phases_of, written_out
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
+from pipetrain.run.checkpoint_names import Kind
 from pipetrain.run.timetable import Timetable, timetable_of
+from pipetrain.weights.update_average import UpdateAverage
 
 NAMES = {"schedule": "1f1b", "method": "pipeoptim", "model": "lenet5"}
 CONFIG = {
@@ -244,14 +246,14 @@ def test_average_of_weight_changes_is_stored_in_checkpoints_of_its_phase_alone(t
     simulated(job(tmp_path / "run", "pipemare", 2, **SWITCHING))
     found = {
         step: checkpoint.load_tensors(
-            checkpoint.at_step(tmp_path / "run", step), lambda name: name.startswith(checkpoint.DRIFT)
+            checkpoint.at_step(tmp_path / "run", step), lambda name: name.kind is Kind.STATISTIC
         )
         for step in (2, 4, 6, 12)
     }
     assert found[2] == found[4] == {}
     weights = checkpoint.model_state(checkpoint.at_step(tmp_path / "run", 6))
     for step in (6, 12):
-        named = {name.removeprefix(checkpoint.DRIFT): value for name, value in found[step].items()}
+        named = {name.of: value for name, value in found[step].items()}
         assert named.keys() == {name for name in weights if "running" not in name and "tracked" not in name}
         assert all(value.shape == weights[name].shape for name, value in named.items())
         assert all(value.abs().sum() > 0 for value in named.values())
@@ -259,7 +261,7 @@ def test_average_of_weight_changes_is_stored_in_checkpoints_of_its_phase_alone(t
 
 def test_run_resumed_without_its_average_of_weight_changes_differs(tmp_path, monkeypatch):
     whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
-    monkeypatch.setattr(checkpoint, "DRIFT", "none.")
+    monkeypatch.setattr(UpdateAverage, "load_state", lambda self, state: None)
     again = simulated(resumed(tmp_path / "again", checkpoint.at_step(tmp_path / "whole", 6)))
     assert again["weights_sha256"] != whole["weights_sha256"]
 

@@ -109,8 +109,8 @@ def test_t1_divides_the_learning_rate_by_a_power_of_the_delay_that_fades(update,
 def test_average_of_t2_decays_by_its_setting_over_one_delay(N):
     context = replace(PLACE, num_microbatches=N)
     tau = math.ceil(5 / N)
-    assert PipeMare(decay=0.1).drift_decay(context) ** tau == pytest.approx(0.1)
-    assert PipeMare(t2=False).drift_decay(context) is None
+    assert PipeMare(decay=0.1).statistic(context, {}).decay ** tau == pytest.approx(0.1)
+    assert PipeMare(t2=False).statistic(context, {}) is None
 
 
 def test_stale_has_a_learning_rate_for_each_stage():

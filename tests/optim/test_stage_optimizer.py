@@ -24,6 +24,13 @@ def rate(k):
     return 0.1 / (k + 1)
 
 
+def predicting(build, named, updates=0):
+    """An optimizer that keeps what its prediction needs."""
+    optimizer = StageOptimizer(build, named, rate, updates)
+    optimizer.keep_last_gradients(wanted=True)
+    return optimizer
+
+
 def parameters():
     torch.manual_seed(0)
     return {"weight": nn.Parameter(torch.randn(3, 2)), "bias": nn.Parameter(torch.randn(3))}
@@ -55,7 +62,7 @@ def test_optimizer_steps_are_torchs_own_at_the_rate_of_each_update(kind):
 @pytest.mark.parametrize("kind", BUILDS)
 def test_a_parameter_without_a_gradient_is_skipped(kind):
     ours = parameters()
-    optimizer = StageOptimizer(BUILDS[kind], ours, rate)
+    optimizer = predicting(BUILDS[kind], ours)
     run(optimizer, 2)
     before = {name: value.detach().clone() for name, value in ours.items()}
     state = {key: value.clone() for key, value in optimizer.state()["bias"].items()}
@@ -83,11 +90,11 @@ def test_gradients_are_freed_after_the_step():
 def test_optimizer_state_loaded_into_a_new_optimizer_continues_with_the_same_bits(kind):
     whole, part = parameters(), parameters()
     run(StageOptimizer(BUILDS[kind], whole, rate), 6)
-    first = StageOptimizer(BUILDS[kind], part, rate)
+    first = predicting(BUILDS[kind], part)
     run(first, 3)
     state = {n: {k: v.clone() for k, v in values.items()} for n, values in first.state().items()}
     assert all(isinstance(v, torch.Tensor) for values in state.values() for v in values.values())
-    second = StageOptimizer(BUILDS[kind], part, rate, updates=3)
+    second = predicting(BUILDS[kind], part, updates=3)
     second.load_state(state)
     for name, delta in first.deltas().items():
         assert torch.equal(second.deltas()[name], delta)
@@ -126,7 +133,7 @@ def test_delta_of_momentum_is_the_buffer_including_weight_decay():
 
 
 def test_delta_of_plain_sgd_is_the_last_gradient():
-    optimizer = StageOptimizer(BUILDS["sgd"], parameters(), rate)
+    optimizer = predicting(BUILDS["sgd"], parameters())
     assert optimizer.deltas() == {}
     run(optimizer, 2)
     assert torch.equal(optimizer.deltas()["weight"], gradients(1)["weight"])

@@ -66,7 +66,7 @@ def stage_of(
     chain = chain_of(nn.Sequential(*layers))
     spec = StageSpec(index, (0, len(layers)), loss, device=device)
     stage = Stage(spec, chain, optimizers(build, lambda _k: rate))
-    stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, fresh=True)
+    stage.enter(PipeDream(), StageContext(index, 4, 1, delay=3, entry_delay=3), 0, fresh=True, predicts=True)
     return stage
 
 

@@ -1,0 +1,23 @@
+"""PipeMare's delay τ of a stage, and T1, the learning-rate rescheduling by it."""
+
+from pipetrain.errors import check_whole
+from pipetrain.program.weight_reads import StageContext
+
+
+def forward_delay(context: StageContext) -> int:
+    """τ of a stage: ceil((2(P - i) + 1) / N) with P = D and i = r + 1 (PipeMare, table 1)."""
+    return -(-(2 * (context.num_stages - 1 - context.stage) + 1) // context.num_microbatches)
+
+
+def rescheduled(delay: float, update: int, anneal_steps: int) -> float:
+    """T1: what the learning rate is multiplied by, delay^-p with p = 1 - min(k/K, 1) (PipeMare § 3.1)."""
+    return float(delay ** (min(update / anneal_steps, 1.0) - 1.0))
+
+
+def check_anneal_steps(value: object) -> None:
+    """Checks K of T1.
+
+    Raises:
+        ConfigError: it is no number of updates.
+    """
+    check_whole("method.anneal_steps", value, least=1, otherwise="the updates over which T1 fades out")

@@ -1,0 +1,45 @@
+"""What the tensors of a checkpoint are called, so that any partition finds its own."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a tensor of a checkpoint is."""
+
+    MODEL = "model"
+    """A weight or buffer."""
+    OPTIMIZER = "optimizer"
+    """An entry of the optimizer's state of a weight."""
+    STATISTIC = "statistic"
+    """What a method's statistic holds of a weight."""
+    HISTORY = "run"
+    """A series that the run has recorded."""
+
+
+_KEYED = (Kind.OPTIMIZER, Kind.STATISTIC)
+
+
+@dataclass(frozen=True)
+class TensorName:
+    """The name of one tensor, such as `model.conv.weight` or `optimizer.conv.weight/exp_avg`.
+
+    Attributes:
+        kind: what it is.
+        of: the weight, the buffer or the series that it belongs to, as the whole model or the run calls it.
+        key: the entry of the optimizer's state, or the name of the statistic; else empty.
+    """
+
+    kind: Kind
+    of: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.of}/{self.key}" if self.kind in _KEYED else f"{self.kind}.{self.of}"
+
+    @classmethod
+    def parse(cls, name: str) -> "TensorName":
+        """The reverse of `str`."""
+        kind, _, rest = name.partition(".")
+        of, _, key = rest.rpartition("/") if kind in _KEYED else (rest, "", "")
+        return cls(Kind(kind), of, key)

@@ -1,0 +1,20 @@
+"""Names of a checkpoint's tensors, there and back."""
+
+import pytest
+
+from pipetrain.run.checkpoint_names import Kind, TensorName
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (TensorName(Kind.MODEL, "conv.weight"), "model.conv.weight"),
+        (TensorName(Kind.OPTIMIZER, "conv.weight", "exp_avg"), "optimizer.conv.weight/exp_avg"),
+        (TensorName(Kind.STATISTIC, "conv.weight", "update_average"), "statistic.conv.weight/update_average"),
+        (TensorName(Kind.HISTORY, "losses"), "run.losses"),
+        (TensorName(Kind.OPTIMIZER, "a/b.weight", "step"), "optimizer.a/b.weight/step"),
+    ],
+)
+def test_a_name_is_read_back_as_it_was_written(name, text):
+    assert str(name) == text
+    assert TensorName.parse(text) == name
