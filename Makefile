@@ -1,11 +1,16 @@
 # `make help` lists the targets.
 PYTHON ?= python3
 VENV ?= .venv
+VENV_LOWER ?= .venv-lower
 BIN := $(VENV)/bin
 DEVICE ?= cpu
 
+# Where versions may matter: the command, torch's pipelines, optimizers and hooks, figures, images, torchvision's models.
+LOWER_TESTS := tests/test_cli.py tests/test_torchvision_shim.py tests/executors/torch_pipelining \
+	tests/methods/test_lwp.py tests/optim tests/stage tests/report tests/data tests/models
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-cuda lint format bench clean
+.PHONY: help setup demo test test-slow test-lower test-cuda lint format bench clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +31,14 @@ test: setup  ## The quick tests
 test-slow: setup  ## The tests that take longer
 	$(BIN)/python -m pytest -m "slow and not cuda"
 
+test-lower: $(VENV_LOWER)/.installed  ## A part of the quick tests on the lowest versions that pyproject.toml allows
+	$(VENV_LOWER)/bin/python -m pytest -m "not slow and not cuda" -n 2 $(LOWER_TESTS)
+
+$(VENV_LOWER)/.installed: pyproject.toml constraints-lower.txt
+	$(PYTHON) -m venv $(VENV_LOWER)
+	$(VENV_LOWER)/bin/pip install --quiet --constraint constraints-lower.txt --editable ".[dev]"
+	@touch $@
+
 test-cuda: setup  ## The tests that need a CUDA device
 	$(BIN)/python -m pytest -m cuda
 
@@ -44,4 +57,4 @@ bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda 
 	$(BIN)/python benchmarks/finegrained.py
 
 clean:  ## Remove what the other targets made, results aside
-	rm -rf $(VENV) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VENV_LOWER) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,35 @@
+"""The files of pinned versions agree with what pyproject.toml allows."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+DEPENDENCIES = [
+    Requirement(line)
+    for line in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+]
+
+
+def pinned(file):
+    """Name -> version."""
+    pins = (line.split("==") for line in (ROOT / file).read_text(encoding="utf-8").splitlines())
+    return {name.lower(): Version(version) for name, version in pins}
+
+
+def lower_bound(requirement):
+    (bound,) = (Version(each.version) for each in requirement.specifier if each.operator == ">=")
+    return bound
+
+
+@pytest.mark.parametrize("requirement", DEPENDENCIES, ids=lambda requirement: requirement.name)
+def test_lower_constraints_pin_the_lowest_version_that_is_allowed(requirement):
+    assert pinned("constraints-lower.txt")[requirement.name] == lower_bound(requirement)
+
+
+@pytest.mark.parametrize("requirement", DEPENDENCIES, ids=lambda requirement: requirement.name)
+def test_tested_constraints_pin_a_version_that_is_allowed(requirement):
+    assert pinned("constraints.txt")[requirement.name] in requirement.specifier
