@@ -26,18 +26,17 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.drain_interval import DrainInterval
-from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
-from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.finegrained import FinegrainedExecutor
+from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.models import resnet_cifar, torchvision_models
 from pipetrain.models.chain import LayerChain
-from pipetrain.optim.stage_optimizer import StageOptimizer
-from pipetrain.planner.finegrained import names_of, stage_bounds, weight_units
+from pipetrain.planner.finegrained import stage_bounds, weight_units
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
-from pipetrain.stage.module import StageModule
-from pipetrain.stage.unit_stage import UnitStage
 
 BATCH = 32
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "finegrained.json"
@@ -53,17 +52,10 @@ def pictures(count: int) -> tuple[Tensor, Tensor]:
 
 
 def executor(chain: LayerChain, num_stages: int, on_step: Callable[[int, Tensor], None]) -> FinegrainedExecutor:
-    units = weight_units(chain)
-    module = StageModule(chain.layers, 0, 0)
-    device = torch.device("cpu")
-    owners = [
-        UnitStage(
-            r, names_of(units[a:b]), module, lambda named: StageOptimizer(sgd, named, lambda k: 0.001 / (1 + k)), device
-        )
-        for r, (a, b) in enumerate(stage_bounds(len(units), num_stages))
-    ]
+    bounds = stage_bounds(len(weight_units(chain)), num_stages)
     rules = PipelineRules(PipeMareSchedule(), PipeMare(), num_stages, 1)
-    return FinegrainedExecutor(owners, WholeModel(module, CrossEntropy()), [Phase(rules, 0, 10**9)], None, on_step)
+    training = Training(sgd, lambda k: 0.001 / (1 + k), CrossEntropy())
+    return build_finegrained_pipeline(chain, bounds, rules, training, RunHooks(on_step))
 
 
 class Plain:
@@ -123,7 +115,7 @@ class Simulated:
         self.ends.append(time.perf_counter())
         self.copied.append(0.0)
         with contextlib.suppress(EnoughError):
-            self.executor.train(self.loader, DrainInterval(0, 0, self.minibatches, 0))
+            self.executor.train(self.loader, DrainInterval.whole(self.minibatches))
         whole = [b - a for a, b in zip(self.ends[1:], self.ends[2:], strict=False)]
         copying = [b - a for a, b in zip(self.copied[1:], self.copied[2:], strict=False)]
         return statistics.median(whole), statistics.median(copying)
@@ -180,7 +172,7 @@ def memory(index: int, num_stages: int, out: str) -> None:
             seen.append((alive(), resident()))
 
     run = executor(chain, num_stages, look)
-    run.train(loader, DrainInterval(0, 0, steps, 0))
+    run.train(loader, DrainInterval.whole(steps))
     (tensors, memory_then), (more_tensors, memory_now) = seen
     history = sum(stage.report()["weight_bytes_peak"] for stage in run.stages)
     newest = sum(parameter.nbytes for parameter in chain.module.parameters())

@@ -37,11 +37,10 @@ from torch.utils.data import TensorDataset
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import Executor
-from pipetrain.executors.distributed import DistributedExecutor
-from pipetrain.executors.drain_interval import DrainInterval
+from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.executors.simulated import SimulatedExecutor
+from pipetrain.executors.pipeline import Training, build_pipeline, build_stages, connect_stages
 from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.base import Method
@@ -50,14 +49,14 @@ from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.resnet_cifar import build
-from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.planner.partition_rules import Even
 from pipetrain.planner.plan import make_plan
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.schedules.sequential import Sequential
-from pipetrain.stage.stage import Stage, StageSpec
+from pipetrain.stage.stage import Stage
 
 BATCH, STAGES, DEPTH, WARM_UP = 64, 2, 56, 3
 MICROBATCHES = (2, 4, 8)
@@ -130,9 +129,11 @@ class Bench:
         return build(depth=DEPTH, channels=3, classes=10)
 
     def stage(self, r: int, bounds: list[tuple[int, int]]) -> Stage:
-        loss = CrossEntropy() if r == len(bounds) - 1 else None
-        spec = StageSpec(r, bounds[r], loss, device=self.device)
-        return Stage(spec, self.chain(), lambda named: StageOptimizer(sgd, named, lambda step: 0.01))
+        return build_stages(self.chain(), bounds, self.training, [r])[0]
+
+    @property
+    def training(self) -> Training:
+        return Training(sgd, lambda step: 0.01, CrossEntropy(), device=self.device)
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -153,11 +154,10 @@ class Bench:
     def sequential(self) -> Row:
         if self.rank:
             return list
-        stage = self.stage(0, [(self.bounds[0][0], self.bounds[-1][1])])
         times, on_step = self.stamps()
-        executor = SimulatedExecutor(
-            [stage], self.phases(PipelineRules(Sequential(), Synchronous(), 1, 1)), None, on_step
-        )
+        whole = [(self.bounds[0][0], self.bounds[-1][1])]
+        rules = PipelineRules(Sequential(), Synchronous(), 1, 1)
+        executor = build_pipeline(self.chain(), whole, self.phases(rules), self.training, RunHooks(on_step))
         return self.rounds_of(executor, Loader(self.data, batch_size=BATCH, shuffle=False), times)
 
     def limit(self) -> Row:
@@ -204,14 +204,11 @@ class Bench:
 
     def ours(self, schedule: Schedule, method: Method, num_microbatches: int) -> Row:
         times, on_step = self.stamps()
-        executor = DistributedExecutor(
-            self.stage(self.rank, self.bounds),
+        executor = connect_stages(
+            [self.stage(self.rank, self.bounds)],
             self.phases(PipelineRules(schedule, method, STAGES, num_microbatches)),
-            None,
-            on_step,
-            lambda op: None,
-            _no_wait,
-            self.direct,
+            RunHooks(on_step),
+            device_to_device=self.device_to_device,
         )
         loader = Loader(self.data, batch_size=BATCH, microbatches=num_microbatches, shuffle=False)
         return self.rounds_of(executor, loader, times)
@@ -230,14 +227,14 @@ class Bench:
         return row
 
     @property
-    def direct(self) -> bool:
+    def device_to_device(self) -> bool:
         return self.device.type == "cuda" and torch.cuda.device_count() >= STAGES
 
     def torchs(self, schedule_class: type, num_microbatches: int) -> Row:
         stage = self.stage(self.rank, self.bounds)
         module = _Plain(stage.module)
         optimizer = sgd(list(module.parameters()))
-        group = dist.new_group(backend="nccl", device_id=self.device) if self.direct else None
+        group = dist.new_group(backend="nccl", device_id=self.device) if self.device_to_device else None
         pipe = PipelineStage(module, self.rank, STAGES, self.device, group=group)
         schedule = schedule_class(pipe, num_microbatches, loss_fn=nn.functional.cross_entropy)
         pictures, labels = (tensor.to(self.device) for tensor in self.data.tensors)
@@ -264,10 +261,6 @@ class _Plain(nn.Module):
     def forward(self, *tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
         outputs = self.module(*tensors, microbatch=(0, 0))
         return outputs[0] if len(outputs) == 1 else outputs
-
-
-def _no_wait(what: str) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext()
 
 
 def durations(times: list[float]) -> list[float]:

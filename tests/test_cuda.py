@@ -8,7 +8,8 @@ from support.pipelines import Function, stage_of, unit_gradients
 from support.worker_pool import distributed, job, simulated
 from torch import nn
 
-from pipetrain.program.weight_reads import Activations, WeightRead
+from pipetrain.program.planned_operations import Activations
+from pipetrain.program.weight_reads import WeightRead
 
 pytestmark = [
     pytest.mark.cuda,

@@ -1,45 +1,48 @@
 """What a trainer asks of an executor, wherever the stages are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch.distributed as dist
+from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.clipping import Clipping
-from pipetrain.executors.drain_interval import DrainInterval
+from pipetrain.executors.evaluation import evaluate
+from pipetrain.executors.feed import Feed
+from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.executors.stage_runner import OnStep
-from pipetrain.schedules import Placement
+from pipetrain.losses import Loss
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.base import BaseStage
-from pipetrain.tracking.trace_writer import TraceFile
-
-Waiting = Callable[[str], AbstractContextManager[None]]
-"""A context around a wait for another process, given what is waited for."""
+from pipetrain.tensors import Tensors
 
 
 class Executor(ABC):
-    """Trains and evaluates the stages that live in this process, and talks to those that do not."""
+    """Trains and evaluates the stages that live in this process, and talks to those that do not.
+
+    Args:
+        phases: of the run.
+        hooks: who is told what happens.
+        clip_norm: the largest norm of a gradient; None for no clipping.
+    """
 
     stages: Sequence[BaseStage]
     """The stages of this process, in order."""
     unmeasured: ClassVar[tuple[str, ...]] = ()
     """Fields of a stage's report that cannot be known here."""
 
-    def __init__(
-        self, phases: Sequence[Phase], clip_norm: float | None, on_step: OnStep, trace: TraceFile | None = None
-    ) -> None:
+    def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None) -> None:
         self._phases = phases
         self._clip_norm = clip_norm
         self._entered: int | None = None
-        self.total_stages = phases[0].rules.num_stages
-        self.on_step = on_step
-        self.trace = trace
+        self.num_stages = phases[0].rules.num_stages
+        self.hooks = hooks
 
     def enter(self, interval: DrainInterval) -> PipelineRules:
-        """The rules of the interval's phase, which its stages now follow."""
+        """The rules of the interval's phase, which its stages follow from now on."""
         phase = self._phases[interval.phase]
         if interval.phase != self._entered:
             self._entered = interval.phase
@@ -52,17 +55,32 @@ class Executor(ABC):
         return phase.rules
 
     def clipping(self, rules: PipelineRules) -> Clipping | None:
-        """How gradients are clipped under these rules."""
+        """How gradients are clipped under these rules; None where they are not."""
         return Clipping(self._clip_norm, rules.schedule.synchronous) if self._clip_norm is not None else None
+
+    def feed(self, loader: Loader, interval: DrainInterval, stages: Sequence[BaseStage]) -> Feed:
+        """The interval's data, as far as `stages` take it: inputs with the first of all stages, targets with the last.
+
+        Args:
+            loader: what reads them.
+            interval: which minibatches.
+            stages: some of this process, in order.
+        """
+        first, last = stages[0].index == 0, stages[-1].index == self.num_stages - 1
+        return Feed(loader, interval, stages[0].device, inputs=first, targets=last)
 
     @property
     def has_last_stage(self) -> bool:
         """Whether losses and metrics are known here."""
-        return self.stages[-1].index == self.total_stages - 1
+        return self.stages[-1].index == self.num_stages - 1
 
     @abstractmethod
     def train(self, loader: Loader, interval: DrainInterval) -> Sequence[float | None]:
-        """Carries out the interval; the idle share of each stage of this process in it, where stages run at all."""
+        """Carries out the interval.
+
+        Returns:
+            The idle share of each stage of this process in it; None where no stage runs by itself.
+        """
 
     @abstractmethod
     def evaluate(self, loader: Loader) -> dict[str, float] | None:
@@ -80,46 +98,41 @@ class Executor(ABC):
 class OneProcess(Executor):
     """All stages are in this process."""
 
+    @override
     def gather(self, values: Sequence[Any]) -> list[Any]:
-        """The values themselves."""
         return list(values)
 
+    @override
     def agree(self, value: Any) -> Any:
-        """The value itself."""
         return value
 
 
 class ManyProcesses(Executor):
-    """Each process has its stages; torch.distributed's default group is for control.
+    """Each process has its stages; torch.distributed's default group is for control."""
 
-    Args:
-        placement: of all stages.
-        waiting: a context around every wait for another process.
-    """
+    @override
+    def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None) -> None:
+        super().__init__(phases, hooks, clip_norm)
+        self._placement = phases[0].rules.schedule.placement(self.num_stages)
 
-    def __init__(
-        self,
-        phases: Sequence[Phase],
-        placement: Placement,
-        waiting: Waiting,
-        clip_norm: float | None,
-        on_step: OnStep,
-        trace: TraceFile | None = None,
-    ) -> None:
-        super().__init__(phases, clip_norm, on_step, trace)
-        self._placement = placement
-        self._waiting = waiting
-
+    @override
     def gather(self, values: Sequence[Any]) -> list[Any]:
-        """All stages' values, over the control group."""
         gathered: list[Any] = [None] * self._placement.num_processes
-        with self._waiting("the reports of all stages"):
+        with self.hooks.waiting("the reports of all stages"):
             dist.all_gather_object(gathered, list(values))
         return self._placement.in_order(gathered)
 
+    @override
     def agree(self, value: Any) -> Any:
-        """The value of the last stage's process, over the control group."""
         box = [value]
-        with self._waiting("the decision of the last stage"):
+        with self.hooks.waiting("the decision of the last stage"):
             dist.broadcast_object_list(box, src=self._placement.of_last_stage)
         return box[0]
+
+    @staticmethod
+    def _metrics(outputs: Iterable[Tensors], feed: Feed, loss: Loss | None) -> dict[str, float] | None:
+        """Metrics where the last stage and its loss are; elsewhere `outputs` only pass through."""
+        if loss is not None:
+            return evaluate(outputs, feed.targets, loss)
+        deque(outputs, maxlen=0)
+        return None

@@ -1,6 +1,6 @@
-"""Gradient clipping."""
+"""Gradient clipping, the same wherever the stages are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,14 +9,31 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Clipping:
-    """Gradient clipping: over all stages under synchronous methods, per stage where no global norm exists in time."""
+    """Gradient clipping: over all stages under synchronous methods, per stage where no global norm exists in time.
+
+    Attributes:
+        limit: the largest norm.
+        over_all_stages: whether the norm is that of the whole model's gradient.
+    """
 
     limit: float
     over_all_stages: bool
 
+    def clip(
+        self, gradients: Mapping[str, Tensor], own: Tensor, of_all_stages: Callable[[], Sequence[Tensor]]
+    ) -> dict[str, Tensor]:
+        """A stage's gradients, scaled down where the norm is above the limit.
+
+        Args:
+            gradients: by weight name.
+            own: the stage's squared norm.
+            of_all_stages: gives those of all stages in order; called only where the norm is over all of them.
+        """
+        return clipped(gradients, of_all_stages() if self.over_all_stages else [own], self.limit)
+
 
 def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:
-    """Sum of squares over a stage's gradients, a float32 scalar."""
+    """The sum of squares over a stage's gradients, a float32 scalar."""
     if not gradients:
         return torch.zeros(())
     norms = torch._foreach_norm(list(gradients.values()))

@@ -1,80 +1,86 @@
-"""This process's one stage, connected to its neighbours by messages."""
+"""This process's one stage, connected to its neighbors by messages."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import microbatch_sizes
-from pipetrain.executors.base import ManyProcesses, Waiting
-from pipetrain.executors.drain_interval import DrainInterval
-from pipetrain.executors.evaluation import Score
-from pipetrain.executors.feed import LoaderFeed
+from pipetrain.executors.base import ManyProcesses
+from pipetrain.executors.feed import Feed
+from pipetrain.executors.hooks import Around, RunHooks
 from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing
 from pipetrain.executors.phase import Phase
-from pipetrain.executors.stage_runner import BackwardId, OnStep, StageRunner
+from pipetrain.executors.read_cursor import ReadCursor
+from pipetrain.executors.stage_runner import BackwardId, StageRunner
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.steady_state import peak_in_flight
-from pipetrain.schedules import Kind, Operation, Placement
+from pipetrain.schedules import Kind, Operation
 from pipetrain.stage.module import MicrobatchId
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
-from pipetrain.tracking.trace_writer import TraceFile
+from pipetrain.tracking.trace_writer import TracedList
 
 _EVALUATION_AHEAD = 2
 
 
-class _Neighbours:
+class _Neighbors:
     """The ports of one stage: links to the stage before and behind, one process group for each direction."""
 
-    def __init__(self, stage: Stage, num_stages: int, direct: bool, waiting: Waiting) -> None:
-        self._stages = num_stages
+    def __init__(self, stage: Stage, num_stages: int, waiting: Around, *, device_to_device: bool) -> None:
+        self._num_stages = num_stages
         self._waiting = waiting
         r, device = stage.index, stage.device
-        groups = groups_of_neighbours(num_stages, direct, device)
+        groups = groups_of_neighbors(num_stages, device, device_to_device=device_to_device)
 
-        def link(peer: int, forward: bool) -> Link:
-            return Link(peer, peer, groups[min(r, peer), forward], device, direct, waiting)
+        def link(peer: int, *, forward: bool) -> Link:
+            return Link(peer, peer, groups[min(r, peer), forward], device, device_to_device, waiting)
 
-        self.activations_in = Incoming(link(r - 1, True), f"activations from stage {r - 1}") if r > 0 else None
-        self.gradients_out = Outgoing(link(r - 1, False), f"gradients to stage {r - 1}") if r > 0 else None
-        self.activations_out = (
-            Outgoing(link(r + 1, True), f"activations to stage {r + 1}") if r < num_stages - 1 else None
-        )
-        self.gradients_in = (
-            Incoming(link(r + 1, False), f"gradients from stage {r + 1}") if r < num_stages - 1 else None
-        )
+        self.activations_in: Incoming | None = None
+        self.gradients_out: Outgoing | None = None
+        self.activations_out: Outgoing | None = None
+        self.gradients_in: Incoming | None = None
+        if r > 0:
+            self.activations_in = Incoming(link(r - 1, forward=True), f"activations from stage {r - 1}")
+            self.gradients_out = Outgoing(link(r - 1, forward=False), f"gradients to stage {r - 1}")
+        if r < num_stages - 1:
+            self.activations_out = Outgoing(link(r + 1, forward=True), f"activations to stage {r + 1}")
+            self.gradients_in = Incoming(link(r + 1, forward=False), f"gradients from stage {r + 1}")
         self._activations_kept = 0
         self._gradients_kept = 0
         self._keys: dict[BackwardId, Key] = {}
         self._own_norm = torch.zeros(())
 
     def begin(
-        self,
-        lists: Sequence[Sequence[Operation]],
-        r: int,
-        start: int,
-        num_microbatches: int,
-        keys: dict[BackwardId, Key],
+        self, lists: Sequence[Sequence[Operation]], cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]
     ) -> None:
-        """Announces an interval: which messages will come, and how many sent ones may be unread at any time."""
+        """Announces an interval: which messages will come, and how many sent ones may be unread at any time.
+
+        Args:
+            lists: of all stages.
+            cursor: at the beginning of this stage's list.
+            keys: what determines the shapes of each message.
+        """
         self._keys = keys
+        r, num_microbatches = cursor.stage.index, cursor.rules.num_microbatches
         # when F(k) of a stage runs, the messages of all microbatches that it has taken back are long delivered
         self._activations_kept = peak_in_flight(lists[r], num_microbatches) + 1
         self._gradients_kept = peak_in_flight(lists[r - 1], num_microbatches) + 1 if r > 0 else 0
         for inbox, kind in ((self.activations_in, Kind.FORWARD), (self.gradients_in, Kind.BACKWARD)):
             if inbox is not None:
-                inbox.expect(keys[start + op.minibatch, op.microbatch] for op in lists[r] if op.kind is kind)
+                inbox.expect(keys[cursor.start + op.minibatch, op.microbatch] for op in lists[r] if op.kind is kind)
 
     def end(self) -> None:
-        """Waits until the neighbours have taken everything."""
+        """Waits until the neighbors have taken everything."""
         for outbox in (self.activations_out, self.gradients_out):
             if outbox is not None:
                 outbox.settle(0)
 
-    def receive_activations(self, microbatch: MicrobatchId) -> Tensors:
+    def receive_activations(self) -> Tensors:
         assert self.activations_in is not None
         return self.activations_in.take()
 
@@ -83,7 +89,7 @@ class _Neighbours:
         self.activations_out.send(self._keys[microbatch], tensors)
         self.activations_out.settle(self._activations_kept)
 
-    def receive_gradients(self, microbatch: BackwardId) -> Tensors:
+    def receive_gradients(self) -> Tensors:
         assert self.gradients_in is not None
         return self.gradients_in.take()
 
@@ -95,14 +101,14 @@ class _Neighbours:
     def receive_recomputed(self) -> Tensors:
         raise RuntimeError("only the simulator recomputes across stages")
 
-    def send_recomputed(self, tensors: Tensors) -> None:
+    def send_recomputed(self, _: Tensors) -> None:
         raise RuntimeError("only the simulator recomputes across stages")
 
-    def offer_norm(self, minibatch: int, own: Tensor) -> None:
+    def offer_norm(self, own: Tensor) -> None:
         self._own_norm = own.cpu()
 
-    def norms(self, minibatch: int) -> list[Tensor]:
-        norms = [torch.empty_like(self._own_norm) for _ in range(self._stages)]
+    def norms(self) -> list[Tensor]:
+        norms = [torch.empty_like(self._own_norm) for _ in range(self._num_stages)]
         with self._waiting("the gradient norms of all stages"):
             dist.all_gather(norms, self._own_norm)
         return norms
@@ -112,85 +118,79 @@ class DistributedExecutor(ManyProcesses):
     """One stage in this process, the others in theirs; torch.distributed's default group (Gloo) is for control.
 
     Args:
-        direct: whether activations and gradients go over NCCL from device to device.
-        waiting: a context around every wait for another process.
+        stage: of this process.
+        phases: of the run.
+        hooks: who is told what happens.
+        clip_norm: the largest norm of a gradient; None for no clipping.
+        device_to_device: whether activations and gradients go over NCCL from device to device.
     """
 
     def __init__(
         self,
         stage: Stage,
         phases: Sequence[Phase],
-        clip_norm: float | None,
-        on_step: OnStep,
-        on_operation: Callable[[Operation], None],
-        waiting: Waiting,
-        direct: bool,
-        trace: TraceFile | None = None,
+        hooks: RunHooks,
+        clip_norm: float | None = None,
+        *,
+        device_to_device: bool = False,
     ) -> None:
-        placement = Placement.one_each(phases[0].rules.num_stages)
-        super().__init__(phases, placement, waiting, clip_norm, on_step, trace)
+        super().__init__(phases, hooks, clip_norm)
         self.stages = [stage]
         self._stage = stage
-        stage.clock.traced = trace is not None
-        self._on_operation = on_operation
-        self._ports = _Neighbours(stage, self.total_stages, direct, waiting)
+        stage.clock.traced = hooks.trace is not None
+        self._ports = _Neighbors(stage, self.num_stages, hooks.waiting, device_to_device=device_to_device)
 
+    @override
     def train(self, loader: Loader, interval: DrainInterval) -> list[float]:
-        """Carries out the interval; the share of its time in which this stage computed nothing."""
+        """Carries out the interval.
+
+        Returns:
+            The share of its time in which this stage computed nothing.
+        """
         rules = self.enter(interval)
+        cursor = ReadCursor(self._stage, rules, interval)
         keys = _keys(loader, interval, rules.num_microbatches)
-        lists = rules.lists(interval.minibatches)
-        self._ports.begin(lists, self._stage.index, interval.start, rules.num_microbatches, keys)
-        runner = StageRunner(
-            stage=self._stage,
-            rules=rules,
-            minibatches=interval.minibatches,
-            start=interval.start,
-            ports=self._ports,
-            feed=self._feed(loader, interval),
-            clipping=self.clipping(rules),
-            on_step=self.on_step,
-            on_operation=self._on_operation,
-        )
+        self._ports.begin(rules.lists(interval.minibatches), cursor, keys)
+        feed = self.feed(loader, interval, self.stages)
+        runner = StageRunner(cursor, self._ports, feed, self.clipping(rules), self.hooks)
         began = time.perf_counter()
         while runner.next:
             runner.step()
         self._ports.end()
         spans, seconds = self._stage.clock.take(), time.perf_counter() - began
-        if self.trace is not None:
+        if self.hooks.trace is not None:
             waits = self._stage.clock.take_waits()
-            self.trace.add(self._stage.index, runner.readings, spans, waits, runner.start, runner.base)
+            traced = TracedList(self._stage.index, cursor.planned, cursor.start, cursor.base, spans, waits)
+            self.hooks.trace.add(interval, [traced])
         return [1.0 - sum(span.seconds for span in spans) / seconds]
 
-    def _feed(self, loader: Loader, interval: DrainInterval) -> LoaderFeed:
-        first, last = self._stage.index == 0, self._stage.index == self.total_stages - 1
-        return LoaderFeed(loader, interval, self._stage.device, inputs=first, targets=last)
-
+    @override
     def evaluate(self, loader: Loader) -> dict[str, float] | None:
         """Forward only, through the same connections; metrics on the last stage."""
+        if self._ports.activations_in is not None:
+            self._ports.activations_in.expect(("evaluation", size) for size in loader.sizes)
+        feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
+        metrics = self._metrics(self._outputs(loader.sizes, feed), feed, self._stage.loss)
+        self._ports.end()
+        return metrics
+
+    def _outputs(self, sizes: Sequence[int], feed: Feed) -> Iterator[Tensors]:
+        """This stage's outputs of each part of the evaluation set, sent on to the stage behind."""
         ports = self._ports
-        if ports.activations_in is not None:
-            ports.activations_in.expect(("evaluation", size) for size in loader.sizes)
-        everything = DrainInterval(epoch=0, first=0, last=len(loader), start=0)
-        feed = self._feed(loader, everything)
-        score = Score(self._stage.loss) if self._stage.loss is not None else None
-        for size in loader.sizes:
+        for size in sizes:
             inputs = feed.inputs() if ports.activations_in is None else ports.activations_in.take()
             outputs = self._stage.evaluate(inputs)
-            if score is not None:
-                score.add(outputs, feed.targets())
-            elif ports.activations_out is not None:
+            if ports.activations_out is not None:
                 ports.activations_out.send(("evaluation", size), outputs)
                 ports.activations_out.settle(_EVALUATION_AHEAD)
-        ports.end()
-        return score.metrics() if score is not None else None
+            yield outputs
 
 
-def groups_of_neighbours(
-    num_stages: int, direct: bool, device: torch.device
+def groups_of_neighbors(
+    num_stages: int, device: torch.device, *, device_to_device: bool
 ) -> dict[tuple[int, bool], dist.ProcessGroup]:
     """(first stage of the pair, forward) -> group. Every process makes all of them, in one order, as torch requires."""
-    if not direct:
+    if not device_to_device:
         both = {forward: dist.new_group(timeout=NEVER, backend="gloo") for forward in (True, False)}
         return {(r, forward): both[forward] for r in range(num_stages - 1) for forward in (True, False)}
     groups = {
@@ -207,7 +207,7 @@ def _meet(r: int, group: dist.ProcessGroup, device: torch.device) -> None:
     """A first message from stage r to the next, where this process is one of them.
 
     NCCL connects two processes in their first call, which returns when both have made it. A run begins by posting
-    receives: each neighbour would call for its own direction, and wait for the other for ever.
+    receives: each neighbor would call for its own direction, and wait for the other for ever.
     """
     if dist.get_rank() == r:
         dist.send(torch.zeros(1, device=device), r + 1, group)

@@ -1,9 +1,34 @@
 """Loss and metrics over an evaluation set."""
 
+from collections.abc import Callable, Iterable
+
 import torch
 
+from pipetrain.data.loader import Loader
+from pipetrain.executors.feed import Feed
 from pipetrain.losses import Loss, count_of, hits_of, percent
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
+
+
+def evaluate_model(
+    loader: Loader, compute: Callable[[Tensors], Tensors], loss: Loss, device: torch.device
+) -> dict[str, float]:
+    """The loss and metrics of a model that one process computes, over all that `loader` reads."""
+    feed = Feed(loader, DrainInterval.whole(len(loader)), device, inputs=True, targets=True)
+    return evaluate((compute(feed.inputs()) for _ in loader.sizes), feed.targets, loss)
+
+
+def evaluate(outputs: Iterable[Tensors], targets: Callable[[], Tensors], loss: Loss) -> dict[str, float]:
+    """The loss and metrics over `outputs`, a part of the evaluation set at a time; `targets` gives those of the next.
+
+    Returns:
+        `loss`, and each metric of the loss in percent.
+    """
+    score = Score(loss)
+    for part in outputs:
+        score.add(part, targets())
+    return score.metrics()
 
 
 class Score:
@@ -17,7 +42,7 @@ class Score:
 
     @torch.no_grad()
     def add(self, outputs: Tensors, targets: Tensors) -> None:
-        """One microbatch."""
+        """Adds one microbatch."""
         count = count_of(self._loss, targets)
         self._count += count
         self._sum += self._loss(*outputs, *targets).item() * count

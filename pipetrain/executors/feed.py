@@ -1,57 +1,74 @@
 """The minibatches of a drain interval, for the stages that take data."""
 
-import itertools
 from collections import deque
 from collections.abc import Iterator
 
 import torch
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.drain_interval import DrainInterval
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
 
 
-class LoaderFeed:
-    """An interval's minibatches on the device of the stage that asks for them."""
+class Feed:
+    """An interval's inputs and targets in order, on the device of the stage that asks for them.
+
+    Args:
+        loader: what reads them.
+        interval: which minibatches.
+        device: where the stage computes.
+        inputs, targets: whether the stage takes them.
+    """
 
     def __init__(
-        self, loader: Loader, interval: DrainInterval, device: torch.device, inputs: bool, targets: bool
+        self, loader: Loader, interval: DrainInterval, device: torch.device, *, inputs: bool, targets: bool
     ) -> None:
-        place = interval.epoch, interval.first, interval.last
         self._device = device
-        self._sides: list[deque[Tensors]] = [deque(), deque()]
-        self._asked = [side for side, asked in enumerate((inputs, targets)) if asked]
-        self._minibatches: Iterator[tuple[Tensors, ...]] = iter(())
-        if inputs and targets:
-            self._minibatches = loader.samples(*place)
-        elif inputs or targets:
-            self._minibatches = zip(loader.inputs(*place) if inputs else loader.targets(*place))
+        self._inputs: deque[Tensors] = deque()
+        self._targets: deque[Tensors] = deque()
+        self._minibatches = _minibatches(loader, interval, inputs=inputs, targets=targets)
 
     def prepare(self) -> None:
         """Reads the next minibatch ahead, if there is one and all that was read has been taken.
 
-        For a moment at which the stage would wait for another anyway.
+        Call it when the stage would wait for another anyway.
         """
-        if not any(self._sides):
+        if not self._inputs and not self._targets:
             self._read()
 
     def inputs(self) -> Tensors:
         """The next minibatch's inputs."""
-        return self._take(0)
+        return self._take(self._inputs)
 
     def targets(self) -> Tensors:
         """The next minibatch's targets."""
-        return self._take(1)
+        return self._take(self._targets)
 
-    def _take(self, side: int) -> Tensors:
-        if not self._sides[side]:
+    def _take(self, waiting: deque[Tensors]) -> Tensors:
+        if not waiting:
             self._read()
-        return to_device(self._sides[side].popleft(), self._device)
+        return to_device(waiting.popleft(), self._device)
 
     def _read(self) -> None:
-        for minibatch in itertools.islice(self._minibatches, 1):
-            for side, tensors in zip(self._asked, minibatch, strict=True):
-                self._sides[side].append(tensors)
+        inputs, targets = next(self._minibatches, (None, None))
+        if inputs is not None:
+            self._inputs.append(inputs)
+        if targets is not None:
+            self._targets.append(targets)
+
+
+def _minibatches(
+    loader: Loader, interval: DrainInterval, *, inputs: bool, targets: bool
+) -> Iterator[tuple[Tensors | None, Tensors | None]]:
+    """Inputs and targets of each minibatch; None for those that are not taken."""
+    part = interval.epoch, interval.first, interval.last
+    if inputs and targets:
+        return loader.samples(*part)  # reads every sample once
+    if inputs:
+        return ((tensors, None) for tensors in loader.inputs(*part))
+    if targets:
+        return ((None, tensors) for tensors in loader.targets(*part))
+    return iter(())
 
 
 def to_device(tensors: Tensors, device: torch.device) -> Tensors:

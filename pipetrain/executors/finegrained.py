@@ -9,20 +9,20 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import split
 from pipetrain.executors.base import OneProcess
-from pipetrain.executors.clipping import clipped, squared_norm
-from pipetrain.executors.drain_interval import DrainInterval
-from pipetrain.executors.evaluation import Score
-from pipetrain.executors.feed import LoaderFeed, to_device
+from pipetrain.executors.clipping import Clipping, squared_norm
+from pipetrain.executors.evaluation import evaluate_model
+from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.executors.stage_runner import OnStep
+from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.losses import Loss, count_of, step_loss
-from pipetrain.program.weight_reads import Activations
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.planned_operations import Activations, PlannedOperation, rebinds_weights
 from pipetrain.schedules import Kind
-from pipetrain.stage.base import BaseStage
 from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.stage.unit_stage import UnitStage
@@ -32,47 +32,36 @@ from pipetrain.tensors import Tensors, storage_pointers
 class _Reader:
     """Reads a stage's weights when the stage would, ahead of the one pass through the model that uses them."""
 
-    def __init__(self, stage: BaseStage, rules: PipelineRules, interval: DrainInterval) -> None:
+    def __init__(self, stage: UnitStage, rules: PipelineRules, interval: DrainInterval) -> None:
         self.stage = stage
-        self._rules = rules
-        self._start = interval.start
-        self._base = stage.updates
-        self._readings = rules.readings(stage.index, interval.minibatches, interval.start)
-        self._index = 0
+        self._cursor = ReadCursor(stage, rules, interval)
+        self._num_microbatches = rules.num_microbatches
         self._queues: dict[Kind, deque[tuple[int, dict[str, Tensor]]]] = {
             Kind.FORWARD: deque(),
             Kind.RECOMPUTATION: deque(),
         }
         self._queued: Counter[int] = Counter()
         self._backward: dict[str, Tensor] | None = None
-        self.change = self._readings.change
+        self.rebinds = rebinds_weights(self._cursor.planned)
         self._read_ahead()
 
-    def _read(self) -> tuple[int, dict[str, Tensor]]:
-        op, read = self._readings.operations[self._index], self._readings.reads[self._index]
-        assert read is not None
-        self._rules.check(self.stage.index, op, read, self.stage.updates - self._base, self._start)
-        here = read.moved(self._base)
-        seen = {Kind.FORWARD: self.stage.measurements.forward, Kind.BACKWARD: self.stage.measurements.backward}.get(
-            op.kind
-        )
-        if seen is not None:
-            seen.setdefault(self._start + op.minibatch, []).append(here.version)
-        # a backward that reads what the pass before it read uses what that was lent
-        again = op.kind is Kind.BACKWARD and self._readings.graphs[self._index] is Activations.KEPT
-        tensors = {} if again else self.stage.weights.read(here.version, here.transform)
-        for version in self._readings.released_by(self._index):
-            self.stage.weights.release(self._base + version)
-        self._index += 1
-        return here.version, tensors
+    def _read(self, planned: PlannedOperation) -> tuple[int, dict[str, Tensor]]:
+        """The version that an operation reads, and its tensors; none where a backward uses what its pass was lent."""
+        read, op = self._cursor.read(planned), planned.operation
+        measured = self.stage.measurements
+        versions_read = {Kind.FORWARD: measured.forward, Kind.BACKWARD: measured.backward}.get(op.kind)
+        if versions_read is not None:
+            versions_read.setdefault(self._cursor.start + op.minibatch, []).append(read.version)
+        lent = op.kind is Kind.BACKWARD and planned.activations is Activations.KEPT
+        tensors = {} if lent else self.stage.weights.read(read.version, read.transform)
+        self._cursor.advance(planned)
+        return read.version, tensors
 
     def _read_ahead(self) -> None:
-        operations = self._readings.operations
-        while self._index < len(operations) and operations[self._index].kind in self._queues:
-            op = operations[self._index]
-            version, tensors = self._read()
-            for _ in op.covers(self._rules.num_microbatches):
-                self._queues[op.kind].append((version, tensors))
+        while (planned := self._cursor.next) is not None and planned.operation.kind in self._queues:
+            version, tensors = self._read(planned)
+            for _ in planned.operation.covers(self._num_microbatches):
+                self._queues[planned.operation.kind].append((version, tensors))
                 self._queued[version] += 1
 
     def take(self, kind: Kind) -> dict[str, Tensor]:
@@ -86,19 +75,18 @@ class _Reader:
 
         One backward of a whole minibatch reads the same for all its microbatches.
         """
-        if self._readings.operations[self._index].kind is Kind.BACKWARD:
-            self._backward = self._read()[1] or None
+        planned = self._cursor.next
+        if planned is not None and planned.operation.kind is Kind.BACKWARD:
+            self._backward = self._read(planned)[1] or None
             self._read_ahead()
         return self._backward
 
-    def update(self, minibatch: int, gradients: dict[str, Tensor], steady: bool) -> None:
+    def update(self, minibatch: int, gradients: dict[str, Tensor], *, steady: bool) -> None:
         """U; reads on."""
-        newest = self.stage.updates
-        later = self._readings.needed_after(self._index, newest - self._base)
-        self.stage.update(minibatch, gradients, keep=later or self._queued[newest] > 0, steady=steady)
-        if not later:
-            self.stage.weights.release(newest)  # what was read ahead holds its tensors itself
-        self._index += 1
+        planned, newest = self._cursor.next, self.stage.updates
+        assert planned is not None, "a pass for each backward comes before the update"
+        self.stage.update(minibatch, gradients, keep=not planned.releases or self._queued[newest] > 0, steady=steady)
+        self._cursor.advance(planned)  # what was read ahead holds its tensors itself
         self._backward = None
         self._read_ahead()
 
@@ -134,6 +122,13 @@ class FinegrainedExecutor(OneProcess):
 
     Every stage's weights change by its own operation list, and are read when it would read them; a microbatch passes
     the whole model at once, forward and backward, where the list of a pipeline has its backward.
+
+    Args:
+        stages: all of them, in order.
+        model: what computes.
+        phases: of the run.
+        hooks: who is told what happens.
+        clip_norm: the largest norm of a gradient; None for no clipping.
     """
 
     unmeasured: ClassVar[tuple[str, ...]] = ("activation_bytes_peak",)
@@ -143,10 +138,10 @@ class FinegrainedExecutor(OneProcess):
         stages: Sequence[UnitStage],
         model: WholeModel,
         phases: Sequence[Phase],
-        clip_norm: float | None,
-        on_step: OnStep,
+        hooks: RunHooks,
+        clip_norm: float | None = None,
     ) -> None:
-        super().__init__(phases, clip_norm, on_step)
+        super().__init__(phases, hooks, clip_norm)
         self.stages: list[UnitStage] = list(stages)
         self._model = model
 
@@ -155,24 +150,27 @@ class FinegrainedExecutor(OneProcess):
         """Time spent so far on copying weights that the simulated pipeline still reads."""
         return sum(stage.weights.copy_seconds for stage in self.stages)
 
+    @override
     def train(self, loader: Loader, interval: DrainInterval) -> list[float | None]:
-        """Carries out the segment; no idle shares, as no stage runs by itself."""
+        """Carries out the interval.
+
+        Returns:
+            No idle shares, as no stage runs by itself.
+        """
         rules = self.enter(interval)
         readers = [_Reader(stage, rules, interval) for stage in self.stages if stage.weights.newest.tensors]
-        feed = LoaderFeed(loader, interval, self.stages[0].device, inputs=True, targets=True)
+        feed = self.feed(loader, interval, self.stages)
         for t in range(interval.minibatches):
             inputs = split(feed.inputs(), rules.num_microbatches)
             targets = split(feed.targets(), rules.num_microbatches)
-            loss = self._minibatch(readers, rules, interval.start + t, inputs, targets)
-            gradients = self._clipped(readers, rules)
+            loss = self._minibatch(readers, interval.start + t, inputs, targets)
+            gradients = self._clipped(readers, self.clipping(rules))
             for reader, gradient in zip(readers, gradients, strict=True):
-                reader.update(interval.start + t, gradient, t >= rules.steady)
-            self.on_step(interval.start + t, loss)
+                reader.update(interval.start + t, gradient, steady=t >= rules.steady)
+            self.hooks.on_step(interval.start + t, loss)
         return [None] * len(self.stages)
 
-    def _minibatch(
-        self, readers: list[_Reader], rules: PipelineRules, t: int, inputs: list[Tensors], targets: list[Tensors]
-    ) -> Tensor:
+    def _minibatch(self, readers: list[_Reader], t: int, inputs: list[Tensors], targets: list[Tensors]) -> Tensor:
         counts = [count_of(self._model.loss, target) for target in targets]
         losses = []
         for j, (x, y) in enumerate(zip(inputs, targets, strict=True)):
@@ -180,22 +178,18 @@ class FinegrainedExecutor(OneProcess):
             losses.append(one.carry_out())
         return step_loss(losses, counts)
 
-    def _clipped(self, readers: list[_Reader], rules: PipelineRules) -> list[dict[str, Tensor]]:
-        clipping = self.clipping(rules)
+    @staticmethod
+    def _clipped(readers: list[_Reader], clipping: Clipping | None) -> list[dict[str, Tensor]]:
+        gradients = [reader.stage.gradients.take() for reader in readers]
         if clipping is None:
-            return [reader.stage.gradients.take() for reader in readers]
-        norms = [squared_norm(reader.stage.gradients.tensors) for reader in readers]
-        return [
-            clipped(reader.stage.gradients.take(), norms if clipping.over_all_stages else [norm], clipping.limit)
-            for reader, norm in zip(readers, norms, strict=True)
-        ]
+            return gradients
+        norms = [squared_norm(each) for each in gradients]
+        return [clipping.clip(each, norm, lambda: norms) for each, norm in zip(gradients, norms, strict=True)]
 
+    @override
     def evaluate(self, loader: Loader) -> dict[str, float]:
-        """Metrics over the whole evaluation set."""
-        score, device = Score(self._model.loss), self.stages[0].device
-        for inputs, targets in loader.samples(0):
-            score.add(self._model.module.evaluate(*to_device(inputs, device)), to_device(targets, device))
-        return score.metrics()
+        module = self._model.module
+        return evaluate_model(loader, lambda inputs: module.evaluate(*inputs), self._model.loss, self.stages[0].device)
 
 
 @dataclass
@@ -207,7 +201,7 @@ class _Pass:
     microbatch: MicrobatchId
     inputs: Tensors
     targets: Tensors
-    share: float
+    loss_weight: float
 
     def carry_out(self) -> Tensor:
         """Adds to the stages' gradients; the mean loss, detached."""
@@ -232,7 +226,7 @@ class _Pass:
         self, weights: list[dict[str, Tensor]], at_layer: AtLayer
     ) -> tuple[Tensor, list[dict[str, Tensor]], SavedTensors | None]:
         leaves = [reader.stage.leaves(read) for reader, read in zip(self.readers, weights, strict=True)]
-        change = any(reader.change for reader in self.readers)
+        change = any(reader.rebinds for reader in self.readers)
         saved = SavedTensors(_merged(weights)) if change else None
         with saved.hooks() if saved else nullcontext(), self.model.module.reading(_merged(leaves), reread=change):
             outputs = self.model.module(*self.inputs, microbatch=self.microbatch, at_layer=at_layer)
@@ -242,7 +236,7 @@ class _Pass:
         return _merged([reader.backward() or read for reader, read in zip(self.readers, used, strict=True)])
 
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
-        given = torch.full_like(loss, self.share)
+        given = torch.full_like(loss, self.loss_weight)
         for reader, own in zip(self.readers, leaves, strict=True):
             reader.stage.gradients.lend(own)
         torch.autograd.backward(loss, given)

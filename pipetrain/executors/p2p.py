@@ -1,4 +1,4 @@
-"""Messages between neighbouring stages: tuples of tensors of any shape, received ahead, sent without waiting."""
+"""Messages between neighboring stages: tuples of tensors of any shape, received ahead, sent without waiting."""
 
 import datetime
 from collections import deque
@@ -30,7 +30,7 @@ _TAGS = 2**30
 
 
 class LostStageError(Exception):
-    """The connection to a neighbouring stage broke; null where a library does not say which."""
+    """The connection to a neighboring stage broke; null where a library does not say which."""
 
     def __init__(self, stage: int | None) -> None:
         super().__init__(f"lost the connection to {'another stage' if stage is None else f'stage {stage}'}")
@@ -84,14 +84,14 @@ def decode(header: Tensor) -> tuple[Spec, ...]:
 
 @dataclass
 class Link:
-    """One direction between this process and a neighbour.
+    """One direction between this process and a neighbor.
 
     Attributes:
-        peer: the neighbour's rank.
+        peer: the neighbor's rank.
         stage: its stage, for error messages.
         group: the process group of this direction alone: forward and backward traffic must not wait on each other.
-        device: where this stage computes; what travels is in host memory unless `direct`.
-        direct: whether the group moves the device's own memory (NCCL).
+        device: where this stage computes; what travels is in host memory unless `device_to_device`.
+        device_to_device: whether the group moves the device's own memory (NCCL).
         waiting: a context around every wait, told what is waited for.
     """
 
@@ -99,14 +99,14 @@ class Link:
     stage: int
     group: dist.ProcessGroup
     device: torch.device
-    direct: bool
+    device_to_device: bool
     waiting: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
     _sequence: int = 0
 
     @property
     def wire_device(self) -> torch.device:
         """Where buffers must live for this group."""
-        return self.device if self.direct else torch.device("cpu")
+        return self.device if self.device_to_device else torch.device("cpu")
 
     def next_tag(self) -> int:
         """Both ends number their transfers alike."""
@@ -146,7 +146,7 @@ class Link:
 
 
 class Outgoing:
-    """Messages to a neighbour. `send` never waits for the peer; `settle` drops what has surely arrived."""
+    """Messages to a neighbor. `send` never waits for the peer; `settle` drops what has surely arrived."""
 
     def __init__(self, link: Link, what: str) -> None:
         self._link = link
@@ -192,7 +192,7 @@ class _Posted:
 
 
 class Incoming:
-    """Messages from a neighbour, in the order of `expect`; receives are posted ahead of their use."""
+    """Messages from a neighbor, in the order of `expect`; receives are posted ahead of their use."""
 
     def __init__(self, link: Link, what: str) -> None:
         self._link = link

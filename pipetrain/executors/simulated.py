@@ -1,116 +1,152 @@
-"""All stages in one process: the same lists, the same stage code, the same bits as the distributed run."""
+"""All stages in one process: the same lists, the same stage code, bit-identical to the distributed run."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
+from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import OneProcess
-from pipetrain.executors.drain_interval import DrainInterval
-from pipetrain.executors.evaluation import Score
-from pipetrain.executors.feed import LoaderFeed, to_device
+from pipetrain.executors.evaluation import evaluate_model
+from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.executors.stage_runner import BackwardId, OnStep, StageRunner
+from pipetrain.executors.read_cursor import ReadCursor
+from pipetrain.executors.stage_runner import BackwardId, StageRunner
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import Slice, idle_shares, play
 from pipetrain.program.times import TimeSpan
 from pipetrain.schedules import Kind, Operation
 from pipetrain.stage.module import MicrobatchId
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors, dense_copy
-from pipetrain.tracking.trace_writer import TraceFile
+from pipetrain.tracking.trace_writer import TracedList, TraceFile
 
-
-class _Norms:
-    """The gradient norms that the stages offer, by minibatch."""
-
-    def __init__(self, num_stages: int) -> None:
-        self._stages = num_stages
-        self._offered: dict[int, dict[int, Tensor]] = {}
-
-    def offer(self, minibatch: int, stage: int, norm: Tensor) -> None:
-        self._offered.setdefault(minibatch, {})[stage] = norm
-
-    def complete(self, minibatch: int) -> bool:
-        return len(self._offered.get(minibatch, {})) == self._stages
-
-    def of(self, minibatch: int) -> list[Tensor]:
-        return [norm for _, norm in sorted(self._offered[minibatch].items())]
+_NO_HOOKS = RunHooks()
 
 
 class _Mailbox:
-    """One stage's ports: what its neighbours put here, copied as a message would."""
+    """One stage's ports: what its neighbors put here, copied as a message would be.
 
-    def __init__(self, stage: int, boxes: list["_Mailbox"], norms: _Norms) -> None:
+    Args:
+        stage: whose.
+        boxes: of all stages.
+    """
+
+    def __init__(self, stage: int, boxes: list["_Mailbox"]) -> None:
         self.activations: deque[Tensors] = deque()
         self.gradients: deque[Tensors] = deque()
         self.recomputed: deque[Tensors] = deque()
         self._stage = stage
         self._boxes = boxes
-        self._norms = norms
+        self._offered: list[Tensor] = []
+        self._norms_read = 0
 
-    def receive_activations(self, microbatch: MicrobatchId) -> Tensors:
+    def receive_activations(self) -> Tensors:
         return self.activations.popleft()
 
-    def send_activations(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
-        self._boxes[self._stage + 1].activations.append(tuple(dense_copy(tensor) for tensor in tensors))
+    def send_activations(self, _: MicrobatchId, tensors: Tensors) -> None:
+        self._boxes[self._stage + 1].activations.append(_copied(tensors))
 
-    def receive_gradients(self, microbatch: BackwardId) -> Tensors:
+    def receive_gradients(self) -> Tensors:
         return self.gradients.popleft()
 
-    def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
-        self._boxes[self._stage - 1].gradients.append(tuple(dense_copy(tensor) for tensor in tensors))
+    def send_gradients(self, _: BackwardId, tensors: Tensors) -> None:
+        self._boxes[self._stage - 1].gradients.append(_copied(tensors))
 
     def receive_recomputed(self) -> Tensors:
         return self.recomputed.popleft()
 
     def send_recomputed(self, tensors: Tensors) -> None:
-        self._boxes[self._stage + 1].recomputed.append(tuple(dense_copy(tensor) for tensor in tensors))
+        self._boxes[self._stage + 1].recomputed.append(_copied(tensors))
 
-    def offer_norm(self, minibatch: int, own: Tensor) -> None:
-        self._norms.offer(minibatch, self._stage, own)
+    def offer_norm(self, own: Tensor) -> None:
+        self._offered.append(own)
 
-    def norms(self, minibatch: int) -> list[Tensor]:
-        return self._norms.of(minibatch)
+    def norms_are_complete(self) -> bool:
+        return all(len(box._offered) > self._norms_read for box in self._boxes)
+
+    def norms(self) -> list[Tensor]:
+        self._norms_read += 1
+        return [box._offered[self._norms_read - 1] for box in self._boxes]
+
+
+def _copied(tensors: Tensors) -> Tensors:
+    return tuple(dense_copy(tensor) for tensor in tensors)
 
 
 class SimulatedExecutor(OneProcess):
-    """Every stage in this process, walked in turn; idle shares come of playing their clocks against each other."""
+    """Every stage in this process, walked in turn; idle shares come of playing their clocks against each other.
+
+    Args:
+        stages: all of them, in order.
+        phases: of the run.
+        hooks: who is told what happens.
+        clip_norm: the largest norm of a gradient; None for no clipping.
+    """
 
     def __init__(
         self,
         stages: Sequence[Stage],
         phases: Sequence[Phase],
-        clip_norm: float | None,
-        on_step: OnStep,
-        on_operation: Callable[[Operation], None] = lambda operation: None,
-        trace: TraceFile | None = None,
+        hooks: RunHooks = _NO_HOOKS,
+        clip_norm: float | None = None,
     ) -> None:
-        super().__init__(phases, clip_norm, on_step, trace)
+        super().__init__(phases, hooks, clip_norm)
         self._played_until = 0.0
         self.stages: list[Stage] = list(stages)
-        self._on_operation = on_operation
 
+    @override
     def train(self, loader: Loader, interval: DrainInterval) -> list[float]:
-        """Carries out the interval; idle shares as they would be with every stage on a device of its own."""
+        """Carries out the interval.
+
+        Returns:
+            The idle share of each stage, as it would be with every stage on a device of its own.
+        """
         rules = self.enter(interval)
-        norms = _Norms(len(self.stages))
         boxes: list[_Mailbox] = []
-        boxes += [_Mailbox(stage.index, boxes, norms) for stage in self.stages]
+        boxes += [_Mailbox(stage.index, boxes) for stage in self.stages]
         runners = [
-            self._runner(stage, box, loader, interval, rules) for stage, box in zip(self.stages, boxes, strict=True)
+            StageRunner(
+                ReadCursor(stage, rules, interval),
+                box,
+                self.feed(loader, interval, [stage]),
+                self.clipping(rules),
+                self.hooks,
+            )
+            for stage, box in zip(self.stages, boxes, strict=True)
         ]
+        self._run(runners, boxes)
+        played = self._played(rules, interval.minibatches)
+        if self.hooks.trace is not None:
+            self._write(self.hooks.trace, interval, runners, played)
+        return idle_shares(played)
+
+    def _run(self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox]) -> None:
+        """Carries out all lists; each stage as far as it gets, then the next one."""
         while any(runner.next for runner in runners):
             moved = False
             for runner, box in zip(runners, boxes, strict=True):
-                while self._ready(runner, box, norms, rules):
+                while self._ready(runner, box):
                     runner.step()
                     moved = True
             assert moved, "validated lists cannot deadlock"
-        played = self._played(rules, interval.minibatches)
-        if self.trace is not None:
-            self._write(self.trace, runners, played)
-        return idle_shares(played)
+
+    def _ready(self, runner: StageRunner, box: _Mailbox) -> bool:
+        operation, r, rules = runner.next, runner.stage.index, runner.cursor.rules
+        if operation is None:
+            return False
+        if operation.kind is Kind.FORWARD:
+            return r == 0 or bool(box.activations)
+        if operation.kind is Kind.RECOMPUTATION:
+            repeated = len(operation.covers(rules.num_microbatches))
+            return rules.segments is None or rules.segments.begins(r) or len(box.recomputed) >= repeated
+        if operation.kind is Kind.BACKWARD:
+            return r == self.num_stages - 1 or bool(box.gradients)
+        if runner.clipping is not None and runner.clipping.over_all_stages:
+            runner.offer_norm()
+            return box.norms_are_complete()
+        return True
 
     def _played(self, rules: PipelineRules, minibatches: int) -> list[list[Slice]]:
         """When each operation would have run with every stage on a device of its own, by the time that each took."""
@@ -121,53 +157,29 @@ class SimulatedExecutor(OneProcess):
             durations.update({(r, op): span.seconds for op, span in zip(operations, spans, strict=True)})
         return play(lists, lambda r, op: durations[r, op], rules.segments)
 
-    def _write(self, trace: TraceFile, runners: Sequence[StageRunner], played: Sequence[Sequence[Slice]]) -> None:
+    def _write(
+        self,
+        trace: TraceFile,
+        interval: DrainInterval,
+        runners: Sequence[StageRunner],
+        played: Sequence[Sequence[Slice]],
+    ) -> None:
+        """Writes the lists as they were played, each interval behind the one before."""
+        lists = []
         for runner, slices in zip(runners, played, strict=True):
             spans = [TimeSpan(self._played_until + piece.start, piece.end - piece.start) for piece in slices]
-            trace.add(runner.stage.index, runner.readings, spans, [], runner.start, runner.base)
+            cursor = runner.cursor
+            lists.append(TracedList(cursor.stage.index, cursor.planned, cursor.start, cursor.base, spans))
+        trace.add(interval, lists)
         self._played_until += max(slices[-1].end for slices in played if slices)
 
-    def _runner(
-        self, stage: Stage, box: _Mailbox, loader: Loader, interval: DrainInterval, rules: PipelineRules
-    ) -> StageRunner:
-        last = len(self.stages) - 1
-        return StageRunner(
-            stage=stage,
-            rules=rules,
-            minibatches=interval.minibatches,
-            start=interval.start,
-            ports=box,
-            feed=LoaderFeed(loader, interval, stage.device, inputs=stage.index == 0, targets=stage.index == last),
-            clipping=self.clipping(rules),
-            on_step=self.on_step,
-            on_operation=self._on_operation,
-        )
-
-    def _ready(self, runner: StageRunner, box: _Mailbox, norms: _Norms, rules: PipelineRules) -> bool:
-        operation, r = runner.next, runner.stage.index
-        if operation is None:
-            return False
-        if operation.kind is Kind.FORWARD:
-            return r == 0 or bool(box.activations)
-        if operation.kind is Kind.RECOMPUTATION:
-            repeated = len(operation.covers(rules.num_microbatches))
-            return rules.segments is None or rules.segments.begins(r) or len(box.recomputed) >= repeated
-        if operation.kind is Kind.BACKWARD:
-            return r == len(self.stages) - 1 or bool(box.gradients)
-        if runner.clipping is not None and runner.clipping.over_all_stages:
-            runner.offer_norm()
-            return norms.complete(operation.minibatch)
-        return True
-
+    @override
     def evaluate(self, loader: Loader) -> dict[str, float]:
-        """Metrics over the whole evaluation set."""
         loss = self.stages[-1].loss
         assert loss is not None
-        score = Score(loss)
-        device = self.stages[0].device
-        for inputs, targets in loader.samples(0):
-            tensors = to_device(inputs, device)
-            for stage in self.stages:
-                tensors = tuple(dense_copy(tensor) for tensor in stage.evaluate(tensors))
-            score.add(tensors, to_device(targets, device))
-        return score.metrics()
+        return evaluate_model(loader, self._outputs, loss, self.stages[0].device)
+
+    def _outputs(self, tensors: Tensors) -> Tensors:
+        for stage in self.stages:
+            tensors = _copied(stage.evaluate(tensors))
+        return tensors

@@ -13,9 +13,11 @@ from torch.distributed import Store
 
 from pipetrain.errors import DivergedError, ExitCode
 from pipetrain.executors.base import Executor
+from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.p2p import NEVER, LostStageError
+from pipetrain.executors.pipeline import build_stages, connect_stages
 from pipetrain.launch.memory import keep_freed_memory
-from pipetrain.launch.pipeline import Assembly
+from pipetrain.launch.pipeline import in_one_process, training_of
 from pipetrain.launch.watchdog import BLAME_SECONDS, EXIT_LOST, Activity, Watchdog, failure_note
 from pipetrain.run import checkpoint
 from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
@@ -29,7 +31,7 @@ from pipetrain.tracking.trace_writer import TraceFile, assemble
 def simulate(job: Job, show: Show) -> dict[str, Any]:
     """All stages in this process; the summary, also written."""
     run = _Run(job, 0, _device(job.device, 0))
-    executor = run.assembly.in_one_process()
+    executor = in_one_process(job, run.chain, run.phases, run.training, RunHooks(run.on_step, trace=run.trace))
     try:
         return run.train(executor, show, barrier=None, coordinator=True) or {}
     except DivergedError as error:
@@ -55,10 +57,11 @@ def main(
     job = _agreed(job)
     places = job.placement
     local = int(os.environ.get("LOCAL_WORLD_SIZE", places.num_processes))
-    direct = _all(device.type == "cuda" and torch.cuda.device_count() >= local and dist.is_nccl_available())
+    device_to_device = _all(device.type == "cuda" and torch.cuda.device_count() >= local and dist.is_nccl_available())
     mine = places.stages_of[rank]
     run = _Run(job, mine[0], device)
-    stages = run.assembly.stages(mine)
+    stages = build_stages(run.chain, job.bounds, run.training, mine)
+    hooks = RunHooks(run.on_step, lambda op: activity.now(str(op)), activity.wait, activity.compute, run.trace)
     watch = Watchdog(
         rank,
         places.num_processes,
@@ -70,7 +73,7 @@ def main(
         on_signal,
     )
     try:
-        executor = run.assembly.among_processes(stages, activity, direct)
+        executor = connect_stages(stages, run.phases, hooks, run.training.clip_norm, device_to_device=device_to_device)
         summary = run.train(executor, show, barrier=dist.barrier, coordinator=rank == places.of_last_stage)
     except DivergedError as error:
         told = zip(places.stages_of, watch.stop_others(), strict=True)
@@ -98,11 +101,11 @@ class _Run:
         self.folder = Path(job.run)
         self.timetable = job.timetable
         self.data: Data = build_data(settings)
-        chain = build_chain(settings.model, self.data.dataset, settings.seed)
+        self.chain = build_chain(settings.model, self.data.dataset, settings.seed)
         self.phases = build_phases(settings, job.timetable, job.num_stages, job.segments)
         self.rate = build_rate(settings, job.timetable)
         self.trace = self._trace(stage) if settings.trace else None
-        self.assembly = Assembly(job, chain, self.phases, self.rate, device, self.on_step, self.trace)
+        self.training = training_of(settings, self.rate, device)
         self.trainer: Trainer | None = None
         self.recorder: Recorder | None = None
 
@@ -195,6 +198,7 @@ class _Run:
             folder = self.folder / "checkpoints" / checkpoint.checkpoint_name(steps)
             summary["weights_sha256"] = summaries.weights_sha256(checkpoint.model_state(folder))
         if self.trace is not None:
+            self.trace.close()
             assemble(self.folder, self.job.num_stages)
         recorder.close({**self.job.settings.choices, "stages": self.job.num_stages, "seed": self.job.settings.seed})
         summaries.write(self.folder, summary)

@@ -70,7 +70,7 @@ class Hogwild(Method):
     def forward(self, moment: Moment) -> WeightRead:
         """W_{t-τ}, or an older one where the schedule has not made that yet."""
         t = moment.operation.minibatch
-        return WeightRead(max(0, min(moment.newest, t - self.delay(moment.context, moment.start + t))))
+        return WeightRead(max(0, min(moment.newest, t - self.delay(moment.context, moment.minibatch_of_run))))
 
     @override
     def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipetrain.program.playback import Slice
-from pipetrain.schedules.base import Schedule
+from pipetrain.schedules.base import ListSchedule
 from pipetrain.schedules.operation import Kind, Operation
 
 _EQUAL = 1e-9
@@ -36,12 +36,12 @@ def peak_in_flight(operations: Sequence[Operation], num_microbatches: int) -> in
     return peak
 
 
-def minibatches_held(schedule: Schedule, D: int, N: int) -> int:
+def minibatches_held(schedule: ListSchedule, D: int, N: int) -> int:
     """Minibatches in flight on stage 0, a part counted as one."""
     return -(-schedule.in_flight(0, D, N) // N)
 
 
-def steady_state(schedule: Schedule, D: int, N: int, played: Callable[[int], Sequence[Sequence[Slice]]]) -> Steady:
+def steady_state(schedule: ListSchedule, D: int, N: int, played: Callable[[int], Sequence[Sequence[Slice]]]) -> Steady:
     """The steady state of a schedule; `played` gives the slices of so many minibatches and their drain.
 
     Times repeat every few minibatches once the slowest stages and links rule. That number is found where it is small,

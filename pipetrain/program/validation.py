@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pipetrain.program.playback import DeadlockError, play
 from pipetrain.program.recomputation import RecomputeSegments, with_recomputation
 from pipetrain.program.text_grid import grid, unit_duration
-from pipetrain.schedules.base import Schedule
+from pipetrain.schedules.base import ListSchedule
 from pipetrain.schedules.operation import Kind, Operation, forward, update
 
 
@@ -14,7 +14,7 @@ class ScheduleError(ValueError):
 
 
 def checked_lists(
-    schedule: Schedule,
+    schedule: ListSchedule,
     num_stages: int,
     num_microbatches: int,
     minibatches: int,

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -15,20 +14,23 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.executors.drain_interval import DrainInterval
-from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.executors.simulated import SimulatedExecutor
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline import Training, build_pipeline
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
-from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import play
 from pipetrain.program.text_grid import unit_duration
 from pipetrain.report.text_table import number_list, text_lines, text_table
 from pipetrain.run.build import build_rules
-from pipetrain.stage.stage import Stage, StageSpec
 from pipetrain.theory.closed_forms import CLOSED, utilization_of_gpipe
 
 _WIDTH, _CLASSES = 8, 4
+_TRAINING = Training(
+    optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
+    rate=lambda update: 0.01,
+    loss=CrossEntropy(),
+)
 _CHANGED = {
     "pipedream_vertical_sync": ("pipedream", {"vertical_sync": True}, None),
     "pipedream_pipemare": ("pipedream", {}, "pipemare"),
@@ -108,16 +110,15 @@ def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeas
     torch.manual_seed(0)
     layers = [nn.Linear(_WIDTH, _WIDTH) for _ in range(num_stages - 1)]
     chain = chain_of(nn.Sequential(*layers, nn.Linear(_WIDTH, _CLASSES)))
-    parts = [_stage(chain, r, num_stages) for r in range(num_stages)]
     minibatches = 2 * rules.contexts[0].delay + 4
     size = 2 * rules.num_microbatches
     x, y = torch.randn(minibatches * size, _WIDTH), torch.randint(0, _CLASSES, (minibatches * size,))
     loader = Loader(TensorDataset(x, y), batch_size=size, microbatches=rules.num_microbatches, shuffle=False)
-    executor = SimulatedExecutor(parts, [Phase(rules, 0, minibatches)], None, lambda t, loss: None)
-    executor.train(loader, DrainInterval(0, 0, minibatches, 0))
-    for part in parts:
-        measured, r, closed = part.report(), part.index, CLOSED[row]
-        bytes_of_one = sum(parameter.nbytes for parameter in part.module.parameters())
+    pipeline = build_pipeline(chain, [(r, r + 1) for r in range(num_stages)], rules, _TRAINING)
+    pipeline.train(loader, DrainInterval.whole(minibatches))
+    for stage in pipeline.stages:
+        measured, r, closed = stage.report(), stage.index, CLOSED[row]
+        bytes_of_one = sum(parameter.nbytes for parameter in stage.module.parameters())
         yield StageMeasurement(
             row,
             rules.num_microbatches,
@@ -127,14 +128,6 @@ def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeas
             (closed.versions(r, num_stages, rules.num_microbatches), measured["weight_versions_max"]),
             measured["weight_bytes_peak"] / bytes_of_one,
         )
-
-
-def _stage(chain: Any, r: int, num_stages: int) -> Stage:
-    def build(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
-
-    spec = StageSpec(r, (r, r + 1), CrossEntropy() if r == num_stages - 1 else None)
-    return Stage(spec, chain, lambda named: StageOptimizer(build, named, lambda update: 0.01))
 
 
 def _stage_table(rows: Sequence[StageMeasurement]) -> list[str]:

@@ -23,7 +23,6 @@ from pipetrain.losses import Loss
 from pipetrain.methods import Method
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optim.lr_schedules import LearningRateSchedule
-from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.planner.finegrained import stages_of_layers, weight_units
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.timetable import Timetable
@@ -205,11 +204,3 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Param
     if not isinstance(optimizer, Optimizer):
         raise ConfigError(f"optimizer._target_={settings.target.path}: not a torch.optim.Optimizer")
     return optimizer
-
-
-def optimizer_builder(
-    settings: OptimizerSettings, rate: Callable[[int], float]
-) -> Callable[[dict[str, nn.Parameter]], StageOptimizer]:
-    """What makes the optimizer of a stage from its parameters by name."""
-    build = partial(build_torch_optimizer, settings)
-    return lambda named: StageOptimizer(build, named, rate)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import torch
 
-from pipetrain.executors.evaluation import Score
-from pipetrain.executors.feed import to_device
+from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.losses import on_device
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_chain, build_data, build_loss
 from pipetrain.run.directory import stored_settings
 from pipetrain.run.preflight import device_of
+from pipetrain.tensors import Tensors
 
 
 def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
@@ -29,10 +29,11 @@ def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
     chain.module.to(device)
     for layer in chain.layers:
         layer.eval()
-    loss = on_device(build_loss(settings), device)
-    score = Score(loss)
-    with torch.no_grad():
-        for inputs, targets in data.evaluation.samples(0):
-            outputs = chain(*to_device(inputs, device))
-            score.add(outputs if isinstance(outputs, tuple) else (outputs,), to_device(targets, device))
-    print(json.dumps({"step": checkpoint.load_progress(folder)["step"], **score.metrics()}))
+
+    @torch.no_grad()
+    def compute(inputs: Tensors) -> Tensors:
+        outputs = chain(*inputs)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+    metrics = evaluate_model(data.evaluation, compute, on_device(build_loss(settings), device), device)
+    print(json.dumps({"step": checkpoint.load_progress(folder)["step"], **metrics}))

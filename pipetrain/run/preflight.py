@@ -14,6 +14,7 @@ from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_p
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
+from pipetrain.program.planned_operations import rebinds_weights
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import checkpoint
 from pipetrain.run.build import (
@@ -31,7 +32,7 @@ from pipetrain.run.job import Job
 from pipetrain.run.model_check import weight_derived_layers
 from pipetrain.run.resume import checkpoint_to_resume
 from pipetrain.run.timetable import Timetable, timetable_of
-from pipetrain.schedules import Placement
+from pipetrain.schedules import ListSchedule, Placement
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def _check_phases(settings: Settings, components: Components) -> list[str]:
 
 
 def _check_lists(settings: Settings, components: Components, rules: PipelineRules) -> list[str]:
-    if not rules.schedule.listed:
+    if not isinstance(rules.schedule, ListSchedule):
         check_unlisted(settings, rules.schedule, components.data.train.sizes)
         _check_devices(components.device, components.placement)
         return notes_of(rules.schedule, components.placement)
@@ -219,7 +220,8 @@ def _backward_reads_others(rules: PipelineRules) -> bool:
     if rules.schedule.synchronous:
         return False
     minibatches = rules.contexts[0].delay + 2
-    return any(rules.readings(r, minibatches).change for r in sorted({0, rules.num_stages // 2, rules.num_stages - 1}))
+    some = sorted({0, rules.num_stages // 2, rules.num_stages - 1})
+    return any(rebinds_weights(rules.planned(r, minibatches)) for r in some)
 
 
 def _check_targets(settings: Settings, components: Components) -> list[str]:

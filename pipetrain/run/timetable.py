@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.executors.drain_interval import DrainInterval
+from pipetrain.program.drain_interval import DrainInterval
 
 
 @dataclass(frozen=True)

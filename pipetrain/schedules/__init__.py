@@ -1,7 +1,7 @@
 """When each stage does what: one small file for each family of operation lists. No torch here."""
 
-from pipetrain.schedules.base import Schedule
+from pipetrain.schedules.base import ListSchedule, Schedule
 from pipetrain.schedules.operation import Kind, Operation
 from pipetrain.schedules.placement import Placement
 
-__all__ = ["Kind", "Operation", "Placement", "Schedule"]
+__all__ = ["Kind", "ListSchedule", "Operation", "Placement", "Schedule"]

@@ -1,9 +1,12 @@
 """What a schedule is: a pure function from a stage's place in the pipeline to its finite list of operations."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import ClassVar
+
+from typing_extensions import override
 
 from pipetrain.schedules.operation import Operation, backward, forward, update
 from pipetrain.schedules.placement import Placement
@@ -25,16 +28,11 @@ class Family(StrEnum):
 class Schedule(ABC):
     """Says when each stage does what. Knows nothing of tensors, processes or methods.
 
-    A list covers the minibatches between two drains; r is the stage, D the number of stages, N the microbatches of a
-    minibatch, M the minibatches.
-
-    Attributes:
-        listed: whether it has lists, which the executors walk; else a library carries it out by itself.
+    r is the stage, D the number of stages, N the microbatches of a minibatch.
     """
 
     name: ClassVar[str]
     family: ClassVar[Family]
-    listed: ClassVar[bool] = True
 
     @property
     def synchronous(self) -> bool:
@@ -42,11 +40,26 @@ class Schedule(ABC):
         return self.family is Family.SYNCHRONOUS
 
     def check(self, D: int, N: int) -> None:  # noqa: B027  (most run anywhere)
-        """Raises ConfigError where it cannot run on D stages with N microbatches."""
+        """Checks that it runs on D stages with N microbatches.
+
+        Raises:
+            ConfigError: it does not.
+        """
 
     def placement(self, D: int) -> Placement:
         """Which process has which of D stages."""
         return Placement.one_each(D)
+
+    @abstractmethod
+    def delay(self, r: int, D: int, N: int) -> int:
+        """Updates that stage r makes, at most, between a minibatch's forward and the update with its gradient."""
+
+
+class ListSchedule(Schedule):
+    """A schedule that gives every stage a list of operations, which the executors carry out.
+
+    A list covers the M minibatches between two drains.
+    """
 
     @abstractmethod
     def in_flight(self, r: int, D: int, N: int) -> int:
@@ -57,7 +70,7 @@ class Schedule(ABC):
         """The list of stage r for M minibatches of N microbatches."""
 
     def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
-        """Updates behind stage r when F(t, j) starts: t, or under a continuous schedule max(0, floor((k - d) / N)).
+        """Updates that stage r has made when F(t, j) starts: t, or if continuous max(0, floor((k - d) / N)).
 
         k = tN + j, d = in-flight(r) - 1. A closed form, so that what ran can be held against it.
         """
@@ -65,9 +78,16 @@ class Schedule(ABC):
             return t
         return max(0, (t * N + j - (self.in_flight(r, D, N) - 1)) // N)
 
+    @override
     def delay(self, r: int, D: int, N: int) -> int:
-        """Updates that stage r makes, at most, between a minibatch's forward and the update with its gradient."""
         return 0 if self.synchronous else -(-(self.in_flight(r, D, N) - 1) // N)
+
+    def recompute_room(self, r: int, D: int, N: int) -> float:
+        """Microbatch steps by which stage r may start a recomputation early, before the one just before its backward.
+
+        Any number under a synchronous schedule: whenever it starts, it reads the minibatch's own version.
+        """
+        return math.inf if self.synchronous else self.in_flight(r, D, N) - 1
 
 
 def one_forward_one_backward(warm_up: int, N: int, first: int, minibatches: int) -> Iterator[Operation]:

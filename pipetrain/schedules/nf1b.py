@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pipetrain.schedules.base import Family, Schedule
+from typing_extensions import override
+
+from pipetrain.schedules.base import Family, ListSchedule
 from pipetrain.schedules.operation import Operation, backward, forward, update
 
 
 @dataclass(frozen=True)
-class NF1B(Schedule):
+class NF1B(ListSchedule):
     """As 1F1B with F(t,0) .. F(t,N-1) in F's place and one backward of the whole minibatch (TiMePReSt § 3).
 
     Each forward is sent on as soon as it is done; the gradient of a minibatch is one message.
@@ -18,18 +20,27 @@ class NF1B(Schedule):
     name: ClassVar[str] = "nf1b"
     family: ClassVar[Family] = Family.WHOLE_BACKWARD
 
+    @override
     def in_flight(self, r: int, D: int, N: int) -> int:
         """D - r minibatches."""
         return (D - r) * N
 
+    @override
     def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
         """max(0, t - (D-1-r)), the same for every microbatch."""
         return max(0, t - self.delay(r, D, N))
 
+    @override
     def delay(self, r: int, D: int, N: int) -> int:
         """D - 1 - r."""
         return D - 1 - r
 
+    @override
+    def recompute_room(self, r: int, D: int, N: int) -> float:
+        """0: a minibatch goes backward as a whole, and is recomputed just before."""
+        return 0
+
+    @override
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """Warm-up of D-1-r minibatches, then a minibatch forward and one back in turn, then the drain."""
         return list(self._operations(self.delay(r, D, N), N, M))

@@ -3,22 +3,26 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import override
+
 from pipetrain.errors import ConfigError, check_whole
-from pipetrain.schedules.base import Family, Schedule, one_forward_one_backward
+from pipetrain.schedules.base import Family, ListSchedule, one_forward_one_backward
 from pipetrain.schedules.operation import Operation
 
 
 @dataclass(frozen=True)
-class OneFOneBFlush(Schedule):
+class OneFOneBFlush(ListSchedule):
     """min(N, D-1-r) forwards, then F and B in turn, drain, U(t) (PipeDream-Flush; DAPPLE)."""
 
     name: ClassVar[str] = "1f1b_flush"
     family: ClassVar[Family] = Family.SYNCHRONOUS
 
+    @override
     def in_flight(self, r: int, D: int, N: int) -> int:
         """min(N, D - r)."""
         return min(N, D - r)
 
+    @override
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """Warm-up, steady state and drain, once per minibatch."""
         warm_up = self.in_flight(r, D, N) - 1
@@ -26,7 +30,7 @@ class OneFOneBFlush(Schedule):
 
 
 @dataclass(frozen=True)
-class OneFOneB(Schedule):
+class OneFOneB(ListSchedule):
     """Warm-up, then F, B (and U after every N-th B) in turn, with no flush between minibatches (PipeDream § 3.2).
 
     Attributes:
@@ -42,23 +46,26 @@ class OneFOneB(Schedule):
         if self.depth is not None:
             check_whole("schedule.depth", self.depth, least=1, otherwise="or null for one per stage")
 
+    @override
     def in_flight(self, r: int, D: int, N: int) -> int:
         """1 + floor((K-1)(D-1-r)/(D-1)): D - r where K = D."""
         depth = D if self.depth is None else self.depth
         return 1 + (depth - 1) * (D - 1 - r) // (D - 1) if D > 1 else 1
 
+    @override
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """One warm-up, one steady state, one drain for all M minibatches."""
         return list(one_forward_one_backward(self.in_flight(r, D, N) - 1, N, 0, M))
 
 
 @dataclass(frozen=True)
-class OneFOneB2BW(Schedule):
+class OneFOneB2BW(ListSchedule):
     """1F1B over microbatches; N >= D, so that two weight versions serve all microbatches in flight (PipeDream-2BW)."""
 
     name: ClassVar[str] = "1f1b_2bw"
     family: ClassVar[Family] = Family.DOUBLE_BUFFERED
 
+    @override
     def check(self, D: int, N: int) -> None:
         """N must not be below D."""
         if N < D:
@@ -67,14 +74,17 @@ class OneFOneB2BW(Schedule):
                 f"microbatches as stages, train.microbatches={D} or more"
             )
 
+    @override
     def in_flight(self, r: int, D: int, N: int) -> int:
         """D - r microbatches."""
         return D - r
 
+    @override
     def delay(self, r: int, D: int, N: int) -> int:
         """1 on every stage: minibatch t reads the version before the one that its gradient changes."""
         return 1
 
+    @override
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """One warm-up, one steady state, one drain for all M minibatches."""
         return list(one_forward_one_backward(D - 1 - r, N, 0, M))

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pipetrain.schedules.base import Family, Schedule, one_forward_one_backward
+from typing_extensions import override
+
+from pipetrain.schedules.base import Family, ListSchedule, one_forward_one_backward
 from pipetrain.schedules.operation import Operation
 
 
 @dataclass(frozen=True)
-class PipelinedBackprop(Schedule):
+class PipelinedBackprop(ListSchedule):
     """Every cycle one F and one B, so a microbatch comes back to stage r after 2(D-1-r) cycles.
 
     Zhang & Abdelrahman, § 4.1: their K register pairs are K + 1 = D stages.
@@ -17,10 +19,12 @@ class PipelinedBackprop(Schedule):
     name: ClassVar[str] = "pipelined_backprop"
     family: ClassVar[Family] = Family.CONTINUOUS
 
+    @override
     def in_flight(self, r: int, D: int, N: int) -> int:
         """2(D-1-r) + 1."""
         return 2 * (D - 1 - r) + 1
 
+    @override
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """One warm-up, one steady state, one drain for all M minibatches."""
         return list(one_forward_one_backward(self.in_flight(r, D, N) - 1, N, 0, M))
@@ -32,6 +36,7 @@ class PipeMareSchedule(PipelinedBackprop):
 
     name: ClassVar[str] = "pipemare"
 
+    @override
     def in_flight(self, r: int, D: int, N: int) -> int:
         """2(D-1-r) + 2."""
         return super().in_flight(r, D, N) + 1

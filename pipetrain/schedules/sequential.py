@@ -3,21 +3,25 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pipetrain.schedules.base import Family, Schedule, one_forward_one_backward
+from typing_extensions import override
+
+from pipetrain.schedules.base import Family, ListSchedule, one_forward_one_backward
 from pipetrain.schedules.operation import Operation
 
 
 @dataclass(frozen=True)
-class Sequential(Schedule):
+class Sequential(ListSchedule):
     """F(t,j) B(t,j) for each j, then U(t): one stage works at a time."""
 
     name: ClassVar[str] = "sequential"
     family: ClassVar[Family] = Family.SYNCHRONOUS
 
+    @override
     def in_flight(self, r: int, D: int, N: int) -> int:
         """1."""
         return 1
 
+    @override
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """The same list on every stage."""
         return list(one_forward_one_backward(0, N, 0, M))

@@ -2,11 +2,12 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import ClassVar
+
+from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.schedules.base import Family, Schedule
-from pipetrain.schedules.operation import Operation
 from pipetrain.schedules.placement import Placement
 
 
@@ -20,7 +21,6 @@ class TorchSchedule(Schedule):
     """
 
     family: ClassVar[Family] = Family.SYNCHRONOUS
-    listed: ClassVar[bool] = False
     library_name: ClassVar[str]
     splits_backward: ClassVar[bool] = True
     stages_per_rank: int
@@ -44,19 +44,9 @@ class TorchSchedule(Schedule):
     def check_microbatches(self, D: int, N: int) -> None:
         """Raises ConfigError where the library would refuse so many microbatches."""
 
-    def in_flight(self, r: int, D: int, N: int) -> NoReturn:
-        """Raises ConfigError: the library decides."""
-        self._refuse()
-
-    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
-        """Raises ConfigError: there is none."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise ConfigError(
-            f"schedule={self.name} is run by torch.distributed.pipelining and has no list here; schedule=gpipe and "
-            "1f1b_flush have one"
-        )
+    @override
+    def delay(self, r: int, D: int, N: int) -> int:
+        return 0
 
 
 @dataclass(frozen=True)

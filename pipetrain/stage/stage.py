@@ -10,7 +10,8 @@ from typing_extensions import override
 
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
-from pipetrain.program.weight_reads import Activations, WeightRead
+from pipetrain.program.planned_operations import Activations
+from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage, BuildOptimizer
 from pipetrain.stage.module import Arrive, MicrobatchId, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors

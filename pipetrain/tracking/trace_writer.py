@@ -2,15 +2,40 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.times import TimeSpan, Wait
-from pipetrain.program.weight_reads import Readings
 from pipetrain.schedules import Kind, Operation
 
 NAME = "trace.json"
+INTERVALS = "drain_intervals"
+"""The field of trace.json's metadata that holds the run's drain intervals, each with the fields of DrainInterval."""
 _PARTS = "trace-parts"
+
+
+@dataclass(frozen=True)
+class TracedList:
+    """A stage's list, carried out.
+
+    Attributes:
+        stage: which.
+        planned: the list.
+        start: minibatches of the run before the list.
+        base: the version that the list calls 0.
+        spans: when it carried out each operation.
+        waits: when it handed over or waited for messages.
+    """
+
+    stage: int
+    planned: Sequence[PlannedOperation]
+    start: int
+    base: int
+    spans: Sequence[TimeSpan]
+    waits: Sequence[Wait] = ()
 
 
 class TraceFile:
@@ -27,41 +52,42 @@ class TraceFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         before = path.read_text(encoding="utf-8").splitlines(keepends=True) if step and path.is_file() else []
         self._file = path.open("w", encoding="utf-8")
-        self._file.writelines(line for line in before if json.loads(line)["args"]["minibatch"] < step)
+        self._file.writelines(line for line in before if _minibatch(json.loads(line)) < step)
 
-    def add(
-        self, stage: int, readings: Readings, spans: Sequence[TimeSpan], waits: Sequence[Wait], start: int, base: int
-    ) -> None:
-        """What a stage did in one list.
-
-        Args:
-            readings: its list and what each operation read.
-            spans: of each operation.
-            waits: of its messages.
-            start: minibatches since the start of the run before the list.
-            base: the version that the list's version 0 is.
-        """
-        for event in _operations(stage, readings, spans, start, base):
-            self._file.write(json.dumps(event) + "\n")
-        for wait in waits:
-            here = wait.of.moved(start)
-            event = _event(stage, wait.what, f"{wait.what} {here}", wait.span, _args(here))
-            self._file.write(json.dumps(event) + "\n")
+    def add(self, interval: DrainInterval, lists: Sequence[TracedList]) -> None:
+        """Writes what the stages of this process did in an interval."""
+        self._write({INTERVALS: asdict(interval)})
+        for traced in lists:
+            for event in _events(traced):
+                self._write(event)
         self._file.flush()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line) + "\n")
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
 
 
-def _operations(stage: int, readings: Readings, spans: Sequence[TimeSpan], start: int, base: int) -> Iterator[Any]:
-    for op, read, span in zip(readings.operations, readings.reads, spans, strict=True):
-        here = op.moved(start)
+def _minibatch(line: dict[str, Any]) -> int:
+    """The minibatch of the run that a line is of, or its interval begins with."""
+    minibatch: int = line[INTERVALS]["start"] if INTERVALS in line else line["args"]["minibatch"]
+    return minibatch
+
+
+def _events(traced: TracedList) -> Iterator[dict[str, Any]]:
+    for planned, span in zip(traced.planned, traced.spans, strict=True):
+        here = planned.operation.moved(traced.start)
         args, name = _args(here), str(here)
-        if op.kind is not Kind.UPDATE and read is not None:
-            args |= {"read": str(read.moved(base)), "version": base + read.version}
-            name += f"@{args['read']}"
-        yield _event(stage, op.kind.value, name, span, args)
+        if here.kind is not Kind.UPDATE:
+            read = planned.read.moved(traced.base)
+            args |= {"read": str(read), "version": read.version}
+            name += f"@{read}"
+        yield _event(traced.stage, here.kind.value, name, span, args)
+    for wait in traced.waits:
+        here = wait.of.moved(traced.start)
+        yield _event(traced.stage, wait.what, f"{wait.what} {here}", wait.span, _args(here))
 
 
 def _args(op: Operation) -> dict[str, Any]:
@@ -77,11 +103,13 @@ def _event(stage: int, category: str, name: str, span: TimeSpan, args: dict[str,
 
 def assemble(run: Path, num_stages: int) -> None:
     """Makes trace.json of what the processes have written; time counts from the first event."""
-    events = [
+    lines = [
         json.loads(line)
         for part in sorted((run / _PARTS).glob("stage-*.jsonl"))
         for line in part.read_text(encoding="utf-8").splitlines()
     ]
+    intervals = {_minibatch(line): line[INTERVALS] for line in lines if INTERVALS in line}  # every process wrote them
+    events = [line for line in lines if INTERVALS not in line]
     first = min((event["ts"] for event in events), default=0.0)
     for event in events:
         event["ts"] = round(event["ts"] - first, 1)
@@ -89,6 +117,7 @@ def assemble(run: Path, num_stages: int) -> None:
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": r, "args": {"name": f"stage {r}"}}
         for r in range(num_stages)
     ]
+    metadata = {INTERVALS: [intervals[start] for start in sorted(intervals)]}
     partial = run / (NAME + ".partial")
-    partial.write_text(json.dumps({"traceEvents": [*tracks, *events]}), encoding="utf-8")
+    partial.write_text(json.dumps({"traceEvents": [*tracks, *events], "metadata": metadata}), encoding="utf-8")
     partial.replace(run / NAME)

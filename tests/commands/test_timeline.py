@@ -39,10 +39,10 @@ def test_timeline_draws_what_would_run(tmp_path, settings):
     (panel,) = drawn(tmp_path, *settings.split(), "--minibatches", "4")
     rules = composed_phases(settings.split())[0].rules
     lists = checked_lists(rules.schedule, rules.num_stages, rules.num_microbatches, 4, rules.segments)
-    reads = [rules.readings(r, 4).reads for r in range(rules.num_stages)]
+    planned = [rules.planned(r, 4) for r in range(rules.num_stages)]
     assert [[op for op, *_ in row] for row in panel["rows"]] == [[str(op) for op in each] for each in lists]
     assert [[read for _, read, *_ in row] for row in panel["rows"]] == [
-        [None if read is None else str(read) for read in each] for each in reads
+        [None if op.kind == "U" else str(read) for op, read, *_ in each] for each in planned
     ]
     default = GivenTimes().times(rules.num_stages, rules.num_microbatches)
     played = play(lists, default.duration, rules.segments)
@@ -174,11 +174,10 @@ def _events(rules, given):
     played = play(rules.lists(8), given.duration, None, given.transfer)
     for start in (0, 8):
         for r, row in enumerate(played):
-            for piece, read in zip(row, rules.readings(r, 8).reads, strict=True):
-                op = piece.operation
+            for piece, (op, read, *_) in zip(row, rules.planned(r, 8), strict=True):
                 name = f"{op.kind}{start + op.minibatch}" + ("" if op.microbatch is None else ".0")
                 begin, seconds = piece.start + start, piece.end - piece.start
-                yield event(r, name + (f"@{read.moved(start)}" if read else ""), begin, seconds)
+                yield event(r, name + (f"@{read.moved(start)}" if op.kind != "U" else ""), begin, seconds)
                 if r == 1 and op.kind == "F":
                     yield event(r, f"recv {name}", begin - LATE, LATE)
 

@@ -1,10 +1,10 @@
-"""The order in which neighbours that exchange messages over NCCL connect."""
+"""The order in which neighbors that exchange messages over NCCL connect."""
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from pipetrain.executors.distributed import groups_of_neighbours
+from pipetrain.executors.distributed import groups_of_neighbors
 
 
 def first_calls(monkeypatch, rank, stages):
@@ -20,7 +20,7 @@ def first_calls(monkeypatch, rank, stages):
     monkeypatch.setattr(dist, "get_rank", lambda: rank)
     for call in ("send", "recv"):
         monkeypatch.setattr(dist, call, lambda _tensor, peer, group: calls.append((group, peer)))
-    groups = groups_of_neighbours(stages, True, torch.device("cpu"))
+    groups = groups_of_neighbors(stages, torch.device("cpu"), device_to_device=True)
     return calls, groups
 
 

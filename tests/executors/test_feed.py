@@ -5,8 +5,8 @@ import torch
 from torch.utils.data import Dataset
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.drain_interval import DrainInterval
-from pipetrain.executors.feed import LoaderFeed
+from pipetrain.executors.feed import Feed
+from pipetrain.program.drain_interval import DrainInterval
 
 
 class Numbers(Dataset):
@@ -24,7 +24,7 @@ class Numbers(Dataset):
 def feed(inputs, targets, interval=DrainInterval(0, 1, 4, 1)):  # noqa: B008
     numbers = Numbers()
     loader = Loader(numbers, batch_size=2, shuffle=False)
-    return LoaderFeed(loader, interval, torch.device("cpu"), inputs, targets), numbers
+    return Feed(loader, interval, torch.device("cpu"), inputs=inputs, targets=targets), numbers
 
 
 def test_feed_reads_one_minibatch_ahead_however_often_it_is_asked():

@@ -5,20 +5,19 @@ import math
 import pytest
 import torch
 from support.methods import METHODS, fitting
-from support.pipelines import CPU, Pipeline, batches, half_decay, optimizers, pipeline, sgd
+from support.pipelines import Pipeline, batches, half_decay, pipeline, sgd
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
-from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.models.chain import chain_of
-from pipetrain.planner.finegrained import FineGrained, names_of, stage_bounds, stages_of_layers, weight_units
+from pipetrain.planner.finegrained import FineGrained, stage_bounds, stages_of_layers, weight_units
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
-from pipetrain.stage.module import StageModule
-from pipetrain.stage.unit_stage import UnitStage
 
 STAGES, CUTS = 4, [1, 2, 4]  # a unit in each stage
 
@@ -37,21 +36,14 @@ def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_no
     chain = chain_of(net or model())
     units = weight_units(chain)
     bounds = stage_bounds(len(units), stages)
-    module = StageModule(chain.layers, 0, 0)
-    owners = [
-        UnitStage(r, names_of(units[a:b]), module, optimizers(sgd, half_decay), CPU) for r, (a, b) in enumerate(bounds)
-    ]
     layers = {stage: layer for layer, stage in stages_of_layers(units, bounds).items()}
     spans = None if segments is None else RecomputeSegments(tuple(segments), stages)
     first = None if segments is None else tuple(layers[stage] for stage in segments)
     losses = []
-    executor = FinegrainedExecutor(
-        owners,
-        WholeModel(module, CrossEntropy(), first),
-        [Phase(PipelineRules(schedule, method, stages, microbatches, spans), 0, 10**9)],
-        clip_norm,
-        lambda _t, value: losses.append(value.item()),
-    )
+    rules = PipelineRules(schedule, method, stages, microbatches, spans)
+    training = Training(sgd, half_decay, CrossEntropy(), clip_norm)
+    hooks = RunHooks(lambda _t, value: losses.append(value.item()))
+    executor = build_finegrained_pipeline(chain, bounds, rules, training, hooks, first)
     return Pipeline(executor, losses)
 
 

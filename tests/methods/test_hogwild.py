@@ -79,8 +79,8 @@ def test_hogwild_reads_no_version_older_than_the_drain_or_not_made_yet(schedule,
     method, start = Hogwild(seed=4, mean_delay=4.0, max_delay=9.0), 30
     rules, seen = PipelineRules(schedule, method, 3, N), set()
     for r in range(3):
-        found, newest, read_of = rules.readings(r, 40, start), 0, {}
-        for op, read in zip(found.operations, found.reads, strict=True):
+        newest, read_of = 0, {}
+        for op, read, *_ in rules.planned(r, 40, start):
             if op.kind is Kind.UPDATE:
                 newest += 1
                 continue
@@ -97,7 +97,7 @@ def test_hogwild_reads_no_version_older_than_the_drain_or_not_made_yet(schedule,
 def test_delays_drawn_continue_across_drains():
     method = Hogwild(seed=4, mean_delay=4.0, max_delay=9.0)
     rules = PipelineRules(OneFOneB(depth=1), method, 2, 1)
-    first, second = (rules.readings(0, 60, start).reads for start in (0, 60))
+    first, second = ([each.read for each in rules.planned(0, 60, start)] for start in (0, 60))
     assert first != second
 
 

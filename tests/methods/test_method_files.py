@@ -30,8 +30,8 @@ FAMILIES = {
     Family.WHOLE_BACKWARD: ("timeprest", "v_timeprest", "i_timeprest"),
 }
 PLACE = StageContext(stage=1, num_stages=4, num_microbatches=1, delay=2, entry_delay=3)
-MOMENT = Moment(PLACE, forward(4), newest=2, entry=1, updates_until_backward=2)
-LATER = Moment(PLACE, backward(4), newest=4, entry=1, updates_until_backward=2)
+MOMENT = Moment(PLACE, forward(4), newest=2, entry=1, updates_until_backward=2, minibatch_of_run=4)
+LATER = Moment(PLACE, backward(4), newest=4, entry=1, updates_until_backward=2, minibatch_of_run=4)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,9 @@ def test_recomputation_just_before_the_backward_reads_what_the_backward_does(rul
 )
 def test_recomputation_ahead_of_its_backward_is_corrected_by_fewer_steps(lead, N, corrected):
     context = replace(PLACE, num_microbatches=N)
-    moment = Moment(context, forward(4).like(Kind.RECOMPUTATION), 3, 1, updates_until_backward=2, lead=lead)
+    moment = Moment(
+        context, forward(4).like(Kind.RECOMPUTATION), 3, 1, updates_until_backward=2, minibatch_of_run=4, lead=lead
+    )
     assert PipeMare().recomputation(moment, WeightRead(2)) == WeightRead(3, Corrected(corrected) if corrected else None)
 
 

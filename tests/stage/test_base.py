@@ -6,7 +6,8 @@ from support.pipelines import Function, newest, optimizers, sgd, stage_of, unit_
 from torch import nn
 
 from pipetrain.models.chain import LayerChain
-from pipetrain.program.weight_reads import Activations, WeightRead
+from pipetrain.program.planned_operations import Activations
+from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.stage import Stage, StageSpec
 
 

@@ -7,7 +7,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pipetrain.losses import CrossEntropy
-from pipetrain.program.weight_reads import Activations, WeightRead
+from pipetrain.program.planned_operations import Activations
+from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.stage import WeightedTargets
 from pipetrain.weights.transforms import Predicted
 

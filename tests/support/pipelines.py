@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.data.loader import Loader
+from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.pipeline import Training, build_pipeline
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipedream import PipeDream
@@ -130,21 +132,17 @@ def pipeline(
     """
     chain = chain_of(model)
     bounds = list(zip([0, *cuts], [*cuts, len(chain)], strict=True))
-    last = len(bounds) - 1
-    stages = [
-        Stage(StageSpec(r, ends, (loss or CrossEntropy()) if r == last else None, seed), chain, optimizers(build, rate))
-        for r, ends in enumerate(bounds)
-    ]
     losses: list[float] = []
-    segments = None if recompute is None else RecomputeSegments(tuple(recompute), len(stages))
+    segments = None if recompute is None else RecomputeSegments(tuple(recompute), len(bounds))
     phases: list[Phase] = []
     for each, steps in case if isinstance(case, list) else [(case, NEVER)]:
         method, schedule = MethodCase.named(each)
         start = phases[-1].end if phases else 0
         phases.append(
-            Phase(PipelineRules(schedule, method, len(stages), num_microbatches, segments), start, start + steps)
+            Phase(PipelineRules(schedule, method, len(bounds), num_microbatches, segments), start, start + steps)
         )
-    executor = SimulatedExecutor(stages, phases, clip_norm, lambda _t, value: losses.append(value.item()))
+    training = Training(build, rate, loss or CrossEntropy(), clip_norm, seed)
+    executor = build_pipeline(chain, bounds, phases, training, RunHooks(lambda _t, value: losses.append(value.item())))
     return Pipeline(executor, losses, [phase.end for phase in phases])
 
 

@@ -12,7 +12,8 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from pipetrain.optim.stage_optimizer import StageOptimizer
-from pipetrain.program.weight_reads import Activations, StageContext, WeightRead
+from pipetrain.program.planned_operations import Activations
+from pipetrain.program.weight_reads import StageContext, WeightRead
 from pipetrain.weights.storage_meter import StorageMeter
 from pipetrain.weights.transforms import Predicted
 from pipetrain.weights.versions import Weights

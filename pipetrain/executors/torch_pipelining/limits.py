@@ -6,7 +6,7 @@ import torch
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.schedules import Placement, Schedule
+from pipetrain.schedules import ListSchedule, Placement, Schedule
 from pipetrain.schedules.torch_library import TorchSchedule
 
 
@@ -18,12 +18,16 @@ def common_placement(schedules: Sequence[Schedule], num_stages: int) -> Placemen
     """
     first = schedules[0]
     for other in schedules[1:]:
-        if (other.listed, other.placement(num_stages)) != (first.listed, first.placement(num_stages)):
+        if (_listed(other), other.placement(num_stages)) != (_listed(first), first.placement(num_stages)):
             raise ConfigError(
                 f"phases: schedule={first.name} and schedule={other.name} place the stages in other processes, and "
                 "stages stay where they are; take schedules of one placement, or a run for each that resumes the other"
             )
     return first.placement(num_stages)
+
+
+def _listed(schedule: Schedule) -> bool:
+    return isinstance(schedule, ListSchedule)
 
 
 def check_unlisted(settings: Settings, schedule: Schedule, sizes: Sequence[int]) -> None:

@@ -9,8 +9,10 @@ from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 
+from pipetrain.executors.hooks import Around
 from pipetrain.executors.p2p import LostStageError, Spec
-from pipetrain.executors.torch_pipelining.stage_adapter import Computing, TorchStage, packed
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.torch_pipelining.stage_adapter import TorchStage, packed
 from pipetrain.losses import Loss, count_of, step_loss
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.stage import Stage
@@ -31,26 +33,26 @@ class Shapes:
     taken: Tensors
 
     @classmethod
-    def of(cls, inputs: Tensors, outputs: Tensors, first: bool, last: bool) -> "Shapes":
+    def of(cls, inputs: Tensors, outputs: Tensors, *, first: bool, last: bool) -> "Shapes":
         """Those of these tensors."""
         brought = inputs if first else tuple(map(packed, inputs))
         taken = tuple(x.contiguous() for x in outputs) if last else tuple(map(packed, outputs))
         return cls(
             tuple(map(Spec.of, inputs)),
-            tuple(_meta(x, not first) for x in brought),
-            tuple(_meta(x, x.is_floating_point()) for x in taken),
+            tuple(_meta(x, differentiable=not first) for x in brought),
+            tuple(_meta(x, differentiable=x.is_floating_point()) for x in taken),
         )
 
 
-def _meta(tensor: Tensor, differentiable: bool) -> Tensor:
+def _meta(tensor: Tensor, *, differentiable: bool) -> Tensor:
     return Spec.of(tensor).empty(torch.device("meta")).requires_grad_(differentiable)
 
 
 class WeightedLoss:
-    """The loss of a microbatch times its share of the minibatch, n_j / n.
+    """The loss of a microbatch times its weight in the minibatch, n_j / n.
 
     Args:
-        loss: null where the last stage is not; it is then never called.
+        loss: None where the last stage is not; it is then never called.
     """
 
     def __init__(self, loss: Loss | None) -> None:
@@ -97,11 +99,9 @@ class Pipe:
 
     Args:
         schedule: which of the library's.
-        microbatches: N.
-        stages: those of this process.
-        stages_in_all: D.
+        rules: whose schedule it is.
+        stages: of this process.
         shapes: by stage.
-        loss: of the last stage, null where it is not.
         group: in which the library sends and receives.
         computing: a context around each forward.
     """
@@ -109,38 +109,33 @@ class Pipe:
     def __init__(
         self,
         schedule: TorchSchedule,
-        num_microbatches: int,
+        rules: PipelineRules,
         stages: Sequence[Stage],
-        stages_in_all: int,
         shapes: dict[int, Shapes],
-        loss: Loss | None,
         group: dist.ProcessGroup,
-        computing: Computing,
+        computing: Around,
     ) -> None:
-        mine = {stage.index for stage in stages}
-        self._parts = [
-            TorchStage(
-                stage, shapes[stage.index].inputs, stage.index - 1 in mine, stage.index == stages_in_all - 1, computing
-            )
-            for stage in stages
+        here = {stage.index for stage in stages}
+        self._adapters = [
+            TorchStage(stage, shapes[stage.index].inputs, computing, copies=stage.index - 1 in here) for stage in stages
         ]
         # with both shapes given the library does not run the layers to find them, on which it would leave its traces
-        theirs = [
+        library_stages = [
             _StageOfLibrary(
-                part,
+                adapter,
                 stage.index,
-                stages_in_all,
+                rules.num_stages,
                 stage.device,
                 input_args=shapes[stage.index].brought,
                 output_args=shapes[stage.index].taken,
                 group=group,
             )
-            for part, stage in zip(self._parts, stages, strict=True)
+            for adapter, stage in zip(self._adapters, stages, strict=True)
         ]
-        self._loss = WeightedLoss(loss)
-        # the shares n_j / n are in the loss, so that the library must not average again
+        self._loss = WeightedLoss(stages[-1].loss)
+        # the weights n_j / n are in the loss, so that the library must not average again
         self._schedule = get_schedule_class(schedule.library_name)(
-            theirs, num_microbatches, loss_fn=self._loss, scale_grads=False
+            library_stages, rules.num_microbatches, loss_fn=self._loss, scale_grads=False
         )
 
     def step(self, minibatch: int, inputs: Tensors, targets: Sequence[Tensors]) -> Tensor | None:
@@ -154,8 +149,8 @@ class Pipe:
         Raises:
             LostStageError: another process is gone.
         """
-        for part in self._parts:
-            part.begin(minibatch)
+        for adapter in self._adapters:
+            adapter.begin(minibatch)
         try:
             self._schedule.step(*inputs, target=self._loss.begin(targets), return_outputs=False)
         except RuntimeError as error:

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-import torch
 import torch.distributed as dist
 
-from pipetrain.executors.base import Waiting
+from pipetrain.executors.hooks import Around
 from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing
 from pipetrain.schedules import Placement
 from pipetrain.stage.stage import Stage
@@ -24,19 +23,12 @@ class Relay:
     stages, which both ends know.
 
     Args:
-        stages: those of this process.
-        placement: of all.
-        device: where they compute; messages go through host memory.
+        stages: of this process; messages between them go through host memory.
+        placement: of all stages.
         waiting: a context around every wait for another process.
     """
 
-    def __init__(
-        self,
-        stages: Sequence[Stage],
-        placement: Placement,
-        device: torch.device,
-        waiting: Waiting,
-    ) -> None:
+    def __init__(self, stages: Sequence[Stage], placement: Placement, waiting: Around) -> None:
         self._stages = stages
         self._last = sum(map(len, placement.stages_of)) - 1
         self._placement = placement
@@ -44,7 +36,7 @@ class Relay:
         group = dist.new_group(timeout=NEVER, backend="gloo")
 
         def link(peer: int, stage: int) -> Link:
-            return Link(peer, stage, group, device, False, waiting)
+            return Link(peer, stage, group, stages[0].device, device_to_device=False, waiting=waiting)
 
         self._incoming: dict[int, Incoming] = {}
         self._outgoing: dict[int, Outgoing] = {}
@@ -61,8 +53,8 @@ class Relay:
         process = self._placement.process_of(stage)
         return None if process == self._rank else process
 
-    def carry(self, key: Key, inputs: Callable[[], Tensors], compute: Compute) -> Tensors | None:
-        """One microbatch through all stages; the outputs of the last one in its process, None elsewhere.
+    def carry(self, key: Key, inputs: Callable[[], Tensors], compute: Compute) -> Tensors:
+        """One microbatch through all stages; the outputs of the last one of this process.
 
         Args:
             key: what decides the shapes of its messages.
@@ -81,7 +73,7 @@ class Relay:
             if sink is not None:
                 self._outgoing[sink].send((key, stage.index + 1), tensors)
                 self._outgoing[sink].settle(_AHEAD)
-        return tensors if self._stages[-1].index == self._last else None
+        return tensors
 
     def end(self) -> None:
         """Waits until the others have taken everything."""

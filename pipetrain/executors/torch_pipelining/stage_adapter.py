@@ -1,19 +1,15 @@
 """A stage of ours as torch.distributed.pipelining wants one: tensors in, tensors out, all of them differentiable."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pipetrain.executors.hooks import Around
 from pipetrain.executors.p2p import Spec
 from pipetrain.stage.module import MicrobatchId
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors, flat
-
-Computing = Callable[[str], AbstractContextManager[None]]
-"""A context around a computation, told what is computed."""
 
 
 class TorchStage(nn.Module):
@@ -26,20 +22,18 @@ class TorchStage(nn.Module):
     Args:
         stage: the stage; its parameters are this module's, and collect the gradients.
         inputs: what its layers take, where it is not the first.
-        copies: whether the stage before is in this process, and hands over tensors that its own backward needs.
-        last: whether the loss follows.
         computing: around each forward.
+        copies: whether the stage before is in this process, and hands over tensors that its own backward needs.
     """
 
-    def __init__(self, stage: Stage, inputs: tuple[Spec, ...], copies: bool, last: bool, computing: Computing) -> None:
+    def __init__(self, stage: Stage, inputs: tuple[Spec, ...], computing: Around, *, copies: bool) -> None:
         super().__init__()
         self.layers = stage.module
         self._stage = stage
         self._inputs = inputs
         self._copies = copies
-        self._last = last
         self._computing = computing
-        self._thread = torch.zeros((), device=stage.device, requires_grad=True)
+        self._phony = torch.zeros((), device=stage.device, requires_grad=True)
         self._microbatch: MicrobatchId = (0, 0)
 
     def begin(self, minibatch: int) -> None:
@@ -51,39 +45,43 @@ class TorchStage(nn.Module):
         (t, j), index = self._microbatch, self._stage.index
         self._microbatch = t, j + 1
         self._stage.measurements.forward.setdefault(t, []).append(self._stage.updates)
-        thread = self._thread
+        phony = self._phony
         with self._computing(f"F{t}.{j} of stage {index}"):
             if index > 0:
-                thread, *tensors = _Arrive.apply(self._copies, self._inputs, *tensors)
+                phony, *tensors = _Arrive.apply(self._copies, self._inputs, *tensors)
             outputs: Tensors = self.layers(*tensors, microbatch=(t, j))
-            departed: Tensors = _Depart.apply(not self._last, thread, *outputs)
+            departed: Tensors = _Depart.apply(self._stage.loss is None, phony, *outputs)
             return departed
 
 
-# A thread, a scalar that is always zero, runs from a stage's inputs past its layers to its outputs. With it each output
-# has a gradient, those of a stage without weights too, and each input has one, those that no output depends on too.
-# Where backward is split in two, the library finds a weight by the nodes of the graph that it shares with an input:
-# without a common end it would leave out, in silence, the weights of a stage that is given integers alone.
+# A phony, a scalar that is always zero, links a stage's inputs to its outputs in the autograd graph, past its layers:
+#
+#     received ──► Arrive ──► inputs ──► layers ──► outputs ──► Depart ──► sent
+#                       └──────────── phony ───────────────────┘
+#
+# With it each output has a gradient, those of a stage without weights too, and each input has one, those that no output
+# depends on too. Where backward is split in two, the library finds a weight by the nodes of the graph that it shares
+# with an input: without a common end it would leave out, in silence, the weights of a stage that gets integers alone.
 
 
 class _Arrive(torch.autograd.Function):
-    """The thread, then what was carried, as the layers want it; no leaves, as a first layer may work in place."""
+    """The phony, then what was received, as the layers want it; no leaves, as a first layer may work in place."""
 
     @staticmethod
     def forward(ctx: Any, copies: bool, specs: tuple[Spec, ...], *tensors: Tensor) -> Tensors:
         ctx.specs, ctx.carried = specs, [Spec.of(tensor) for tensor in tensors]
-        found = [_unpacked(tensor, spec) for tensor, spec in zip(tensors, specs, strict=True)]
-        arrived = tuple(tensor.clone() if copies else tensor.data for tensor in found)
+        received = [_unpacked(tensor, spec) for tensor, spec in zip(tensors, specs, strict=True)]
+        arrived = tuple(tensor.clone() if copies else tensor.data for tensor in received)
         ctx.mark_non_differentiable(*(tensor for tensor in arrived if not tensor.is_floating_point()))
         return torch.zeros((), device=tensors[0].device), *arrived
 
     @staticmethod
-    def backward(ctx: Any, thread: Tensor, *gradients: Tensor) -> Any:
+    def backward(ctx: Any, phony: Tensor, *gradients: Tensor) -> Any:
         return (
             None,
             None,
             *(
-                gradient.contiguous() if spec.dtype.is_floating_point else carried.empty(thread.device).zero_()
+                gradient.contiguous() if spec.dtype.is_floating_point else carried.empty(phony.device).zero_()
                 for gradient, spec, carried in zip(gradients, ctx.specs, ctx.carried, strict=True)
             ),
         )
@@ -93,7 +91,7 @@ class _Depart(torch.autograd.Function):
     """What the layers gave, as it is carried where `pack`, else contiguous as the loss may have it."""
 
     @staticmethod
-    def forward(ctx: Any, pack: bool, thread: Tensor, *tensors: Tensor) -> Tensors:
+    def forward(ctx: Any, pack: bool, phony: Tensor, *tensors: Tensor) -> Tensors:
         ctx.floating = [tensor.is_floating_point() for tensor in tensors]
         departed = tuple((packed(tensor) if pack else tensor.contiguous()).data for tensor in tensors)
         ctx.mark_non_differentiable(*(tensor for tensor in departed if not tensor.is_floating_point()))

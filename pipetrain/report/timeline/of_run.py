@@ -68,7 +68,7 @@ def _slices(row: Sequence[Box], start: int) -> list[Slice]:
 
 def _foretold(traced: TracedInterval, rows: Rows, words: tuple[str, str]) -> Panel:
     drawn = [
-        scaled(boxes(row, traced.rules.readings(r, traced.minibatches, traced.start), traced.start), _MS)
+        scaled(boxes(row, traced.rules.planned(r, traced.minibatches, traced.start), traced.start), _MS)
         for r, row in enumerate(rows)
     ]
     return Panel(words[0], traced.rules.num_microbatches, "ms", drawn, 0.0, 0.0, facts=words[1:])

@@ -60,7 +60,7 @@ def _usual(rules: PipelineRules) -> int:
 
 
 def _filled(rules: PipelineRules) -> int:
-    return 2 * minibatches_held(rules.schedule, rules.num_stages, rules.num_microbatches)
+    return 2 * minibatches_held(rules.list_schedule, rules.num_stages, rules.num_microbatches)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PhaseTimeline:
     def panel(self) -> Panel:
         """What is drawn of it."""
         rules = self._rules
-        rows = [list(boxes(row, rules.readings(r, self.minibatches))) for r, row in enumerate(self._slices)]
+        rows = [list(boxes(row, rules.planned(r, self.minibatches))) for r, row in enumerate(self._slices)]
         facts = (
             f"steady state: {self._rate()}",
             f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in self._steady.idle)}",
@@ -119,7 +119,8 @@ class PhaseTimeline:
 
     @cached_property
     def _steady(self) -> Steady:
-        return steady_state(self._rules.schedule, self._rules.num_stages, self._rules.num_microbatches, self._played)
+        rules = self._rules
+        return steady_state(rules.list_schedule, rules.num_stages, rules.num_microbatches, self._played)
 
     def _played(self, minibatches: int) -> list[list[Slice]]:
         return play(self._rules.lists(minibatches), self._times.duration, self._rules.segments, self._times.transfer)

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.playback import Slice
-from pipetrain.program.weight_reads import Readings, staleness
+from pipetrain.program.weight_reads import staleness
 from pipetrain.schedules import Kind, Operation
 
 FILL = {
@@ -127,12 +128,11 @@ def note(panels: Sequence[Panel]) -> str:
     return _NOTE + (f" ({'; '.join(changes)})" if changes else "")
 
 
-def boxes(slices: Sequence[Slice], readings: Readings, start: int = 0) -> Iterator[Box]:
+def boxes(slices: Sequence[Slice], planned: Sequence[PlannedOperation], start: int = 0) -> Iterator[Box]:
     """The boxes of one stage, whose list begins `start` minibatches into the run; versions count from there as well."""
-    for piece, read in zip(slices, readings.reads, strict=True):
-        op = piece.operation
+    for piece, (op, read, *_) in zip(slices, planned, strict=True):
         here = op.moved(start)
-        if read is None:
+        if op.kind is Kind.UPDATE:
             yield Box(here, None, None, piece.start, piece.end)
         else:
             stale = staleness(read.version, op.minibatch)

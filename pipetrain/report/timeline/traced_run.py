@@ -9,8 +9,8 @@ from typing import Any
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.executors.drain_interval import DrainInterval
 from pipetrain.executors.phase import PipelineRules
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import Slice
 from pipetrain.report.timeline.panels import boxes
 from pipetrain.report.timeline.trace_file import Trace, read_trace
@@ -83,9 +83,9 @@ def _segments(
 
 def _check(path: Path, traced: TracedInterval) -> None:
     for r, row in enumerate(traced.trace.rows):
-        readings = traced.rules.readings(r, traced.minibatches, traced.start)
-        untimed = [Slice(op, 0.0, 0.0) for op in readings.operations]
-        expected = [box.name for box in boxes(untimed, readings, traced.start)]
+        planned = traced.rules.planned(r, traced.minibatches, traced.start)
+        untimed = [Slice(each.operation, 0.0, 0.0) for each in planned]
+        expected = [box.name for box in boxes(untimed, planned, traced.start)]
         for here, there in itertools.zip_longest(expected, [box.name for box in row]):
             if here != there:
                 raise ConfigError(

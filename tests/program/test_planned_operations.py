@@ -16,8 +16,9 @@ from pipetrain.methods.spectrain import SpecTrain
 from pipetrain.methods.stale import Stale
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
+from pipetrain.program.planned_operations import Activations, rebinds_weights
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.program.weight_reads import Activations, staleness
+from pipetrain.program.weight_reads import staleness
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
@@ -29,22 +30,23 @@ QUICK = settings(max_examples=60, deadline=None)
 asynchronous_rules = st.sampled_from(ASYNCHRONOUS)
 
 
-def all_readings(method, schedule, D, N=1, M=8, segments=None):
+def planned_stages(method, schedule, D, N=1, M=8, segments=None):
+    """Of each stage: operation -> the operation as it is planned, in the order of the list."""
     rules = PipelineRules(schedule, method, D, N, segments)
-    return [rules.readings(r, M) for r in range(D)]
+    return [{planned.operation: planned for planned in rules.planned(r, M)} for r in range(D)]
 
 
-def stage_readings(method, schedule, r, D, N=1, M=8):
-    return all_readings(method, schedule, D, N, M)[r]
+def planned_stage(method, schedule, r, D, N=1, M=8):
+    return planned_stages(method, schedule, D, N, M)[r]
 
 
-def read_by(found, operation):
-    return found.reads[found.operations.index(operation)]
+def read_by(stage, operation):
+    return stage[operation].read
 
 
-def backward_of(found, t, j):
+def backward_of(stage, t, j):
     """The operation that takes a microbatch back: its own, or that of the whole minibatch."""
-    return next(op for op in (backward(t, j), backward(t, None)) if op in found.operations)
+    return next(op for op in (backward(t, j), backward(t, None)) if op in stage)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def backward_of(found, t, j):
     ],
 )
 def test_weight_reads_of_minibatch_5_on_four_stages_are_those_of_the_worked_example(method, schedule, row):
-    found = all_readings(method, schedule, 4)
+    found = planned_stages(method, schedule, 4)
     assert [f"{read_by(f, forward(4))}/{read_by(f, backward(4))}" for f in found] == row
 
 
@@ -85,7 +87,7 @@ def test_weight_reads_of_minibatch_5_on_four_stages_are_those_of_the_worked_exam
     ids=["timeprest", "v_timeprest", "i_timeprest"],
 )
 def test_weight_reads_under_nf1b_are_those_of_the_worked_example(method, row, N):
-    found = all_readings(method, NF1B(), 4, N)
+    found = planned_stages(method, NF1B(), 4, N)
     for j in range(N):
         assert [f"{read_by(f, forward(4, j))}/{read_by(f, backward(4, None))}" for f in found] == row
 
@@ -95,7 +97,7 @@ def test_weight_reads_under_nf1b_are_those_of_the_worked_example(method, row, N)
 def test_asynchronous_methods_read_the_versions_of_their_formulas(rule, D, N, M):
     assume(fitting(rule, D, N))
     stashed = reference.FORMULAS[rule].stashes
-    for r, found in enumerate(all_readings(*METHODS[rule], D, N, M)):
+    for r, found in enumerate(planned_stages(*METHODS[rule], D, N, M)):
         for t in range(M):
             for j in range(N):
                 in_forward = reference.FORMULAS[rule].version_of_forward(t, j, N, D, r)
@@ -106,16 +108,16 @@ def test_asynchronous_methods_read_the_versions_of_their_formulas(rule, D, N, M)
 @QUICK
 @given(st.sampled_from(SYNCHRONOUS), st.integers(1, 8), st.integers(1, 8), st.integers(1, 4))
 def test_synchronous_methods_read_version_t_alone(rule, D, N, M):
-    for found in all_readings(*METHODS[rule], D, N, M):
-        for op, read in zip(found.operations, found.reads, strict=True):
-            assert op.kind is Kind.UPDATE or (read.version, read.transform) == (op.minibatch, None)
+    for found in planned_stages(*METHODS[rule], D, N, M):
+        for op, planned in found.items():
+            assert (planned.read.version, planned.read.transform) == (op.minibatch, None)
 
 
 @QUICK
 @given(st.integers(1, 10), st.integers(1, 8))
 def test_pipeoptim_predicts_the_updates_between_forward_and_backward(D, N):
     enough = -(-D // N) + 4
-    for r, found in enumerate(all_readings(PipeOptim(), OneFOneB(), D, N, enough)):
+    for r, found in enumerate(planned_stages(PipeOptim(), OneFOneB(), D, N, enough)):
         d = D - 1 - r
         for t in range(enough):
             for j in range(N):
@@ -130,69 +132,74 @@ def test_pipeoptim_predicts_the_updates_between_forward_and_backward(D, N):
 
 
 def test_pipeoptim_predicts_fewer_steps_after_a_drain_and_none_on_the_last_stage():
-    first = stage_readings(PipeOptim(), OneFOneB(), 0, 4)
+    first = planned_stage(PipeOptim(), OneFOneB(), 0, 4)
     assert [str(read_by(first, forward(t))) for t in range(5)] == ["v0", "v0+1", "v0+2", "v0+3", "v1+3"]
-    last = stage_readings(PipeOptim(), OneFOneB(), 3, 4)
-    assert all(read.transform is None for read in last.reads if read)
+    last = planned_stage(PipeOptim(), OneFOneB(), 3, 4)
+    assert all(planned.read.transform is None for planned in last.values())
 
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
-def test_the_last_reader_of_a_version_is_the_last_operation_that_reads_it(rule, D, N, M):
+def test_the_last_operation_that_reads_a_version_alone_releases_it(rule, D, N, M):
     assume(fitting(rule, D, N))
-    for found in all_readings(*METHODS[rule], D, N, M):
+    for found in planned_stages(*METHODS[rule], D, N, M):
         readers = {}
-        for index, read in enumerate(found.reads):
-            if read is not None:
-                readers.setdefault(read.version, []).append(index)
-        assert found.last_reader == {version: max(indices) for version, indices in readers.items()}
-        for version, indices in readers.items():
-            assert all(found.needed_after(i, version) for i in range(max(indices)))
-            assert not found.needed_after(max(indices), version)
-            assert version in found.released_by(max(indices))
-            assert not any(version in found.released_by(i) for i in indices[:-1])
+        for index, planned in enumerate(found.values()):
+            readers.setdefault(planned.read.version, []).append(index)
+        releasing = [index for index, planned in enumerate(found.values()) if planned.releases]
+        assert releasing == sorted(max(indices) for indices in readers.values())
+
+
+@QUICK
+@given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
+def test_an_update_reads_the_version_that_it_changes(rule, D, N, M):
+    assume(fitting(rule, D, N))
+    for found in planned_stages(*METHODS[rule], D, N, M):
+        for op, planned in found.items():
+            if op.kind is Kind.UPDATE:
+                assert (str(planned.read), planned.activations) == (f"v{op.minibatch}", Activations.DROPPED)
 
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
 def test_backward_keeps_activations_only_if_its_weight_read_is_that_of_the_forward(rule, D, N, M):
     assume(fitting(rule, D, N))
-    for found in all_readings(*METHODS[rule], D, N, M):
-        graph = dict(zip(found.operations, found.graphs, strict=True))
+    for found in planned_stages(*METHODS[rule], D, N, M):
+        activations = {op: planned.activations for op, planned in found.items()}
         for t in range(M):
             for j in range(N):
                 there, back = forward(t, j), backward_of(found, t, j)
-                assert graph[there] is graph[back]
+                assert activations[there] is activations[back]
                 if read_by(found, there) != read_by(found, back):
-                    assert graph[back] is Activations.REBOUND
+                    assert activations[back] is Activations.REBOUND
                 elif read_by(found, back).transform is None:
-                    assert graph[back] is Activations.KEPT
-        assert found.change == any(graph is Activations.REBOUND for graph in found.graphs)
+                    assert activations[back] is Activations.KEPT
+        assert rebinds_weights(found.values()) == (Activations.REBOUND in activations.values())
 
 
 @QUICK
 @given(st.sampled_from([NaiveAsync(), Stale(), PipeDream(), PipeDream(vertical_sync=True)]), st.integers(1, 6))
 def test_backward_rebinds_activations_of_stale_microbatches_that_are_not_stashed(method, D):
-    for r, found in enumerate(all_readings(method, OneFOneB(), D)):
-        for op, graph in zip(found.operations, found.graphs, strict=True):
+    for r, found in enumerate(planned_stages(method, OneFOneB(), D)):
+        for op, planned in found.items():
             stale = op.minibatch > max(0, op.minibatch - (D - 1 - r))
             if op.kind is Kind.BACKWARD:
-                assert (graph is Activations.REBOUND) == (stale and not isinstance(method, PipeDream))
+                assert (planned.activations is Activations.REBOUND) == (stale and not isinstance(method, PipeDream))
 
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
 def test_recomputation_drops_every_forward_and_feeds_the_backward(rule, D, N, M):
     assume(fitting(rule, D, N))
-    for found in all_readings(*METHODS[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
-        graph = dict(zip(found.operations, found.graphs, strict=True))
-        for op in found.operations:
+    for found in planned_stages(*METHODS[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
+        activations = {op: planned.activations for op, planned in found.items()}
+        for op in found:
             if op.kind is Kind.FORWARD:
-                assert graph[op] is Activations.DROPPED
+                assert activations[op] is Activations.DROPPED
             if op.kind is Kind.BACKWARD:
                 again = op.like(Kind.RECOMPUTATION)
                 same = read_by(found, again) == read_by(found, op)
-                assert graph[op] is graph[again] is (Activations.KEPT if same else Activations.REBOUND)
+                assert activations[op] is activations[again] is (Activations.KEPT if same else Activations.REBOUND)
                 assert same == (reference.FORMULAS[rule].shrinkage is None or read_by(found, op).transform is None)
 
 
@@ -200,8 +207,8 @@ def test_recomputation_drops_every_forward_and_feeds_the_backward(rule, D, N, M)
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
 def test_recomputation_by_single_stages_reads_what_the_specification_says(rule, D, N, M):
     assume(fitting(rule, D, N))
-    for found in all_readings(*METHODS[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
-        for op in found.operations:
+    for found in planned_stages(*METHODS[rule], D, N, M, RecomputeSegments.of_single_stages(D)):
+        for op in found:
             if op.kind is Kind.BACKWARD:
                 again = read_by(found, op.like(Kind.RECOMPUTATION))
                 in_forward = read_by(found, forward(op.minibatch, op.microbatch or 0))
@@ -214,9 +221,9 @@ def test_recomputation_by_single_stages_reads_what_the_specification_says(rule, 
 def test_recomputation_by_segments_reads_the_weights_of_its_own_moment(rule, data):
     D, N, M = (data.draw(st.integers(1, most)) for most in (8, 5, 12))
     firsts = tuple(sorted({0, *data.draw(st.lists(st.integers(0, D - 1)))}))
-    for r, found in enumerate(all_readings(*METHODS[rule], D, N, M, RecomputeSegments(firsts, D))):
+    for r, found in enumerate(planned_stages(*METHODS[rule], D, N, M, RecomputeSegments(firsts, D))):
         lead, tau = reference.lead(firsts, D, r), reference.delay(N, D, r)
-        for op in found.operations:
+        for op in found:
             if op.kind is Kind.RECOMPUTATION:
                 k, read = op.minibatch * N + op.microbatch, read_by(found, op)
                 if rule == "pipedream_pipemare":
@@ -229,10 +236,11 @@ def test_recomputation_by_segments_reads_the_weights_of_its_own_moment(rule, dat
 
 def versions_held(found):
     """The most versions alive at once: the newest, and every older one that a later operation still reads."""
+    last_reader = {found[op].read.version: i for i, op in enumerate(found) if op.kind is not Kind.UPDATE}
     newest, most = 0, 1
-    for index, op in enumerate(found.operations):
+    for index, op in enumerate(found):
         newest += op.kind is Kind.UPDATE
-        most = max(most, sum(found.needed_after(index - 1, v) for v in range(newest)) + 1)
+        most = max(most, sum(last_reader.get(v, -1) >= index for v in range(newest)) + 1)
     return most
 
 
@@ -241,26 +249,26 @@ def versions_held(found):
 def test_versions_held_are_those_of_the_specification(D, N):
     for r in range(D):
         own, first = -(-(D - 1 - r) // N) + 1, -(-(D - 1) // N) + 1
-        assert versions_held(stage_readings(NaiveAsync(), OneFOneB(), r, D, N, 12)) == 1
-        assert versions_held(stage_readings(PipeOptim(), OneFOneB(), r, D, N, 12)) == 1  # and a prediction in F
-        assert versions_held(stage_readings(PipeDream(), OneFOneB(), r, D, N, 12)) == own
-        assert versions_held(stage_readings(PipeDream(vertical_sync=True), OneFOneB(), r, D, N, 12)) == first
+        assert versions_held(planned_stage(NaiveAsync(), OneFOneB(), r, D, N, 12)) == 1
+        assert versions_held(planned_stage(PipeOptim(), OneFOneB(), r, D, N, 12)) == 1  # and a prediction in F
+        assert versions_held(planned_stage(PipeDream(), OneFOneB(), r, D, N, 12)) == own
+        assert versions_held(planned_stage(PipeDream(vertical_sync=True), OneFOneB(), r, D, N, 12)) == first
 
 
 @pytest.mark.parametrize("N", [1, 2, 3, 4])
 @pytest.mark.parametrize("D", [1, 2, 3, 4, 6])
 def test_versions_held_under_nf1b_do_not_depend_on_the_number_of_microbatches(D, N):
     for r in range(D):
-        assert versions_held(stage_readings(VTiMePReSt(), NF1B(), r, D, N, 12)) == 1
-        assert versions_held(stage_readings(TiMePReSt(), NF1B(), r, D, N, 12)) == r + 1
-        assert versions_held(stage_readings(ITiMePReSt(), NF1B(), r, D, N, 12)) == D - r  # and what B is using
+        assert versions_held(planned_stage(VTiMePReSt(), NF1B(), r, D, N, 12)) == 1
+        assert versions_held(planned_stage(TiMePReSt(), NF1B(), r, D, N, 12)) == r + 1
+        assert versions_held(planned_stage(ITiMePReSt(), NF1B(), r, D, N, 12)) == D - r  # and what B is using
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4, 6, 9])
 def test_versions_held_by_pipedream_follow_the_depth_of_the_schedule(depth):
     schedule = OneFOneB(depth)
     for r in range(4):
-        found = stage_readings(PipeDream(), schedule, r, 4, 1, 16)
+        found = planned_stage(PipeDream(), schedule, r, 4, 1, 16)
         assert versions_held(found) == schedule.in_flight(r, 4, 1)
 
 

@@ -1,4 +1,4 @@
-"""What an executor carries out at a time: the minibatches between two drains."""
+"""The minibatches between two drains, which an executor carries out at a time."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class DrainInterval:
         epoch: from 0.
         first, last: minibatches of the epoch, the last exclusive.
         start: minibatches of the run before `first`.
-        phase: the number of the phase that it is of.
+        phase: the number of its phase.
     """
 
     epoch: int
@@ -20,7 +20,12 @@ class DrainInterval:
     start: int
     phase: int = 0
 
+    @classmethod
+    def whole(cls, minibatches: int) -> "DrainInterval":
+        """A first epoch of so many minibatches, drained once at its end."""
+        return cls(epoch=0, first=0, last=minibatches, start=0)
+
     @property
     def minibatches(self) -> int:
-        """How many."""
+        """The number of minibatches."""
         return self.last - self.first

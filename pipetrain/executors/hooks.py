@@ -1,0 +1,46 @@
+"""What an executor tells others while it trains."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pipetrain.schedules import Operation
+from pipetrain.tracking.trace_writer import TraceFile
+
+OnStep = Callable[[int, Tensor], None]
+"""Called on the last stage after each update with (minibatch since the start of the run, its loss)."""
+Around = Callable[[str], AbstractContextManager[None]]
+"""A context around something that takes time, given its description."""
+
+
+def _ignore_step(minibatch: int, loss: Tensor) -> None:
+    pass
+
+
+def _ignore_operation(operation: Operation) -> None:
+    pass
+
+
+def _nothing_around(description: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class RunHooks:
+    """Who is told what happens in a run.
+
+    Attributes:
+        on_step: told the loss of each minibatch, where the last stage is.
+        on_operation: told each operation of a stage of this process before it starts.
+        waiting: around each wait for another process.
+        computing: around each forward that torch's library starts.
+        trace: the file of the operations' times; None for no trace.
+    """
+
+    on_step: OnStep = _ignore_step
+    on_operation: Callable[[Operation], None] = _ignore_operation
+    waiting: Around = _nothing_around
+    computing: Around = _nothing_around
+    trace: TraceFile | None = None

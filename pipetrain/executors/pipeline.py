@@ -1,0 +1,143 @@
+"""From a layer chain to stages, and from stages to the executor that trains them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from pipetrain.executors.base import Executor
+from pipetrain.executors.distributed import DistributedExecutor
+from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
+from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.simulated import SimulatedExecutor
+from pipetrain.losses import Loss, on_device
+from pipetrain.models.chain import LayerChain
+from pipetrain.optim.stage_optimizer import Rate, StageOptimizer
+from pipetrain.planner.finegrained import names_of, weight_units
+from pipetrain.schedules.torch_library import TorchSchedule
+from pipetrain.stage.module import StageModule
+from pipetrain.stage.stage import Stage, StageSpec
+from pipetrain.stage.unit_stage import UnitStage
+
+Bounds = Sequence[tuple[int, int]]
+"""(first layer, last layer exclusive) of each stage."""
+_NO_HOOKS = RunHooks()
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the stages of a pipeline train, the same for all of them.
+
+    Attributes:
+        optimizer: a stage's parameters -> its optimizer, one of torch's.
+        rate: the learning rate of each update, counted from the start of the run.
+        loss: of the model's outputs and the targets.
+        clip_norm: the largest norm of a gradient; None for no clipping.
+        seed: what all random draws are keyed by.
+        device: where the stages compute.
+    """
+
+    optimizer: Callable[[list[nn.Parameter]], Optimizer]
+    rate: Rate
+    loss: Loss
+    clip_norm: float | None = None
+    seed: int = 0
+    device: torch.device = _CPU
+
+    def stage_optimizer(self, parameters: dict[str, nn.Parameter]) -> StageOptimizer:
+        """The optimizer of a stage with these parameters."""
+        return StageOptimizer(self.optimizer, parameters, self.rate)
+
+
+def build_pipeline(
+    chain: LayerChain,
+    bounds: Bounds,
+    rules: PipelineRules | Sequence[Phase],
+    training: Training,
+    hooks: RunHooks = _NO_HOOKS,
+) -> SimulatedExecutor:
+    """A pipeline whose stages are all in this process, ready to train and evaluate; its stages in `stages`.
+
+    Args:
+        chain: the model.
+        bounds: (first layer, last layer exclusive) of each stage.
+        rules: the schedule and the method; or the phases of a run, each with its own.
+        training: how the stages train.
+        hooks: who is told what happens.
+    """
+    return SimulatedExecutor(build_stages(chain, bounds, training), _phases(rules), hooks, training.clip_norm)
+
+
+def build_stages(
+    chain: LayerChain, bounds: Bounds, training: Training, indices: Sequence[int] | None = None
+) -> list[Stage]:
+    """The stages of a pipeline, or those with the numbers `indices`."""
+    stages = []
+    for r in range(len(bounds)) if indices is None else indices:
+        loss = training.loss if r == len(bounds) - 1 else None
+        spec = StageSpec(r, bounds[r], loss, training.seed, training.device)
+        stages.append(Stage(spec, chain, training.stage_optimizer))
+    return stages
+
+
+def connect_stages(
+    stages: Sequence[Stage],
+    rules: PipelineRules | Sequence[Phase],
+    hooks: RunHooks = _NO_HOOKS,
+    clip_norm: float | None = None,
+    *,
+    device_to_device: bool = False,
+) -> Executor:
+    """The stages of this process, connected to those of the others; torch.distributed is initialized.
+
+    Args:
+        stages: of this process, from `build_stages`.
+        rules: as of `build_pipeline`.
+        hooks: who is told what happens.
+        clip_norm: the largest norm of a gradient; None for no clipping.
+        device_to_device: whether tensors go over NCCL from device to device, past this process's memory.
+    """
+    phases = _phases(rules)
+    if not isinstance(phases[0].rules.schedule, TorchSchedule):
+        return DistributedExecutor(stages[0], phases, hooks, clip_norm, device_to_device=device_to_device)
+    # importing the library's schedules takes a third of a second, which only those who run them shall wait
+    from pipetrain.executors.torch_pipelining.executor import TorchPipeliningExecutor
+
+    return TorchPipeliningExecutor(stages, phases, hooks, clip_norm, device_to_device=device_to_device)
+
+
+def build_finegrained_pipeline(
+    chain: LayerChain,
+    bounds: Bounds,
+    rules: PipelineRules | Sequence[Phase],
+    training: Training,
+    hooks: RunHooks = _NO_HOOKS,
+    recompute_boundaries: Sequence[int] | None = None,
+) -> FinegrainedExecutor:
+    """A pipeline whose stages are of single weights.
+
+    Args:
+        chain: the model.
+        bounds: (first weight unit, last weight unit exclusive) of each stage; see `weight_units`.
+        rules: as of `build_pipeline`.
+        training: how the stages train.
+        hooks: who is told what happens.
+        recompute_boundaries: the first layers of segments that recompute; None where nothing is recomputed.
+    """
+    units = weight_units(chain)
+    module = StageModule(chain.layers, 0, training.seed).to(training.device)
+    stages = [
+        UnitStage(r, names_of(units[first:last]), module, training.stage_optimizer, training.device)
+        for r, (first, last) in enumerate(bounds)
+    ]
+    segments = None if recompute_boundaries is None else tuple(recompute_boundaries)
+    model = WholeModel(module, on_device(training.loss, training.device), segments)
+    return FinegrainedExecutor(stages, model, _phases(rules), hooks, training.clip_norm)
+
+
+def _phases(rules: PipelineRules | Sequence[Phase]) -> Sequence[Phase]:
+    return [Phase(rules)] if isinstance(rules, PipelineRules) else rules

@@ -1,0 +1,136 @@
+"""A stage's list with what each operation reads, and until when each version is needed, known before anything runs."""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from pipetrain.program.weight_reads import Moment, ReadPolicy, StageContext, WeightRead, answer
+from pipetrain.schedules.operation import Kind, Operation, backward, forward
+
+
+class Activations(StrEnum):
+    """What becomes of the activations that a forward or recomputation computes."""
+
+    KEPT = "kept"
+    """They serve a backward that reads the same weights."""
+    REBOUND = "rebound"
+    """They serve a backward that finds other weights, or the same made anew."""
+    DROPPED = "dropped"
+    """A recomputation makes them again."""
+
+
+class PlannedOperation(NamedTuple):
+    """An operation of a stage's list, and what it reads.
+
+    Attributes:
+        operation: which.
+        read: the weights that it reads; of an update, the version that it changes.
+        activations: what becomes of those that it makes, or of a backward, those that it uses; an update has none.
+        releases: whether no later operation reads that version.
+    """
+
+    operation: Operation
+    read: WeightRead
+    activations: Activations
+    releases: bool
+
+
+def planned_operations(
+    context: StageContext,
+    operations: Sequence[Operation],
+    first_stage: Sequence[Operation],
+    policy: ReadPolicy,
+    lead: int = 0,
+    start: int = 0,
+) -> list[PlannedOperation]:
+    """What each operation of a stage's list reads under `policy`.
+
+    Args:
+        context: the stage's.
+        operations: its list.
+        first_stage: the list of stage 0.
+        policy: the method.
+        lead: microbatch steps between a recomputation and its backward.
+        start: minibatches of the run before the list.
+    """
+    moments = _moments(context, operations, _entries(first_stage), lead, start)
+    reads = list(_reads(policy, moments))
+    activations = _activations(operations, reads, context.num_microbatches)
+    last_reader = {read.version: index for index, read in enumerate(reads)}
+    releases = [last_reader[read.version] == index for index, read in enumerate(reads)]
+    return list(map(PlannedOperation, operations, reads, activations, releases))
+
+
+def rebinds_weights(planned: Sequence[PlannedOperation]) -> bool:
+    """Whether some backward reads other weights than the forward or recomputation that it goes through."""
+    return any(each.activations is Activations.REBOUND for each in planned)
+
+
+def _reads(policy: ReadPolicy, moments: Iterator[Moment]) -> Iterator[WeightRead]:
+    forwards: dict[tuple[int, int], WeightRead] = {}
+    for moment in moments:
+        op = moment.operation
+        if op.kind is Kind.UPDATE:
+            yield _shared(WeightRead(moment.newest))
+            continue
+        microbatch = op.minibatch, op.microbatch or 0
+        read = _shared(answer(policy, moment, forwards.get(microbatch)))
+        forwards.setdefault(microbatch, read)
+        yield read
+
+
+@lru_cache(maxsize=1 << 16)
+def _shared(read: WeightRead) -> WeightRead:
+    """One object for equal reads: the lists of thousands of stages hold many."""
+    return read
+
+
+def _moments(
+    context: StageContext, operations: Sequence[Operation], entries: dict[tuple[int, int], int], lead: int, start: int
+) -> Iterator[Moment]:
+    newest = _updates_before(operations)
+    position = {op: i for i, op in enumerate(operations)}
+    whole = any(op.kind is Kind.BACKWARD and op.microbatch is None for op in operations)
+    for index, op in enumerate(operations):
+        t, j = op.minibatch, op.microbatch or 0
+        there, back = newest[position[forward(t, j)]], newest[position[backward(t, None if whole else j)]]
+        yield Moment(context, op, newest[index], entries[t, j], back - there, start + t, lead)
+
+
+def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N: int) -> list[Activations]:
+    made = [Activations.DROPPED] * len(operations)
+    latest: dict[tuple[int, int], int] = {}
+    for index, op in enumerate(operations):
+        if op.kind is Kind.UPDATE:
+            continue
+        for key in ((op.minibatch, j) for j in op.covers(N)):
+            if op.kind is Kind.BACKWARD:
+                source = latest.pop(key)
+                made[index] = made[source] = _kept(reads[source], reads[index], adjacent=index == source + 1)
+                continue
+            if op.kind is Kind.RECOMPUTATION:
+                made[latest[key]] = Activations.DROPPED
+            latest[key] = index
+    return made
+
+
+def _kept(forward: WeightRead, backward: WeightRead, *, adjacent: bool) -> Activations:
+    """Of a forward or recomputation and its backward; weights made for a read are made again, not kept for long."""
+    lasts = adjacent or backward.transform is None
+    return Activations.KEPT if forward == backward and lasts else Activations.REBOUND
+
+
+def _updates_before(operations: Sequence[Operation]) -> list[int]:
+    counts, updates = [], 0
+    for op in operations:
+        counts.append(updates)
+        updates += op.kind is Kind.UPDATE
+    return counts
+
+
+def _entries(first_stage: Sequence[Operation]) -> dict[tuple[int, int], int]:
+    newest = _updates_before(first_stage)
+    return {
+        (op.minibatch, op.microbatch or 0): newest[i] for i, op in enumerate(first_stage) if op.kind is Kind.FORWARD
+    }
