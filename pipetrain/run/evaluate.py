@@ -9,9 +9,9 @@ from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.losses import on_device
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_chain, build_data, build_loss
-from pipetrain.run.directory import stored_settings
 from pipetrain.run.preflight import device_of
 from pipetrain.tensors import Tensors
+from pipetrain.tracking.run_directory import stored_settings
 
 
 def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:

@@ -15,9 +15,9 @@ from pipetrain.program.playback import Slice
 from pipetrain.report.timeline.panels import boxes
 from pipetrain.report.timeline.trace_file import Trace, read_trace
 from pipetrain.run.build import build_recompute_segments, build_rules
-from pipetrain.run.directory import stored_settings
 from pipetrain.run.timetable import Timetable
 from pipetrain.tracking import metrics_file
+from pipetrain.tracking.run_directory import stored_settings
 from pipetrain.tracking.trace_writer import NAME
 
 
