@@ -1,7 +1,6 @@
 """One run as the command line sees it: prepare, show the plan, train, report."""
 
 import contextlib
-import itertools
 import json
 import logging
 import os
@@ -17,23 +16,12 @@ from pipetrain.commands.error_line import report_error
 from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.run_tables import plan_table, summary_lines
+from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pipetrain.run.job import Job
     from pipetrain.run.preflight import PreparedRun
     from pipetrain.tracking.progress import ProgressBar
-
-_OF_ONE_RUN = (
-    ".hydra",
-    "checkpoints",
-    "config.yaml",
-    "metrics.jsonl",
-    "plan.json",
-    "summary.json",
-    "tensorboard",
-    "trace-parts",
-    "trace.json",
-)
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +44,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             # from here on torch is needed, which takes seconds to import
             from pipetrain.run.preflight import prepare
 
-            prepared = prepare(settings, folder)
+            prepared = prepare(settings, RunDirectory(folder))
         except (ConfigError, OmegaConfBaseException) as error:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # Hydra made it; a directory in use is not empty, and stays
@@ -78,7 +66,7 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     except KeyboardInterrupt as interrupt:
         _leave_summary(job, "interrupted", str(interrupt))
         bar.close()
-        print(f"interrupted; what there is lies in {job.run}", flush=True)
+        print(f"interrupted; partial results are in {job.run}", flush=True)
         raise
     except Exception as error:
         log.exception("the run failed")
@@ -102,7 +90,7 @@ def _carry_out(job: "Job", bar: "ProgressBar", start_step: int) -> dict[str, Any
         return simulate(job, bar.update)
     from pipetrain.launch.launcher import launch
 
-    with contextlib.closing(Follower(Path(job.run), bar, start_step)):
+    with contextlib.closing(Follower(job.run, bar, start_step)):
         return launch(job)
 
 
@@ -141,7 +129,7 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
 
 def _begin(prepared: "PreparedRun", hydra: DictConfig) -> None:
     """Shows the partition, and writes what is known before the run."""
-    job, folder = prepared.job, Path(prepared.job.run)
+    job, run = prepared.job, prepared.job.run
     print(*plan_table(prepared.plan, prepared.devices), sep="\n")
     for note in prepared.notes:
         print(note)
@@ -149,29 +137,18 @@ def _begin(prepared: "PreparedRun", hydra: DictConfig) -> None:
         print(f"continuing {job.resume}")
     elif job.settings.resume == "auto":
         print("resume=auto: no unfinished run of this configuration; starting afresh")
-    print(f"writing to {folder}", flush=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    if job.resume is None:
-        _set_aside(folder)
-    (folder / "summary.json").unlink(missing_ok=True)
-    OmegaConf.save(OmegaConf.create(dict(job.settings.stored)), folder / "config.yaml")
-    (folder / ".hydra").mkdir(exist_ok=True)
-    OmegaConf.save(OmegaConf.create(dict(job.settings.stored)), folder / ".hydra" / "config.yaml")
-    OmegaConf.save(OmegaConf.create({"hydra": hydra}), folder / ".hydra" / "hydra.yaml")
-    OmegaConf.save(hydra.overrides.task, folder / ".hydra" / "overrides.yaml")
-    (folder / "plan.json").write_text(json.dumps(prepared.plan.to_json(), indent=2) + "\n")
-
-
-def _set_aside(folder: Path) -> None:
-    """A fresh run in the directory of an earlier one must not be mistaken for its continuation, nor destroy it."""
-    found = [folder / name for name in _OF_ONE_RUN if (folder / name).exists()]
-    if (folder / "checkpoints").exists():
-        number = next(n for n in itertools.count(1) if not (folder / f"earlier-{n}").exists())
-        aside = folder / f"earlier-{number}"
-        aside.mkdir()
-        for path in found:
-            path.rename(aside / path.name)
+    print(f"writing to {run}", flush=True)
+    run.path.mkdir(parents=True, exist_ok=True)
+    if job.resume is None and (aside := run.set_aside()):
         print(f"an earlier run's files are now in {aside}")
+    run.summary.unlink(missing_ok=True)
+    run.hydra.mkdir(exist_ok=True)
+    stored = OmegaConf.create(dict(job.settings.stored))
+    OmegaConf.save(stored, run.config)
+    OmegaConf.save(stored, run.hydra / "config.yaml")
+    OmegaConf.save(OmegaConf.create({"hydra": hydra}), run.hydra / "hydra.yaml")
+    OmegaConf.save(hydra.overrides.task, run.hydra / "overrides.yaml")
+    run.plan.write_text(json.dumps(prepared.plan.to_json(), indent=2) + "\n")
 
 
 def _leave_summary(job: "Job", status: str, reason: str) -> None:
@@ -179,13 +156,12 @@ def _leave_summary(job: "Job", status: str, reason: str) -> None:
     from pipetrain.tracking import metrics_file
     from pipetrain.tracking import summary as summaries
 
-    folder = Path(job.run)
-    if summaries.read(folder) is not None:
+    if summaries.read(job.run) is not None:
         return
-    records = metrics_file.read(folder)
+    records = metrics_file.read(job.run)
     evaluations = [record["eval"] for record in records if "eval" in record]
     summaries.write(
-        folder,
+        job.run,
         {
             "status": status,
             **job.head(),

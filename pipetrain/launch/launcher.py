@@ -14,7 +14,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from pipetrain.errors import ExitCode
-from pipetrain.launch.watchdog import EXIT_LOST, failure_notes
+from pipetrain.launch.watchdog import EXIT_LOST
 from pipetrain.launch.worker import main
 from pipetrain.run.job import Job
 from pipetrain.tracking import summary as summaries
@@ -37,11 +37,10 @@ def launch(job: Job) -> dict[str, Any]:
         Interrupted: a signal came.
         WorkerError: a worker failed; the first one, not a neighbour that noticed.
     """
-    run = Path(job.run)
-    for note in run.glob("logs/failure-process*.txt"):
+    run = job.run
+    for note in run.failure_notes().values():
         note.unlink()
-    logs = run / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
+    run.logs.mkdir(parents=True, exist_ok=True)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -52,9 +51,9 @@ def launch(job: Job) -> dict[str, Any]:
         max_restarts=0,
         monitor_interval=0.1,
         start_method="spawn",
-        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
+        logs_specs=DefaultLogsSpecs(log_dir=str(run.logs), redirects=Std.ALL),
     )
-    with _environment(OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(run):
+    with _environment(OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(run.logs):
         try:
             elastic_launch(config, main)(job)
         except ChildFailedError as error:
@@ -65,17 +64,17 @@ def launch(job: Job) -> dict[str, Any]:
             raise Interrupted(signal.Signals(error.sigval).name) from None
     summary = summaries.read(run)
     if summary is None:
-        raise WorkerError(f"the workers ended without a summary; logs in {logs}")
+        raise WorkerError(f"the workers ended without a summary; logs in {run.logs}")
     return summary
 
 
 def _explained(job: Job, error: ChildFailedError) -> WorkerError:
-    logs = Path(job.run) / "logs"
-    notes = failure_notes(Path(job.run))
+    logs = job.run.logs
+    notes = {process: note.read_text().strip() for process, note in job.run.failure_notes().items()}
     hung = [(process, text) for process, text in notes.items() if text.startswith("hung")]
     if hung:
         return WorkerError(f"{job.placement.name(hung[0][0])} {hung[0][1]}; logs in {logs}")
-    # who lost a neighbour is a witness; the first of the others is the culprit
+    # a lost connection is a symptom: blame the first worker that failed for another reason
     culprits = [item for item in error.failures.items() if item[1].exitcode != EXIT_LOST] or [*error.failures.items()]
     rank, failure = min(culprits, key=lambda item: item[1].timestamp)
     return WorkerError(f"{job.placement.name(rank)} failed: {_reason(failure)}; logs in {logs}")
@@ -105,10 +104,10 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet_launcher(run: Path) -> Iterator[None]:
+def _quiet_launcher(logs: Path) -> Iterator[None]:
     """The launcher's own log goes to a file: on the terminal it would garble the progress bar."""
     loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith(_LAUNCHER_LOGS)]
-    handler = logging.FileHandler(run / "logs" / "launcher.log")
+    handler = logging.FileHandler(logs / "launcher.log")
     before = [(each, each.handlers[:], each.propagate) for each in loggers]
     for each, _, _ in before:
         each.handlers, each.propagate = [handler], False

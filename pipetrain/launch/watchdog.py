@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torch.distributed import Store
+
+from pipetrain.tracking.run_directory import RunDirectory
 
 EXIT_LOST = 75
 """Exit code of a worker that lost a neighbour (EX_TEMPFAIL)."""
@@ -60,17 +61,10 @@ class Activity:
             self.what, self.waiting = before
 
 
-def failure_note(run: Path, process: int, text: str) -> None:
+def leave_failure_note(run: RunDirectory, process: int, text: str) -> None:
     """Leaves word for the launcher about why a process failed."""
-    folder = run / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"failure-process{process}.txt").write_text(text + "\n")
-
-
-def failure_notes(run: Path) -> dict[int, str]:
-    """The notes that workers left, by process."""
-    notes = sorted((run / "logs").glob("failure-process*.txt"))
-    return {int(path.stem.removeprefix("failure-process")): path.read_text().strip() for path in notes}
+    run.logs.mkdir(parents=True, exist_ok=True)
+    run.failure_note(process).write_text(text + "\n")
 
 
 class Watchdog:
@@ -93,7 +87,7 @@ class Watchdog:
         self,
         process: int,
         num_processes: int,
-        run: Path,
+        run: RunDirectory,
         hang_timeout: float,
         activity: Activity,
         store: Store,
@@ -164,7 +158,7 @@ class Watchdog:
     def _look_at_self(self) -> None:
         stuck = time.monotonic() - self._activity.since
         if not self._activity.waiting and stuck > self._hang_timeout:
-            failure_note(self._run, self._process, f"hung: {stuck:.0f} s in {self._activity.what}")
+            leave_failure_note(self._run, self._process, f"hung: {stuck:.0f} s in {self._activity.what}")
             os._exit(EXIT_HUNG)
 
     def _look_at_others(self) -> None:
@@ -177,7 +171,7 @@ class Watchdog:
             if beat != before:
                 self._seen[p] = beat, time.monotonic()
             elif time.monotonic() - since > self._hang_timeout:
-                failure_note(self._run, p, f"hung: no sign of life for {self._hang_timeout:.0f} s")
+                leave_failure_note(self._run, p, f"hung: no sign of life for {self._hang_timeout:.0f} s")
                 _, pid, host = json.loads(beat)
                 if host == socket.gethostname():
                     with contextlib.suppress(ProcessLookupError):

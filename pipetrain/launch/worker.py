@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from pipetrain.executors.p2p import NEVER, LostStageError
 from pipetrain.executors.pipeline import build_stages, connect_stages
 from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.launch.pipeline import in_one_process, training_of
-from pipetrain.launch.watchdog import BLAME_SECONDS, EXIT_LOST, Activity, Watchdog, failure_note
+from pipetrain.launch.watchdog import BLAME_SECONDS, EXIT_LOST, Activity, Watchdog, leave_failure_note
 from pipetrain.run import checkpoint
 from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
 from pipetrain.run.job import Job
@@ -65,7 +64,7 @@ def main(
     watch = Watchdog(
         rank,
         places.num_processes,
-        Path(job.run),
+        job.run,
         job.settings.launch.hang_timeout,
         activity,
         _own_store(),
@@ -81,7 +80,7 @@ def main(
         run.finish("diverged", places.in_order(reports), error)
         os._exit(ExitCode.DIVERGED)
     except LostStageError as error:
-        failure_note(Path(job.run), rank, str(error))
+        leave_failure_note(job.run, rank, str(error))
         time.sleep(BLAME_SECONDS)
         os._exit(EXIT_LOST)
     watch.close()
@@ -98,7 +97,7 @@ class _Run:
             torch.cuda.set_device(device)
         settings = job.settings
         self.job = job
-        self.folder = Path(job.run)
+        self.folder = job.run
         self.timetable = job.timetable
         self.data: Data = build_data(settings)
         self.chain = build_chain(settings.model, self.data.dataset, settings.seed)
@@ -110,7 +109,7 @@ class _Run:
         self.recorder: Recorder | None = None
 
     def _trace(self, stage: int) -> TraceFile:
-        step = checkpoint.load_progress(Path(self.job.resume))["step"] if self.job.resume else 0
+        step = checkpoint.load_progress(self.job.resume)["step"] if self.job.resume else 0
         return TraceFile(self.folder, stage, step)
 
     def on_step(self, minibatch: int, loss: torch.Tensor) -> None:
@@ -131,9 +130,12 @@ class _Run:
             self.recorder = Recorder(self.folder, self.rate, self.data.train.sizes, every, progress, history, show)
 
         def save(step: int) -> None:
-            folder = self.folder / "checkpoints" / checkpoint.checkpoint_name(step)
             checkpoint.save(
-                folder, self._tensors(executor), self._progress(step), coordinator=coordinator, barrier=barrier
+                self.folder.checkpoint(step),
+                self._tensors(executor),
+                self._progress(step),
+                coordinator=coordinator,
+                barrier=barrier,
             )
 
         target = self.job.settings.train.target
@@ -148,7 +150,7 @@ class _Run:
     def _restore(self, executor: Executor) -> dict[str, Any]:
         if self.job.resume is None:
             return {}
-        folder = Path(self.job.resume)
+        folder = self.job.resume
         progress = checkpoint.load_progress(folder)
         for stage in executor.stages:
             checkpoint.restore(stage, folder, progress["step"])
@@ -157,7 +159,7 @@ class _Run:
     def _history(self) -> dict[str, torch.Tensor]:
         if self.job.resume is None:
             return {}
-        return checkpoint.load_history(Path(self.job.resume))
+        return checkpoint.load_history(self.job.resume)
 
     def _tensors(self, executor: Executor) -> dict[str, torch.Tensor]:
         tensors = self.recorder.history() if self.recorder else {}
@@ -195,7 +197,7 @@ class _Run:
             summary["diverged_at_step"] = error.step
             summary["reason"] = str(error)
         else:
-            folder = self.folder / "checkpoints" / checkpoint.checkpoint_name(steps)
+            folder = self.folder.checkpoint(steps)
             summary["weights_sha256"] = summaries.weights_sha256(checkpoint.model_state(folder))
         if self.trace is not None:
             self.trace.close()
@@ -224,9 +226,9 @@ def _all(mine: bool) -> bool:
 
 def _agreed(job: Job) -> Job:
     """Workers that an outer launcher started each named a run directory; rank 0's is that of all."""
-    places = [job.run, job.resume]
+    places: list[Any] = [job.run, job.resume]
     dist.broadcast_object_list(places, src=0)
-    return replace(job, run=str(places[0]), resume=places[1])
+    return replace(job, run=places[0], resume=places[1])
 
 
 def _own_store() -> Store:

@@ -18,13 +18,9 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.run.checkpoint_names import Kind, TensorName
 from pipetrain.stage.base import BaseStage
+from pipetrain.tracking.run_directory import RunDirectory
 
 _PROGRESS = "progress.json"
-
-
-def checkpoint_name(step: int) -> str:
-    """The folder's name, sortable."""
-    return f"step-{step:08d}"
 
 
 def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
@@ -132,9 +128,8 @@ def load_history(folder: Path) -> dict[str, Tensor]:
 
 def checkpoints(run: Path) -> list[Path]:
     """The complete checkpoints of a run directory, oldest first."""
-    return sorted(
-        path for path in (run / "checkpoints").glob("step-*") if (path / _PROGRESS).is_file() and path.suffix == ""
-    )
+    folders = RunDirectory(run).checkpoints.glob("step-*")
+    return sorted(path for path in folders if (path / _PROGRESS).is_file() and path.suffix == "")
 
 
 def find(place: str) -> Path:
@@ -160,7 +155,7 @@ def at_step(run: Path, step: int | None) -> Path:
     """
     if step is None:
         return find(str(run))
-    folder = run / "checkpoints" / checkpoint_name(step)
+    folder = RunDirectory(run).checkpoint(step)
     if not (folder / _PROGRESS).is_file():
         steps = ", ".join(str(int(path.name.removeprefix("step-"))) for path in checkpoints(run)) or "none"
         raise ConfigError(f"--step {step}: {run} has no checkpoint of that step; steps there are: {steps}")

@@ -11,7 +11,7 @@ from pipetrain.run import checkpoint
 from pipetrain.run.build import build_chain, build_data, build_loss
 from pipetrain.run.preflight import device_of
 from pipetrain.tensors import Tensors
-from pipetrain.tracking.run_directory import stored_settings
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
@@ -21,7 +21,7 @@ def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
         ConfigError: there is no such run or checkpoint, or an override is wrong.
     """
     folder = checkpoint.at_step(run, step)
-    settings = stored_settings(run, overrides)
+    settings = RunDirectory(run).stored_settings(overrides)
     device = torch.device(device_of(settings.device))
     data = build_data(settings)
     chain = build_chain(settings.model, data.dataset, settings.seed)

@@ -1,12 +1,14 @@
 """What a process is told of a run."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pipetrain.config.settings import Settings
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import Placement
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Job:
     """
 
     settings: Settings
-    run: str
+    run: RunDirectory
     bounds: list[tuple[int, int]]
     plan: list[dict[str, Any]]
     timetable: Timetable
@@ -36,7 +38,7 @@ class Job:
     placement: Placement
     threads: int
     device: str
-    resume: str | None = None
+    resume: Path | None = None
     finegrained: bool = False
 
     @property

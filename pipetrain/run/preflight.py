@@ -33,6 +33,7 @@ from pipetrain.run.model_check import weight_derived_layers
 from pipetrain.run.resume import checkpoint_to_resume
 from pipetrain.run.timetable import Timetable, timetable_of
 from pipetrain.schedules import ListSchedule, Placement
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Components:
     placement: Placement
 
 
-def prepare(settings: Settings, run: Path) -> PreparedRun:
+def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
     """Builds everything once and checks that it goes together.
 
     Raises:
@@ -90,7 +91,7 @@ def prepare(settings: Settings, run: Path) -> PreparedRun:
     processes = 1 if components.finegrained else placement.num_processes
     job = Job(
         settings=settings,
-        run=str(run),
+        run=run,
         bounds=components.bounds,
         plan=[{"layers": stage.last - stage.first, "parameters": stage.parameters} for stage in components.plan.stages],
         timetable=components.timetable,
@@ -98,7 +99,7 @@ def prepare(settings: Settings, run: Path) -> PreparedRun:
         placement=placement,
         threads=settings.threads or max(1, usable_cores() // processes),
         device=components.device,
-        resume=None if resume is None else str(resume),
+        resume=resume,
         finegrained=components.finegrained,
     )
     return PreparedRun(job, components.plan, _devices(job), start, list(dict.fromkeys(notes)))
@@ -242,7 +243,7 @@ CHECKS = (
 """Each raises ConfigError for what cannot work, and returns what the user should know."""
 
 
-def _resumed(settings: Settings, timetable: Timetable, run: Path) -> tuple[Path | None, int]:
+def _resumed(settings: Settings, timetable: Timetable, run: RunDirectory) -> tuple[Path | None, int]:
     """The checkpoint to continue from, and its step."""
     resume = checkpoint_to_resume(settings, run)
     if resume is None:

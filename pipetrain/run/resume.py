@@ -12,13 +12,14 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
 from pipetrain.tracking import summary as summaries
+from pipetrain.tracking.run_directory import RunDirectory
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _MAY_DIFFER = ("resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "partition")
 """Settings that do not change what is computed, or that a checkpoint does not depend on."""
 
 
-def checkpoint_to_resume(settings: Settings, run: Path) -> Path | None:
+def checkpoint_to_resume(settings: Settings, run: RunDirectory) -> Path | None:
     """The checkpoint that `resume=RUN` or `resume=auto` asks for, None for a fresh start.
 
     `auto` looks into this run's own directory, then into those beside it for the newest with an equal configuration.
@@ -37,27 +38,28 @@ def checkpoint_to_resume(settings: Settings, run: Path) -> Path | None:
     return folder
 
 
-def _automatic(settings: Settings, run: Path) -> Path | None:
+def _automatic(settings: Settings, run: RunDirectory) -> Path | None:
     # the default directories are outputs/DATE/TIME
-    days = run.parent.parent.glob("????-??-??") if _DATE.fullmatch(run.parent.name) else [run.parent]
-    beside = (path for day in days for path in day.glob("*"))
-    others = sorted((path for path in beside if (path / "config.yaml").is_file()), key=_age)
+    day = run.path.parent
+    days = day.parent.glob("????-??-??") if _DATE.fullmatch(day.name) else [day]
+    beside = (RunDirectory(path) for each in days for path in each.glob("*"))
+    others = sorted((other for other in beside if other.config.is_file()), key=_age)
     for candidate in (run, *others):
-        complete = checkpoint.checkpoints(candidate)
+        complete = checkpoint.checkpoints(candidate.path)
         if complete and (candidate == run or _continues(candidate, settings)):
             return complete[-1].resolve()
     return None
 
 
-def _age(path: Path) -> float:
-    return -(path / "config.yaml").stat().st_mtime
+def _age(run: RunDirectory) -> float:
+    return -run.config.stat().st_mtime
 
 
-def _continues(candidate: Path, settings: Settings) -> bool:
+def _continues(candidate: RunDirectory, settings: Settings) -> bool:
     summary = summaries.read(candidate)
     if summary is not None and summary["status"] == "completed":
         return False
-    stored = OmegaConf.to_container(OmegaConf.load(candidate / "config.yaml"))
+    stored = OmegaConf.to_container(OmegaConf.load(candidate.config))
     assert isinstance(stored, dict)
     return _comparable(stored) == _comparable(settings.stored)
 

@@ -1,10 +1,9 @@
 """metrics.jsonl: one JSON object a line, complete lines only, readable while the run goes on."""
 
 import json
-from pathlib import Path
 from typing import Any
 
-NAME = "metrics.jsonl"
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 class MetricsFile:
@@ -15,10 +14,9 @@ class MetricsFile:
         after_step: keep only records of the first so many steps.
     """
 
-    def __init__(self, run: Path, after_step: int) -> None:
-        path = run / NAME
+    def __init__(self, run: RunDirectory, after_step: int) -> None:
         kept = [record for record in read(run) if record["step"] <= after_step] if after_step else []
-        self._file = path.open("w", encoding="utf-8", buffering=1)
+        self._file = run.metrics.open("w", encoding="utf-8", buffering=1)
         for record in kept:
             self.write(record)
 
@@ -31,10 +29,9 @@ class MetricsFile:
         self._file.close()
 
 
-def read(run: Path) -> list[dict[str, Any]]:
+def read(run: RunDirectory) -> list[dict[str, Any]]:
     """The records of a run, without a last line still being written."""
-    path = run / NAME
-    if not path.is_file():
+    if not run.metrics.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = run.metrics.read_text(encoding="utf-8").split("\n")
     return [json.loads(line) for line in lines[:-1] if line]

@@ -4,12 +4,11 @@ import json
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from pipetrain.tracking.metrics_file import NAME
+from pipetrain.tracking.run_directory import RunDirectory
 
 _POLL_SECONDS = 0.2
 
@@ -51,8 +50,8 @@ class ProgressBar:
 class Follower:
     """Shows what another process writes to metrics.jsonl, so that this process alone writes to the terminal."""
 
-    def __init__(self, run: Path, bar: ProgressBar, after_step: int = 0) -> None:
-        self._path = run / NAME
+    def __init__(self, run: RunDirectory, bar: ProgressBar, after_step: int = 0) -> None:
+        self._path = run.metrics
         self._bar = bar
         self._after = after_step
         self._stop = threading.Event()

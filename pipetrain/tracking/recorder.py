@@ -4,7 +4,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from pipetrain.errors import DivergedError
 from pipetrain.tracking.metrics_file import MetricsFile
+from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.tensorboard import Board
 
 Show = Callable[[dict[str, Any]], None]
@@ -39,7 +39,7 @@ class Recorder:
 
     def __init__(
         self,
-        run: Path,
+        run: RunDirectory,
         rate: Callable[[int], float],
         sizes: list[int],
         every_steps: int,

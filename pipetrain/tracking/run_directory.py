@@ -1,5 +1,8 @@
-"""A run read back from its directory."""
+"""The directory of a run: what each of its files is called."""
 
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -7,31 +10,138 @@ from omegaconf import DictConfig, OmegaConf
 from pipetrain.config.settings import Settings, choices_made, settings_of
 from pipetrain.errors import ConfigError
 
-
-def stored_settings(run: Path, overrides: list[str] | None = None) -> Settings:
-    """The settings of a run, with `overrides` such as `dataset.root=/data` on top.
-
-    Raises:
-        ConfigError: `run` is no run directory, or an override no setting of it.
-    """
-    path = run / "config.yaml"
-    if not path.is_file():
-        raise ConfigError(f"{run}: not a run directory (it has no config.yaml)")
-    config = OmegaConf.load(path)
-    assert isinstance(config, DictConfig)
-    OmegaConf.set_struct(config, True)
-    try:
-        config.merge_with_dotlist(overrides or [])
-        return settings_of(config, _choices(run))
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{' '.join(overrides or []) or path}: {str(error).splitlines()[0]}") from error
+_HYDRA = ".hydra"
 
 
-def _choices(run: Path) -> dict[str, str]:
-    """What the run was started with of each group; nothing where Hydra's own settings are not beside its."""
-    path = run / ".hydra" / "hydra.yaml"
-    if not path.is_file():
-        return {}
-    return choices_made(OmegaConf.load(path).hydra.runtime.choices)
+@dataclass(frozen=True)
+class RunDirectory:
+    """A directory that one run writes to, now or earlier."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def config(self) -> Path:
+        """The settings, resolved."""
+        return self.path / "config.yaml"
+
+    @property
+    def hydra(self) -> Path:
+        """Hydra's own record of what was asked for: config.yaml, hydra.yaml, overrides.yaml."""
+        return self.path / _HYDRA
+
+    @property
+    def plan(self) -> Path:
+        """The partition."""
+        return self.path / "plan.json"
+
+    @property
+    def metrics(self) -> Path:
+        """A record of every step and every epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """What the run came to."""
+        return self.path / "summary.json"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def trace(self) -> Path:
+        """When every stage did what."""
+        return self.path / "trace.json"
+
+    @property
+    def trace_parts(self) -> Path:
+        """The folder of what each process adds to the trace."""
+        return self.path / "trace-parts"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of what the processes print, and of why they failed."""
+        return self.path / "logs"
+
+    def checkpoint(self, step: int) -> Path:
+        """The folder of the checkpoint after `step` steps; names sort by step."""
+        return self.checkpoints / f"step-{step:08d}"
+
+    def failure_note(self, process: int) -> Path:
+        """Where a process says, or is said, to have failed for."""
+        return self.logs / f"failure-process{process}.txt"
+
+    def failure_notes(self) -> dict[int, Path]:
+        """The notes that there are, by process."""
+        notes = sorted(self.logs.glob("failure-process*.txt"))
+        return {int(path.stem.removeprefix("failure-process")): path for path in notes}
+
+    def stored_settings(self, overrides: Sequence[str] = ()) -> Settings:
+        """The settings of the run, with `overrides` such as `dataset.root=/data` on top.
+
+        Raises:
+            ConfigError: this is no run directory, or an override no setting of the run.
+        """
+        if not self.config.is_file():
+            raise ConfigError(f"{self}: not a run directory (it has no {self.config.name})")
+        config = OmegaConf.load(self.config)
+        assert isinstance(config, DictConfig)
+        OmegaConf.set_struct(config, True)
+        try:
+            config.merge_with_dotlist(list(overrides))
+            return settings_of(config, self._choices())
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{' '.join(overrides) or self.config}: {str(error).splitlines()[0]}") from error
+
+    def _choices(self) -> dict[str, str]:
+        """What the run was started with of each group; nothing where Hydra's record is missing."""
+        record = self.hydra / "hydra.yaml"
+        return choices_made(OmegaConf.load(record).hydra.runtime.choices) if record.is_file() else {}
+
+    def overrides(self) -> list[str]:
+        """The overrides that the run was started with."""
+        record = self.hydra / "overrides.yaml"
+        return [str(override) for override in OmegaConf.load(record)] if record.is_file() else []
+
+    def set_aside(self) -> Path | None:
+        """Moves an earlier run's files to a folder of their own, and returns it; None where there is no earlier run.
+
+        A fresh run must not be mistaken for the continuation of an earlier one, nor destroy it.
+        """
+        if not self.checkpoints.exists():
+            return None
+        numbered = (self.path / f"earlier-{number}" for number in itertools.count(1))
+        aside = next(folder for folder in numbered if not folder.exists())
+        aside.mkdir()
+        for path in self._of_one_run():
+            if path.exists():
+                path.rename(aside / path.name)
+        return aside
+
+    def _of_one_run(self) -> tuple[Path, ...]:
+        files = (self.config, self.plan, self.metrics, self.summary, self.trace)
+        return (*files, self.hydra, self.tensorboard, self.trace_parts, self.checkpoints)
+
+
+def finished_runs(folder: Path) -> list[RunDirectory]:
+    """The runs in a folder, at any depth, that have come to an end; those set aside for a later one are left out."""
+    runs = (RunDirectory(path.parent) for path in sorted(folder.rglob("summary.json")))
+    return [run for run in runs if not run.path.name.startswith("earlier-")]
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file in one rename, so that whoever finds it finds all of it."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -2,15 +2,13 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-NAME = "summary.json"
+from pipetrain.tracking.run_directory import RunDirectory, write_whole
 
 
 def weights_sha256(state: Mapping[str, Tensor]) -> str:
@@ -33,14 +31,11 @@ def loss_sha256(losses: Sequence[float]) -> str:
     return hashlib.sha256(raw_bytes(torch.tensor(losses, dtype=torch.float32))).hexdigest()
 
 
-def write(run: Path, summary: Mapping[str, Any]) -> None:
+def write(run: RunDirectory, summary: Mapping[str, Any]) -> None:
     """Writes the file in one rename."""
-    partial = run / (NAME + ".partial")
-    partial.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, run / NAME)
+    write_whole(run.summary, json.dumps(summary, indent=2) + "\n")
 
 
-def read(run: Path) -> dict[str, Any] | None:
+def read(run: RunDirectory) -> dict[str, Any] | None:
     """The summary of a run, None where it has none."""
-    path = run / NAME
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return json.loads(run.summary.read_text(encoding="utf-8")) if run.summary.is_file() else None

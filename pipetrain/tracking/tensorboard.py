@@ -1,10 +1,11 @@
 """The TensorBoard event file of a run, written where the last stage is."""
 
-from pathlib import Path
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
+
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 class Board:
@@ -15,8 +16,8 @@ class Board:
         purge_step: points from this step on, of a run that is resumed here, are superseded.
     """
 
-    def __init__(self, run: Path, purge_step: int | None) -> None:
-        self._writer = SummaryWriter(str(run / "tensorboard"), purge_step=purge_step)
+    def __init__(self, run: RunDirectory, purge_step: int | None) -> None:
+        self._writer = SummaryWriter(str(run.tensorboard), purge_step=purge_step)
 
     def step(self, record: dict[str, Any]) -> None:
         """One line of metrics.jsonl about a step."""

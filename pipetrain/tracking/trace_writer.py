@@ -3,18 +3,16 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.times import TimeSpan, Wait
 from pipetrain.schedules import Kind, Operation
+from pipetrain.tracking.run_directory import RunDirectory, write_whole
 
-NAME = "trace.json"
 INTERVALS = "drain_intervals"
 """The field of trace.json's metadata that holds the run's drain intervals, each with the fields of DrainInterval."""
-_PARTS = "trace-parts"
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,8 @@ class TraceFile:
         step: where a resumed run goes on; what it wrote of later steps is forgotten. 0 for a fresh one.
     """
 
-    def __init__(self, run: Path, stage: int, step: int) -> None:
-        path = run / _PARTS / f"stage-{stage:05d}.jsonl"
+    def __init__(self, run: RunDirectory, stage: int, step: int) -> None:
+        path = run.trace_parts / f"stage-{stage:05d}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         before = path.read_text(encoding="utf-8").splitlines(keepends=True) if step and path.is_file() else []
         self._file = path.open("w", encoding="utf-8")
@@ -101,11 +99,11 @@ def _event(stage: int, category: str, name: str, span: TimeSpan, args: dict[str,
     }  # fmt: skip
 
 
-def assemble(run: Path, num_stages: int) -> None:
+def assemble(run: RunDirectory, num_stages: int) -> None:
     """Makes trace.json of what the processes have written; time counts from the first event."""
     lines = [
         json.loads(line)
-        for part in sorted((run / _PARTS).glob("stage-*.jsonl"))
+        for part in sorted(run.trace_parts.glob("stage-*.jsonl"))
         for line in part.read_text(encoding="utf-8").splitlines()
     ]
     intervals = {_minibatch(line): line[INTERVALS] for line in lines if INTERVALS in line}  # every process wrote them
@@ -118,6 +116,4 @@ def assemble(run: Path, num_stages: int) -> None:
         for r in range(num_stages)
     ]
     metadata = {INTERVALS: [intervals[start] for start in sorted(intervals)]}
-    partial = run / (NAME + ".partial")
-    partial.write_text(json.dumps({"traceEvents": [*tracks, *events], "metadata": metadata}), encoding="utf-8")
-    partial.replace(run / NAME)
+    write_whole(run.trace, json.dumps({"traceEvents": [*tracks, *events], "metadata": metadata}))

@@ -13,6 +13,7 @@ from support.worker_pool import distributed, job, settings, simulated
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
 from pipetrain.run.resume import checkpoint_to_resume
+from pipetrain.tracking.run_directory import RunDirectory
 
 EPOCHS = {"train": {"epochs": 4}, "checkpoint": {"every_epochs": 1}}
 
@@ -83,8 +84,8 @@ def test_checkpoint_loads_into_another_partition(tmp_path):
 
 def test_checkpoints_are_written_every_so_many_steps_and_at_the_start(tmp_path):
     simulated(job(tmp_path / "run", "pipeoptim", 2, checkpoint={"every_steps": 4, "at_start": True}))
-    names = [path.name for path in checkpoint.checkpoints(tmp_path / "run")]
-    assert names == [checkpoint.checkpoint_name(step) for step in (0, 4, 8, 12)]
+    run = RunDirectory(tmp_path / "run")
+    assert checkpoint.checkpoints(run.path) == [run.checkpoint(step) for step in (0, 4, 8, 12)]
 
 
 def test_checkpoint_still_being_written_is_ignored(tmp_path):
@@ -116,7 +117,7 @@ def test_resume_auto_finds_the_unfinished_run_of_the_same_configuration(tmp_path
     simulated(job(tmp_path / "day" / "a", "pipeoptim", 2, **EPOCHS))
     automatic = settings("pipeoptim", **EPOCHS, resume="auto")
     (tmp_path / "day" / "a" / "config.yaml").write_text(json.dumps(automatic.stored))
-    fresh = tmp_path / "day" / "b"
+    fresh = RunDirectory(tmp_path / "day" / "b")
     assert checkpoint_to_resume(automatic, fresh) is None  # completed: nothing to go on with
     (tmp_path / "day" / "a" / "summary.json").unlink()
     newest = checkpoint_to_resume(automatic, fresh)

@@ -20,6 +20,7 @@ from pipetrain.launch.worker import main, simulate
 from pipetrain.run.build import build_data, build_recompute_segments
 from pipetrain.run.job import Job
 from pipetrain.run.timetable import timetable_of
+from pipetrain.tracking.run_directory import RunDirectory
 
 CONFIG: dict[str, Any] = {
     "dataset": {
@@ -142,7 +143,7 @@ def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path |
     cut = bounds(num_stages)
     return Job(
         settings=chosen,
-        run=str(run),
+        run=RunDirectory(run),
         bounds=cut,
         plan=[{"layers": last - first, "parameters": 1} for first, last in cut],
         timetable=timetable_of(chosen, len(build_data(chosen).train)),
@@ -150,7 +151,7 @@ def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path |
         placement=chosen.phases[0].schedule.build().placement(num_stages),
         threads=1,
         device=os.environ.get("DEVICE", "cpu"),
-        resume=None if resume is None else str(resume),
+        resume=resume,
     )
 
 
@@ -161,17 +162,17 @@ def on(executor: str, job: Job) -> Job:
 
 def simulated(job: Job) -> dict[str, Any]:
     """The summary of the simulated run."""
-    Path(job.run).mkdir(parents=True, exist_ok=True)
+    job.run.path.mkdir(parents=True, exist_ok=True)
     return simulate(on("simulated", job), lambda _record: None)
 
 
 def distributed(jobs: list[Job]) -> list[dict[str, Any]]:
     """The summaries of the distributed runs of `jobs`, all on as many processes."""
     for each in jobs:
-        Path(each.run).mkdir(parents=True, exist_ok=True)
+        each.run.path.mkdir(parents=True, exist_ok=True)
     jobs = [on("distributed", each) for each in jobs]
     mp.spawn(_process, (jobs, _free_ports(len(jobs))), nprocs=jobs[0].placement.num_processes)
-    return [json.loads((Path(each.run) / "summary.json").read_text()) for each in jobs]
+    return [json.loads(each.run.summary.read_text()) for each in jobs]
 
 
 def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:

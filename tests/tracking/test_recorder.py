@@ -7,6 +7,7 @@ import torch
 
 from pipetrain.errors import DivergedError
 from pipetrain.tracking.recorder import Recorder
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 class OnDevice:
@@ -23,7 +24,7 @@ class OnDevice:
 
 
 def recorder(path, every):
-    made = Recorder(path, lambda _step: 0.1, [4, 4, 2], every, {}, {})
+    made = Recorder(RunDirectory(path), lambda _step: 0.1, [4, 4, 2], every, {}, {})
     made.resume_clock()
     return made
 

@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from pipetrain.errors import ConfigError
 from pipetrain.report.text_table import markdown_table
 from pipetrain.tracking import metrics_file
 from pipetrain.tracking import summary as summaries
 from pipetrain.tracking.recorder import LOWER_IS_BETTER
+from pipetrain.tracking.run_directory import RunDirectory, finished_runs
 
 _BYTES = 4
 
@@ -73,10 +72,9 @@ def collect(folders: Sequence[Path]) -> list[Group]:
     Raises:
         ConfigError: there is none.
     """
-    runs = [path.parent for folder in folders for path in sorted(folder.rglob(summaries.NAME))]
-    runs = [run for run in runs if not run.name.startswith("earlier-")]
+    runs = [run for folder in folders for run in finished_runs(folder)]
     if not runs:
-        raise ConfigError(f"{' '.join(map(str, folders))}: no {summaries.NAME} here; name the folder of a sweep or run")
+        raise ConfigError(f"{' '.join(map(str, folders))}: no summary.json here; name the folder of a sweep or run")
     changes = [_changes(run) for run in runs]
     common = set.intersection(*map(set, changes))
     groups: dict[str, Group] = {}
@@ -88,15 +86,12 @@ def collect(folders: Sequence[Path]) -> list[Group]:
     return list(groups.values())
 
 
-def _changes(run: Path) -> list[str]:
+def _changes(run: RunDirectory) -> list[str]:
     """The overrides that a run was started with, its seed aside."""
-    path = run / ".hydra" / "overrides.yaml"
-    listed = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else []
-    assert isinstance(listed, list)
-    return [str(change) for change in listed if not str(change).startswith("seed=")]
+    return [change for change in run.overrides() if not change.startswith("seed=")]
 
 
-def _add(group: Group, run: Path, summary: dict[str, Any]) -> None:
+def _add(group: Group, run: RunDirectory, summary: dict[str, Any]) -> None:
     group.diverged += summary["status"] == "diverged"
     if summary["status"] != "completed":
         return
@@ -111,7 +106,7 @@ def _add(group: Group, run: Path, summary: dict[str, Any]) -> None:
     group.copies = held / (_BYTES * one)
 
 
-def _curve(run: Path, metric: str) -> list[tuple[float, float]]:
+def _curve(run: RunDirectory, metric: str) -> list[tuple[float, float]]:
     records = [record for record in metrics_file.read(run) if "eval" in record]
     return [(record["epoch"] + 1, record["eval"][metric]) for record in records]
 

@@ -17,8 +17,7 @@ from pipetrain.report.timeline.trace_file import Trace, read_trace
 from pipetrain.run.build import build_recompute_segments, build_rules
 from pipetrain.run.timetable import Timetable
 from pipetrain.tracking import metrics_file
-from pipetrain.tracking.run_directory import stored_settings
-from pipetrain.tracking.trace_writer import NAME
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -47,26 +46,27 @@ def traced_part(run: Path, minibatch: int | None) -> TracedInterval:
     Raises:
         ConfigError: `run` has no trace, or not of that minibatch, or it tells of other operations than the lists.
     """
-    settings = stored_settings(run)
-    if not (run / NAME).is_file():
-        raise ConfigError(f"{run}: has no {NAME}; a run with trace=true writes one when it ends")
-    plan = json.loads((run / "plan.json").read_text())["stages"]
-    trace = read_trace(run / NAME, len(plan))
+    directory = RunDirectory(run)
+    settings = directory.stored_settings()
+    if not directory.trace.is_file():
+        raise ConfigError(f"{run}: has no {directory.trace.name}; a run with trace=true writes one when it ends")
+    plan = json.loads(directory.plan.read_text())["stages"]
+    trace = read_trace(directory.trace, len(plan))
     traced = trace.minibatches
-    for interval, rules, names in _segments(run, settings, plan, traced.stop):
+    for interval, rules, names in _segments(directory, settings, plan, traced.stop):
         end = interval.start + interval.minibatches
         if interval.start in traced and (minibatch is None or interval.start <= minibatch < end):
             part = trace.of_minibatches(interval.start, end)
             found = TracedInterval(rules, interval.start, interval.minibatches, part, settings.train.batch_size, names)
-            _check(run / NAME, found)
+            _check(directory.trace, found)
             return found
     if not traced:
-        raise ConfigError(f"{run / NAME}: holds no update of every stage; the run ended before its first")
-    raise ConfigError(f"--from {minibatch}: {run / NAME} is of minibatches {traced.start} to {traced.stop - 1}")
+        raise ConfigError(f"{directory.trace}: holds no update of every stage; the run ended before its first")
+    raise ConfigError(f"--from {minibatch}: {directory.trace} is of minibatches {traced.start} to {traced.stop - 1}")
 
 
 def _segments(
-    run: Path, settings: Settings, plan: Sequence[Mapping[str, Any]], traced: int
+    run: RunDirectory, settings: Settings, plan: Sequence[Mapping[str, Any]], traced: int
 ) -> Iterator[tuple[DrainInterval, PipelineRules, Mapping[str, str]]]:
     """The run's segments as its trainer had them; the ends of its epochs are in its metrics."""
     ends = [record["step"] for record in metrics_file.read(run) if "per_stage" in record] or [traced]
