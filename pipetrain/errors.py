@@ -31,6 +31,10 @@ class DivergedError(Exception):
         self.loss = loss
 
 
+class InvariantError(RuntimeError):
+    """What ran is not what the method and schedule promise: a bug of pipetrain, never an error of the user's."""
+
+
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether it is a whole number, which `true` and `false` are not."""
     return isinstance(value, int) and not isinstance(value, bool)

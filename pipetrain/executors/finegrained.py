@@ -228,7 +228,7 @@ class _Pass:
         leaves = [reader.stage.leaves(read) for reader, read in zip(self.readers, weights, strict=True)]
         change = any(reader.rebinds for reader in self.readers)
         saved = SavedTensors(_merged(weights)) if change else None
-        with saved.hooks() if saved else nullcontext(), self.model.module.reading(_merged(leaves), reread=change):
+        with saved.hooks() if saved else nullcontext(), self.model.module.reading(_merged(leaves), rebound=change):
             outputs = self.model.module(*self.inputs, microbatch=self.microbatch, at_layer=at_layer)
             return self.model.loss(*outputs, *self.targets), leaves, saved
 
@@ -238,11 +238,11 @@ class _Pass:
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
         given = torch.full_like(loss, self.loss_weight)
         for reader, own in zip(self.readers, leaves, strict=True):
-            reader.stage.gradients.lend(own)
+            reader.stage.gradients.attach(own)
         torch.autograd.backward(loss, given)
         taken = storage_pointers([given])  # one memory may be handed to weights of several stages
         for reader in self.readers:
-            reader.stage.gradients.collect(taken, more=False)
+            reader.stage.gradients.harvest(taken, reuse_leaves=False)
 
     def _store(self, stored: dict[int, Tensors], layer: int, tensors: Tensors) -> Tensors:
         if self.model.segments is not None and layer in self.model.segments:

@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, InvariantError
 from pipetrain.methods import Method
 from pipetrain.program.planned_operations import PlannedOperation, planned_operations
 from pipetrain.program.recomputation import RecomputeSegments, with_recomputation
@@ -12,7 +12,6 @@ from pipetrain.program.validation import checked_lists
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead, answer, closed_moment
 from pipetrain.schedules import Kind, ListSchedule, Operation, Schedule
 from pipetrain.schedules.operation import forward
-from pipetrain.stage.measurements import InvariantError
 
 
 class PipelineRules:

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipetrain.errors import InvariantError
 from pipetrain.methods import Method
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.stage.gradient_sum import GradientSum
-from pipetrain.stage.measurements import InvariantError, Measurements
+from pipetrain.stage.measurements import Measurements
 from pipetrain.stage.timing import Clock
 from pipetrain.tensors import dense_copy, is_dense
 from pipetrain.weights.versions import Weights
@@ -90,7 +91,7 @@ class BaseStage(ABC):
         Raises:
             InvariantError: more weight versions were alive than the method may hold.
         """
-        self.measurements.settle(minibatch, self.updates, steady)
+        self.measurements.settle(minibatch, self.updates, steady=steady)
         self.weights.update(gradients, keep=keep)
         alive = self.weights.meter.versions_since
         if alive > self.versions_allowed:
@@ -127,7 +128,7 @@ class BaseStage(ABC):
 
 
 def separate(parameters: Mapping[str, nn.Parameter]) -> None:
-    """Gives every parameter a storage of its own: a saved tensor is recognised by it."""
+    """Gives every parameter a storage of its own: a saved tensor is recognized by it."""
     seen: set[int] = set()
     for parameter in parameters.values():
         storage = parameter.untyped_storage()

@@ -1,4 +1,4 @@
-"""Adds up the gradients of a minibatch's microbatches."""
+"""The sum of the gradients of a minibatch's microbatches."""
 
 from collections.abc import Mapping
 
@@ -18,31 +18,35 @@ class GradientSum:
         self._sums: dict[str, Tensor] = {}
         self._leaves: Mapping[str, Tensor] = {}
 
-    def lend(self, leaves: Mapping[str, Tensor]) -> None:
-        """Before autograd's backward to `leaves`, by weight name: they have the sums so far as their gradients."""
+    def attach(self, leaves: Mapping[str, Tensor]) -> None:
+        """Makes the sums the `grad` of these leaves, by weight name, which are the attached ones or have no `grad`."""
         if leaves is not self._leaves:
-            self._recall()
+            self._detach()
             for name, leaf in leaves.items():
                 leaf.grad = self._sums.get(name)
             self._leaves = leaves
 
-    def collect(self, taken: set[int], more: bool) -> None:
-        """After it; `more` where another backward may go to the same leaves, else they are forgotten.
+    def harvest(self, foreign_storages: set[int], *, reuse_leaves: bool) -> None:
+        """Takes over each `grad` that autograd began at the attached leaves; with `reuse_leaves` they stay attached.
 
-        `taken` is the memory (`storage_pointers`) of what else the backward was given or returned; that of the sums
-        which begin here joins it. Autograd may hand over the memory of one of them, or one memory for several weights,
-        and both it and optimizers write in place.
+        Autograd may hand over memory that is another's, or one memory for several weights, and both it and optimizers
+        write in place: such a gradient is copied.
+
+        Args:
+            foreign_storages: `storage_pointers` of what else the backward was given or returned; those of the sums that
+                begin here are added.
+            reuse_leaves: whether another backward may go to the same leaves.
         """
-        begun = {name: leaf for name, leaf in self._leaves.items() if name not in self._sums and leaf.grad is not None}
-        for name, leaf in begun.items():
-            assert leaf.grad is not None
-            pointer = leaf.grad.untyped_storage().data_ptr()
-            self._sums[name] = leaf.grad = leaf.grad.clone() if pointer in taken else dense(leaf.grad)
-            taken.add(pointer)
-        if not more:
-            self._recall()
+        for name, leaf in self._leaves.items():
+            if name not in self._sums and leaf.grad is not None:
+                pointer = leaf.grad.untyped_storage().data_ptr()
+                self._sums[name] = leaf.grad = leaf.grad.clone() if pointer in foreign_storages else dense(leaf.grad)
+                foreign_storages.add(pointer)
+        if not reuse_leaves:
+            self._detach()
 
-    def _recall(self) -> None:
+    def _detach(self) -> None:
+        """Leaves the attached leaves without a `grad`, and none attached."""
         for name, leaf in self._leaves.items():
             if leaf.grad is not None:
                 self._sums[name], leaf.grad = leaf.grad, None
@@ -50,11 +54,11 @@ class GradientSum:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The sums; a weight that no microbatch touched is absent."""
-        self._recall()
+        """The sums, no leaf attached; a weight that no microbatch touched is absent."""
+        self._detach()
         return self._sums
 
     def take(self) -> dict[str, Tensor]:
-        """The sums, and a new start."""
-        taken, self._sums = self.tensors, {}
-        return taken
+        """The sums, which then begin anew, no leaf attached."""
+        sums, self._sums = self.tensors, {}
+        return sums

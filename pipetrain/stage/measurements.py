@@ -1,21 +1,42 @@
-"""What was seen while a stage ran, for the measured part of its report, and what may not be seen."""
+"""Staleness and activation bytes, measured while a stage runs."""
 
 import resource
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from pipetrain.program.weight_reads import staleness
 
 
-class InvariantError(RuntimeError):
-    """What ran is not what the method and schedule promise: an error of pipetrain's, never of the user's."""
+class ActivationBytes(NamedTuple):
+    """What a forward keeps for its backward, weights aside.
+
+    Attributes:
+        made: of its own making.
+        given: of its inputs.
+    """
+
+    made: int = 0
+    given: int = 0
+
+    def beside(self, stored: Iterable[Tensor]) -> int:
+        """With the inputs stored for a recomputation, of which `given` is a part."""
+        return self.made + max(self.given, sum(tensor.nbytes for tensor in stored))
 
 
 @dataclass
 class Measurements:
-    """What was seen while the stage ran: staleness of each microbatch, activation bytes."""
+    """What was seen while the stage ran.
+
+    Attributes:
+        forward, backward: minibatch under way -> the versions that its microbatches have read.
+        forward_staleness, backward_staleness: the distinct values in the steady state.
+        activation_bytes_peak: the most held at one time.
+    """
 
     forward: dict[int, list[int]] = field(default_factory=dict)
     backward: dict[int, list[int]] = field(default_factory=dict)
@@ -23,12 +44,16 @@ class Measurements:
     backward_staleness: set[int] = field(default_factory=set)
     activation_bytes_peak: int = 0
 
-    def settle(self, minibatch: int, newest: int, steady: bool) -> None:
+    def settle(self, minibatch: int, newest: int, *, steady: bool) -> None:
         """At the update of `minibatch`, which `newest` other updates preceded, turns versions read into staleness."""
         forward, backward = self.forward.pop(minibatch, []), self.backward.pop(minibatch, [])
         if steady:
             self.forward_staleness.update(staleness(version, newest) for version in forward)
             self.backward_staleness.update(staleness(version, newest) for version in backward)
+
+    def hold(self, activation_bytes: int) -> None:
+        """Takes a reading of the activations that the stage holds."""
+        self.activation_bytes_peak = max(self.activation_bytes_peak, activation_bytes)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -42,13 +42,13 @@ class StageModule(nn.Module):
         ]
 
     @contextmanager
-    def reading(self, weights: Mapping[str, Tensor], reread: bool = False) -> Iterator[None]:
-        """Computes with `weights` (by parameter name) in place of those it holds; `reread`: its backward with others.
+    def reading(self, weights: Mapping[str, Tensor], *, rebound: bool = False) -> Iterator[None]:
+        """Computes with `weights` (by parameter name) in place of those it holds; `rebound`: its backward with others.
 
         torch.func.functional_call does the same at a hundred times the cost, which a small microbatch feels.
         """
         # cuDNN's recurrent layers save a packed copy of the weights, torch's own ones the weights themselves
-        unpacked = torch.backends.cudnn.flags(enabled=False) if reread and self._recurrent else nullcontext()
+        unpacked = torch.backends.cudnn.flags(enabled=False) if rebound and self._recurrent else nullcontext()
         with unpacked:
             if weights is self._held:
                 yield

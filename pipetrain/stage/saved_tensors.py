@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pipetrain.stage.measurements import ActivationBytes
+
 
 class _WeightView(NamedTuple):
     name: str
@@ -38,14 +40,14 @@ class SavedTensors:
         self._sizes: dict[int, int] = {}
         self.backward_weights: Mapping[str, Tensor] = {}
 
-    def activation_bytes(self, inputs: Sequence[Tensor]) -> tuple[int, int]:
+    def activation_bytes(self, inputs: Sequence[Tensor]) -> ActivationBytes:
         """Bytes that the forward keeps for its backward, weights aside: of its own making, and of these inputs.
 
         Inputs may be parts of one storage, such as the microbatches of a minibatch, and count by their own size.
         """
         given = {tensor.untyped_storage().data_ptr(): tensor.nbytes for tensor in inputs}
         made = sum(size for pointer, size in self._sizes.items() if pointer not in given)
-        return made, sum(size for pointer, size in given.items() if pointer in self._sizes)
+        return ActivationBytes(made, sum(size for pointer, size in given.items() if pointer in self._sizes))
 
     def hooks(self) -> AbstractContextManager[None]:
         """The context in which the forward runs."""

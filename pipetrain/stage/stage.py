@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -13,10 +14,12 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage, BuildOptimizer
+from pipetrain.stage.forward_graph import ForwardGraph
+from pipetrain.stage.in_place_check import InPlaceCheck
+from pipetrain.stage.measurements import ActivationBytes
 from pipetrain.stage.module import Arrive, MicrobatchId, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
-from pipetrain.tensors import Tensors, storage_pointers
-from pipetrain.weights.versions import WeightVersion
+from pipetrain.tensors import Tensors
 
 _CPU = torch.device("cpu")
 
@@ -34,48 +37,24 @@ class WeightedTargets:
 
 
 @dataclass(eq=False)
-class _Activations:
-    """What a forward or recomputation computed, for the backward to go through.
-
-    Attributes:
-        gradients: of the inputs, once the backward has found them.
-        made_bytes, input_bytes: kept of what it computed, and of what it was given.
-        spoilt: whether it changed its inputs in place.
-    """
-
-    inputs: Tensors
-    gradients: list[Tensor | None]
-    outputs: Tensors
-    leaves: dict[str, Tensor]
-    version: WeightVersion | None
-    number: int
-    saved: SavedTensors | None
-    made_bytes: int
-    input_bytes: int
-    spoilt: bool
-
-
-@dataclass(eq=False)
 class _InFlight:
     """What a stage keeps of a microbatch between its forward and its backward.
 
     Attributes:
         inputs: what a recomputation starts from, where the stage recomputes from its own input.
         targets: on the last stage.
-        activations: empty between a forward and its recomputation.
+        graph: None between a forward and its recomputation.
     """
 
     inputs: Tensors = ()
     targets: WeightedTargets | None = None
-    activations: _Activations | None = None
+    graph: ForwardGraph | None = None
 
     @property
     def bytes(self) -> int:
         """Of the activations held."""
-        stored = sum(tensor.nbytes for tensor in self.inputs)
-        if self.activations is None:
-            return stored
-        return self.activations.made_bytes + max(stored, self.activations.input_bytes)
+        activation_bytes = self.graph.bytes if self.graph is not None else ActivationBytes()
+        return activation_bytes.beside(self.inputs)
 
 
 @dataclass(frozen=True)
@@ -116,9 +95,8 @@ class Stage(BaseStage):
         super().__init__(spec.index, dict(self.module.named_parameters()), build_optimizer, spec.device)
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
         self._newest_leaves: dict[str, Tensor] | None = None
-        self._saved_bytes: dict[tuple[torch.Size, ...], tuple[int, int]] = {}
-        # whether the first layers work in place, and so on what a recomputation would start from; None: not known yet
-        self._spoils_inputs: bool | None = None
+        self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
+        self._in_place = InPlaceCheck()
 
     # -- forward and recomputation -------------------------------------------------------------------------------
 
@@ -156,30 +134,31 @@ class Stage(BaseStage):
         """R: the outputs again, detached; draws at random what F drew, and leaves the buffers as they are.
 
         Args:
-            microbatch, read, activations: as in the forward.
-            inputs: what the stage before recomputed; null where this stage stored its own.
+            microbatch: as in the forward.
+            inputs: what the stage before recomputed; None where this stage stored its own.
+            read: the weights to read.
+            activations: what becomes of them.
         """
         record = self._in_flight[microbatch]
-        given = record.inputs if inputs is None else inputs
         with self.module.spare_buffers():
-            record.activations = self._compute(microbatch, given, record.targets, read, activations)
+            graph = self._compute(
+                microbatch, record.inputs if inputs is None else inputs, record.targets, read, activations
+            )
+        record.graph = graph
         self._measure()
-        return tuple(output.detach() for output in record.activations.outputs)
+        return tuple(output.detach() for output in graph.outputs)
 
     def _forward(
         self, microbatch: MicrobatchId, inputs: Tensors, read: WeightRead, activations: Activations, record: _InFlight
     ) -> Tensors:
-        if record.inputs and self._spoils_inputs is not False:
-            record.inputs = tuple(tensor.clone() for tensor in inputs)
-        computed = self._compute(microbatch, inputs, record.targets, read, activations)
-        if record.inputs and self._spoils_inputs is None:
-            self._spoils_inputs = computed.spoilt
-            record.inputs = record.inputs if computed.spoilt else inputs
-        record.activations = None if activations is Activations.DROPPED else computed
+        if record.inputs:
+            record.inputs = self._in_place.stored(inputs)
+        graph = self._compute(microbatch, inputs, record.targets, read, activations)
+        record.graph = None if activations is Activations.DROPPED else graph
         self._in_flight[microbatch] = record
         self.measurements.forward.setdefault(microbatch[0], []).append(read.version)
         self._measure()
-        return tuple(output.detach() for output in computed.outputs)
+        return tuple(output.detach() for output in graph.outputs)
 
     def _compute(
         self,
@@ -188,39 +167,47 @@ class Stage(BaseStage):
         targets: WeightedTargets | None,
         read: WeightRead,
         activations: Activations,
-    ) -> _Activations:
-        version, tensors = self.weights.version(read.version), self.weights.read(read.version, read.transform)
-        lasting = activations is Activations.KEPT and read.transform is None and version is self.weights.newest
-        leaves = self._lasting_leaves(tensors) if lasting else self.leaves(tensors)
+    ) -> ForwardGraph:
+        rebound = activations is Activations.REBOUND
+        version, weights = self.weights.version(read.version), self.weights.read(read.version, read.transform)
+        leaves = self._leaves(weights, read, activations)
         shapes = tuple(tensor.shape for tensor in inputs)
-        reread = activations is Activations.REBOUND
-        unmeasured = shapes not in self._saved_bytes and activations is not Activations.DROPPED
-        saved = SavedTensors(tensors) if reread or unmeasured else None
+        unmeasured = shapes not in self._activation_bytes and activations is not Activations.DROPPED
+        saved = SavedTensors(weights) if rebound or unmeasured else None
+        arrived, input_gradients = self._arrived(inputs)
         with saved.hooks() if saved else nullcontext():
-            arrived, gradients = self._arrived(inputs)
-            versions = [tensor._version for tensor in arrived]
-            with self.module.reading(leaves, reread):
+            with self._in_place.watching(arrived), self.module.reading(leaves, rebound=rebound):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
-            spoilt = versions != [tensor._version for tensor in arrived]
             if targets is not None:
                 assert self.loss is not None
                 outputs = (self.loss(*outputs, *targets.tensors),)
         if saved:
-            self._saved_bytes[shapes] = saved.activation_bytes(inputs)
-            saved.backward_weights = {} if reread else tensors
-        if reread:
-            # the graph holds the leaves: without this a prediction would live until its backward
-            for leaf in leaves.values():
-                leaf.data = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
-        # where the backward reads other weights, nothing here may keep these alive
-        kept = None if reread else version
-        sizes = self._saved_bytes.get(shapes, (0, 0))
-        return _Activations(inputs, gradients, outputs, leaves, kept, version.number, saved, *sizes, spoilt)
+            self._activation_bytes[shapes] = saved.activation_bytes(inputs)
+            saved.backward_weights = {} if rebound else weights
+        graph = ForwardGraph(
+            inputs=self._differentiable(inputs),
+            input_gradients=input_gradients,
+            outputs=outputs,
+            leaves=leaves,
+            version=None if rebound else version,
+            number=version.number,
+            saved=saved,
+            bytes=self._activation_bytes.get(shapes, ActivationBytes()),
+        )
+        if rebound:
+            graph.unbind()
+        return graph
 
-    def _lasting_leaves(self, newest: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """One set for all that read the newest weights, since an update in place leaves the memory where it is."""
+    def _leaves(self, weights: Mapping[str, Tensor], read: WeightRead, activations: Activations) -> dict[str, Tensor]:
+        """Leaves over the weights read; one set for all that keep activations of the newest ones.
+
+        An update in place leaves their memory where it is.
+        """
+        newest = read.version == self.updates and read.transform is None
+        if not newest or activations is not Activations.KEPT:
+            return self.leaves(weights)
         if self._newest_leaves is None:
-            self._newest_leaves = self.leaves(newest)
+            self._newest_leaves = self.leaves(weights)
             self.module.hold(self._newest_leaves)
         return self._newest_leaves
 
@@ -245,8 +232,7 @@ class Stage(BaseStage):
         return [tensor for tensor in inputs if tensor.is_floating_point()] if self.index > 0 else []
 
     def _measure(self) -> None:
-        held = sum(record.bytes for record in self._in_flight.values())
-        self.measurements.activation_bytes_peak = max(self.measurements.activation_bytes_peak, held)
+        self.measurements.hold(sum(record.bytes for record in self._in_flight.values()))
 
     # -- backward ------------------------------------------------------------------------------------------------
 
@@ -257,61 +243,50 @@ class Stage(BaseStage):
         read: WeightRead,
         activations: Activations,
     ) -> Tensors:
-        """B: adds to the minibatch's gradient and returns that of the stage's floating-point inputs, zeros for None.
+        """B: adds to the minibatch's gradient; the gradients of the stage's floating-point inputs, zeros for None.
 
         Args:
             microbatches: one, or all of a minibatch in order.
-            gradients: for each microbatch one for each floating-point output of the stage; null on the last stage.
+            gradients: for each microbatch one for each floating-point output of the stage; None on the last stage.
             read: the weights to read.
             activations: of the forward or recomputation that it goes through.
         """
-        tensors = self.weights.read(read.version, read.transform) if activations is Activations.REBOUND else {}
-        found: list[Tensor] = []
-        remaining = gradients
+        rebound = activations is Activations.REBOUND
+        weights = self.weights.read(read.version, read.transform) if rebound else None
+        arriving = iter(gradients or ())
+        input_gradients: list[Tensor] = []
         for microbatch in microbatches:
             record = self._in_flight.pop(microbatch)
-            assert record.activations is not None
-            outputs = [output for output in record.activations.outputs if output.is_floating_point()]
-            if remaining is None:
-                assert record.targets is not None
-                given: Tensors = (torch.full_like(outputs[0], record.targets.loss_weight),)
+            graph = record.graph
+            assert graph is not None
+            outputs = graph.floating_outputs
+            if record.targets is not None:
+                output_gradients = [torch.full_like(outputs[0], record.targets.loss_weight)]
             else:
-                given, remaining = remaining[: len(outputs)], remaining[len(outputs) :]
-            found += self._backward(record.activations, list(zip(outputs, given, strict=True)), tensors, activations)
+                output_gradients = list(islice(arriving, len(outputs)))
+            input_gradients += self._backward(graph, output_gradients, weights)
             self.measurements.backward.setdefault(microbatch[0], []).append(read.version)
-        return tuple(found)
+        return tuple(input_gradients)
 
     def _backward(
-        self,
-        computed: _Activations,
-        pairs: list[tuple[Tensor, Tensor]],
-        tensors: Mapping[str, Tensor],
-        activations: Activations,
+        self, graph: ForwardGraph, gradients: Sequence[Tensor], weights: Mapping[str, Tensor] | None
     ) -> list[Tensor]:
-        leaves = computed.leaves
-        if activations is Activations.REBOUND:
-            assert computed.saved is not None
-            computed.saved.backward_weights = tensors
-            for name, leaf in leaves.items():
-                leaf.data = tensors[name]
-        elif computed.version is None or computed.version.number != computed.number:
-            raise RuntimeError(f"stage {self.index}: version {computed.number} was overwritten before B read it")
-        outputs = [output for output, _ in pairs if output.requires_grad]
-        given = [gradient for output, gradient in pairs if output.requires_grad]
-        if outputs:
-            self.gradients.lend(leaves)
-            # a layer that checkpoints itself reads the module's parameters again here
-            with self.module.reading(leaves):
-                torch.autograd.backward(outputs, given)
-            taken = storage_pointers([*given, *computed.gradients])
-            self.gradients.collect(taken, more=leaves is self._newest_leaves)
-        wanted = zip(self._differentiable(computed.inputs), computed.gradients, strict=True)
-        return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in wanted]
+        """Through one graph; `weights` where it reads others than its forward."""
+        if weights is not None:
+            graph.bind(weights)
+        elif graph.overwritten:
+            raise RuntimeError(f"stage {self.index}: version {graph.number} was overwritten before B read it")
+        self.gradients.attach(graph.leaves)
+        # a layer that checkpoints itself reads the module's parameters again here
+        with self.module.reading(graph.leaves):
+            foreign_storages = graph.backward(gradients)
+        self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
+        return graph.gradients_of_inputs()
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 
     def evaluate(self, inputs: Tensors) -> Tensors:
-        """The newest weights and buffers in evaluation mode; no state changes."""
+        """The outputs of the newest weights and buffers in evaluation mode; no state changes."""
         return self.module.evaluate(*inputs)
 
     @override

@@ -7,6 +7,7 @@ from support.pipelines import batches, pipeline
 from torch import nn
 from typing_extensions import override
 
+from pipetrain.errors import InvariantError
 from pipetrain.methods import Method
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
@@ -16,7 +17,7 @@ from pipetrain.schedules.base import Family
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
-from pipetrain.stage.measurements import InvariantError, Measurements
+from pipetrain.stage.measurements import Measurements
 from pipetrain.weights.transforms import Predicted
 
 

@@ -1,0 +1,77 @@
+"""What one forward leaves behind for its backward: autograd's graph, and the weights that it finds there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipetrain.stage.measurements import ActivationBytes
+from pipetrain.stage.saved_tensors import SavedTensors
+from pipetrain.tensors import Tensors, storage_pointers
+from pipetrain.weights.versions import WeightVersion
+
+
+@dataclass(eq=False)
+class ForwardGraph:
+    """The graph of a forward or recomputation, from the stage's inputs and weights to its outputs.
+
+    Attributes:
+        inputs: the differentiable ones.
+        input_gradients: theirs, once the backward has found them; None where there is none.
+        outputs: with their graph.
+        leaves: the weights that the outputs were computed with, as leaves, by name.
+        version: of these weights; None where the backward reads others, as nothing here may keep these alive.
+        number: of updates in the version when it was read.
+        saved: the weights that autograd saved, by name, where the backward reads others.
+        bytes: of what the graph keeps.
+    """
+
+    inputs: Sequence[Tensor]
+    input_gradients: list[Tensor | None]
+    outputs: Tensors
+    leaves: dict[str, Tensor]
+    version: WeightVersion | None
+    number: int
+    saved: SavedTensors | None
+    bytes: ActivationBytes
+
+    @property
+    def floating_outputs(self) -> list[Tensor]:
+        """The outputs that gradients come back for."""
+        return [output for output in self.outputs if output.is_floating_point()]
+
+    def unbind(self) -> None:
+        """Lets go of the weights: the graph holds the leaves, and a prediction would live until its backward."""
+        for leaf in self.leaves.values():
+            leaf.data = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+
+    def bind(self, weights: Mapping[str, Tensor]) -> None:
+        """Sets the weights that the backward reads, by name."""
+        assert self.saved is not None
+        self.saved.backward_weights = weights
+        for name, leaf in self.leaves.items():
+            leaf.data = weights[name]
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether an update has changed the weights that the backward is to read."""
+        return self.version is None or self.version.number != self.number
+
+    def backward(self, gradients: Sequence[Tensor]) -> set[int]:
+        """Adds to the leaves' gradients; the storages of what else the backward was given or returned.
+
+        Args:
+            gradients: of the floating-point outputs.
+        """
+        pairs = [(out, given) for out, given in zip(self.floating_outputs, gradients, strict=True) if out.requires_grad]
+        if not pairs:
+            return set()
+        outputs, given = zip(*pairs, strict=True)
+        torch.autograd.backward(outputs, given)
+        return storage_pointers([*given, *self.input_gradients])
+
+    def gradients_of_inputs(self) -> list[Tensor]:
+        """What goes to the stage before: zeros where there is no gradient."""
+        pairs = zip(self.inputs, self.input_gradients, strict=True)
+        return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in pairs]
