@@ -122,7 +122,7 @@ def test_a_stopped_worker_is_noticed_and_named(started):
 
 
 MISBEHAVING = (
-    "model=custom", "model._target_=support.misbehaving.build", "partition=explicit", "partition.boundaries=[4,5]",
+    "model=custom", "model._target_=support.failing_model.build", "partition=explicit", "partition.boundaries=[4,5]",
     "train.epochs=1", "launch.hang_timeout=4",
 )  # fmt: skip
 

@@ -57,7 +57,7 @@ def check(folder, schedules, stages, microbatches, **changes):
 
 @pytest.mark.skipif(torch.__version__ < "2.13", reason="the library finds gradients of weights used twice wrongly")
 def test_torch_schedules_equal_gpipe_on_a_model_that_stresses_the_library(tmp_path):
-    check(tmp_path, SCHEDULES, 4, 4, model={"_target_": "support.models.build"})
+    check(tmp_path, SCHEDULES, 4, 4, model={"_target_": "support.edge_case_model.build"})
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_torchrun_must_start_as_many_processes_as_hold_the_stages(tmp_path):
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 MISBEHAVING = (
-    "method=gpipe", "schedule=torch_zbv_zero_bubble", "model=custom", "model._target_=support.misbehaving.build",
+    "method=gpipe", "schedule=torch_zbv_zero_bubble", "model=custom", "model._target_=support.failing_model.build",
     "partition=explicit", "partition.boundaries=[2,4,5]", "train.epochs=1", "train.microbatches=2",
     "launch.hang_timeout=4",
 )  # fmt: skip
