@@ -220,7 +220,7 @@ def test_max_steps_ends_a_run_within_an_epoch(tmp_path):
 
 def test_a_users_own_model_runs(tmp_path):
     folder = tmp_path / "run"
-    run(folder, *TINY, "model=custom", "model._target_=support.worker_pool.small_model")
+    run(folder, *TINY, "model=custom", "model._target_=support.small_model.build")
     assert summary(folder)["model"] == "custom"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.worker_pool import small_model
+from support import small_model
 from torch import nn
 
 from pipetrain.errors import ConfigError
@@ -37,7 +37,7 @@ def probe(*layers):
 
 def test_model_check_passes_ordinary_layers():
     assert probe(nn.Linear(4, 4), nn.ReLU(), nn.LayerNorm(4), nn.Dropout(0.5), nn.Linear(4, 2)) == []
-    assert weight_derived_layers(small_model(1, 4), (torch.randn(4, 1, 8, 8),)) == []
+    assert weight_derived_layers(small_model.build(1, 4), (torch.randn(4, 1, 8, 8),)) == []
 
 
 @pytest.mark.parametrize("layer", [Scaled, lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))])

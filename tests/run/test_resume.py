@@ -129,11 +129,11 @@ def test_resume_auto_finds_the_unfinished_run_of_the_same_configuration(tmp_path
 
 
 def test_checkpoint_holds_the_whole_models_state_under_its_own_names(tmp_path):
-    from support.worker_pool import small_model
+    from support import small_model
 
     simulated(job(tmp_path / "run", "pipeoptim", 3, checkpoint={"at_start": True}))
     start = checkpoint.model_state(checkpoint.checkpoints(tmp_path / "run")[0])
     torch.manual_seed(3)
-    expected = small_model(1, 4).module.state_dict()
+    expected = small_model.build(1, 4).module.state_dict()
     assert start.keys() == expected.keys()
     assert all(torch.equal(start[name], value) for name, value in expected.items())

@@ -1,4 +1,4 @@
-"""A model that a library's pipeline may get wrong in silence: seven layers, to be cut as those of `cluster`."""
+"""A model that another library's pipeline may get wrong in silence: seven layers, cut as those of `small_model`."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""A model one of whose layers fails in training, in a way of one's choice."""
+"""A model whose middle layer raises, ends its process or hangs after some training, for tests of failures."""
 
 import os
 import time
@@ -6,7 +6,9 @@ import time
 from torch import Tensor, nn
 
 
-class Misbehaving(nn.Module):
+class Failing(nn.Module):
+    """Passes its input on, and fails at the 21st training forward: "raise", "exit", or anything else to hang."""
+
     def __init__(self, how: str) -> None:
         super().__init__()
         self.how = how
@@ -25,6 +27,6 @@ class Misbehaving(nn.Module):
 
 def build(how: str, width: int = 8) -> nn.Module:
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), Misbehaving(how),
+        nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), Failing(how),
         nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10),
     )  # fmt: skip

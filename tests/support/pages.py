@@ -1,4 +1,4 @@
-"""Reads timelines back from the page that shows them, and traces written by hand."""
+"""Reads a timeline back from its page, and writes traces event by event."""
 
 import json
 from html.parser import HTMLParser

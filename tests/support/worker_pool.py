@@ -12,7 +12,7 @@ from typing import Any
 import torch.multiprocessing as mp
 from omegaconf import OmegaConf
 from support.methods import MethodCase
-from torch import nn
+from support.small_model import bounds
 
 from pipetrain.config.schema import ExecutorConfig
 from pipetrain.config.settings import Settings, settings_of
@@ -31,7 +31,7 @@ CONFIG: dict[str, Any] = {
         "train": 22,
         "eval": 10,
     },
-    "model": {"_target_": "support.worker_pool.small_model"},
+    "model": {"_target_": "support.small_model.build"},
     "partition": {"_target_": "pipetrain.planner.partition_rules.Explicit"},
     "loss": {"_target_": "pipetrain.losses.CrossEntropy"},
     "lr_schedule": {"_target_": "pipetrain.optim.lr_schedules.Polynomial", "unit": "step"},
@@ -41,73 +41,7 @@ CONFIG: dict[str, Any] = {
     "launch": {"hang_timeout": 60.0},
     "seed": 3,
 }
-"""A tiny run, as far as it differs from the defaults; its partition is `bounds`."""
-
-
-class Relay(nn.Module):
-    """A layer that passes a skip tensor, an integer tensor and a mask beside its output."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(width, width, 3, padding=1)
-        self.norm = nn.BatchNorm2d(width)
-
-    def forward(self, x, skip=None, ids=None, mask=None):
-        if skip is None:
-            skip, ids, mask = x, (x[:, 0] > 0).long(), x[:, :1] > 0.5
-        return nn.functional.relu(self.norm(self.conv(x))), skip, ids, mask
-
-
-class Join(nn.Module):
-    """Where the relayed tensors are used; drops some, in dropout and by the mask."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, width)
-        self.embedding = nn.Embedding(2, width)
-        self.dropout = nn.Dropout(0.2)
-
-    def forward(self, x, skip, ids, mask):
-        hidden = (x + skip).masked_fill(mask, 0.0).flatten(2).transpose(1, 2)
-        return self.dropout(self.linear(hidden + self.embedding(ids).flatten(1, 2)))
-
-
-class Recurrent(nn.Module):
-    """An LSTM, whose output is not contiguous."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(width, width, batch_first=True)
-
-    def forward(self, x):
-        return self.lstm(x.transpose(0, 1).contiguous().transpose(0, 1))[0].transpose(1, 2)
-
-
-class Pool(nn.Module):
-    def forward(self, x):
-        return x.mean(2)
-
-
-def small_model(channels: int, classes: int) -> nn.Module:
-    from pipetrain.models.chain import LayerChain
-
-    width = 6
-    module = nn.Sequential(
-        nn.Conv2d(channels, width, 3, stride=2, padding=1),
-        Relay(width),
-        Relay(width),
-        Join(width),
-        Recurrent(width),
-        Pool(),
-        nn.Linear(width, classes),
-    )
-    return LayerChain(module, list(module))
-
-
-def bounds(num_stages: int) -> list[tuple[int, int]]:
-    """Cuts beside the relays and behind the LSTM."""
-    cuts = {1: [], 2: [2], 3: [2, 5], 4: [1, 2, 5]}[num_stages]
-    return list(zip([0, *cuts], [*cuts, 7], strict=True))
+"""A tiny run, as far as it differs from the defaults; its partition is `small_model.bounds`."""
 
 
 def phase(case: str | MethodCase, **end: int) -> dict[str, Any]:
