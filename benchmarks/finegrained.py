@@ -1,6 +1,6 @@
 """What a step of a very deep simulated pipeline costs beside a step of plain training, and what memory it takes.
 
-`make bench`, or `python benchmarks/finegrained.py`. Time: ResNet-50 (CIFAR stem) on 32 x 32 pictures under PipeMare,
+`make bench`, or `python benchmarks/finegrained.py`. Time: ResNet-50 (CIFAR stem) on 32 x 32 images under PipeMare,
 one thread; plain training and each number of stages take their steps in turn, so that a busy machine slows them alike.
 Copying delayed weights is reported apart and taken off. Memory: ResNet-20, each number of stages in a process of its
 own, run until the history is at its longest; that history beside the growth of all tensors and of resident memory.
@@ -46,7 +46,7 @@ def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.001, momentum=0.9, weight_decay=5e-4)
 
 
-def pictures(count: int) -> tuple[Tensor, Tensor]:
+def images(count: int) -> tuple[Tensor, Tensor]:
     torch.manual_seed(1)
     return torch.randn(count, 3, 32, 32), torch.randint(0, 10, (count,))
 
@@ -64,7 +64,7 @@ class Plain:
     def __init__(self, chain: LayerChain) -> None:
         self.chain = chain
         self.optimizer = sgd(list(chain.module.parameters()))
-        self.x, self.y = pictures(BATCH)
+        self.x, self.y = images(BATCH)
 
     def step(self) -> None:
         self.optimizer.zero_grad()
@@ -73,10 +73,10 @@ class Plain:
 
 
 class Again(Dataset):
-    """The same few pictures over and over."""
+    """The same few images over and over."""
 
     def __init__(self, count: int, length: int) -> None:
-        self.x, self.y = pictures(count)
+        self.x, self.y = images(count)
         self.length = length
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
 """Samples per second of the runtime, beside torch's own pipelines and the machine's limit, all in one run.
 
-`make bench`, or `python benchmarks/runtime.py --device cuda`. ResNet-56 on 32 x 32 pictures, minibatches of 64, two
+`make bench`, or `python benchmarks/runtime.py --device cuda`. ResNet-56 on 32 x 32 images, minibatches of 64, two
 stages of one thread each. A round measures a few steps of every row in turn; rounds are repeated, every other one
 backwards, so that a busy machine slows all rows alike. Each row is the median over a round's steps behind the warm-up,
 then over the rounds; each ratio is of two rows of one round, and the median over the rounds.
@@ -102,10 +102,10 @@ class Bench:
         self.steps = steps
         self.rounds = rounds
         generator = torch.Generator().manual_seed(0)
-        pictures = torch.randn(BATCH * steps, 3, 32, 32, generator=generator)
+        images = torch.randn(BATCH * steps, 3, 32, 32, generator=generator)
         labels = torch.randint(0, 10, (BATCH * steps,), generator=generator)
-        self.data = TensorDataset(pictures, labels)
-        example = (pictures[:BATCH],)
+        self.data = TensorDataset(images, labels)
+        example = (images[:BATCH],)
         plan = make_plan(self.chain(), Even(STAGES), example)
         self.bounds = [(stage.first, stage.last) for stage in plan.stages]
         self._rows: dict[str, Row] = {}
@@ -237,13 +237,13 @@ class Bench:
         group = dist.new_group(backend="nccl", device_id=self.device) if self.device_to_device else None
         pipe = PipelineStage(module, self.rank, STAGES, self.device, group=group)
         schedule = schedule_class(pipe, num_microbatches, loss_fn=nn.functional.cross_entropy)
-        pictures, labels = (tensor.to(self.device) for tensor in self.data.tensors)
+        images, labels = (tensor.to(self.device) for tensor in self.data.tensors)
 
         def gradient(step: int) -> None:
             part = slice(step * BATCH, (step + 1) * BATCH)
             losses: list[Tensor] = []
             if self.rank == 0:
-                schedule.step(pictures[part])
+                schedule.step(images[part])
             else:
                 schedule.step(target=labels[part], losses=losses)
                 torch.stack(losses).mean().item()

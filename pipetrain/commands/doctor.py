@@ -15,7 +15,7 @@ def add_parser(subparsers: Subparsers) -> None:
     subparsers.add_parser("doctor", help=text, description=text).set_defaults(carry_out=carry_out)
 
 
-def carry_out(options: argparse.Namespace) -> ExitCode:
+def carry_out(_options: argparse.Namespace) -> ExitCode:
     """Prints one line for each thing looked at; fails where a run on the CPU would not work."""
     rows: list[tuple[str, bool, str]] = [("pipetrain", True, f"{__version__}, Python {platform.python_version()}")]
     rows.append(_torch())

@@ -1,4 +1,4 @@
-"""The part of Fashion-MNIST that comes with the package."""
+"""The subset of Fashion-MNIST bundled with the package."""
 
 from importlib import resources
 
@@ -6,23 +6,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipetrain.data.images import CropFlip, ImageDataset, InMemory, Normalise
+from pipetrain.data.images import CropFlip, ImageDataset, InMemory, Normalize
 
 MEAN, STD = (0.2860,), (0.3530,)
-"""Of the 60,000 training pictures, scaled to [0, 1]."""
+"""Of the 60,000 training images, scaled to [0, 1]."""
 
 
-def fashion_mnist_mini(augment: bool = False) -> ImageDataset:
-    """The first 600 training and 200 test pictures of each class of Fashion-MNIST, held in memory.
+def fashion_mnist_mini(*, augment: bool = False) -> ImageDataset:
+    """The first 600 training and 200 test images of each class of Fashion-MNIST, held in memory.
 
-    Pictures are float32 (1, 28, 28), normalised with the whole data set's mean and deviation. `augment` crops from a
-    picture padded by 4 and mirrors half of them, in training alone. Source: Xiao, Rasul, Vollgraf 2017, MIT licence.
+    Images are float32 (1, 28, 28), normalized with the whole data set's mean and deviation. `augment` crops from a
+    image padded by 4 and mirrors half of them, in training alone. Source: Xiao, Rasul, Vollgraf 2017, MIT license.
     """
-    normalise = Normalise(MEAN, STD)
+    normalize = Normalize(MEAN, STD)
     arrays = _arrays()
     return ImageDataset(
-        train=InMemory(arrays["train_images"], arrays["train_labels"], normalise, CropFlip() if augment else None),
-        eval=InMemory(arrays["test_images"], arrays["test_labels"], normalise),
+        train=InMemory(arrays["train_images"], arrays["train_labels"], normalize, CropFlip() if augment else None),
+        eval=InMemory(arrays["test_images"], arrays["test_labels"], normalize),
         channels=1,
         classes=10,
         size=(28, 28),

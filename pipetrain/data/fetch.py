@@ -32,7 +32,11 @@ class Fetch:
         return self.inputs or not hasattr(self.dataset, "target")
 
     def __call__(self, epoch: int, indices: Sequence[int]) -> Minibatch:
-        """The samples `indices` as they are in `epoch`, collated. Raises ConfigError where they do not fit together."""
+        """The samples `indices` as they are in `epoch`, collated.
+
+        Raises:
+            ConfigError: they do not fit together.
+        """
         if not self.decodes:
             return None, _collate([self.dataset.target(index) for index in indices], "targets", indices)
         pairs = self._pairs(epoch, indices)

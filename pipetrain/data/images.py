@@ -1,4 +1,4 @@
-"""What the picture data sets share: pairs of splits, normalisation, augmentation, pictures held in memory."""
+"""What the image data sets share: pairs of splits, normalization, augmentation, images held in memory."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, is_whole
 
 
 class MapStyle(Protocol):
@@ -24,7 +24,7 @@ class MapStyle(Protocol):
 
 @dataclass(frozen=True)
 class ImageDataset:
-    """The two splits of a picture classification task, and what building a model for it needs to know."""
+    """The two splits of an image classification task, and what building a model for it needs to know."""
 
     train: MapStyle
     eval: MapStyle
@@ -34,8 +34,8 @@ class ImageDataset:
     """Height and width in pixels."""
 
 
-class Normalise:
-    """uint8 pictures (C, H, W) to float32, in [0, 1] and then to zero mean and unit deviation per channel.
+class Normalize:
+    """uint8 images (C, H, W) to float32, in [0, 1] and then to zero mean and unit deviation per channel.
 
     The operations and their order are those of torchvision's ToTensor and Normalize, and so are the bits.
     """
@@ -44,66 +44,70 @@ class Normalise:
         self.mean = torch.tensor(tuple(mean), dtype=torch.float32)[:, None, None]
         self.std = torch.tensor(tuple(std), dtype=torch.float32)[:, None, None]
 
-    def __call__(self, picture: Tensor) -> Tensor:
-        """The normalised copy of `picture`."""
-        return picture.to(torch.float32).div_(255).sub_(self.mean).div_(self.std)
+    def __call__(self, image: Tensor) -> Tensor:
+        """The normalized copy of `image`."""
+        return image.to(torch.float32).div_(255).sub_(self.mean).div_(self.std)
 
 
 class CropFlip:
     """Augmentation of residual networks (He et al. 2016, § 4.2): pad with zeros, crop at random, mirror half of them.
 
-    One number is drawn from torch's default generator for a picture. torchvision's transforms do the same in ten times
+    One number is drawn from torch's default generator for an image. torchvision's transforms do the same in ten times
     the time.
     """
 
-    def __init__(self, padding: int = 4, flip: bool = True) -> None:
+    def __init__(self, padding: int = 4, *, flip: bool = True) -> None:
         self.padding = padding
         self.flip = flip
 
-    def __call__(self, picture: Tensor) -> Tensor:
-        """`picture` (C, H, W) moved by up to `padding` pixels each way, and perhaps mirrored."""
-        height, width = picture.shape[-2:]
+    def __call__(self, image: Tensor) -> Tensor:
+        """`image` (C, H, W) moved by up to `padding` pixels each way, and perhaps mirrored."""
+        height, width = image.shape[-2:]
         places = 2 * self.padding + 1
         draw = int(torch.randint(2 * places * places, ()))
         mirrored, place = divmod(draw, places * places)
         top, left = divmod(place, places)
-        padded = torch.nn.functional.pad(picture, (self.padding,) * 4)
+        padded = torch.nn.functional.pad(image, (self.padding,) * 4)
         cropped = padded[:, top : top + height, left : left + width]
         return cropped.flip(-1) if self.flip and mirrored else cropped
 
 
 class InMemory:
-    """Pictures held as one uint8 tensor (samples, C, H, W), with their classes."""
+    """Images held as one uint8 tensor (samples, C, H, W), with their classes."""
 
     def __init__(
         self,
-        pictures: Tensor,
+        images: Tensor,
         targets: Tensor,
-        normalise: Normalise,
+        normalize: Normalize,
         augment: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self.pictures = pictures
+        self.images = images
         self.targets = targets.to(torch.int64)
-        self.normalise = normalise
+        self.normalize = normalize
         self.augment = augment
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        picture = self.pictures[index]
+        image = self.images[index]
         if self.augment is not None:
-            picture = self.augment(picture)
-        return self.normalise(picture), self.targets[index]
+            image = self.augment(image)
+        return self.normalize(image), self.targets[index]
 
     def target(self, index: int) -> Tensor:
         """The class of sample `index`, an int64 scalar."""
         return self.targets[index]
 
 
-def picture_size(size: int | Sequence[int], key: str = "dataset.size") -> tuple[int, int]:
-    """Height and width from one number for both or from two; ConfigError otherwise, naming the setting `key`."""
+def image_size(size: int | Sequence[int], key: str = "dataset.size") -> tuple[int, int]:
+    """Height and width of a setting that gives one number for both, or two.
+
+    Raises:
+        ConfigError: it gives anything else; the error names the setting `key`.
+    """
     sides = tuple(size) if isinstance(size, Sequence) else (size, size)
-    if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
-        raise ConfigError(f"{key}={size}: give the pictures' side in pixels, or [height, width]")
+    if len(sides) != 2 or not all(is_whole(side) and side > 0 for side in sides):
+        raise ConfigError(f"{key}={size}: give the images' side in pixels, or [height, width]")
     return sides[0], sides[1]

@@ -38,8 +38,10 @@ class Loader:
     ) -> None:
         """Plans an epoch of the first `limit` samples (None: all), read by `workers` processes (0: the caller's own).
 
-        The last minibatch may be smaller; `drop_short` drops it when it has fewer samples than `microbatches`. Raises
-        ConfigError for a setting out of range, a data set without a length, and an epoch without a minibatch.
+        The last minibatch may be smaller; `drop_short` drops it when it has fewer samples than `microbatches`.
+
+        Raises:
+            ConfigError: a setting is out of range, the data set has no length, or an epoch no minibatch.
         """
         _check_counts(batch_size=batch_size, microbatches=microbatches, limit=limit, workers=workers)
         self.dataset = dataset

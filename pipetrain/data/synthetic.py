@@ -1,11 +1,11 @@
-"""Random pictures of any shape with a class that can be learnt, made when they are read."""
+"""Random images of any shape with a class that can be learned, made when they are read."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from pipetrain.data.images import CropFlip, ImageDataset, picture_size
+from pipetrain.data.images import CropFlip, ImageDataset, image_size
 from pipetrain.errors import check_whole
 from pipetrain.seeding import key
 
@@ -16,7 +16,7 @@ _GRID = 4
 class SyntheticImages:
     """One split: sample i is of class i mod `classes`, and made from (seed, split, i) alone.
 
-    A picture is the sum of its class's pattern, a coarse grid of normal values, and normal noise of every pixel, both
+    An image is the sum of its class's pattern, a coarse grid of normal values, and normal noise of every pixel, both
     of variance 1/2: float32 (C, H, W) of about zero mean and unit deviation.
     """
 
@@ -43,8 +43,8 @@ class SyntheticImages:
         pattern = self.patterns[index % len(self.patterns)]
         signal = pattern.index_select(1, self.rows).index_select(2, self.columns)
         generator = torch.Generator().manual_seed(key(*self.seed, index))
-        picture = torch.randn(signal.shape, generator=generator).add_(signal).mul_(0.5**0.5)
-        return picture if self.augment is None else self.augment(picture), self.target(index)
+        image = torch.randn(signal.shape, generator=generator).add_(signal).mul_(0.5**0.5)
+        return image if self.augment is None else self.augment(image), self.target(index)
 
     def target(self, index: int) -> Tensor:
         """The class of sample `index`, an int64 scalar."""
@@ -58,17 +58,21 @@ def synthetic_images(
     train: int = 50_000,
     eval: int = 10_000,
     seed: int = 0,
+    *,
     augment: bool = False,
 ) -> ImageDataset:
-    """Random pictures (`channels`, height, width) of so many classes and samples; nothing is stored.
+    """Random images (`channels`, height, width) of so many classes and samples; nothing is stored.
 
-    `seed` is the data set's own, so that runs of different seeds see the same pictures. `augment` crops from a picture
-    padded by 4 and mirrors half of them, in training alone. Raises ConfigError for a count or size below 1.
+    `seed` is the data set's own, so that runs of different seeds see the same images. `augment` crops from an image
+    padded by 4 and mirrors half of them, in training alone.
+
+    Raises:
+        ConfigError: a count or size is below 1.
     """
     counts = {"channels": channels, "classes": classes, "train": train, "eval": eval}
     for name, count in counts.items():
         check_whole(f"dataset.{name}", count, least=1)
-    height, width = picture_size(size)
+    height, width = image_size(size)
     generator = torch.Generator().manual_seed(key(seed, _PATTERNS))
     patterns = torch.randn(classes, channels, min(_GRID, height), min(_GRID, width), generator=generator)
     return ImageDataset(

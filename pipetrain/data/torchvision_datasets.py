@@ -13,33 +13,38 @@ import torch
 from torch import Tensor
 
 from pipetrain.data import fashion
-from pipetrain.data.images import CropFlip, ImageDataset, InMemory, Normalise
-from pipetrain.errors import ConfigError
+from pipetrain.data.images import CropFlip, ImageDataset, InMemory, Normalize
+from pipetrain.errors import ConfigError, one_line
 
 
 @dataclass(frozen=True)
 class Source:
-    """What torchvision calls a data set, where it looks for it, and the constants of its pictures."""
+    """What torchvision calls a data set, where it looks for it, and the constants of its images.
+
+    Attributes:
+        name: torchvision's class.
+        folder: where the files are, below `root`.
+        files: their names.
+        archive: what to unpack there.
+        classes: how many.
+        mean, std: per channel, over the training images scaled to [0, 1].
+        flip: whether augmentation may mirror an image: a mirrored digit is another thing.
+    """
 
     name: str
-    """torchvision's class."""
     folder: str
-    """Below `root`."""
     files: tuple[str, ...]
     archive: str
-    """What to unpack there."""
     classes: int
     mean: tuple[float, ...]
-    """Per channel, over the training pictures scaled to [0, 1]; so is `std`."""
     std: tuple[float, ...]
     flip: bool = True
-    """Whether augmentation may mirror a picture: a mirrored digit is another thing."""
 
 
 _IDX = tuple(f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 # Mean and deviation over all training pixels. MNIST: PyTorch's own example. CIFAR-10: the pixels' own; the often copied
-# deviation 0.2023, 0.1994, 0.2010 is the mean of each picture's. CIFAR-100: weiaicunzai/pytorch-cifar100.
+# deviation 0.2023, 0.1994, 0.2010 is the mean of each image's. CIFAR-100: weiaicunzai/pytorch-cifar100.
 _MNIST = Source("MNIST", "MNIST/raw", _IDX, "the four idx files, unpacked", 10, (0.1307,), (0.3081,), flip=False)
 _FASHION = Source(
     "FashionMNIST", "FashionMNIST/raw", _IDX, "the four idx files, unpacked", 10, fashion.MEAN, fashion.STD
@@ -64,49 +69,62 @@ _CIFAR100 = Source(
 )
 
 
-def mnist(root: str = "data", download: bool = False, augment: bool = False) -> ImageDataset:
-    """Handwritten digits, float32 (1, 28, 28); `augment` crops from a picture padded by 4 and mirrors nothing.
+def mnist(root: str = "data", *, download: bool = False, augment: bool = False) -> ImageDataset:
+    """Handwritten digits, float32 (1, 28, 28); `augment` crops from an image padded by 4 and mirrors nothing.
 
-    Raises ConfigError where the files are missing below `root` or damaged. Source: LeCun, Cortes, Burges 1998.
+    Source: LeCun, Cortes, Burges 1998.
+
+    Raises:
+        ConfigError: the files are missing below `root`, or damaged.
     """
-    return _picture_set(_MNIST, root, download, augment)
+    return _image_dataset(_MNIST, root, download=download, augment=augment)
 
 
-def fashion_mnist(root: str = "data", download: bool = False, augment: bool = False) -> ImageDataset:
-    """Pictures of clothes, float32 (1, 28, 28); `augment` crops from a picture padded by 4 and mirrors half of them.
+def fashion_mnist(root: str = "data", *, download: bool = False, augment: bool = False) -> ImageDataset:
+    """Images of clothes, float32 (1, 28, 28); `augment` crops from an image padded by 4 and mirrors half of them.
 
-    Raises ConfigError where the files are missing below `root` or damaged. Source: Xiao, Rasul, Vollgraf 2017.
+    Source: Xiao, Rasul, Vollgraf 2017.
+
+    Raises:
+        ConfigError: the files are missing below `root`, or damaged.
     """
-    return _picture_set(_FASHION, root, download, augment)
+    return _image_dataset(_FASHION, root, download=download, augment=augment)
 
 
-def cifar10(root: str = "data", download: bool = False, augment: bool = False) -> ImageDataset:
-    """Small photographs, float32 (3, 32, 32); `augment` crops from a picture padded by 4 and mirrors half of them.
+def cifar10(root: str = "data", *, download: bool = False, augment: bool = False) -> ImageDataset:
+    """Small photographs, float32 (3, 32, 32); `augment` crops from an image padded by 4 and mirrors half of them.
 
-    Raises ConfigError where the files are missing below `root` or damaged. Source: Krizhevsky 2009.
+    Source: Krizhevsky 2009.
+
+    Raises:
+        ConfigError: the files are missing below `root`, or damaged.
     """
-    return _picture_set(_CIFAR10, root, download, augment)
+    return _image_dataset(_CIFAR10, root, download=download, augment=augment)
 
 
-def cifar100(root: str = "data", download: bool = False, augment: bool = False) -> ImageDataset:
-    """As `cifar10`, with 100 classes: the fine labels."""
-    return _picture_set(_CIFAR100, root, download, augment)
+def cifar100(root: str = "data", *, download: bool = False, augment: bool = False) -> ImageDataset:
+    """As `cifar10`, with 100 classes: the fine labels.
+
+    Raises:
+        ConfigError: the files are missing below `root`, or damaged.
+    """
+    return _image_dataset(_CIFAR100, root, download=download, augment=augment)
 
 
-def _picture_set(source: Source, root: str, download: bool, augment: bool) -> ImageDataset:
-    normalise = Normalise(source.mean, source.std)
-    train, evaluation = _read(source, root, download)
+def _image_dataset(source: Source, root: str, *, download: bool, augment: bool) -> ImageDataset:
+    normalize = Normalize(source.mean, source.std)
+    train, evaluation = _read(source, root, download=download)
     return ImageDataset(
-        train=InMemory(*train, normalise, CropFlip(flip=source.flip) if augment else None),
-        eval=InMemory(*evaluation, normalise),
+        train=InMemory(*train, normalize, CropFlip(flip=source.flip) if augment else None),
+        eval=InMemory(*evaluation, normalize),
         channels=train[0].shape[1],
         classes=source.classes,
         size=(train[0].shape[2], train[0].shape[3]),
     )
 
 
-def _read(source: Source, root: str, download: bool) -> list[tuple[Tensor, Tensor]]:
-    """Pictures (samples, C, H, W) and classes of the training and the test split."""
+def _read(source: Source, root: str, *, download: bool) -> list[tuple[Tensor, Tensor]]:
+    """Images (samples, C, H, W) and classes of the training and the test split."""
     from pipetrain.torchvision_shim import datasets
 
     build: Callable[..., Any] = getattr(datasets, source.name)
@@ -123,9 +141,9 @@ def _read(source: Source, root: str, download: bool) -> list[tuple[Tensor, Tenso
 
 def _tensors(read: Any) -> tuple[Tensor, Tensor]:
     """MNIST's classes hold (samples, H, W) tensors, CIFAR's (samples, H, W, 3) arrays and a list."""
-    pictures = torch.as_tensor(read.data)
-    pictures = pictures[:, None] if pictures.dim() == 3 else pictures.permute(0, 3, 1, 2)
-    return pictures.contiguous(), torch.as_tensor(np.asarray(read.targets))
+    images = torch.as_tensor(read.data)
+    images = images[:, None] if images.dim() == 3 else images.permute(0, 3, 1, 2)
+    return images.contiguous(), torch.as_tensor(np.asarray(read.targets))
 
 
 def _missing(source: Source, root: str, folder: Path) -> str:
@@ -143,8 +161,8 @@ def _download(source: Source, build: Callable[..., Any], base: Path) -> None:
     try:
         build(base, download=True)
     except (RuntimeError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"dataset.download=true: {source.name} could not be fetched into {base}: {reason}") from error
+        problem = f"{source.name} could not be fetched into {base}: {one_line(error)}"
+        raise ConfigError(f"dataset.download=true: {problem}") from error
 
 
 @contextmanager

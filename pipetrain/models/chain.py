@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 
@@ -37,34 +38,27 @@ class LayerChain:
         return len(self.layers)
 
     def __call__(self, *tensors: Tensor) -> Any:
-        """Return what the last layer returns for these inputs of the first."""
+        """What the last layer returns for these inputs of the first."""
         for layer in self.layers:
             outputs = layer(*tensors)
             tensors = outputs if isinstance(outputs, tuple) else (outputs,)
         return outputs
 
     def names(self, i: int) -> dict[str, str]:
-        """Map each name in the state dict of layer `i` to the name that the same tensor has in the whole model's."""
+        """Each name in the state dict of layer `i`, and what the whole model's calls the same tensor."""
         full = _names(self.module)
         local = self.layers[i].state_dict(keep_vars=True)
         return {name: full[id(value)] for name, value in local.items() if isinstance(value, Tensor)}
 
-    def aliases(self) -> dict[str, str]:
-        """Map further names of a tied tensor in the whole state dict to its first one, which `names` gives."""
-        full = _names(self.module)
-        state = self.module.state_dict(keep_vars=True)
-        first = {name: full[id(value)] for name, value in state.items() if isinstance(value, Tensor)}
-        return {name: other for name, other in first.items() if name != other}
-
     def weight_layers(self) -> list[int]:
-        """Return the layers that hold a weight-carrying operator (convolution, linear, embedding, recurrent), in order.
+        """The layers that hold a weight-carrying operator (convolution, linear, embedding, recurrent), in order.
 
         They are what a placement vector counts: a layer whose only parameters are those of a norm is none.
         """
         return [i for i, layer in enumerate(self.layers) if any(_carries_weight(part) for part in layer.modules())]
 
     def tied(self) -> list[tuple[int, int]]:
-        """Return the pairs (i, j), i < j, of layers that share a parameter or buffer: they must be in one stage."""
+        """The pairs (i, j), i < j, of layers that share a parameter or buffer: they must be in one stage."""
         holders: dict[int, list[int]] = {}
         for i, layer in enumerate(self.layers):
             for tensor in _tensors(layer):
@@ -73,7 +67,7 @@ class LayerChain:
 
 
 def chain_of(model: nn.Module | LayerChain) -> LayerChain:
-    """Return the layer chain of a model: its own, or the children of an `nn.Sequential`.
+    """The layer chain of a model: its own, or the children of an `nn.Sequential`.
 
     In-place activations of a Sequential are switched to their out-of-place form, which computes the same numbers: a
     layer at the start of a stage must not write over a tensor that it received.
@@ -97,7 +91,7 @@ def chain_of(model: nn.Module | LayerChain) -> LayerChain:
 
 
 def out_of_place(model: nn.Module) -> None:
-    """Switch every activation of `model` that works in place to its out-of-place form."""
+    """Switches every activation of `model` that works in place to its out-of-place form."""
     for part in model.modules():
         if getattr(part, "inplace", None) is True:
             part.inplace = False  # type: ignore[assignment]
@@ -110,6 +104,7 @@ class _Child(nn.Module):
         super().__init__()
         self.child = child
 
+    @override
     def forward(self, *tensors: Tensor) -> Any:
         return self.child(tensors if len(tensors) > 1 else tensors[0])
 
@@ -133,7 +128,7 @@ def _carries_weight(module: nn.Module) -> bool:
 
 
 def _labels(module: nn.Module, layers: list[nn.Module]) -> list[str]:
-    """Name each layer after the first of its submodules that the model has a name for, if possible one with weights."""
+    """Each layer's first submodule, if possible with weights, that the model has a name for."""
     names = {id(part): name for name, part in module.named_modules() if name}
     labels: list[str] = []
     for i, layer in enumerate(layers):

@@ -5,19 +5,19 @@ from torch import nn
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 
-_LEAST = 12  # the smaller side of the smallest picture that leaves a pixel behind both poolings
+_LEAST = 12  # the smaller side of the smallest image that leaves a pixel behind both poolings
 
 
 def build(channels: int, classes: int, size: tuple[int, int]) -> LayerChain:
-    """Build LeNet-5 for pictures of shape (channels, *size): 5 weight layers, 61,706 parameters for (1, 28, 28).
+    """LeNet-5 for images of shape (channels, *size): 5 weight layers, 61,706 parameters for (1, 28, 28).
 
-    Pictures with a side below 32 are padded by 2 in the first convolution, as MNIST's are in the paper.
+    Images with a side below 32 are padded by 2 in the first convolution, as MNIST's are in the paper.
 
     Raises:
-        ConfigError: the pictures are smaller than 12 x 12.
+        ConfigError: the images are smaller than 12 x 12.
     """
     if min(size) < _LEAST:
-        raise ConfigError(f"model.size={tuple(size)}: lenet5 needs pictures of at least {_LEAST} x {_LEAST}")
+        raise ConfigError(f"model.size={tuple(size)}: lenet5 needs images of at least {_LEAST} x {_LEAST}")
     padding = 2 if min(size) < 32 else 0
     height, width = (((side + 2 * padding - 4) // 2 - 4) // 2 for side in size)
     convolutions = [

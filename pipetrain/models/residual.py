@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 
 class Open(nn.Module):
@@ -13,8 +14,8 @@ class Open(nn.Module):
         super().__init__()
         self.body = body
 
+    @override
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the first activation of the block and, for its shortcut, the input itself."""
         return self.body(x), x
 
 
@@ -25,8 +26,8 @@ class Relay(nn.Module):
         super().__init__()
         self.body = body
 
+    @override
     def forward(self, y: Tensor, skip: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the next activation of the block and the block's input, untouched."""
         return self.body(y), skip
 
 
@@ -38,13 +39,13 @@ class Close(nn.Module):
         self.body = body
         self.shortcut = shortcut
 
+    @override
     def forward(self, y: Tensor, skip: Tensor) -> Tensor:
-        """Return the block's output."""
         return F.relu(self.body(y) + self.shortcut(skip))
 
 
 def block_layers(units: Sequence[tuple[nn.Module, nn.Module]], shortcut: nn.Module | None) -> list[nn.Module]:
-    """Return the layers of one block: a (convolution, norm) pair each, the shortcut in the last; at least two pairs."""
+    """The layers of one block: a (convolution, norm) pair each, the shortcut in the last; at least two pairs."""
     *before, (conv, norm) = units
     bodies = [nn.Sequential(*unit, nn.ReLU()) for unit in before]
     close = Close(nn.Sequential(conv, norm), nn.Identity() if shortcut is None else shortcut)

@@ -1,8 +1,9 @@
-"""ResNets for small pictures (He et al. 2016, section 4.2): 6n + 2 layers, parameter-free shortcuts."""
+"""ResNets for small images (He et al. 2016, section 4.2): 6n + 2 layers, parameter-free shortcuts."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
@@ -19,8 +20,8 @@ class Subsample(nn.Module):
         self.stride = stride
         self.added = added
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """Return x at the block's output shape."""
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
 
 
@@ -35,8 +36,8 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.shortcut = nn.Identity() if inputs == outputs else Subsample(stride, outputs - inputs)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output for x of shape (batch, inputs, height, width)."""
         y = F.relu(self.bn1(self.conv1(x)))
         return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
 
@@ -56,15 +57,15 @@ class CifarResNet(nn.Module):
             if isinstance(part, nn.Conv2d):
                 nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """Return the class scores, (batch, classes), of pictures (batch, channels, height, width)."""
         x = F.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
         return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]
 
 
 def build(depth: int, channels: int, classes: int) -> LayerChain:
-    """Build the ResNet of `depth` weight layers, each of them one layer of the chain; any picture size.
+    """The ResNet of `depth` weight layers, each of them one layer of the chain; any image size.
 
     Raises:
         ConfigError: `depth` is not 6n + 2 for an n of at least 1.

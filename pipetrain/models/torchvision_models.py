@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 from pipetrain import torchvision_shim
 from pipetrain.errors import ConfigError
@@ -20,27 +21,27 @@ _RESNETS = {
 
 
 class Enlarge(nn.Module):
-    """Scales a picture up, bilinearly and keeping its shape, until its smaller side is `least` pixels."""
+    """Scales an image up, bilinearly and keeping its shape, until its smaller side is `least` pixels."""
 
     def __init__(self, least: int) -> None:
         super().__init__()
         self.least = least
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """Return x itself where it is large enough."""
         sides = x.shape[-2:]
         if min(sides) >= self.least:
             return x
         size = [round(side * self.least / min(sides)) for side in sides]
         return F.interpolate(x, size=size, mode="bilinear", align_corners=False)
 
-    def before(self, module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-        """Do the same as a forward pre-hook of the whole model, so that it and its chain agree."""
+    def before(self, _module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+        """Does the same as a forward pre-hook of the whole model, so that it and its chain agree."""
         return self.forward(*inputs)
 
 
 def resnet(depth: int, channels: int, classes: int) -> LayerChain:
-    """Build torchvision's ResNet with the ImageNet stem, for pictures of any size.
+    """torchvision's ResNet with the ImageNet stem, for images of any size.
 
     Every convolution is a layer of the chain, but for that of a shortcut, which is in the last layer of its block.
 
@@ -54,9 +55,9 @@ def resnet(depth: int, channels: int, classes: int) -> LayerChain:
 
 
 def resnet_cifar(depth: int, channels: int, classes: int) -> LayerChain:
-    """Build torchvision's ResNet with a stem for small pictures: a 3 x 3 convolution of stride 1, and no max-pool.
+    """torchvision's ResNet with a stem for small images: a 3 x 3 convolution of stride 1, and no max-pool.
 
-    The names and all but the first convolution are those of `resnet`, and so are the layers, for any picture size.
+    The names and all but the first convolution are those of `resnet`, and so are the layers, for any image size.
 
     Raises:
         ConfigError: torchvision has no ResNet of this depth.
@@ -76,7 +77,7 @@ def _plain_resnet(depth: int, classes: int) -> Any:
 
 
 def _start(model: Any, conv: nn.Conv2d) -> None:
-    """Give a ResNet another first convolution, with the initial weights that torchvision gives its own."""
+    """Gives a ResNet another first convolution, with the initial weights that torchvision gives its own."""
     nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
     model.conv1 = conv
 
@@ -93,7 +94,7 @@ def _resnet_chain(model: Any, pool: list[nn.Module]) -> LayerChain:
 
 
 def alexnet(channels: int, classes: int) -> LayerChain:
-    """Build torchvision's AlexNet; pictures below 64, too small for its strides, are enlarged in the first layer."""
+    """torchvision's AlexNet; images below 64, too small for its strides, are enlarged in the first layer."""
     model = torchvision_shim.models.alexnet(weights=None, num_classes=classes)
     if channels != 3:
         model.features[0] = _rechannel(model.features[0], channels)
@@ -101,7 +102,7 @@ def alexnet(channels: int, classes: int) -> LayerChain:
 
 
 def vgg16(channels: int, classes: int) -> LayerChain:
-    """Build torchvision's VGG-16 without batch norm; pictures below 32 are enlarged to 32 in the first layer."""
+    """torchvision's VGG-16 without batch norm; images below 32 are enlarged to 32 in the first layer."""
     model = torchvision_shim.models.vgg16(weights=None, num_classes=classes)
     if channels != 3:
         first = model.features[0] = _rechannel(model.features[0], channels)
@@ -111,7 +112,7 @@ def vgg16(channels: int, classes: int) -> LayerChain:
 
 
 def _rechannel(conv: Any, channels: int) -> Any:
-    """The same convolution for pictures of another number of channels, with torch's own initial weights."""
+    """The same convolution for images of another number of channels, with torch's own initial weights."""
     return nn.Conv2d(
         channels,
         conv.out_channels,

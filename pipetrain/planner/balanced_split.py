@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def balanced(costs: Sequence[float], num_stages: int, glued: Sequence[tuple[int, int]] = ()) -> list[int]:
-    """Return the index of the first layer of stages 1 … stages - 1 in the split with the smallest largest stage.
+    """The first layer of every stage but the first, in the split whose largest stage is smallest.
 
     Of several such splits it is the lexicographically smallest one: earlier stages, which hold the most weight
     versions and activations, get the fewest layers. No cut separates the two layers of a pair in `glued`.
@@ -26,13 +26,13 @@ def balanced(costs: Sequence[float], num_stages: int, glued: Sequence[tuple[int,
 
 
 def units(layers: int, glued: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the first layer of every unit: a longest run of layers that `glued` pairs keep together."""
+    """The first layer of every unit: a longest run of layers that `glued` pairs keep together."""
     forbidden = {cut for i, j in glued for cut in range(min(i, j) + 1, max(i, j) + 1)}
     return [cut for cut in range(layers) if cut not in forbidden]
 
 
 def _bottleneck(prefix: Sequence[float], num_stages: int) -> float:
-    """The smallest limit, to the last bit, under which greedy filling needs at most `stages` stages."""
+    """The smallest limit, to the last bit, under which greedy filling needs at most `num_stages` stages."""
     low = max(b - a for a, b in itertools.pairwise(prefix))
     if _stages_needed(prefix, low)[0] <= num_stages:
         return low

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, one_line
 from pipetrain.models.chain import LayerChain
 
 # Fitted to the layers of ResNet-20 and ResNet-56 at batch 64 on one CPU core, float32: nearly all are then right to a
@@ -29,7 +29,6 @@ class LayerCost:
     parameters: int  # weights, not bytes
     flops: int
     bytes_moved: int  # read and written by every operator that is not a view
-    output_shapes: tuple[tuple[int, ...], ...]
     output_bytes: int  # what a cut after this layer sends for each microbatch
     memory_bytes: int  # weights, their gradients, and everything that the forward computes
 
@@ -40,7 +39,7 @@ class LayerCost:
 
 
 def layer_costs(chain: LayerChain, example: Sequence[Tensor]) -> list[LayerCost]:
-    """Return the estimate of every layer for an input like `example`, the tensors of one microbatch.
+    """The estimate of every layer for an input like `example`, the tensors of one microbatch.
 
     The layers run on copies that have shapes and no data: weights, buffers and random numbers are left alone. A model
     that needs real data, as one does that branches on values, runs once on a real copy.
@@ -74,20 +73,20 @@ def _copy(chain: LayerChain, convert: Callable[[Tensor], Tensor]) -> LayerChain:
 def _run(chain: LayerChain, tensors: list[Tensor]) -> list[LayerCost]:
     costs: list[LayerCost] = []
     for i, (label, layer) in enumerate(zip(chain.labels, chain.layers, strict=True)):
-        # Nobody asks for the gradient of the data, which saves the first layer a part of its backward.
+        # the data needs no gradient, which saves the first layer a part of its backward
         inputs = [tensor.detach().requires_grad_(i > 0 and tensor.is_floating_point()) for tensor in tensors]
         try:
             cost, tensors = _cost(label, layer.train(), inputs)
         except Exception as error:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs)
-            reason = " ".join(str(error).split())
-            raise ConfigError(f"model: layer {i} ({label}) fails on an input of shape {shapes}: {reason}") from error
+            problem = f"fails on an input of shape {shapes}: {one_line(error)}"
+            raise ConfigError(f"model: layer {i} ({label}) {problem}") from error
         costs.append(cost)
     return costs
 
 
 def _cost(label: str, layer: nn.Module, inputs: list[Tensor]) -> tuple[LayerCost, list[Tensor]]:
-    """Run one layer forward and backward; return its estimate and its outputs."""
+    """The estimate of a layer that is run forward and backward once, and its outputs."""
     with torch.enable_grad(), _Counter() as counter:
         returned = layer(*inputs)
         outputs = list(returned) if isinstance(returned, tuple) else [returned]
@@ -104,7 +103,6 @@ def _cost(label: str, layer: nn.Module, inputs: list[Tensor]) -> tuple[LayerCost
         parameters=sum(weight.numel() for weight in weights),
         flops=counter.flops,
         bytes_moved=counter.read + counter.written,
-        output_shapes=tuple(tuple(output.shape) for output in outputs),
         output_bytes=sum(map(_bytes, outputs)),
         memory_bytes=2 * sum(map(_bytes, weights)) + computed_bytes,
     )

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from typing_extensions import override
+
 from pipetrain.errors import ConfigError, check_whole, is_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.balanced_split import balanced, units
@@ -22,12 +24,13 @@ class PartitionRule(Protocol):
 
 
 @dataclass(frozen=True)
-class Even:
+class Even(PartitionRule):
     """So many stages, the slowest of them as fast as can be by the estimated times."""
 
     stages: int
     name: ClassVar[str] = "even"
 
+    @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
         """The first layer of every stage but the first; tied layers stay in one stage.
 
@@ -45,7 +48,7 @@ class Even:
 
 
 @dataclass(frozen=True)
-class Ppv:
+class Ppv(PartitionRule):
     """A cut after each of the given numbers of weight layers: Zhang & Abdelrahman's pipeline placement vector.
 
     Layers without weights that follow the last weight layer before a cut, such as a pooling, begin the next stage.
@@ -55,6 +58,7 @@ class Ppv:
     stages: int | None = None
     name: ClassVar[str] = "ppv"
 
+    @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
         """The first layer of every stage but the first.
 
@@ -70,13 +74,14 @@ class Ppv:
 
 
 @dataclass(frozen=True)
-class Explicit:
+class Explicit(PartitionRule):
     """The index of the first layer of every later stage, as given."""
 
     boundaries: Sequence[int]
     stages: int | None = None
     name: ClassVar[str] = "explicit"
 
+    @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
         """The first layer of every stage but the first.
 

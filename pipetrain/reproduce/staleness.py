@@ -23,7 +23,7 @@ from pipetrain.program.playback import play
 from pipetrain.program.text_grid import unit_duration
 from pipetrain.report.text_table import number_list, text_lines, text_table
 from pipetrain.run.build import build_rules
-from pipetrain.theory.closed_forms import CLOSED, utilization_of_gpipe
+from pipetrain.theory.closed_forms import CLOSED, Position, utilization_of_gpipe
 
 _WIDTH, _CLASSES = 8, 4
 _TRAINING = Training(
@@ -117,15 +117,16 @@ def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeas
     pipeline = build_pipeline(chain, [(r, r + 1) for r in range(num_stages)], rules, _TRAINING)
     pipeline.train(loader, DrainInterval.whole(minibatches))
     for stage in pipeline.stages:
-        measured, r, closed = stage.report(), stage.index, CLOSED[row]
+        measured, closed = stage.report(), CLOSED[row]
+        at = Position(stage.index, num_stages, rules.num_microbatches)
         bytes_of_one = sum(parameter.nbytes for parameter in stage.module.parameters())
         yield StageMeasurement(
             row,
-            rules.num_microbatches,
-            r,
-            (closed.forward(r, num_stages, rules.num_microbatches), measured["forward_staleness"]),
-            (closed.backward(r, num_stages, rules.num_microbatches), measured["backward_staleness"]),
-            (closed.versions(r, num_stages, rules.num_microbatches), measured["weight_versions_max"]),
+            at.N,
+            at.r,
+            (closed.forward(at), measured["forward_staleness"]),
+            (closed.backward(at), measured["backward_staleness"]),
+            (closed.versions(at), measured["weight_versions_max"]),
             measured["weight_bytes_peak"] / bytes_of_one,
         )
 

@@ -18,7 +18,7 @@ from pipetrain.run.build import build_recompute_segments, build_rules
 
 _MISSING = "???"
 MOST_STAGES = 256
-_EPOCH = 10**9  # without data nobody knows how long one is: longer than any picture
+_EPOCH = 10**9  # without data nobody knows how long one is: longer than any timeline
 
 
 @dataclass(frozen=True)

@@ -3,31 +3,25 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-Delays = Callable[[int, int, int], list[int]]
-"""(r, D, N) -> the distinct numbers of updates between reading weights and the minibatch's own update, ascending."""
+
+@dataclass(frozen=True)
+class Position:
+    """Stage r of D, with N microbatches of a minibatch."""
+
+    r: int
+    D: int
+    N: int
+
+    @property
+    def behind(self) -> int:
+        """How many stages follow."""
+        return self.D - 1 - self.r
 
 
-def _microbatched(delay: Callable[[int, int], int]) -> Delays:
-    """A delay of d microbatches is one of ceil((d - j) / N) updates for microbatch j."""
-    return lambda r, D, N: sorted({max(0, -(-(delay(r, D) - j) // N)) for j in range(N)})
-
-
-def _constant(value: int) -> Delays:
-    return lambda r, D, N: [value]
-
-
-_1F1B = _microbatched(lambda r, D: D - 1 - r)
-_ENTRY = _microbatched(lambda r, D: D - 1)
-_CYCLE = _microbatched(lambda r, D: 2 * (D - 1 - r))
-_PIPEMARE = _microbatched(lambda r, D: 2 * (D - 1 - r) + 1)
-
-
-def _nf1b(r: int, D: int, N: int) -> list[int]:
-    return [D - 1 - r]
-
-
-def _nf1b_entry(r: int, D: int, N: int) -> list[int]:
-    return [D - 1]
+Delays = Callable[[Position], list[int]]
+"""The distinct numbers of updates between reading weights and the minibatch's own update, ascending."""
+Versions = Callable[[Position], int]
+"""Sets of weights that the stage holds at most, predictions and corrections included."""
 
 
 @dataclass(frozen=True)
@@ -36,44 +30,66 @@ class ClosedForm:
 
     Attributes:
         forward, backward: staleness of F and of B.
-        versions: (r, D, N) -> sets of weights that the stage holds at most, predictions and corrections included.
+        versions: what the stage holds.
     """
 
     forward: Delays
     backward: Delays
-    versions: Callable[[int, int, int], int]
+    versions: Versions
 
 
-def _one(r: int, D: int, N: int) -> int:
-    return 1
+def _microbatched(delay: Callable[[Position], int]) -> Delays:
+    """A delay of d microbatches is one of ceil((d - j) / N) updates for microbatch j."""
+    return lambda at: sorted({max(0, -(-(delay(at) - j) // at.N)) for j in range(at.N)})
 
 
-def _two(r: int, D: int, N: int) -> int:
-    return 2
+def _constant(value: int) -> Delays:
+    return lambda _: [value]
 
 
-def _stashed(delays: Delays) -> Callable[[int, int, int], int]:
-    return lambda r, D, N: delays(r, D, N)[-1] + 1
+def _always(count: int) -> Versions:
+    return lambda _: count
+
+
+def _stashed(delays: Delays) -> Versions:
+    return lambda at: delays(at)[-1] + 1
+
+
+def _but_last(count: int) -> Versions:
+    """The last stage holds one."""
+    return lambda at: count if at.behind else 1
+
+
+def _nf1b(at: Position) -> list[int]:
+    return [at.behind]
+
+
+def _nf1b_entry(at: Position) -> list[int]:
+    return [at.D - 1]
 
 
 _ZERO = _constant(0)
+_1F1B = _microbatched(lambda at: at.behind)
+_ENTRY = _microbatched(lambda at: at.D - 1)
+_CYCLE = _microbatched(lambda at: 2 * at.behind)
+_PIPEMARE = _microbatched(lambda at: 2 * at.behind + 1)
 
 CLOSED = {
-    "gpipe": ClosedForm(_ZERO, _ZERO, _one),
-    "pipedream_flush": ClosedForm(_ZERO, _ZERO, _one),
-    "naive_async": ClosedForm(_1F1B, _ZERO, _one),
+    "gpipe": ClosedForm(_ZERO, _ZERO, _always(1)),
+    "pipedream_flush": ClosedForm(_ZERO, _ZERO, _always(1)),
+    "naive_async": ClosedForm(_1F1B, _ZERO, _always(1)),
     "pipedream": ClosedForm(_1F1B, _1F1B, _stashed(_1F1B)),
     "pipedream_vertical_sync": ClosedForm(_ENTRY, _ENTRY, _stashed(_ENTRY)),
-    "pipedream_2bw": ClosedForm(_constant(1), _constant(1), _two),
+    "pipedream_2bw": ClosedForm(_constant(1), _constant(1), _always(2)),
     # floor(r/2) = 0 steps are no prediction, so the last of two stages holds one version
-    "spectrain": ClosedForm(_1F1B, _ZERO, lambda r, D, N: 1 if r == D - 1 and r < 2 else 2),
-    "pipeoptim": ClosedForm(_1F1B, _ZERO, lambda r, D, N: 1 if r == D - 1 else 2),
-    "stale": ClosedForm(_CYCLE, _ZERO, _one),
-    "pipemare": ClosedForm(_PIPEMARE, _ZERO, _two),
+    "spectrain": ClosedForm(_1F1B, _ZERO, lambda at: 1 if not at.behind and at.r < 2 else 2),
+    "pipeoptim": ClosedForm(_1F1B, _ZERO, _but_last(2)),
+    "stale": ClosedForm(_CYCLE, _ZERO, _always(1)),
+    "pipemare": ClosedForm(_PIPEMARE, _ZERO, _always(2)),
     "pipedream_pipemare": ClosedForm(_PIPEMARE, _PIPEMARE, _stashed(_PIPEMARE)),
-    "timeprest": ClosedForm(_nf1b_entry, _ZERO, lambda r, D, N: r + 1),
-    "v_timeprest": ClosedForm(_nf1b, _ZERO, _one),
-    "i_timeprest": ClosedForm(_nf1b, _nf1b, lambda r, D, N: 1 if r == D - 1 else D - r + 1),
+    "timeprest": ClosedForm(_nf1b_entry, _ZERO, lambda at: at.r + 1),
+    "v_timeprest": ClosedForm(_nf1b, _ZERO, _always(1)),
+    "i_timeprest": ClosedForm(_nf1b, _nf1b, lambda at: at.behind + 2 if at.behind else 1),
 }
 """What `pipetrain report staleness` calls a method -> its closed forms (SpecTrain's and PipeOptim's F predicts)."""
 

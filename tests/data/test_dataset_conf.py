@@ -15,8 +15,8 @@ def load(name):
 
 
 def test_dataset_choices_have_the_names_of_their_data_sets():
-    pictures = {"cifar10", "cifar100", "fashion_mnist", "fashion_mnist_mini", "image_folder", "mnist"}
-    assert pictures | {"synthetic_images"} <= set(NAMES)
+    images = {"cifar10", "cifar100", "fashion_mnist", "fashion_mnist_mini", "image_folder", "mnist"}
+    assert images | {"synthetic_images"} <= set(NAMES)
     assert load("custom") == {"_target_": "???"}
 
 

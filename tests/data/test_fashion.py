@@ -12,33 +12,33 @@ SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 
 
 @pytest.fixture(scope="module")
-def pictures():
+def images():
     return fashion_mnist_mini()
 
 
-def test_fashion_mnist_mini_has_its_published_shape_and_balance(pictures):
-    assert (pictures.channels, pictures.classes, pictures.size) == (1, 10, (28, 28))
-    assert (len(pictures.train), len(pictures.eval)) == (6000, 2000)
-    picture, target = pictures.train[0]
-    assert (picture.shape, picture.dtype) == ((1, 28, 28), torch.float32)
+def test_fashion_mnist_mini_has_its_published_shape_and_balance(images):
+    assert (images.channels, images.classes, images.size) == (1, 10, (28, 28))
+    assert (len(images.train), len(images.eval)) == (6000, 2000)
+    image, target = images.train[0]
+    assert (image.shape, image.dtype) == ((1, 28, 28), torch.float32)
     assert (target.shape, target.dtype) == ((), torch.int64)
-    assert pictures.train.targets.bincount().tolist() == [600] * 10
-    assert pictures.eval.targets.bincount().tolist() == [200] * 10
+    assert images.train.targets.bincount().tolist() == [600] * 10
+    assert images.eval.targets.bincount().tolist() == [200] * 10
 
 
-def test_fashion_mnist_constants_are_near_those_of_the_bundled_subset(pictures):
-    values = pictures.train.pictures.float() / 255
+def test_fashion_mnist_constants_are_near_those_of_the_bundled_subset(images):
+    values = images.train.images.float() / 255
     assert values.mean().item() == pytest.approx(MEAN[0], abs=0.003)
     assert values.std().item() == pytest.approx(STD[0], abs=0.003)
 
 
-def test_fashion_mnist_mini_is_the_published_subset(pictures):
+def test_fashion_mnist_mini_is_the_published_subset(images):
     path = SHARED / "data" / "fashion_mnist_subset.npz"
     if not path.is_file():
         pytest.skip(f"no {path}")
     with np.load(path) as published:
-        assert np.array_equal(published["train_images"], pictures.train.pictures[:, 0].numpy())
-        assert np.array_equal(published["test_labels"], pictures.eval.targets.numpy())
+        assert np.array_equal(published["train_images"], images.train.images[:, 0].numpy())
+        assert np.array_equal(published["test_labels"], images.eval.targets.numpy())
 
 
 def test_license_of_fashion_mnist_is_bundled():
@@ -47,9 +47,9 @@ def test_license_of_fashion_mnist_is_bundled():
     assert "The MIT License" in text
 
 
-def test_augmentation_applies_to_training_alone_and_is_keyed_by_sample(pictures):
+def test_augmentation_applies_to_training_alone_and_is_keyed_by_sample(images):
     augmented = fashion_mnist_mini(augment=True)
-    assert torch.equal(augmented.eval[7][0], pictures.eval[7][0])
+    assert torch.equal(augmented.eval[7][0], images.eval[7][0])
     first, again, later = (
         torch.cat([inputs for (inputs,) in Loader(augmented.train, batch_size=size, limit=64, shuffle=False).inputs(e)])
         for size, e in ((64, 0), (7, 0), (64, 1))
@@ -63,5 +63,5 @@ def test_fashion_mnist_mini_loads_without_torchvision():
     import subprocess
     import sys
 
-    code = "import sys; from pipetrain.data.fashion import fashion_mnist_mini as f; f(True).train[0]; "
+    code = "import sys; from pipetrain.data.fashion import fashion_mnist_mini as f; f(augment=True).train[0]; "
     subprocess.run([sys.executable, "-c", code + "assert 'torchvision' not in sys.modules"], check=True)

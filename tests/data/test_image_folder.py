@@ -25,14 +25,14 @@ def root(tmp_path):
         for name, colour in COLOURS.items():
             for suffix in suffixes:
                 write(tmp_path / split / name / f"a.{suffix}", colour)
-    (tmp_path / "train" / "red" / "notes.txt").write_text("not a picture")
+    (tmp_path / "train" / "red" / "notes.txt").write_text("not an image")
     return tmp_path
 
 
-def values(picture):
+def values(image):
     """Back to 0 … 255."""
     mean, std = (torch.tensor(constants)[:, None, None] for constants in (IMAGENET_MEAN, IMAGENET_STD))
-    return ((picture * std + mean) * 255).round()
+    return ((image * std + mean) * 255).round()
 
 
 def test_image_folder_is_read_from_its_tree(root):
@@ -40,10 +40,10 @@ def test_image_folder_is_read_from_its_tree(root):
     assert (read.channels, read.classes, read.size) == (3, 2, (8, 12))
     assert (len(read.train), len(read.eval)) == (6, 2)
     assert [read.train.target(i).item() for i in range(6)] == [0, 0, 0, 1, 1, 1]
-    picture, target = read.eval[1]
-    assert (picture.shape, picture.dtype, picture.is_contiguous()) == ((3, 8, 12), torch.float32, True)
+    image, target = read.eval[1]
+    assert (image.shape, image.dtype, image.is_contiguous()) == ((3, 8, 12), torch.float32, True)
     assert (target.dtype, target.item()) == (torch.int64, 1)
-    assert values(picture)[:, 3, 4].tolist() == list(COLOURS["red"])
+    assert values(image)[:, 3, 4].tolist() == list(COLOURS["red"])
 
 
 def test_image_folder_evaluates_on_val_if_there_is_no_test(root):
@@ -55,9 +55,9 @@ def test_image_folder_size_scales_the_short_side_and_crops_the_middle(root):
     stripes = np.zeros((8, 24, 3), dtype=np.uint8)
     stripes[:, 8:16] = 200
     Image.fromarray(stripes).save(root / "test" / "blue" / "a.bmp")
-    picture = values(image_folder(root=str(root), size=4).eval[0][0])
-    assert picture.shape == (3, 4, 4)
-    assert picture[0, :, 1:3].eq(200).all()
+    image = values(image_folder(root=str(root), size=4).eval[0][0])
+    assert image.shape == (3, 4, 4)
+    assert image[0, :, 1:3].eq(200).all()
     assert image_folder(root=str(root), size=[6, 5]).train[0][0].shape == (3, 6, 5)
 
 
@@ -80,7 +80,7 @@ def test_augmentation_applies_to_training_alone(root):
     read = image_folder(root=str(root), augment=True)
     ((inputs,),) = Loader(read.train, batch_size=6, shuffle=False).inputs(0)
     assert inputs.shape == (6, 3, 8, 12)
-    assert any(values(picture)[:, 0, 0].eq(0).all() or values(picture)[:, -1, -1].eq(0).all() for picture in inputs)
+    assert any(values(image)[:, 0, 0].eq(0).all() or values(image)[:, -1, -1].eq(0).all() for image in inputs)
     assert torch.equal(read.eval[0][0], image_folder(root=str(root)).eval[0][0])
 
 
@@ -90,14 +90,14 @@ def test_image_folder_targets_decode_no_image(root):
         Path(path).write_bytes(b"damaged")
     ((targets,),) = Loader(read.train, batch_size=6, shuffle=False).targets(0)
     assert targets.tolist() == [0, 0, 0, 1, 1, 1]
-    with pytest.raises(ConfigError, match=r"the picture .*a\.jp.*g cannot be decoded") as caught:
+    with pytest.raises(ConfigError, match=r"the image .*a\.jp.*g cannot be decoded") as caught:
         list(Loader(read.train, batch_size=6, shuffle=False).inputs(0))
     assert "\n" not in str(caught.value)
 
 
 def test_image_folder_names_missing_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=rf"dataset.root=data: no folder {tmp_path}/data/train; put the pictures"):
+    with pytest.raises(ConfigError, match=rf"dataset.root=data: no folder {tmp_path}/data/train; put the images"):
         image_folder()
     write(tmp_path / "data" / "train" / "a" / "1.png")
     with pytest.raises(ConfigError, match=r"no folder .*/test \(or val\)"):
@@ -124,10 +124,10 @@ def test_image_folder_refuses_splits_whose_classes_differ(root):
 
 
 def test_image_folder_asks_for_a_zip_to_be_unpacked(root):
-    with zipfile.ZipFile(root / "pictures.zip", "w"):
+    with zipfile.ZipFile(root / "images.zip", "w"):
         pass
-    with pytest.raises(ConfigError, match=r"unpack .*pictures\.zip"):
-        image_folder(root=str(root / "pictures.zip"))
+    with pytest.raises(ConfigError, match=r"unpack .*images\.zip"):
+        image_folder(root=str(root / "images.zip"))
 
 
 def test_image_folder_reads_cifar10_as_images(tmp_path):

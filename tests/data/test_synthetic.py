@@ -10,8 +10,8 @@ def test_synthetic_images_have_the_shapes_and_counts_asked_for():
     made = synthetic_images(channels=2, size=[6, 9], classes=3, train=10, eval=4)
     assert (made.channels, made.classes, made.size) == (2, 3, (6, 9))
     assert (len(made.train), len(made.eval)) == (10, 4)
-    picture, target = made.train[5]
-    assert (picture.shape, picture.dtype) == ((2, 6, 9), torch.float32)
+    image, target = made.train[5]
+    assert (image.shape, image.dtype) == ((2, 6, 9), torch.float32)
     assert (target.shape, target.dtype, target.item()) == ((), torch.int64, 2)
     assert made.train.target(5).item() == 2
 
@@ -42,10 +42,10 @@ def test_synthetic_classes_can_be_learned_and_carry_over_to_evaluation():
     made = synthetic_images(channels=1, size=12, classes=5, train=200, eval=100)
     ((inputs,),) = Loader(made.train, batch_size=200, shuffle=False).inputs(0)
     means = torch.stack([inputs[label::5].mean(0) for label in range(5)]).flatten(1)
-    ((pictures, targets),) = (
+    ((images, targets),) = (
         (x, y) for (x,), (y,) in Loader(made.eval, batch_size=100, shuffle=False, drop_short=False).samples(0)
     )
-    nearest = torch.cdist(pictures.flatten(1), means).argmin(1)
+    nearest = torch.cdist(images.flatten(1), means).argmin(1)
     assert (nearest == targets).float().mean() > 0.95
 
 

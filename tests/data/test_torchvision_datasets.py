@@ -24,10 +24,10 @@ def write_mnist(root, name):
     random = np.random.default_rng(0)
     held = {}
     for split, samples in (("train", 12), ("t10k", 5)):
-        pictures, labels = random.integers(256, size=(samples, 28, 28)), np.arange(samples) % 10
-        write_idx(root / name / "raw" / f"{split}-images-idx3-ubyte", pictures)
+        images, labels = random.integers(256, size=(samples, 28, 28)), np.arange(samples) % 10
+        write_idx(root / name / "raw" / f"{split}-images-idx3-ubyte", images)
         write_idx(root / name / "raw" / f"{split}-labels-idx1-ubyte", labels)
-        held[split] = pictures, labels
+        held[split] = images, labels
     return held
 
 
@@ -38,8 +38,8 @@ def write_pickle(path, entry):
 
 
 def cifar_batch(samples, **labels):
-    pictures = np.random.default_rng(samples).integers(256, size=(samples, 3072), dtype=np.uint8)
-    return {"batch_label": "a batch", "data": pictures, "filenames": [f"{i}.png" for i in range(samples)], **labels}
+    images = np.random.default_rng(samples).integers(256, size=(samples, 3072), dtype=np.uint8)
+    return {"batch_label": "a batch", "data": images, "filenames": [f"{i}.png" for i in range(samples)], **labels}
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def test_mnist_and_its_relatives_are_read_from_their_files(tmp_path, build, name
     read = build(root=str(tmp_path))
     assert (read.channels, read.classes, read.size) == (1, 10, (28, 28))
     assert (len(read.train), len(read.eval)) == (12, 5)
-    picture, target = read.train[11]
+    image, target = read.train[11]
     expected = (torch.tensor(held["train"][0][11], dtype=torch.float32) / 255 - mean) / std
-    torch.testing.assert_close(picture[0], expected)
+    torch.testing.assert_close(image[0], expected)
     assert (target.item(), target.dtype, read.eval.target(4).item()) == (1, torch.int64, 4)
 
 
@@ -104,7 +104,7 @@ def test_cifar10_is_read_from_its_files(cifar10_files):
     assert (len(read.train), len(read.eval)) == (2 + 3 + 4 + 5 + 6, 3)
     assert read.eval.targets.tolist() == [9, 8, 7]
     red, green, blue = batches["data_batch_2"]["data"][0].reshape(3, 32, 32)
-    assert torch.equal(read.train.pictures[2], torch.from_numpy(np.stack((red, green, blue))))
+    assert torch.equal(read.train.images[2], torch.from_numpy(np.stack((red, green, blue))))
     assert read.train[2][0][1, 4, 5].item() == pytest.approx((green[4, 5] / 255 - 0.4822) / 0.2435, abs=1e-5)
     assert torchvision_datasets.cifar10(root=str(root), augment=True).train.augment.flip
 

@@ -36,7 +36,7 @@ class Closes(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Rows of the picture as a sequence; the output of the LSTM is not contiguous."""
+    """Rows of the image as a sequence; the output of the LSTM is not contiguous."""
 
     def __init__(self, width, hidden):
         super().__init__()

@@ -89,10 +89,9 @@ def test_module_that_is_no_chain_is_refused_with_what_works(model):
         chain_of(model)
 
 
-def test_tied_weights_have_one_name_an_alias_and_a_pair():
+def test_tied_weights_have_one_name_and_are_a_pair():
     chain = tied_chain()
     assert chain.names(2) == {"weight": "embedding.weight"}
-    assert chain.aliases() == {"decoder.weight": "embedding.weight"}
     assert chain.tied() == [(0, 2)]
 
 

@@ -43,7 +43,6 @@ def test_every_weight_and_buffer_is_in_one_layer_under_its_own_name(name):
     held = [full for i in range(len(chain)) for full in chain.names(i).values()]
     assert sorted(held) == sorted(chain.module.state_dict())
     assert chain.tied() == []
-    assert chain.aliases() == {}
     assert len(set(chain.labels)) == len(chain)
 
 
@@ -246,7 +245,7 @@ def test_impossible_sizes_are_refused_with_what_works():
         torchvision_models.resnet(20, 3, 10)
     with pytest.raises(ConfigError, match=r"model\.depth=20: torchvision has .* 18, 34, 50"):
         torchvision_models.resnet_cifar(20, 3, 10)
-    with pytest.raises(ConfigError, match=r"model\.size=\(8, 28\): lenet5 needs pictures of at least 12 x 12"):
+    with pytest.raises(ConfigError, match=r"model\.size=\(8, 28\): lenet5 needs images of at least 12 x 12"):
         lenet.build(1, 10, (8, 28))
 
 

@@ -14,7 +14,6 @@ def test_estimate_of_a_linear_layer_is_that_by_hand():
     # Forward, and the weight's gradient; the data needs none.
     assert first.flops == 2 * (2 * 3 * 4 * 8)
     assert second.flops == 3 * (2 * 3 * 8 * 2)
-    assert first.output_shapes == ((3, 8),)
     assert first.output_bytes == 4 * 3 * 8
     assert first.memory_bytes == 4 * (2 * 40 + 3 * 8)
     assert first.cost == first.flops / FLOPS_PER_SECOND + first.bytes_moved / BYTES_PER_SECOND
@@ -29,7 +28,6 @@ def test_estimate_of_memory_traffic_leaves_out_views():
 
 def test_both_tensors_that_leave_a_layer_inside_a_block_are_counted():
     costs = layer_costs(resnet_cifar.build(8, 3, 10), [torch.zeros(2, 3, 32, 32)])
-    assert costs[1].output_shapes == ((2, 16, 32, 32), (2, 16, 32, 32))
     assert costs[1].output_bytes == 2 * 4 * 2 * 16 * 32 * 32
 
 
@@ -93,7 +91,7 @@ def test_estimate_takes_an_embedding_of_integers_with_a_shared_weight():
     decoder.weight = embedding.weight
     model = nn.ModuleList([embedding, decoder])
     costs = layer_costs(LayerChain(model, [embedding, decoder]), [torch.zeros(2, 5, dtype=torch.long)])
-    assert costs[1].output_shapes == ((2, 5, 7),)
+    assert costs[1].output_bytes == 4 * 2 * 5 * 7
     assert [cost.parameters for cost in costs] == [28, 28]
 
 

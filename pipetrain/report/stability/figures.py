@@ -116,7 +116,7 @@ def _heatmap(panel: "Axes", heatmap: Heatmap) -> None:
     panel.set_xticks(range(len(bound)), [str(tau) for tau in heatmap.taus])
     panel.set_xlabel("delay τ")
     panel.set_ylabel("step size α")
-    panel.grid(False)
+    panel.grid(visible=False)
     panel.set_title(f"(b) Linear regression, {heatmap.iterations:,} iterations")
     panel.legend(loc="lower left", frameon=True, framealpha=0.9, edgecolor="none")
     panel.figure.colorbar(mesh, ax=panel, label="loss above the minimum; red: diverged")

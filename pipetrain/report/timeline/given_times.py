@@ -44,7 +44,7 @@ class GivenTimes:
         return [size / speed for size, speed in zip(sizes, speeds, strict=True)]
 
 
-def _for_each(option: str, values: Sequence[float], count: int, of: str, above: bool = False) -> list[float]:
+def _for_each(option: str, values: Sequence[float], count: int, of: str, *, above: bool = False) -> list[float]:
     shown = f"{option} {','.join(f'{value:g}' for value in values)}"
     if any(not (value > 0 if above else value >= 0) or value == float("inf") for value in values):
         raise ConfigError(f"{shown}: {'above 0' if above else 'at least 0'}")

@@ -30,7 +30,7 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
     height = sum(len(panel.rows) + title for panel in panels)
     with figure(path, (width + _MARGIN,), height * _ROW + 1.1) as (axes,):
         axes.set(xlim=(0, span), ylim=(height, 0))
-        axes.grid(False)
+        axes.grid(visible=False)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
         size = min(10.0, 10.0 * width / (_LETTER * max(len(panel.title) for panel in panels)))

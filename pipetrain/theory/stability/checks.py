@@ -75,40 +75,44 @@ def _lemma_4() -> Iterator[Check]:
 def _families() -> dict[str, Callable[[int], Quadratic]]:
     """The models of § 3 with τ_B = τ_F/4, by τ_F."""
 
-    def t2(tau: int, printed: bool) -> Quadratic:
+    def t2(tau: int, *, printed: bool) -> Quadratic:
         return Quadratic(tau, tau // 4, discrepancy=5.0, gamma=matched_gamma(tau, tau // 4), printed=printed)
 
     return {
         "eq. 3": Quadratic,
         "eq. 5, Δ = 5": lambda tau: Quadratic(tau, tau // 4, discrepancy=5.0),
-        "T2 as printed": lambda tau: t2(tau, True),
-        "T2 by the rule": lambda tau: t2(tau, False),
+        "T2 as printed": lambda tau: t2(tau, printed=True),
+        "T2 by the rule": lambda tau: t2(tau, printed=False),
     }
 
 
 def claim_checks() -> list[Check]:
     """What app. B.4 claims of T2, for its polynomial as printed and for that of the rule of § 3.2."""
     found: list[Check] = []
-    for printed, name in ((True, "as printed"), (False, "by the rule")):
-        found += [_taylor(printed, name, matched_gamma, "γ of eq. 14"), _widens(printed, name)]
-    found.append(_taylor(False, "by the rule", rule_matched_gamma, "γ = 1-2/(τ_F+τ_B+1)"))
+    for printed in (True, False):
+        found += [_taylor(matched_gamma, "γ of eq. 14", printed=printed), _widens(printed=printed)]
+    found.append(_taylor(rule_matched_gamma, "γ = 1-2/(τ_F+τ_B+1)", printed=False))
     return found
 
 
-def _taylor(printed: bool, name: str, gamma_of: Callable[[int, int], float], gamma: str) -> Check:
-    largest = max(abs(taylor_slope(pair, gamma_of(*pair), printed)) for pair in _pairs(_DELAYS))
-    statement = f"Δ drops out of p''(1) with {gamma}, {name}"
+def _form(*, printed: bool) -> str:
+    return "as printed" if printed else "by the rule"
+
+
+def _taylor(gamma_of: Callable[[int, int], float], gamma: str, *, printed: bool) -> Check:
+    largest = max(abs(taylor_slope(pair, gamma_of(*pair), printed=printed)) for pair in _pairs(_DELAYS))
+    statement = f"Δ drops out of p''(1) with {gamma}, {_form(printed=printed)}"
     return Check("B.4", statement, f"|∂p''(1)/∂(αΔ)| ≤ {largest:.3g}", largest < EXACT)
 
 
-def taylor_slope(pair: tuple[int, int], gamma: float, printed: bool) -> float:
+def taylor_slope(pair: tuple[int, int], gamma: float, *, printed: bool) -> float:
     """∂p''(1)/∂(αΔ) of the polynomial with T2 for (τ_F, τ_B) (app. B.4)."""
     with_t2 = Quadratic(*pair, gamma=gamma, printed=printed)
     difference = replace(with_t2, discrepancy=1.0).forced() - with_t2.forced()
     return float(difference.deriv(2)(1.0))
 
 
-def _widens(printed: bool, name: str) -> Check:
+def _widens(*, printed: bool) -> Check:
     """Whether T2 with γ of eq. 14 never makes the largest stable step smaller, for Δ > 0."""
     cases, worse = 0, []
     for pair in _pairs(_DELAYS):
@@ -120,7 +124,8 @@ def _widens(printed: bool, name: str) -> Check:
                 worse.append((*pair, delta))
     first = f", first at τ_F, τ_B, Δ = {', '.join(f'{value:g}' for value in worse[0])}" if worse else ""
     measured = f"smaller in {len(worse)} of {cases} cases{first}"
-    return Check("B.4", f"T2 with γ of eq. 14 widens the range for Δ > 0, {name}", measured, not worse)
+    statement = f"T2 with γ of eq. 14 widens the range for Δ > 0, {_form(printed=printed)}"
+    return Check("B.4", statement, measured, not worse)
 
 
 def _pairs(delays: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -69,7 +69,7 @@ class Quadratic:
     def reads(self) -> Iterator[GradientTerm]:
         """The terms of the gradient."""
         corrected = self.gamma is not None
-        yield GradientTerm(self.curvature + self.discrepancy, self.tau_forward, False)
+        yield GradientTerm(self.curvature + self.discrepancy, self.tau_forward, corrected=False)
         yield GradientTerm(self.recompute_discrepancy - self.discrepancy, self.tau_backward, corrected)
         if self.recompute_discrepancy:
             yield GradientTerm(-self.recompute_discrepancy, self.tau_recompute, corrected)

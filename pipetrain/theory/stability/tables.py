@@ -49,7 +49,7 @@ class Setting:
         )
         return {"plain": plain, "momentum": replace(plain, momentum=self.momentum), "recompute": recomputed}
 
-    def with_t2(self, model: Quadratic, printed: bool) -> Quadratic:
+    def with_t2(self, model: Quadratic, *, printed: bool) -> Quadratic:
         """The model with T2 on top, its polynomial as printed or by the rule of § 3.2."""
         if self.decay is None:
             gamma = matched_gamma(model.tau_forward, model.tau_backward)

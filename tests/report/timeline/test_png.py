@@ -1,4 +1,4 @@
-"""What the picture and the page of a timeline show, against the operation lists."""
+"""What the PNG and the page of a timeline show, against the operation lists."""
 
 from contextlib import contextmanager
 
@@ -80,7 +80,7 @@ def test_page_holds_the_lists_and_needs_no_network():
 
 @pytest.fixture
 def axes(monkeypatch):
-    """The axes that a picture is drawn on."""
+    """The axes that a timeline is drawn on."""
     drawn = Figure(figsize=(12, 4)).subplots()
 
     @contextmanager
