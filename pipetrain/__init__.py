@@ -1,3 +1,86 @@
-"""pipetrain: an experiment runner for pipeline-parallel training of neural networks."""
+"""Runs experiments of pipeline-parallel training. What a user's own model, method, schedule or training loop needs.
+
+Names are imported when they are asked for, so that `import pipetrain` alone imports no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipetrain.data.loader import Loader
+    from pipetrain.errors import ConfigError
+    from pipetrain.executors.hooks import RunHooks
+    from pipetrain.executors.phase import Phase, PipelineRules
+    from pipetrain.executors.pipeline import Training, build_pipeline
+    from pipetrain.methods.base import Method
+    from pipetrain.models.chain import LayerChain, chain_of
+    from pipetrain.program.drain_interval import DrainInterval
+    from pipetrain.program.weight_reads import Moment, StageContext, WeightRead, WeightTransform
+    from pipetrain.schedules.base import Family, ListSchedule, Schedule
+    from pipetrain.schedules.operation import Kind, Operation
+    from pipetrain.schedules.placement import Placement
+    from pipetrain.weights.statistic import WeightStatistic
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "ConfigError": "errors",
+    "DrainInterval": "program.drain_interval",
+    "Family": "schedules.base",
+    "Kind": "schedules.operation",
+    "LayerChain": "models.chain",
+    "ListSchedule": "schedules.base",
+    "Loader": "data.loader",
+    "Method": "methods.base",
+    "Moment": "program.weight_reads",
+    "Operation": "schedules.operation",
+    "Phase": "executors.phase",
+    "PipelineRules": "executors.phase",
+    "Placement": "schedules.placement",
+    "RunHooks": "executors.hooks",
+    "Schedule": "schedules.base",
+    "StageContext": "program.weight_reads",
+    "Training": "executors.pipeline",
+    "WeightRead": "program.weight_reads",
+    "WeightStatistic": "weights.statistic",
+    "WeightTransform": "program.weight_reads",
+    "build_pipeline": "executors.pipeline",
+    "chain_of": "models.chain",
+}
+"""Name -> the module that it is of."""
+
+__all__ = [
+    "ConfigError",
+    "DrainInterval",
+    "Family",
+    "Kind",
+    "LayerChain",
+    "ListSchedule",
+    "Loader",
+    "Method",
+    "Moment",
+    "Operation",
+    "Phase",
+    "PipelineRules",
+    "Placement",
+    "RunHooks",
+    "Schedule",
+    "StageContext",
+    "Training",
+    "WeightRead",
+    "WeightStatistic",
+    "WeightTransform",
+    "__version__",
+    "build_pipeline",
+    "chain_of",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pipetrain' has no attribute {name!r}")
+    return getattr(import_module(f"pipetrain.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

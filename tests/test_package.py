@@ -1,0 +1,24 @@
+"""The names that the package offers at its root."""
+
+import subprocess
+import sys
+
+import pytest
+
+import pipetrain
+
+
+@pytest.mark.parametrize("name", pipetrain.__all__)
+def test_every_name_of_the_package_is_found_where_it_is_defined(name):
+    assert name in dir(pipetrain)
+    assert getattr(pipetrain, name).__module__.startswith("pipetrain") if name != "__version__" else True
+
+
+def test_a_name_that_the_package_does_not_have_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        pipetrain.nothing  # noqa: B018
+
+
+def test_importing_the_package_imports_no_torch():
+    check = "import pipetrain, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
