@@ -142,12 +142,15 @@ def _check_pair(method: Method, schedule: Schedule, names: Mapping[str, str]) ->
     """A method goes with the schedules of its family; says which those are."""
     if method.family == schedule.family:
         return
-    schedules = " or ".join(names_of_family("schedule", method.family))
-    methods = " or ".join(names_of_family("method", schedule.family))
     raise ConfigError(
-        f"method={names['method']} does not go with schedule={names['schedule']}: method={names['method']} goes with "
-        f"schedule={schedules}; schedule={names['schedule']} goes with method={methods}"
+        f"method={names['method']} does not work with schedule={names['schedule']}; use "
+        f"schedule={_either(names_of_family('schedule', method.family))}, or "
+        f"method={_either(names_of_family('method', schedule.family))}"
     )
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def first_layers(chain: LayerChain, bounds: Sequence[tuple[int, int]], *, finegrained: bool) -> dict[int, int]:

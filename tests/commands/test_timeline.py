@@ -121,7 +121,7 @@ def test_timeline_combinations_are_those_of_a_sweep():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("method=pipeoptim schedule=gpipe", r"does not go with schedule=gpipe"),
+        ("method=pipeoptim schedule=gpipe", r"does not work with schedule=gpipe"),
         ("method=nope", r"method/nope"),
         ("partition.stages=0", r"partition.stages=0: .* at least|partition.stages=0: .* 1 to"),
         ("partition=explicit", r"partition.boundaries is not set"),

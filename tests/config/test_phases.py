@@ -145,7 +145,7 @@ def test_a_phase_that_never_starts_is_refused(tmp_path):
 
 def test_a_method_and_a_schedule_of_a_phase_must_go_together(tmp_path):
     wrong = {**phase("gpipe"), "schedule": phase("pipemare")["schedule"]}
-    with pytest.raises(ConfigError, match=r"phases\[1\]: method=gpipe does not go with schedule"):
+    with pytest.raises(ConfigError, match=r"phases\[1\]: method=gpipe does not work with schedule"):
         simulated(job(tmp_path / "run", "gpipe", 2, phases=[phase("gpipe", steps=3), wrong]))
 
 
