@@ -38,10 +38,10 @@ class CrossEntropy(nn.Module):
         classes = scores.shape[1]
         ranked = scores.topk(min(5, classes), dim=1).indices
         hits = ranked == target.unsqueeze(1)
-        found = {"top1": hits[:, 0].sum()}
+        metrics = {"top1": hits[:, 0].sum()}
         if classes > 5:
-            found["top5"] = hits.sum()
-        return found
+            metrics["top5"] = hits.sum()
+        return metrics
 
 
 def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> int:
@@ -66,5 +66,5 @@ def step_loss(losses: list[Tensor], counts: list[int]) -> Tensor:
 
 
 def percent(hits: float, count: int) -> float:
-    """Hits as a percentage."""
+    """Hits among `count`, in percent."""
     return 100.0 * hits / count

@@ -1,6 +1,6 @@
 """What crosses a cut: a tensor's values and memory order, the same through a message and inside one process."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -32,6 +32,11 @@ def flat(tensor: Tensor) -> Tensor:
 def storage_pointers(tensors: Iterable[Tensor | None]) -> set[int]:
     """Where the storages of the tensors begin: two that share one write into each other."""
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor is not None}
+
+
+def leaves_over(tensors: Mapping[str, Tensor], requires_grad: Mapping[str, bool]) -> dict[str, Tensor]:
+    """New leaves of autograd over the memory of these tensors, by name."""
+    return {name: tensor.detach().requires_grad_(requires_grad[name]) for name, tensor in tensors.items()}
 
 
 def empty_dense(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

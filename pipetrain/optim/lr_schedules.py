@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from pipetrain.errors import ConfigError, check_whole
 
 UNITS = ("epoch", "step")
@@ -48,8 +50,8 @@ class LearningRateSchedule(ABC):
 class Constant(LearningRateSchedule):
     """The same rate throughout."""
 
+    @override
     def at(self, position: int, total: int) -> float:
-        """1."""
         return 1.0
 
 
@@ -65,8 +67,8 @@ class MultiStep(LearningRateSchedule):
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ConfigError(f"lr_schedule.milestones={list(self.milestones)}: rising {self.unit}s, such as [30, 60]")
 
+    @override
     def at(self, position: int, total: int) -> float:
-        """gamma ** (milestones passed)."""
         return self.gamma ** sum(milestone <= position for milestone in self.milestones)
 
 
@@ -81,14 +83,14 @@ class Step(LearningRateSchedule):
         super().__post_init__()
         check_whole("lr_schedule.size", self.size, least=1)
 
+    @override
     def at(self, position: int, total: int) -> float:
-        """gamma ** floor(position / size)."""
         return self.gamma ** (position // self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Polynomial(LearningRateSchedule):
-    """Decay to zero as (1 - position / total) ** power; `total` is the run's length when null."""
+    """Decay to zero as (1 - position / total) ** power; 0 from `total` units on, by default the run's length."""
 
     power: float = 1.0
     total: int | None = None
@@ -97,15 +99,15 @@ class Polynomial(LearningRateSchedule):
         super().__post_init__()
         _check_total(self.total, self.unit)
 
+    @override
     def at(self, position: int, total: int) -> float:
-        """(1 - position / total) ** power, 0 from `total` on."""
         length = self.total or total
         return float((1 - min(position, length) / length) ** self.power)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine(LearningRateSchedule):
-    """Half a cosine from 1 to `minimum` (Loshchilov & Hutter 2017); `total` is the run's length when null."""
+    """Half a cosine from 1 to `minimum` over `total` units, by default the run's length (Loshchilov & Hutter 2017)."""
 
     minimum: float = 0.0
     total: int | None = None
@@ -114,8 +116,8 @@ class Cosine(LearningRateSchedule):
         super().__post_init__()
         _check_total(self.total, self.unit)
 
+    @override
     def at(self, position: int, total: int) -> float:
-        """minimum + (1 - minimum) (1 + cos(pi position / total)) / 2."""
         length = self.total or total
         return self.minimum + (1 - self.minimum) * (1 + math.cos(math.pi * min(position, length) / length)) / 2
 

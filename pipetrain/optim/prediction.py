@@ -17,7 +17,7 @@ Settings = Mapping[str, Any]
 LAST_GRADIENT = "last_gradient"
 
 
-def _nothing(gradient: Tensor, weight: Tensor, settings: Settings) -> Tensor | None:
+def _nothing(_gradient: Tensor, _weight: Tensor, _settings: Settings) -> Tensor | None:
     return None
 
 

@@ -39,7 +39,7 @@ class StageOptimizer:
         # torch's optimizers refuse an empty list, and a stage of pooling layers has nothing to optimize
         self.optimizer = build(list(self.parameters.values())) if self.parameters else None
         self.rate = rate
-        self.scale: Rate = lambda update: 1.0
+        self.scale: Rate = lambda _update: 1.0
         self.updates = updates
         self._keeps_last_gradients = False
 
@@ -76,8 +76,8 @@ class StageOptimizer:
         if rule is None:
             return {}
         settings = optimizer.param_groups[0]
-        found = {name: rule.kept_gradient(g, self.parameters[name], settings) for name, g in gradients.items()}
-        return {name: gradient for name, gradient in found.items() if gradient is not None}
+        kept = {name: rule.kept_gradient(g, self.parameters[name], settings) for name, g in gradients.items()}
+        return {name: gradient for name, gradient in kept.items() if gradient is not None}
 
     def deltas(self) -> dict[str, Tensor]:
         """Δ of every parameter that has one: the next step per unit of learning rate, from present state alone.
@@ -91,8 +91,8 @@ class StageOptimizer:
             return {}
         rule = delta_rule(self.optimizer)
         group = self.optimizer.param_groups[0]
-        found = {name: rule.delta(self.optimizer.state[p], group) for name, p in self.parameters.items()}
-        return {name: delta for name, delta in found.items() if delta is not None}
+        deltas = {name: rule.delta(self.optimizer.state[p], group) for name, p in self.parameters.items()}
+        return {name: delta for name, delta in deltas.items() if delta is not None}
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """Parameter name -> state name -> tensor; numbers become tensors, so that a checkpoint can hold them."""

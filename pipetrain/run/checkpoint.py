@@ -50,7 +50,7 @@ def save(
         tensors: this process's part.
         progress: where the run stands; the coordinator's is written.
         coordinator: whether this process renames.
-        barrier: waits for all processes; None where there is one alone.
+        barrier: waits for all processes; None in a run of one process.
     """
     partial = folder.with_name(folder.name + ".partial")
     if coordinator:
@@ -70,14 +70,14 @@ def save(
 
 @contextlib.contextmanager
 def _alone_is_fine() -> Iterator[None]:
-    """torch warns where one process saves or loads by itself, which is what we ask for."""
+    """Silences torch's warning that one process saves or loads by itself."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield
 
 
 def load_progress(folder: Path) -> dict[str, Any]:
-    """Where the run stood."""
+    """The progress that a checkpoint was saved with."""
     progress: dict[str, Any] = json.loads((folder / _PROGRESS).read_text())
     return progress
 

@@ -39,7 +39,7 @@ class TensorName:
 
     @classmethod
     def parse(cls, name: str) -> "TensorName":
-        """The reverse of `str`."""
+        """The name that prints as `name`."""
         kind, _, rest = name.partition(".")
         of, _, key = rest.rpartition("/") if kind in _KEYED else (rest, "", "")
         return cls(Kind(kind), of, key)

@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.tensors import Tensors, storage_pointers
+from pipetrain.tensors import Tensors, leaves_over, storage_pointers
 
 _SAMPLES = 4
 
@@ -48,9 +48,8 @@ def _other(tensor: Tensor) -> Tensor:
 
 def _saved(layer: nn.Module, inputs: Tensors, label: str) -> tuple[list[Tensor], Tensors]:
     """The saved tensors that are no view of a weight, and the outputs."""
-    leaves = {
-        name: parameter.detach().requires_grad_(parameter.requires_grad) for name, parameter in layer.named_parameters()
-    }
+    parameters = dict(layer.named_parameters())
+    leaves = leaves_over(parameters, {name: parameter.requires_grad for name, parameter in parameters.items()})
     weights = storage_pointers(leaves.values())
     found: list[Tensor] = []
 

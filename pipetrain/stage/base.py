@@ -1,4 +1,4 @@
-"""What every stage has, wherever its layers are computed: weights, optimizer, gradient, and what was measured."""
+"""What every stage has, wherever its layers are computed: weights, optimizer, gradients and measurements."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from pipetrain.program.weight_reads import StageContext
 from pipetrain.stage.gradient_sum import GradientSum
 from pipetrain.stage.measurements import Measurements
 from pipetrain.stage.timing import Clock
-from pipetrain.tensors import dense_copy, is_dense
+from pipetrain.tensors import dense_copy, is_dense, leaves_over
 from pipetrain.weights.versions import Weights
 
 BuildOptimizer = Callable[[dict[str, nn.Parameter]], StageOptimizer]
@@ -55,7 +55,7 @@ class BaseStage(ABC):
 
     @property
     def updates(self) -> int:
-        """The updates that the newest weights have behind them."""
+        """How many updates made the newest weights."""
         return self.weights.newest.number
 
     def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
@@ -83,7 +83,7 @@ class BaseStage(ABC):
 
     def leaves(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """New leaves of autograd over the memory of `tensors`, which need a gradient where the parameters do."""
-        return {name: tensor.detach().requires_grad_(self.requires_grad[name]) for name, tensor in tensors.items()}
+        return leaves_over(tensors, self.requires_grad)
 
     def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:
         """U: one optimizer step; `keep` where a later operation still reads the present version.
@@ -128,7 +128,7 @@ class BaseStage(ABC):
 
 
 def separate(parameters: Mapping[str, nn.Parameter]) -> None:
-    """Gives every parameter a storage of its own: a saved tensor is recognized by it."""
+    """Gives every parameter a storage of its own, by which a saved tensor is recognized."""
     seen: set[int] = set()
     for parameter in parameters.values():
         storage = parameter.untyped_storage()

@@ -88,7 +88,7 @@ class StageModule(nn.Module):
                 slots[name] = buffer
 
     def forward(
-        self, *tensors: Tensor, microbatch: MicrobatchId, at_layer: AtLayer = lambda layer, tensors: tensors
+        self, *tensors: Tensor, microbatch: MicrobatchId, at_layer: AtLayer = lambda _layer, tensors: tensors
     ) -> Tensors:
         """All layers in turn.
 
@@ -123,7 +123,7 @@ def reseed(seed: int) -> None:
 
 
 class Arrive(torch.autograd.Function):
-    """The stage's inputs as no leaves, so that a first layer may work on them in place.
+    """Wraps the inputs as non-leaf tensors, so that in-place first layers are allowed.
 
     Autograd would copy a gradient into a leaf if another branch still uses it; here it is only looked at.
     """

@@ -1,4 +1,4 @@
-"""Counts the weight versions that are alive by looking at their storages, not at anybody's books."""
+"""Counts live weight versions by weak references to their storages, independent of any bookkeeping."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 @dataclass
 class StorageMeter:
-    """Sees which of the storages it was shown are still alive, by weak references to the storages themselves.
+    """The sets of weights that are alive, whoever holds them.
 
     Attributes:
         versions_max: most sets of weights alive at a reading.
@@ -29,7 +29,7 @@ class StorageMeter:
         self.read()
 
     def mark(self) -> None:
-        """Begins `versions_since` anew."""
+        """Resets `versions_since`."""
         self.versions_since = 0
         self.read()
 

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
+from pipetrain.program.weight_reads import WeightTransform
 from pipetrain.weights.update_average import UpdateAverage
 from pipetrain.weights.versions import Weights, WeightVersion
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class Predicted(WeightTransform):
     """W - steps · lr · Δ: the weights that `steps` more updates would make (PipeOptim eq. 4).
 
     lr is that of the stage's next update and Δ the optimizer's next step per unit of it.
@@ -19,11 +21,13 @@ class Predicted:
 
     steps: int
 
+    @override
     def __str__(self) -> str:
         return f"+{self.steps}"
 
+    @override
     def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
-        """The predicted weights, new tensors; the weights that have no Δ yet are left out."""
+        """The predicted weights; those that have no Δ yet are left out."""
         deltas = weights.optimizer.deltas()
         return _shifted(version, deltas, -self.steps * weights.optimizer.next_learning_rate)
 
@@ -34,7 +38,7 @@ def predicted(steps: int) -> Predicted | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
+class Corrected(WeightTransform):
     """W - steps · δ: the weights `steps` updates ago, as far as the running average of changes tells (PipeMare T2).
 
     Below 0 the weights so many updates ahead.
@@ -42,11 +46,13 @@ class Corrected:
 
     steps: int
 
+    @override
     def __str__(self) -> str:
         return f"{-self.steps:+d}δ"
 
+    @override
     def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
-        """The corrected weights, new tensors.
+        """The corrected weights.
 
         Raises:
             RuntimeError: the method of the stage keeps no UpdateAverage.
@@ -57,16 +63,17 @@ class Corrected:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class Scaled(WeightTransform):
     """factor · W (I-TiMePReSt)."""
 
     factor: float
 
+    @override
     def __str__(self) -> str:
         return f"*{self.factor:.4g}"
 
+    @override
     def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
-        """The scaled weights, new tensors."""
         tensors = torch._foreach_mul(list(version.tensors.values()), self.factor) if version.tensors else []
         return dict(zip(version.tensors, tensors, strict=True))
 

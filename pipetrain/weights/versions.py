@@ -58,7 +58,7 @@ class Weights:
         """The version `number`.
 
         Raises:
-            RuntimeError: it is not held (an error of pipetrain's, never of the user's).
+            RuntimeError: it is not held (a bug of pipetrain).
         """
         if number == self.newest.number:
             return self.newest

@@ -7,16 +7,18 @@ import torch
 from support.pipelines import batches, pipeline
 from support.worker_pool import distributed, job, simulated
 from torch import nn
+from typing_extensions import override
 
 from pipetrain.methods import Method
-from pipetrain.program.weight_reads import WeightRead
+from pipetrain.program.weight_reads import WeightRead, WeightTransform
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_names import Kind
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.weights.statistic import WeightStatistic
 
 
-class PolyakAverage:
+class PolyakAverage(WeightStatistic):
     """The mean of all versions so far, and how many there were."""
 
     name: ClassVar[str] = "polyak"
@@ -25,6 +27,7 @@ class PolyakAverage:
         self.mean = {name: weight.clone() for name, weight in weights.items()}
         self.count = 1
 
+    @override
     def follow(self, before, after):
         self.count += 1
         for name, mean in self.mean.items():
@@ -42,12 +45,13 @@ class PolyakAverage:
 
 
 @dataclass(frozen=True)
-class Averaged:
+class Averaged(WeightTransform):
     """The mean of all versions in place of the newest."""
 
     def __str__(self):
         return "~"
 
+    @override
     def apply(self, version, weights):
         return {name: mean.clone() for name, mean in weights.statistic.mean.items()}
 
@@ -60,9 +64,11 @@ class Polyak(Method):
     def forward(self, moment):
         return WeightRead(moment.newest, Averaged())
 
+    @override
     def statistic(self, context, weights):
         return PolyakAverage(weights)
 
+    @override
     def weight_versions(self, context):
         return 2
 
@@ -85,7 +91,7 @@ def test_the_forward_reads_the_statistic_and_no_more_versions_than_declared():
         [1],
         (Polyak(), OneFOneB()),
         build=lambda p: torch.optim.SGD(p, lr=0.0),
-        rate=lambda k: 0.1,
+        rate=lambda _k: 0.1,
     )
     pipe.train(batches(x, y, 4))
     for ours, theirs in zip(pipe.state().values(), expected, strict=True):

@@ -63,7 +63,7 @@ def test_a_run_resumed_before_at_or_after_the_start_of_a_predicting_phase_has_eq
 def test_the_first_prediction_of_a_phase_uses_the_last_gradient_of_the_phase_before():
     torch.manual_seed(0)
     net, x, y = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(8, 4), torch.arange(8) % 4
-    pipe = pipeline(net, [1], [("gpipe", 1), ("pipeoptim", 1)], build=KEEPING["sgd"], rate=lambda k: 0.5)
+    pipe = pipeline(net, [1], [("gpipe", 1), ("pipeoptim", 1)], build=KEEPING["sgd"], rate=lambda _k: 0.5)
     start = {name: value.clone() for name, value in pipe.state().items()}
     pipe.train(batches(x[:4], y[:4], 4))
     after = pipe.state()
@@ -75,5 +75,5 @@ def test_the_first_prediction_of_a_phase_uses_the_last_gradient_of_the_phase_bef
 
 def test_checkpoints_of_a_method_that_predicts_nothing_hold_no_gradient(tmp_path):
     simulated(job(tmp_path / "run", "gpipe", 2, optimizer=SWITCHING["optimizer"]))
-    names = checkpoint.load_tensors(checkpoint.checkpoints(tmp_path / "run")[-1], lambda name: True)
+    names = checkpoint.load_tensors(checkpoint.checkpoints(tmp_path / "run")[-1], lambda _name: True)
     assert {name.kind for name in names} == {Kind.MODEL, Kind.HISTORY}
