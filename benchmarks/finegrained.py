@@ -72,7 +72,7 @@ class Plain:
         self.optimizer.step()
 
 
-class Again(Dataset):
+class Again(Dataset[tuple[Tensor, int]]):
     """The same few images over and over."""
 
     def __init__(self, count: int, length: int) -> None:

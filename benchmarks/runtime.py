@@ -27,6 +27,7 @@ from collections.abc import Callable
 from datetime import date
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -172,7 +173,7 @@ class Bench:
             given = tuple(tensor.detach().requires_grad_(self.rank > 0) for tensor in inputs)
             outputs = module(*given, microbatch=(step, 0))
             if self.rank == STAGES - 1:
-                nn.functional.cross_entropy(*outputs, targets).backward()
+                nn.functional.cross_entropy(outputs[0], targets).backward()
             else:
                 torch.autograd.backward(outputs, gradients)
 
@@ -259,7 +260,7 @@ class _Plain(nn.Module):
         self.module = module
 
     def forward(self, *tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
-        outputs = self.module(*tensors, microbatch=(0, 0))
+        outputs: tuple[Tensor, ...] = self.module(*tensors, microbatch=(0, 0))
         return outputs[0] if len(outputs) == 1 else outputs
 
 
@@ -291,7 +292,7 @@ class Processes:
         """
         for pipe in self._pipes:
             pipe.send(name)
-        known = [pipe.recv() for pipe in self._pipes]
+        known: list[list[float]] = [pipe.recv() for pipe in self._pipes]
         # every process times its own steps; the slowest is the pipeline's
         return BATCH / max(statistics.median(each) for each in known if each)
 
@@ -325,7 +326,7 @@ def measure(names: list[str], device: str, steps: int, repeats: int, alike: bool
     return speeds
 
 
-def report(speeds: dict[str, list[float]], kind: str, steps: int, alike: bool) -> dict[str, object]:
+def report(speeds: dict[str, list[float]], kind: str, steps: int, alike: bool) -> dict[str, Any]:
     rows = {name: statistics.median(values) for name, values in speeds.items()}
     machine = {
         "processor": _processor(),
