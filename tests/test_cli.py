@@ -14,7 +14,7 @@ from pipetrain import __version__, cli
 from pipetrain.config.schema import config_dir
 
 
-def test_a_run_in_two_processes_leaves_everything_behind(tmp_path):
+def test_run_in_two_processes_writes_all_its_files(tmp_path):
     folder = tmp_path / "run"
     done = run(folder, *TINY)
     assert "stage  layers" in done.stdout
@@ -131,7 +131,7 @@ def test_completion_knows_the_choices_with_and_without_the_subcommand(tmp_path):
         assert {"method=pipedream", "method=pipedream_flush", "method=pipeoptim"} <= set(done.stdout.split())
 
 
-def test_a_method_brings_its_schedule_and_an_explicit_one_wins(tmp_path):
+def test_method_brings_its_schedule_and_an_explicit_one_wins(tmp_path):
     def schedule(*words):
         shown = pipetrain("run", *words, "--cfg", "job", "--package", "schedule", cwd=tmp_path).stdout
         return re.search(r"_target_: (\S+)", shown)[1].rsplit(".", 1)[1]
@@ -218,7 +218,7 @@ def test_max_steps_ends_a_run_within_an_epoch(tmp_path):
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-00000005", "step-00000007"]
 
 
-def test_a_users_own_model_runs(tmp_path):
+def test_users_own_model_runs(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "model=custom", "model._target_=support.small_model.build")
     assert summary(folder)["model"] == "custom"

@@ -41,7 +41,7 @@ EMPTY = {"empty": torch.empty(0), "empty rows": torch.empty(0, 3), "empty column
 
 
 @pytest.mark.parametrize("name", DENSE)
-def test_a_dense_tensor_arrives_with_its_strides_in_other_memory(name):
+def test_dense_tensor_arrives_with_its_strides_in_other_memory(name):
     tensor = DENSE[name]
     arrived = dense_copy(tensor)
     assert torch.equal(arrived, tensor)
@@ -52,7 +52,7 @@ def test_a_dense_tensor_arrives_with_its_strides_in_other_memory(name):
 
 
 @pytest.mark.parametrize("name", LOOSE)
-def test_a_tensor_with_gaps_or_overlaps_arrives_contiguous(name):
+def test_tensor_with_gaps_or_overlaps_arrives_contiguous(name):
     tensor = LOOSE[name]
     assert not is_dense(tensor)
     arrived = dense_copy(tensor)
@@ -63,7 +63,7 @@ def test_a_tensor_with_gaps_or_overlaps_arrives_contiguous(name):
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_an_empty_tensor_arrives_with_its_shape(name):
+def test_empty_tensor_arrives_with_its_shape(name):
     arrived = dense_copy(EMPTY[name])
     assert (arrived.shape, arrived.dtype) == (EMPTY[name].shape, EMPTY[name].dtype)
 

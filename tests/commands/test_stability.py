@@ -171,7 +171,7 @@ def test_delayed_sgd_on_one_feature_is_the_quadratic_model():
     assert losses[1, 0] == pytest.approx(late[-1] ** 2 / 2)
 
 
-def test_a_regression_diverges_where_lemma_1_says(libsvm):
+def test_regression_diverges_where_lemma_1_says(libsvm):
     found = fig5b(load(libsvm), 4000)
     bounds = [delay_limit(tau, found.largest_curvature) for tau in found.taus]
     steps = found.largest_steps()

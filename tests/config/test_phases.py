@@ -109,7 +109,7 @@ def test_malformed_phases_are_refused_with_their_place(entries, message):
 # -- endings -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_phase_lasts_steps_or_epochs():
+def test_phase_lasts_steps_or_epochs():
     phases = phases_of({**CONFIG, "phases": entries_of({"epochs": 2}, {"steps": 7}, {})}, NAMES)
     assert [each.length(10) for each in phases] == [20, 7, None]
 
@@ -137,13 +137,13 @@ def test_last_phase_with_an_end_ends_the_run(tmp_path):
     assert simulated(job(tmp_path / "run", "gpipe", 2, phases=phases))["steps"] == 7
 
 
-def test_a_phase_that_never_starts_is_refused(tmp_path):
+def test_phase_that_never_starts_is_refused(tmp_path):
     phases = [phase("gpipe", epochs=2), phase("pipedream")]
     with pytest.raises(ConfigError, match=r"phases\[1\] would start after step 12, and the run ends at step 12"):
         simulated(job(tmp_path / "run", "gpipe", 2, phases=phases))
 
 
-def test_a_method_and_a_schedule_of_a_phase_must_go_together(tmp_path):
+def test_method_and_a_schedule_of_a_phase_must_go_together(tmp_path):
     wrong = {**phase("gpipe"), "schedule": phase("pipemare")["schedule"]}
     with pytest.raises(ConfigError, match=r"phases\[1\]: method=gpipe does not work with schedule"):
         simulated(job(tmp_path / "run", "gpipe", 2, phases=[phase("gpipe", steps=3), wrong]))

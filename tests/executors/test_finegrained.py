@@ -126,7 +126,7 @@ def test_units_are_spread_evenly_over_stages(units, stages):
     ]
 
 
-def test_a_weight_and_its_bias_are_one_unit_and_every_tensor_is_in_one():
+def test_weight_and_its_bias_are_one_unit_and_every_tensor_is_in_one():
     chain = chain_of(nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.LSTM(3, 4, 2), nn.Linear(4, 2)))
     units = weight_units(chain)
     assert [len(unit.parameters) for unit in units] == [2, 2, 2, 2, 2]
@@ -135,6 +135,6 @@ def test_a_weight_and_its_bias_are_one_unit_and_every_tensor_is_in_one():
 
 
 @pytest.mark.parametrize("stages", [0, -1, 1.5, True])
-def test_an_impossible_number_of_stages_is_refused(stages):
+def test_impossible_number_of_stages_is_refused(stages):
     with pytest.raises(ConfigError, match=r"partition\.stages"):
         FineGrained(stages).plan(chain_of(model()), data()[0][:2])

@@ -17,7 +17,7 @@ DTYPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_header_holds_shape_strides_and_dtype(dtype):
+def test_header_holds_shape_strides_and_dtype(dtype):
     specs = (
         Spec((2, 3), (3, 1), dtype),
         Spec((4, 1, 2), (1, 9, 4), dtype),
@@ -29,7 +29,7 @@ def test_a_header_holds_shape_strides_and_dtype(dtype):
     assert decode(header) == specs
 
 
-def test_a_message_of_no_tensors_has_a_header():
+def test_message_of_no_tensors_has_a_header():
     assert decode(encode(())) == ()
 
 
@@ -178,7 +178,7 @@ def test_messages_never_share_their_buffers(exchanged):
     assert held == different
 
 
-def test_a_shape_that_changes_for_one_key_is_refused_by_the_sender(exchanged):
+def test_shape_that_changes_for_one_key_is_refused_by_the_sender(exchanged):
     error = (exchanged / "error").read_text()
     assert "activations" in error
     assert "(2, 3, 4, 4)" in error

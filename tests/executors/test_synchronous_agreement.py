@@ -235,7 +235,7 @@ def test_clipping_leaves_gradients_within_the_limit_unchanged(rule):
 
 @pytest.mark.parametrize("recompute", [None, (0, 1, 2)])
 @pytest.mark.parametrize("rule", ["gpipe", *ASYNCHRONOUS])
-def test_a_stage_without_weights_trains_and_clips(rule, recompute):
+def test_stage_without_weights_trains_and_clips(rule, recompute):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
     x, y = torch.randn(32, 4), torch.arange(32) % 3

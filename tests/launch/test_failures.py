@@ -72,7 +72,7 @@ def checkpoints_load(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
-def test_a_killed_worker_ends_the_run_and_is_named(started, stage):
+def test_killed_worker_ends_the_run_and_is_named(started, stage):
     process, folder = started
     workers = children(process.pid)
     os.kill(workers[stage], signal.SIGKILL)
@@ -88,7 +88,7 @@ def test_a_killed_worker_ends_the_run_and_is_named(started, stage):
 @pytest.mark.parametrize(
     ("number", "to_group"), [(signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, True)]
 )
-def test_a_signal_ends_the_run_promptly_as_interrupted(started, number, to_group):
+def test_signal_ends_the_run_promptly_as_interrupted(started, number, to_group):
     process, folder = started
     workers = children(process.pid)
     (os.killpg if to_group else os.kill)(process.pid, number)
@@ -111,7 +111,7 @@ def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):
     assert process.returncode == 130
 
 
-def test_a_stopped_worker_is_noticed_and_named(started):
+def test_stopped_worker_is_noticed_and_named(started):
     process, folder = started
     workers = children(process.pid)
     os.kill(workers[1], signal.SIGSTOP)

@@ -133,7 +133,7 @@ def test_stale_with_a_learning_rate_for_each_stage_equals_the_reference(D, N):
 
 @pytest.mark.parametrize("N", [1, 2, 4])
 @pytest.mark.parametrize("D", [2, 4])
-def test_i_timeprest_with_a_decay_that_flips_the_sign_of_weights_equals_the_reference(D, N):
+def test_i_timeprest_with_a_decay_that_flips_weights_equals_the_reference(D, N):
     ours = run_pipeline(MethodCase(ITiMePReSt(0.3), NF1B()), D, N)
     theirs = run_by_hand(replace(reference.FORMULAS["i_timeprest"], shrinkage=0.3), D, N)
     assert ours[0] == pytest.approx(theirs[0], rel=1e-6)

@@ -48,7 +48,7 @@ def test_delays_depend_on_seed_stage_and_minibatch():
         assert sum(a == b for a, b in zip(first, other, strict=True)) < 100
 
 
-def test_the_delays_of_two_stages_are_independent():
+def test_delays_of_two_stages_are_independent():
     method = Hogwild(seed=1, mean_delay=5.0, max_delay=1000.0)
     a, b = drawn(method, place(0)), drawn(method, place(1))
     means = [sum(delays) / DRAWS for delays in (a, b)]

@@ -138,7 +138,7 @@ def test_readings_print_the_version_and_what_is_made_of_it():
 
 
 @pytest.mark.parametrize("rule", METHODS)
-def test_a_method_and_its_default_schedule_are_of_one_family(rule):
+def test_method_and_its_default_schedule_are_of_one_family(rule):
     method, schedule = METHODS[rule]
     assert isinstance(method, Method)
     assert method.family is schedule.family
@@ -242,7 +242,7 @@ def test_spectrain_refuses_other_optimizers_naming_what_works(optimizer, named):
         *((lambda value=value: Stale(value), "method.stage_lr_scale") for value in ([1.0, 0.0], [-1], ["1"], [None])),
     ],
 )
-def test_a_setting_out_of_its_range_is_refused_by_name(make, named):
+def test_setting_out_of_its_range_is_refused_by_name(make, named):
     with pytest.raises(ConfigError, match=named.replace(".", r"\.")) as caught:
         make()
     assert "\n" not in str(caught.value)
@@ -263,7 +263,7 @@ def test_1f1b_2bw_with_fewer_microbatches_than_stages_is_refused_by_the_rules():
 
 
 @pytest.mark.parametrize("rule", ["pipedream", "v_timeprest", "pipedream_2bw"])
-def test_segments_that_do_not_fit_a_schedule_are_refused_with_schedules_that_take_them(rule):
+def test_segments_that_do_not_fit_a_schedule_are_refused_with_others_that_work(rule):
     method, schedule = METHODS[rule]
     with pytest.raises(ConfigError, match=r"train\.recompute_boundaries: stage . .* leaves \d .*pipelined_backprop"):
         PipelineRules(schedule, method, 4, 4, RecomputeSegments((0,), 4))

@@ -56,7 +56,7 @@ def test_prediction_under_a_frozen_direction_is_the_steps_that_follow(build, bef
         torch.testing.assert_close(predicted[name], value, rtol=1e-9, atol=1e-12)
 
 
-def test_a_prediction_changes_no_weight_and_shares_no_memory():
+def test_prediction_changes_no_weight_and_shares_no_memory():
     weights = weights_over(lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9), VALUES)
     weights.update(gradient(), keep=False)
     before = {name: value.clone() for name, value in weights.newest.tensors.items()}
@@ -115,7 +115,7 @@ class Slope(nn.Module):
 
 
 @pytest.mark.parametrize("D", [2, 4])
-def test_pipeoptim_with_constant_gradients_reads_equal_weights_in_forward_and_backward(D):
+def test_pipeoptim_with_constant_gradients_predicts_the_weights_of_the_backward(D):
     torch.manual_seed(0)
     layers = [Slope(torch.randn(3, dtype=torch.float64)) for _ in range(D)]
 

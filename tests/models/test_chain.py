@@ -20,7 +20,7 @@ def tied_chain():
     return LayerChain(model, [model.embedding, model.norm, model.decoder])
 
 
-def test_a_sequential_is_the_chain_of_its_children_and_computes_the_same():
+def test_sequential_is_the_chain_of_its_children_and_computes_the_same():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     chain = chain_of(model)
     x = torch.randn(5, 3)
@@ -41,7 +41,7 @@ def test_names_of_a_chain_are_those_of_the_whole_state_dict():
     assert chain.labels == ["front", "back"]
 
 
-def test_a_module_that_appears_twice_is_two_layers():
+def test_module_that_appears_twice_is_two_layers():
     relu = nn.ReLU()
     model = nn.Sequential(nn.Linear(3, 3), relu, nn.Linear(3, 3), relu)
     chain = chain_of(model)
@@ -95,7 +95,7 @@ def test_tied_weights_have_one_name_and_are_a_pair():
     assert chain.tied() == [(0, 2)]
 
 
-def test_a_weight_tied_three_times_glues_neighbours():
+def test_weight_tied_three_times_glues_neighboring_layers():
     shared = nn.Linear(2, 2)
     model = nn.Sequential(shared, nn.ReLU(), shared, shared)
     assert chain_of(model).tied() == [(0, 2), (2, 3)]
@@ -117,25 +117,25 @@ def test_layers_are_named_after_what_they_hold():
     assert again.labels == ["0:Sequential", "0", "0#2"]
 
 
-def test_a_forgotten_weight_is_refused_by_name():
+def test_forgotten_weight_is_refused_by_name():
     model = Tied()
     with pytest.raises(ConfigError, match=r"norm\.weight, norm\.bias of Tied is in none of its layers"):
         LayerChain(model, [model.embedding, model.decoder])
 
 
-def test_a_forgotten_buffer_is_refused():
+def test_forgotten_buffer_is_refused():
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False))
     with pytest.raises(ConfigError, match=r"1\.running_mean"):
         LayerChain(model, [model[0]])
 
 
-def test_a_foreign_weight_is_refused():
+def test_foreign_weight_is_refused():
     model = nn.Linear(2, 2)
     with pytest.raises(ConfigError, match=r"layer 1:Linear has a weight or buffer that Linear lacks"):
         LayerChain(model, [model, nn.Linear(2, 2)])
 
 
-def test_an_empty_chain_and_wrong_labels_are_refused():
+def test_empty_chain_and_wrong_labels_are_refused():
     with pytest.raises(ConfigError, match="no layers"):
         chain_of(nn.Sequential())
     model = nn.Sequential(nn.ReLU(), nn.Tanh())

@@ -201,7 +201,7 @@ def test_resnet20_has_the_known_number_of_parameters():
     assert sum(weight.numel() for weight in chain.module.parameters()) == 269_722
 
 
-def test_the_cifar_shortcut_subsamples_and_pads_with_zeros():
+def test_cifar_shortcut_subsamples_and_pads_with_zeros():
     x = torch.randn(1, 16, 8, 8)
     shortcut = resnet_cifar.Subsample(2, 16)(x)
     assert torch.equal(shortcut[:, :16], x[:, :, ::2, ::2])

@@ -30,7 +30,7 @@ def kept_after(rule, build):
 
 @pytest.mark.parametrize("optimizer", KEEPING)
 @pytest.mark.parametrize("rule", ["gpipe", "pipedream", "pipemare", "stale"])
-def test_a_method_that_predicts_nothing_keeps_no_gradient(rule, optimizer):
+def test_method_that_predicts_nothing_keeps_no_gradient(rule, optimizer):
     assert kept_after(rule, KEEPING[optimizer]) == [False, False]
 
 
@@ -39,7 +39,7 @@ def test_pipeoptim_keeps_the_last_gradients(optimizer):
     assert kept_after("pipeoptim", KEEPING[optimizer]) == [True, True]
 
 
-def test_a_phase_before_one_that_predicts_keeps_the_last_gradients_and_one_behind_it_drops_them():
+def test_last_gradients_are_kept_before_a_predicting_phase_and_dropped_after_it():
     adagrad = KEEPING["adagrad"]
     assert kept_after([("gpipe", 20), ("pipeoptim", 20)], adagrad) == [True, True]
     assert kept_after([("pipeoptim", 6), ("gpipe", 20)], adagrad) == [False, False]
@@ -53,14 +53,14 @@ SWITCHING = {
 
 
 @pytest.mark.parametrize("step", [2, 4, 6])
-def test_a_run_resumed_before_at_or_after_the_start_of_a_predicting_phase_has_equal_bits(tmp_path, step):
+def test_run_resumed_around_the_start_of_a_predicting_phase_has_equal_bits(tmp_path, step):
     whole = simulated(job(tmp_path / "whole", "pipeoptim", 2, **SWITCHING))
     source = checkpoint.at_step(tmp_path / "whole", step)
     again = simulated(job(tmp_path / "again", "pipeoptim", 2, resume=source, **SWITCHING))
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
 
 
-def test_the_first_prediction_of_a_phase_uses_the_last_gradient_of_the_phase_before():
+def test_first_prediction_of_a_phase_uses_the_last_gradient_of_the_phase_before():
     torch.manual_seed(0)
     net, x, y = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.randn(8, 4), torch.arange(8) % 4
     pipe = pipeline(net, [1], [("gpipe", 1), ("pipeoptim", 1)], build=KEEPING["sgd"], rate=lambda _k: 0.5)

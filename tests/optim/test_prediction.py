@@ -235,7 +235,7 @@ def test_loaded_state_goes_to_the_weights_device_except_torchs_host_counters(cap
         assert set(places.values()) == {"meta"}
 
 
-def test_an_optimizer_without_a_rule_is_refused_naming_all_that_have_one():
+def test_optimizer_without_a_rule_is_refused_naming_all_that_have_one():
     known = ", ".join(kind.__name__ for kind in DELTA_RULES)
     assert known == "SGD, Adam, AdamW, NAdam, RMSprop, Adagrad"
     with pytest.raises(ConfigError, match=rf"Adamax has no prediction rule; those that have one: {known}$"):

@@ -60,7 +60,7 @@ def test_optimizer_steps_are_torchs_own_at_the_rate_of_each_update(kind):
 
 
 @pytest.mark.parametrize("kind", BUILDS)
-def test_a_parameter_without_a_gradient_is_skipped(kind):
+def test_parameter_without_a_gradient_is_skipped(kind):
     ours = parameters()
     optimizer = predicting(BUILDS[kind], ours)
     run(optimizer, 2)
@@ -161,5 +161,5 @@ def test_clipping_makes_new_tensors():
     assert all(torch.equal(given[name], before[name]) for name in given)
 
 
-def test_the_squared_norm_of_no_gradients_is_zero():
+def test_squared_norm_of_no_gradients_is_zero():
     assert squared_norm({}).item() == 0.0

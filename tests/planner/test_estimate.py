@@ -31,7 +31,7 @@ def test_both_tensors_that_leave_a_layer_inside_a_block_are_counted():
     assert costs[1].output_bytes == 2 * 4 * 2 * 16 * 32 * 32
 
 
-def test_the_flops_of_resnet18_are_the_published_ones():
+def test_flops_of_resnet18_are_the_published_ones():
     costs = layer_costs(torchvision_models.resnet(18, 3, 1000), [torch.zeros(2, 3, 224, 224)])
     forward_and_backward = sum(cost.flops for cost in costs) / 2
     # 1.814 G multiply-adds, three times less the input gradient of the first layer's 0.118 G.
@@ -61,7 +61,7 @@ class BranchesOnValues(nn.Module):
         return self.norm(x) if x.abs().sum() > 0 else torch.rand_like(x)
 
 
-def test_a_model_that_needs_real_data_is_run_on_a_copy():
+def test_model_that_needs_real_data_is_run_on_a_copy():
     model = nn.Sequential(nn.Linear(4, 4), BranchesOnValues(), nn.Dropout())
     random = torch.get_rng_state()
     costs = layer_costs(chain_of(model), [torch.ones(3, 4)])

@@ -80,7 +80,7 @@ def test_impossible_partitions_are_refused_with_what_works(rule, message):
         cuts(rule)
 
 
-def test_a_model_of_one_layer_is_one_stage():
+def test_model_of_one_layer_is_one_stage():
     chain = chain_of(nn.Sequential(nn.Linear(2, 2)))
     costs = layer_costs(chain, [torch.zeros(2, 2)])
     with pytest.raises(ConfigError, match=r"the model has 1 layer; at most 1 stage$"):

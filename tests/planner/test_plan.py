@@ -13,7 +13,7 @@ EXAMPLE = [torch.zeros(4, 1, 28, 28)]
 LENET = lenet.build(1, 10, (28, 28))
 
 
-def test_a_plan_says_what_each_stage_is():
+def test_plan_describes_each_stage():
     plan = make_plan(LENET, Ppv([2, 3]), EXAMPLE)
     assert plan.rule == "ppv"
     assert [(stage.first, stage.last) for stage in plan.stages] == [(0, 3), (3, 5), (5, 7)]
@@ -40,7 +40,7 @@ def test_plan_of_one_stage_has_no_stale_weights():
     assert Plan("even", [StagePlan(0, 1, ["relu"], 0, 0.0, 0)]).stale_weight_share == 0.0
 
 
-def test_a_tied_weight_counts_once_in_its_stage():
+def test_tied_weight_counts_once_in_its_stage():
     embedding, decoder = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
     decoder.weight = embedding.weight
     chain = LayerChain(nn.ModuleList([embedding, decoder]), [embedding, decoder])

@@ -140,7 +140,7 @@ def test_pipeoptim_predicts_fewer_steps_after_a_drain_and_none_on_the_last_stage
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
-def test_the_last_operation_that_reads_a_version_alone_releases_it(rule, D, N, M):
+def test_last_operation_that_reads_a_version_alone_releases_it(rule, D, N, M):
     assume(fitting(rule, D, N))
     for found in planned_stages(*METHODS[rule], D, N, M):
         readers = {}
@@ -152,7 +152,7 @@ def test_the_last_operation_that_reads_a_version_alone_releases_it(rule, D, N, M
 
 @QUICK
 @given(asynchronous_rules, st.integers(1, 6), st.integers(1, 6), st.integers(1, 8))
-def test_an_update_reads_the_version_that_it_changes(rule, D, N, M):
+def test_update_reads_the_version_that_it_changes(rule, D, N, M):
     assume(fitting(rule, D, N))
     for found in planned_stages(*METHODS[rule], D, N, M):
         for op, planned in found.items():

@@ -56,7 +56,7 @@ def test_slowest_stage_sets_the_pace_when_backwards_take_twice_as_long():
     assert idle[0] == pytest.approx(1 - 3 * minibatches / length(slices))
 
 
-def test_an_operation_starts_when_its_stage_and_its_input_are_ready():
+def test_operation_starts_when_its_stage_and_its_input_are_ready():
     rows = played(OneFOneB(), 3, 2, 3)
     ends = {(r, s.operation): s.end for r, row in enumerate(rows) for s in row}
     for r, row in enumerate(rows):

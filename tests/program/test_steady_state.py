@@ -62,7 +62,7 @@ def test_messages_lengthen_the_fill_and_the_drain():
     assert steady(GPipe(), 3, 2, latency=0.25).period == pytest.approx(2 * (2 + 2) + 2 * 2 * 0.25)
 
 
-def test_a_rate_that_repeats_every_second_minibatch_is_found_exactly():
+def test_rate_that_alternates_between_minibatches_is_exact():
     """Two minibatches in flight go round in F + c + F + B + c + B = 6."""
     found = steady(OneFOneB(), 2, 1, latency=1.0)
     assert found.period == pytest.approx(6 / 2, abs=1e-12)

@@ -28,29 +28,29 @@ def test_valid_operation_lists_pass():
 
 
 @pytest.mark.parametrize("operation", ["F0.1", "B0.1", "U0"])
-def test_a_missing_operation_is_named_with_its_stage(operation):
+def test_missing_operation_is_named_with_its_stage(operation):
     message = refused(GOOD[0], GOOD[1].replace(operation, ""))
     assert "stage 1" in message
     assert f"{operation} is missing" in message
 
 
 @pytest.mark.parametrize("operation", ["F0.1", "B0.1", "U0"])
-def test_an_operation_that_stands_twice_is_named_with_its_stage(operation):
+def test_operation_that_stands_twice_is_named_with_its_stage(operation):
     message = refused(GOOD[0], GOOD[1].replace(operation, f"{operation} {operation}"))
     assert "stage 1" in message
     assert f"{operation} stands twice" in message
 
 
 @pytest.mark.parametrize("operation", ["F1.0", "B0.2", "U1"])
-def test_an_operation_of_no_minibatch_is_named(operation):
+def test_operation_of_no_minibatch_is_named(operation):
     assert operation in refused(GOOD[0], f"{GOOD[1]} {operation}")
 
 
-def test_a_backward_before_its_forward_is_refused():
+def test_backward_before_its_forward_is_refused():
     assert "B0.1 comes before its forward" in refused(GOOD[0], "F0.0 B0.0 B0.1 F0.1 U0")
 
 
-def test_an_update_before_a_backward_of_its_minibatch_is_refused():
+def test_update_before_a_backward_of_its_minibatch_is_refused():
     assert "B0.1 comes after its update" in refused("F0.0 F0.1 B0.0 U0 B0.1", GOOD[1])
 
 
@@ -102,7 +102,7 @@ def test_one_backward_for_all_microbatches_passes():
     validate(lists(*WHOLE), 2, 1)
 
 
-def test_a_backward_of_all_microbatches_before_the_last_forward_is_refused():
+def test_backward_of_all_microbatches_before_the_last_forward_is_refused():
     assert "B0 comes before its forward" in refused(WHOLE[0], "F0.0 B0 F0.1 U0")
 
 
@@ -126,7 +126,7 @@ def test_lists_with_a_recomputation_for_every_backward_pass():
     validate(lists("F0.0 F0.1 R0 B0 U0", "F0.0 F0.1 R0 B0 U0"), 2, 1, APART)
 
 
-def test_a_recomputation_that_is_missing_is_named():
+def test_recomputation_that_is_missing_is_named():
     assert "R0.1 is missing" in refused(REPEATED[0], REPEATED[1].replace("R0.1", ""), segments=APART)
 
 
@@ -134,7 +134,7 @@ def test_recomputation_that_was_not_asked_for_is_refused():
     assert "R0.0 is of no minibatch" in refused(GOOD[0], REPEATED[1])
 
 
-def test_a_recomputation_before_its_forward_or_after_its_backward_is_refused():
+def test_recomputation_before_its_forward_or_after_its_backward_is_refused():
     assert "R0.1 comes before its forward" in refused(REPEATED[0], "F0.0 R0.0 R0.1 F0.1 B0.0 B0.1 U0", segments=APART)
     assert "B0.1 comes before its recomputation" in refused(
         REPEATED[0], "F0.0 F0.1 R0.0 B0.0 B0.1 R0.1 U0", segments=APART

@@ -13,13 +13,13 @@ def test_lines_end_without_spaces_and_a_line_may_run_across_the_columns():
     assert text_lines([("a", "bb"), "all of the width", ("ccc", "")], "<<") == ["a    bb", "all of the width", "ccc"]
 
 
-def test_a_long_table_shows_both_ends_and_says_what_is_left_out():
+def test_long_table_shows_both_ends_and_says_what_is_left_out():
     rows = [(str(r),) for r in range(17)]
     assert both_ends(rows[:16], "stages, in plan.json") == rows[:16]
     assert both_ends(rows, "stages, in plan.json") == [*rows[:4], "  ...  9 more stages, in plan.json", *rows[13:]]
 
 
-def test_a_markdown_table_has_a_rule_below_its_heads():
+def test_markdown_table_has_a_rule_below_its_heads():
     assert markdown_table(("", "top1"), [("gpipe", "80.00")]) == [
         "|       | top1  |",
         "| ----- | ----- |",

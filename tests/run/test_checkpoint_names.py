@@ -15,6 +15,6 @@ from pipetrain.run.checkpoint_names import Kind, TensorName
         (TensorName(Kind.OPTIMIZER, "a/b.weight", "step"), "optimizer.a/b.weight/step"),
     ],
 )
-def test_a_name_is_read_back_as_it_was_written(name, text):
+def test_name_is_read_back_as_it_was_written(name, text):
     assert str(name) == text
     assert TensorName.parse(text) == name

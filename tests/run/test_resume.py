@@ -96,7 +96,7 @@ def test_checkpoint_still_being_written_is_ignored(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_resumes_a_run_by_name_and_automatically(tmp_path):
+def test_command_resumes_a_run_by_name_and_automatically(tmp_path):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     run(whole, *TINY, "executor=simulated")
     shutil.copytree(whole, stopped)

@@ -153,7 +153,7 @@ def test_forwards_in_flight_reach_the_formula_and_never_exceed_it(case):
 
 @QUICK
 @given(cases(CONTINUOUS, most=(8, 4, 1)))
-def test_continuous_schedules_keep_their_forwards_in_flight_between_warm_up_and_drain(case):
+def test_continuous_schedules_keep_their_forwards_in_flight_until_the_drain(case):
     schedule, D, N, _ = case
     for r in range(D):
         level = in_flight_of_the_table(schedule, r, D, N)
@@ -320,7 +320,7 @@ def test_last_stage_is_never_stale_at_any_depth(depth):
 
 
 @pytest.mark.parametrize("depth", [0, -1, 2.5, "4"])
-def test_a_depth_that_is_no_positive_whole_number_is_refused_by_name(depth):
+def test_depth_that_is_no_positive_whole_number_is_refused_by_name(depth):
     with pytest.raises(ConfigError, match=r"schedule\.depth"):
         OneFOneB(depth)
 

@@ -134,7 +134,7 @@ def test_gradient_of_the_input_uses_the_named_version(case):
     assert not torch.equal(same[2][0], other[2][0])
 
 
-def test_an_embedding_behind_a_linear_layer_finds_the_named_version():
+def test_embedding_behind_a_linear_layer_finds_the_named_version():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Embedding(7, 6), nn.Linear(6, 3))
     ids, other = torch.randint(0, 7, (4, 5)), another_version(module)
@@ -158,7 +158,7 @@ def test_activations_are_counted_and_weights_are_not():
     assert sum(saved.activation_bytes([])) == 4 * 6 * 4 + 4 * 5 * 4  # the input of the linear layer, the output of relu
 
 
-def test_a_storage_that_several_operations_save_counts_once():
+def test_storage_that_several_operations_save_counts_once():
     x = torch.randn(8, requires_grad=True)
     saved = SavedTensors({})
     with saved.hooks():

@@ -89,7 +89,7 @@ def storages(tensors):
     return [tensor.untyped_storage().data_ptr() for tensor in tensors]
 
 
-def test_an_optimizer_that_writes_into_a_gradient_changes_no_other_tensor():
+def test_optimizer_that_writes_into_a_gradient_changes_no_other_tensor():
     stage, g = stage_of(TwoBiases(), index=1), torch.ones(3)
     _, (dx,) = step(stage, (torch.zeros(3),), (g,))
     gradients = list(stage.gradients.take().values())
@@ -143,7 +143,7 @@ class Directed(nn.Module):
         return _OwnGradient.apply(x, self.w, self.direction)
 
 
-def test_a_gradient_that_a_layer_owns_is_not_added_to_in_place():
+def test_gradient_that_a_layer_owns_is_not_added_to_in_place():
     stage = stage_of(Directed(), index=1)
     for j in range(3):
         step(stage, (torch.zeros(3),), (torch.ones(3),), (0, j))
@@ -154,7 +154,7 @@ def test_a_gradient_that_a_layer_owns_is_not_added_to_in_place():
 # -- relays ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_relayed_tensor_that_nobody_uses_gets_zeros():
+def test_relayed_tensor_that_nobody_uses_gets_zeros():
     stage = stage_of(Function(lambda linear, x, skip: (linear(x), skip.detach()), nn.Linear(2, 2)), index=1)
     outputs, gradients = step(stage, (torch.ones(3, 2), torch.ones(3, 5)), (torch.ones(3, 2), torch.ones(3, 5)))
     assert [tuple(o.shape) for o in outputs] == [(3, 2), (3, 5)]
@@ -162,7 +162,7 @@ def test_a_relayed_tensor_that_nobody_uses_gets_zeros():
     assert gradients[0].abs().sum() > 0
 
 
-def test_a_relay_returns_the_gradient_that_came_and_keeps_it_whole():
+def test_relay_returns_the_gradient_that_came_and_keeps_it_whole():
     stage = stage_of(Function(lambda linear, x, skip: (linear(x), skip), nn.Linear(2, 2)), index=1)
     g = torch.randn(3, 5)
     _, gradients = step(stage, (torch.ones(3, 2), torch.ones(3, 5)), (torch.ones(3, 2), g))
@@ -193,7 +193,7 @@ def test_only_floating_point_tensors_carry_gradients_back():
     assert stage.gradients.take().keys() == dict(stage.module.named_parameters()).keys()
 
 
-def test_the_first_stage_returns_no_gradient_of_its_data():
+def test_first_stage_returns_no_gradient_of_its_data():
     stage = stage_of(nn.Linear(2, 2), index=0)
     assert step(stage, (torch.ones(1, 2),), (torch.ones(1, 2),))[1] == ()
 
@@ -222,13 +222,13 @@ def test_frozen_parameters_stay_and_have_no_gradient():
     assert not frozen.weight.requires_grad
 
 
-def test_a_weight_that_a_minibatch_does_not_touch_has_no_gradient():
+def test_weight_that_a_minibatch_does_not_touch_has_no_gradient():
     stage = stage_of(Function(lambda a, b, x: a(x) if x.sum() > 0 else b(x), nn.Linear(2, 2), nn.Linear(2, 2)), index=1)
     step(stage, (torch.ones(1, 2),), (torch.ones(1, 2),))
     assert {name.split(".")[3] for name in stage.gradients.take()} == {"0"}
 
 
-def test_a_weight_used_by_two_layers_is_one_weight():
+def test_weight_used_by_two_layers_is_one_weight():
     a, b = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
     b.weight = a.weight
     stage, x = stage_of(a, nn.Tanh(), b, index=1), torch.randn(2, 3)
@@ -247,7 +247,7 @@ def test_parameters_of_the_module_are_put_back_after_a_forward_that_fails():
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_the_module_computes_with_the_newest_weights_between_operations(keep):
+def test_module_computes_with_the_newest_weights_between_operations(keep):
     stage, x = stage_of(nn.Linear(3, 3, bias=False), index=1), torch.ones(2, 3)
     stage.forward((0, 0), (x,), WeightRead(0), Activations.KEPT, store=False)  # its leaves stay in the module
     stage.update(9, unit_gradients(stage), keep=keep, steady=True)
@@ -289,7 +289,7 @@ def test_memory_layout_of_a_parameter_changes_neither_predictions_nor_gradients(
 
 
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
-def test_a_first_layer_may_work_in_place_on_the_input(activations):
+def test_first_layer_may_work_in_place_on_the_input(activations):
     def layer(linear, x):
         return linear(x.mul_(2.0).relu_())
 
@@ -302,7 +302,7 @@ def test_a_first_layer_may_work_in_place_on_the_input(activations):
 
 
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
-def test_an_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(activations):
+def test_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(activations):
     def layer(linear, x):
         hidden = linear(x).exp()
         hidden.add_(1.0)
@@ -329,7 +329,7 @@ def test_recurrent_layer_packs_no_weights_if_the_backward_reads_others(activatio
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("reads", ["stashed", "newest"])
-def test_layer_with_activation_checkpointing_recomputes_with_the_weights_of_the_backward(reads, reentrant):
+def test_layer_that_checkpoints_itself_recomputes_with_the_weights_of_the_backward(reads, reentrant):
     torch.manual_seed(0)
     inner = [nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)]
     x, results, own = torch.randn(2, 3), [], []

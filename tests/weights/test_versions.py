@@ -72,7 +72,7 @@ def test_reading_a_version_that_is_not_held_is_an_error_naming_it(versions):
             weights.version(number)
 
 
-def test_a_released_version_frees_its_storages(versions):
+def test_released_version_frees_its_storages(versions):
     weights, _ = versions
     weights.update(gradient(), keep=True)
     references = [StorageWeakRef(tensor.untyped_storage()) for tensor in weights.version(0).tensors.values()]
@@ -167,7 +167,7 @@ def test_versions_measured_are_those_of_the_specification(rule, D, N):
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), fitting_cases(stages=(1, 3, 4, 7), microbatches=(1, 3, 8)))
-def test_a_method_declares_the_versions_of_the_specification_and_no_more(rule, D, N):
+def test_method_declares_the_versions_of_the_specification_and_no_more(rule, D, N):
     method, schedule = METHODS[rule]
     declared = [method.weight_versions(StageContext.under(schedule, r, D, N)) for r in range(D)]
     assert declared == versions_of_the_specification(rule, D, N)
@@ -237,7 +237,7 @@ def test_lstm_keeps_no_weights_once_its_forward_is_over(activations):
     assert sum(1 for storages in stage.weights.meter._live if storages) == 1
 
 
-def test_an_old_version_is_freed_when_its_last_backward_ends():
+def test_old_version_is_freed_when_its_last_backward_ends():
     stage = stage_of(nn.Linear(4, 4), index=1)
     stage.forward((0, 0), (torch.randn(2, 4),), WeightRead(0), Activations.KEPT, store=False)
     stage.update(0, unit_gradients(stage), keep=True, steady=True)

@@ -41,7 +41,7 @@ def test_minibatches_and_versions_count_from_the_start_of_the_run():
     assert [each.staleness for each in panel(start=10).rows[0]][:2] == [0, 1]
 
 
-def test_a_label_has_the_microbatch_where_there_are_several():
+def test_label_has_the_microbatch_where_there_are_several():
     assert [box(name, 0, 1).label(4) for name in ("F3.2", "B3")] == ["3.2", "3"]
     assert box("F3.0", 0, 1).label(1) == "3"
 

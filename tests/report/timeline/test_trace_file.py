@@ -45,7 +45,7 @@ def test_part_of_a_trace_holds_its_minibatches_alone(trace):
     assert trace.of_minibatches(3, 4).messages == [[], []]
 
 
-def test_the_minibatches_of_a_trace_are_those_that_all_stages_finished(trace):
+def test_minibatches_of_a_trace_are_those_that_all_stages_finished(trace):
     assert list(trace.minibatches) == []
     assert list(trace.of_minibatches(9, 10).minibatches) == []
 

@@ -66,7 +66,7 @@ def companion(model, alpha):
 
 @QUICK
 @given(models(), st.floats(1e-3, 0.5))
-def test_the_polynomial_is_that_of_the_recurrence(model, alpha):
+def test_polynomial_is_that_of_the_recurrence(model, alpha):
     alpha /= model.curvature
     matrix = np.abs(np.linalg.eigvals(companion(model, alpha))).max()
     assert spectral_radius(model, alpha) == pytest.approx(matrix, rel=1e-6, abs=1e-3)
@@ -74,7 +74,7 @@ def test_the_polynomial_is_that_of_the_recurrence(model, alpha):
 
 @QUICK
 @given(models())
-def test_the_largest_stable_step_is_where_the_spectral_radius_first_reaches_one(model):
+def test_largest_stable_step_is_where_the_spectral_radius_first_reaches_one(model):
     found = largest_stable_step(model)
     assert found == pytest.approx(scanned(model), rel=1e-6)
     assert spectral_radius(model, 0.98 * found) < 1 < spectral_radius(model, 1.02 * found)
@@ -94,7 +94,7 @@ def test_step_size_scales_with_one_over_the_curvature(model, scale):
 
 @settings(max_examples=8, deadline=None)
 @given(models(longest=8))
-def test_the_recurrence_decays_below_the_limit_and_grows_above(model):
+def test_recurrence_decays_below_the_limit_and_grows_above(model):
     limit = largest_stable_step(model)
     assert decays(model, np.array([0.97, 1.03]) * limit, 4000) == [True, False]
 
@@ -147,7 +147,7 @@ def test_lemma_3_and_the_step_of_its_proof_hold(tau, momentum, curvature):
 
 @QUICK
 @given(models())
-def test_a_root_on_the_circle_is_as_near_to_one_as_lemma_4_says(model):
+def test_root_on_the_circle_is_as_near_to_one_as_lemma_4_says(model):
     model = replace(model, momentum=0.0)
     for crossing in crossings(model):
         assert crossing.distance <= lemmas.crossing_constant(model) * crossing.alpha * (1 + 1e-7)
