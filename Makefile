@@ -15,7 +15,7 @@ LOWER_TESTS := tests/test_cli.py tests/test_torchvision_shim.py tests/executors/
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(VENV)/.installed  ## Make a virtual environment and install pipetrain and the tested versions into it
+setup: $(VENV)/.installed  ## Create a virtual environment with pipetrain and the tested versions
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,13 +25,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: setup  ## Train ResNet-20 in two processes under PipeOptim on a bundled subset of Fashion-MNIST (about a minute)
 	$(BIN)/pipetrain run experiment=demo
 
-test: setup  ## The quick tests
+test: setup  ## Run the quick tests
 	$(BIN)/python -m pytest -m "not slow and not cuda" -n 2
 
-test-slow: setup  ## The tests that take longer
+test-slow: setup  ## Run the tests that take longer
 	$(BIN)/python -m pytest -m "slow and not cuda"
 
-test-lower: $(VENV_LOWER)/.installed  ## A part of the quick tests on the lowest versions that pyproject.toml allows
+test-lower: $(VENV_LOWER)/.installed  ## Run part of the quick tests on the lowest versions that pyproject.toml allows
 	$(VENV_LOWER)/bin/python -m pytest -m "not slow and not cuda" -n 2 $(LOWER_TESTS)
 
 $(VENV_LOWER)/.installed: pyproject.toml constraints-lower.txt
@@ -39,16 +39,16 @@ $(VENV_LOWER)/.installed: pyproject.toml constraints-lower.txt
 	$(VENV_LOWER)/bin/pip install --quiet --constraint constraints-lower.txt --editable ".[dev]"
 	@touch $@
 
-test-cuda: setup  ## The tests that need a CUDA device
+test-cuda: setup  ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m cuda
 
-lint: setup  ## Style, types, and the direction of imports
+lint: setup  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: setup  ## Put the code into its form
+format: setup  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -56,5 +56,5 @@ bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda 
 	$(BIN)/python benchmarks/runtime.py --device $(DEVICE)
 	$(BIN)/python benchmarks/finegrained.py
 
-clean:  ## Remove what the other targets made, results aside
+clean:  ## Remove what the other targets created, except results
 	rm -rf $(VENV) $(VENV_LOWER) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

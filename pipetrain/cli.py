@@ -59,7 +59,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     """The parser of the whole command, and those of the subcommands by name."""
     parser = argparse.ArgumentParser(
         prog="pipetrain",
-        description="Trains neural networks in pipelines of processes, and shows what came of it.",
+        description="Trains neural networks with pipeline parallelism, and measures what each stage does.",
         epilog=_EPILOG,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=16),
     )

@@ -12,36 +12,40 @@ if TYPE_CHECKING:
     from pipetrain.report.timeline.given_times import GivenTimes
 
 _DESCRIPTION = """\
-With settings of `pipetrain run`: draws the operation lists that such a run would carry out, each phase, and with
-method=a,b each choice, one above the other. With RUN, the directory of a run that had trace=true: draws the lists
-by the run's median times above what was measured. Writes timeline.png and timeline.html."""
+With settings of `pipetrain run`: draws the operation lists that such a run would execute, one panel per phase, and per
+choice of method=a,b. With RUN, the directory of a run with trace=true: draws the lists, played with the run's median
+times, above what was measured. Writes timeline.png and timeline.html."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `timeline`."""
-    text = "draw what each stage does when, for settings or for a run"
+    text = "draw when each stage does what, for settings or for a run"
     parser = subparsers.add_parser("timeline", help=text, description=_DESCRIPTION)
     parser.add_argument("words", nargs="*", metavar="SETTING | RUN", help="such as method=pipedream partition.stages=4")
-    parser.add_argument("-o", "--output", type=Path, default=Path("timeline"), help="directory; default timeline")
     parser.add_argument(
-        "--minibatches", type=int, help="how many; default until the pipeline is full twice, or 6 of RUN"
+        "-o", "--output", type=Path, default=Path("timeline"), help="output directory; default timeline"
+    )
+    parser.add_argument(
+        "--minibatches", type=int, help="how many to draw; default: enough to fill the pipeline twice, or 6 of RUN"
     )
     parser.add_argument("--svg", action="store_true", help="also write timeline.svg")
-    parser.add_argument("--from", type=int, dest="first", help="of RUN: the first minibatch, counted from 0")
+    parser.add_argument("--from", type=int, dest="first", help="the first minibatch of RUN to draw, counted from 0")
     _add_given_times(parser)
     parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out)
 
 
 def _add_given_times(parser: argparse.ArgumentParser) -> None:
-    given = parser.add_argument_group("given times, any unit; one number, or one for each stage or link: 1,1,2")
-    given.add_argument("--forward-time", type=_numbers, default=[1.0], metavar="T", help="of a microbatch; default 1")
-    given.add_argument("--backward-time", type=_numbers, default=[2.0], metavar="T", help="of a microbatch; default 2")
-    given.add_argument("--recompute-time", type=_numbers, metavar="T", help="of a microbatch; default the forward's")
-    given.add_argument("--update-time", type=_numbers, default=[0.0], metavar="T", help="default 0")
-    given.add_argument("--link-time", type=_numbers, default=[0.0], metavar="T", help="of any message; default 0")
-    given.add_argument("--message-bytes", type=_numbers, metavar="B", help="of a microbatch's message, either way")
-    given.add_argument("--link-bandwidth", type=_numbers, metavar="B", help="bytes in a unit of time")
-    given.add_argument("--seconds", action="store_true", help="the unit is the second: print samples per second")
+    given = parser.add_argument_group("given times, in any unit: one number, or one per stage or link, such as 1,1,2")
+    given.add_argument("--forward-time", type=_numbers, default=[1.0], metavar="T", help="per microbatch; default 1")
+    given.add_argument("--backward-time", type=_numbers, default=[2.0], metavar="T", help="per microbatch; default 2")
+    given.add_argument("--recompute-time", type=_numbers, metavar="T", help="per microbatch; default: as the forward")
+    given.add_argument("--update-time", type=_numbers, default=[0.0], metavar="T", help="per optimizer step; default 0")
+    given.add_argument("--link-time", type=_numbers, default=[0.0], metavar="T", help="per message; default 0")
+    given.add_argument(
+        "--message-bytes", type=_numbers, metavar="B", help="per microbatch message, in either direction"
+    )
+    given.add_argument("--link-bandwidth", type=_numbers, metavar="B", help="bytes per unit of time")
+    given.add_argument("--seconds", action="store_true", help="times are in seconds: also print samples per second")
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
