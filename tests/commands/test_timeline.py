@@ -152,21 +152,20 @@ FORWARD, BACKWARD, UPDATE, LATE = 1 * MS, 2 * MS, 0.5 * MS, 0.5 * MS
 
 @pytest.fixture
 def traced(tmp_path):
-    """A run of two segments of eight minibatches; every message took a while, and every operation its time."""
+    """A run of two drain intervals of eight minibatches; every message took a while, and every operation its time."""
     folder = tmp_path / "traced"
     folder.mkdir()
     settings = composed(["method=pipeoptim", "partition.stages=2", "train.batch_size=10", "trace=true"])
     OmegaConf.save(OmegaConf.create(dict(settings.stored)), folder / "config.yaml")
     plan = {"stages": [{"stage": r, "first": r, "last": r + 1} for r in range(2)]}
     (folder / "plan.json").write_text(json.dumps(plan))
-    ends = [{"step": step, "per_stage": []} for step in (8, 16)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(end) + "\n" for end in ends))
     (folder / ".hydra").mkdir()
     hydra = {"hydra": {"runtime": {"choices": dict(settings.choices)}}}
     OmegaConf.save(OmegaConf.create(hydra), folder / ".hydra" / "hydra.yaml")
     rules = composed_phases(["method=pipeoptim", "partition.stages=2"])[0].rules
     given = GivenTimes([FORWARD], [BACKWARD], update=[UPDATE], link=[LATE]).times(2, 1)
-    (folder / "trace.json").write_text(trace_text(list(_events(rules, given)), 2))
+    intervals = [{"epoch": epoch, "first": 0, "last": 8, "start": 8 * epoch, "phase": 0} for epoch in (0, 1)]
+    (folder / "trace.json").write_text(trace_text(list(_events(rules, given)), 2, intervals))
     return folder
 
 

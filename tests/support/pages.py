@@ -54,8 +54,8 @@ def event(stage, name, start, seconds, **more):
     }  # fmt: skip
 
 
-def trace_text(events, stages):
+def trace_text(events, stages, intervals=()):
     tracks = [
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": r, "args": {"name": f"stage {r}"}} for r in range(stages)
     ]
-    return json.dumps({"traceEvents": [*tracks, *events]})
+    return json.dumps({"traceEvents": [*tracks, *events], "metadata": {"drain_intervals": list(intervals)}})

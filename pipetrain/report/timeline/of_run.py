@@ -1,7 +1,7 @@
 """The timeline of a run: what its operation lists foretell by its median times, above what was measured."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipetrain.program.playback import Slice, play
@@ -10,7 +10,7 @@ from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.panels import Box, Panel, boxes, number, scaled
 from pipetrain.report.timeline.trace_file import median_times
-from pipetrain.report.timeline.traced_run import TracedInterval, traced_part
+from pipetrain.report.timeline.traced_run import TracedInterval, traced_interval
 from pipetrain.schedules import Kind, Operation
 
 _USUAL = 6
@@ -30,30 +30,102 @@ def timeline_of_run(run: Path, first: int | None, minibatches: int | None) -> tu
     Raises:
         ConfigError: `run` has no trace, or not of these minibatches, or it tells of other operations.
     """
-    traced = traced_part(run, first)
+    traced = traced_interval(run, first)
     count = min(minibatches or _USUAL, traced.minibatches)
     begin = (traced.minibatches - count) // 2 if first is None else first - traced.start
-    last = min(begin + count, traced.minibatches)
-    rules = traced.rules
-    times = median_times(traced.trace, rules.num_microbatches)
-    foretold = play(rules.lists(traced.minibatches), times.duration, rules.segments, times.transfer)
-    measured = [_slices(row, traced.start) for row in traced.trace.rows]
-    chosen = [f"{group}={traced.names[group]}" for group in ("method", "schedule")]
-    title = ", ".join([*chosen, f"D = {rules.num_stages}", f"N = {rules.num_microbatches}"])
-    shown = f"minibatches {traced.start + begin} to {traced.start + last - 1}"
-    rates = [_rate(rows, begin, last, traced.batch_size) for rows in (foretold, measured)]
-    panels = [
-        _foretold(traced, foretold, (f"{title}: the lists, played with median times, {shown}", rates[0])),
-        _measured(traced, (f"Measured in {run.resolve().name}, {shown}", rates[1])),
-    ]
-    panels = [_cut(panel, rows, begin, last) for panel, rows in zip(panels, (foretold, measured), strict=True)]
-    length = max(panel.end for panel in panels)
-    lines = [f"{run}: {title}; {shown}", *_table(traced, times, foretold, measured, (begin, last))]
-    return [replace(panel, end=length) for panel in panels], [
-        *lines,
-        f"the lists  {rates[0]}",
-        f"measured   {rates[1]}",
-    ]
+    pair = TimelinePair.of(traced, begin, min(begin + count, traced.minibatches))
+    return pair.panels(run.resolve().name), [f"{run}: {pair.title}; {pair.shown}", *pair.lines()]
+
+
+@dataclass(frozen=True)
+class TimelinePair:
+    """A drain interval twice, its slices by stage in seconds: as its lists foretell it, and as it was measured.
+
+    Attributes:
+        traced: the interval.
+        times: the median times by which its lists are played.
+        lists, measured: the slices; their minibatches count from the drain.
+        first, last: the minibatches to show, `last` exclusive, counted from the drain.
+    """
+
+    traced: TracedInterval
+    times: StageTimes
+    lists: Rows
+    measured: Rows
+    first: int
+    last: int
+
+    @staticmethod
+    def of(traced: TracedInterval, first: int, last: int) -> "TimelinePair":
+        """Plays the lists of an interval that was traced."""
+        rules = traced.rules
+        times = median_times(traced.trace, rules.num_microbatches)
+        lists = play(rules.lists(traced.minibatches), times.duration, rules.segments, times.transfer)
+        measured = [_slices(row, traced.start) for row in traced.trace.rows]
+        return TimelinePair(traced, times, lists, measured, first, last)
+
+    @property
+    def title(self) -> str:
+        """What was run."""
+        rules, names = self.traced.rules, self.traced.names
+        chosen = [f"{group}={names[group]}" for group in ("method", "schedule")]
+        return ", ".join([*chosen, f"D = {rules.num_stages}", f"N = {rules.num_microbatches}"])
+
+    @property
+    def shown(self) -> str:
+        """Which minibatches, counted from the start of the run."""
+        return f"minibatches {self.traced.start + self.first} to {self.traced.start + self.last - 1}"
+
+    def panels(self, run: str) -> list[Panel]:
+        """The panel of the lists and that of the measurements, over the same length of time."""
+        rules, start = self.traced.rules, self.traced.start
+        planned = [rules.planned(r, self.traced.minibatches, start) for r in range(rules.num_stages)]
+        foretold = [list(boxes(row, each, start)) for row, each in zip(self.lists, planned, strict=True)]
+        trace = self.traced.trace
+        upper = self._panel(f"{self.title}: the lists, played with median times, {self.shown}", foretold, self.lists)
+        lower = self._panel(f"Measured in {run}, {self.shown}", trace.rows, self.measured)
+        lower = replace(lower, messages=[scaled(row, _MS) for row in trace.messages])
+        shown = [self._cut(upper, self.lists), self._cut(lower, self.measured)]
+        length = max(panel.end for panel in shown)
+        return [replace(panel, end=length) for panel in shown]
+
+    def lines(self) -> list[str]:
+        """The table of the stages, and both rates."""
+        rates = [f"the lists  {self._rate(self.lists)}", f"measured   {self._rate(self.measured)}"]
+        return [*self._table(), *rates]
+
+    def _panel(self, title: str, rows: Sequence[Sequence[Box]], slices: Rows) -> Panel:
+        in_ms = [scaled(row, _MS) for row in rows]
+        return Panel(title, self.traced.rules.num_microbatches, "ms", in_ms, 0.0, 0.0, facts=(self._rate(slices),))
+
+    def _cut(self, panel: Panel, rows: Rows) -> Panel:
+        """From the first forward of the first minibatch shown to the last update of the last."""
+        begin = min(piece.start for piece in rows[0] if piece.operation.minibatch == self.first)
+        end = max(piece.end for row in rows for piece in row if piece.operation.minibatch == self.last - 1)
+        return panel.between(begin * _MS, end * _MS)
+
+    def _rate(self, rows: Rows) -> str:
+        seconds = sum(between_updates(row, self.first, self.last)[0] for row in rows) / len(rows)
+        rate = (self.last - self.first) / seconds
+        return f"{number(rate)} minibatches, {number(self.traced.batch_size * rate)} samples per second"
+
+    def _table(self) -> list[str]:
+        times = self.times
+        columns = {"F ms": times.forward, "R ms": times.recomputation, "B ms": times.backward, "U ms": times.update}
+        if not any(piece.operation.kind is Kind.RECOMPUTATION for piece in self.measured[0]):
+            del columns["R ms"]
+        rows = [
+            (str(r), *(f"{values[r] * _MS:.2f}" for values in columns.values()), *self._held_and_idle(r))
+            for r in range(len(self.lists))
+        ]
+        heads = ("stage", *columns, "in flight: lists", "measured", "idle share: lists", "measured")
+        return text_table(heads, rows, ">" * len(heads))
+
+    def _held_and_idle(self, r: int) -> list[str]:
+        """Most microbatches in flight on a stage, by the lists and measured, then its idle shares likewise."""
+        num_microbatches, both = self.traced.rules.num_microbatches, (self.lists[r], self.measured[r])
+        held = [str(peak_in_flight([piece.operation for piece in row], num_microbatches)) for row in both]
+        return held + [f"{between_updates(row, self.first, self.last)[1]:.1%}" for row in both]
 
 
 def _slices(row: Sequence[Box], start: int) -> list[Slice]:
@@ -64,45 +136,3 @@ def _slices(row: Sequence[Box], start: int) -> list[Slice]:
         )
         for box in row
     ]
-
-
-def _foretold(traced: TracedInterval, rows: Rows, words: tuple[str, str]) -> Panel:
-    drawn = [
-        scaled(boxes(row, traced.rules.planned(r, traced.minibatches, traced.start), traced.start), _MS)
-        for r, row in enumerate(rows)
-    ]
-    return Panel(words[0], traced.rules.num_microbatches, "ms", drawn, 0.0, 0.0, facts=words[1:])
-
-
-def _measured(traced: TracedInterval, words: tuple[str, str]) -> Panel:
-    drawn, messages = ([scaled(row, _MS) for row in rows] for rows in (traced.trace.rows, traced.trace.messages))
-    return Panel(words[0], traced.rules.num_microbatches, "ms", drawn, 0.0, 0.0, messages, words[1:])
-
-
-def _cut(panel: Panel, rows: Rows, first: int, last: int) -> Panel:
-    """From the first forward of minibatch `first` to the last update of `last` - 1."""
-    begin = min(piece.start for piece in rows[0] if piece.operation.minibatch == first)
-    end = max(piece.end for row in rows for piece in row if piece.operation.minibatch == last - 1)
-    return panel.between(begin * _MS, end * _MS)
-
-
-def _rate(rows: Rows, first: int, last: int, batch_size: int) -> str:
-    seconds = sum(between_updates(row, first, last)[0] for row in rows) / len(rows)
-    rate = (last - first) / seconds
-    return f"{number(rate)} minibatches, {number(batch_size * rate)} samples per second"
-
-
-def _table(
-    traced: TracedInterval, times: StageTimes, foretold: Rows, measured: Rows, shown: tuple[int, int]
-) -> list[str]:
-    recomputes = any(piece.operation.kind is Kind.RECOMPUTATION for piece in measured[0])
-    columns = {"F ms": times.forward, "R ms": times.recomputation, "B ms": times.backward, "U ms": times.update}
-    if not recomputes:
-        del columns["R ms"]
-    rows = []
-    for r, pair in enumerate(zip(foretold, measured, strict=True)):
-        peaks = [str(peak_in_flight([p.operation for p in row], traced.rules.num_microbatches)) for row in pair]
-        idle = [f"{between_updates(row, *shown)[1]:.1%}" for row in pair]
-        rows.append((str(r), *(f"{values[r] * _MS:.2f}" for values in columns.values()), *peaks, *idle))
-    heads = ("stage", *columns, "in flight: lists", "measured", "idle share: lists", "measured")
-    return text_table(heads, rows, ">" * len(heads))

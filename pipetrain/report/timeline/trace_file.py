@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.errors import ConfigError
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import StageTimes
 from pipetrain.report.timeline.panels import Box, Message
 from pipetrain.schedules import Kind, Operation
+from pipetrain.tracking.trace_writer import INTERVALS
 
 _MICROSECOND = 1e-6
 
@@ -20,12 +22,14 @@ class Trace:
     """What was traced, in seconds, minibatches counted from the start of the run.
 
     Attributes:
-        rows: the operations of every stage in happening order.
+        rows: the operations of every stage in chronological order.
         messages: what every stage sent and received.
+        intervals: the drain intervals that the run completed.
     """
 
     rows: list[list[Box]]
     messages: list[list[Message]]
+    intervals: list[DrainInterval]
 
     def of_minibatches(self, first: int, last: int) -> "Trace":
         """The part that is of minibatches `first` to `last`, exclusive."""
@@ -33,15 +37,8 @@ class Trace:
         def of(pieces: Iterable[Any]) -> list[Any]:
             return [piece for piece in pieces if first <= piece.operation.minibatch < last]
 
-        return Trace([of(row) for row in self.rows], [of(row) for row in self.messages])
-
-    @property
-    def minibatches(self) -> range:
-        """Those that every stage has updated with, from the first on."""
-        updates = [[box.operation.minibatch for box in row if box.operation.kind is Kind.UPDATE] for row in self.rows]
-        if not all(updates):
-            return range(0)
-        return range(max(row[0] for row in updates), min(row[-1] for row in updates) + 1)
+        intervals = [interval for interval in self.intervals if first <= interval.start < last]
+        return Trace([of(row) for row in self.rows], [of(row) for row in self.messages], intervals)
 
 
 def read_trace(path: Path, num_stages: int) -> Trace:
@@ -51,18 +48,21 @@ def read_trace(path: Path, num_stages: int) -> Trace:
         ConfigError: it is none of a run of so many stages.
     """
     try:
-        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-        slices = sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"])
+        content = json.loads(path.read_text(encoding="utf-8"))
+        intervals = [DrainInterval(**interval) for interval in content["metadata"][INTERVALS]]
+        slices = sorted(
+            (event for event in content["traceEvents"] if event["ph"] == "X"), key=lambda event: event["ts"]
+        )
         rows: list[list[Box]] = [[] for _ in range(num_stages)]
         messages: list[list[Message]] = [[] for _ in range(num_stages)]
-        for event in slices:
+        for event in sorted(slices, key=lambda event: event["ts"]):
             into: list[Any] = (messages if event["cat"] in ("recv", "send") else rows)[event["tid"]]
             into.append(_piece(event))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ConfigError(
             f"{path}: not the trace of a run of {num_stages} stages ({type(error).__name__}: {error})"
         ) from error
-    return Trace(rows, messages)
+    return Trace(rows, messages, intervals)
 
 
 def _piece(event: dict[str, Any]) -> Box | Message:

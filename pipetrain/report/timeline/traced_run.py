@@ -1,12 +1,13 @@
-"""A part of a traced run between two drains, found in its directory and held against its operation lists."""
+"""A drain interval of a traced run, found in its directory and held against its operation lists."""
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
@@ -15,8 +16,6 @@ from pipetrain.program.playback import Slice
 from pipetrain.report.timeline.panels import boxes
 from pipetrain.report.timeline.trace_file import Trace, read_trace
 from pipetrain.run.build import build_recompute_segments, build_rules
-from pipetrain.run.timetable import Timetable
-from pipetrain.tracking import metrics_file
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -26,8 +25,9 @@ class TracedInterval:
 
     Attributes:
         rules: what it followed.
-        start, minibatches: of the part; `start` since the start of the run.
-        trace: of the part.
+        start: minibatches of the run before it.
+        minibatches: how many it has.
+        trace: of these minibatches.
         batch_size: samples of a minibatch.
         names: of method and schedule on the command line.
     """
@@ -40,8 +40,8 @@ class TracedInterval:
     names: Mapping[str, str]
 
 
-def traced_part(run: Path, minibatch: int | None) -> TracedInterval:
-    """The part between two drains that `minibatch`, counted from the start of the run, is in; None: the first traced.
+def traced_interval(run: Path, minibatch: int | None) -> TracedInterval:
+    """The drain interval that `minibatch`, counted from the start of the run, is in; None: the first one traced.
 
     Raises:
         ConfigError: `run` has no trace, or not of that minibatch, or it tells of other operations than the lists.
@@ -52,33 +52,35 @@ def traced_part(run: Path, minibatch: int | None) -> TracedInterval:
         raise ConfigError(f"{run}: has no {directory.trace.name}; a run with trace=true writes one when it ends")
     plan = json.loads(directory.plan.read_text())["stages"]
     trace = read_trace(directory.trace, len(plan))
-    traced = trace.minibatches
-    for interval, rules, names in _segments(directory, settings, plan, traced.stop):
-        end = interval.start + interval.minibatches
-        if interval.start in traced and (minibatch is None or interval.start <= minibatch < end):
-            part = trace.of_minibatches(interval.start, end)
-            found = TracedInterval(rules, interval.start, interval.minibatches, part, settings.train.batch_size, names)
-            _check(directory.trace, found)
-            return found
-    if not traced:
-        raise ConfigError(f"{directory.trace}: holds no update of every stage; the run ended before its first")
-    raise ConfigError(f"--from {minibatch}: {directory.trace} is of minibatches {traced.start} to {traced.stop - 1}")
+    interval = _interval(directory.trace, trace, minibatch)
+    phase = settings.phases[interval.phase]
+    traced = TracedInterval(
+        _rules(settings, phase, plan),
+        interval.start,
+        interval.minibatches,
+        trace.of_minibatches(interval.start, interval.start + interval.minibatches),
+        settings.train.batch_size,
+        phase.choices,
+    )
+    _check(directory.trace, traced)
+    return traced
 
 
-def _segments(
-    run: RunDirectory, settings: Settings, plan: Sequence[Mapping[str, Any]], traced: int
-) -> Iterator[tuple[DrainInterval, PipelineRules, Mapping[str, str]]]:
-    """The run's segments as its trainer had them; the ends of its epochs are in its metrics."""
-    ends = [record["step"] for record in metrics_file.read(run) if "per_stage" in record] or [traced]
-    total, steps_per_epoch = ends[-1], max(1, ends[0])
-    lengths = [phase.length(steps_per_epoch) or total for phase in settings.phases]
-    phase_ends = [min(total, end) for end in itertools.accumulate(lengths)]
-    timetable = Timetable(total, steps_per_epoch, 0, 0, settings.checkpoint.every_steps, phase_ends)
+def _interval(path: Path, trace: Trace, minibatch: int | None) -> DrainInterval:
+    for interval in trace.intervals:
+        if minibatch is None or interval.start <= minibatch < interval.start + interval.minibatches:
+            return interval
+    if not trace.intervals:
+        raise ConfigError(f"{path}: holds no update of every stage; the run ended before its first")
+    first, last = trace.intervals[0], trace.intervals[-1]
+    end = last.start + last.minibatches - 1
+    raise ConfigError(f"--from {minibatch}: {path} is of minibatches {first.start} to {end}")
+
+
+def _rules(settings: Settings, phase: PhaseSettings, plan: Sequence[Mapping[str, Any]]) -> PipelineRules:
     stage_of = {stage["first"]: r for r, stage in enumerate(plan) if stage["first"] < stage["last"]}
-    spans, microbatches = build_recompute_segments(settings.train, len(plan), stage_of), settings.train.microbatches
-    for interval in timetable.segments(0):
-        phase = settings.phases[interval.phase]
-        yield interval, build_rules(phase, len(plan), microbatches, spans), phase.choices
+    segments = build_recompute_segments(settings.train, len(plan), stage_of)
+    return build_rules(phase, len(plan), settings.train.microbatches, segments)
 
 
 def _check(path: Path, traced: TracedInterval) -> None:

@@ -4,6 +4,7 @@ import pytest
 from support.pages import event, trace_text
 
 from pipetrain.errors import ConfigError
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.report.timeline.trace_file import median_times, read_trace
 from pipetrain.schedules import Operation
 
@@ -17,11 +18,15 @@ EVENTS = [
     event(0, "U3", 1.0, 0.3),
     event(0, "U4", 2.0, 0.5),
 ]
+INTERVALS = [
+    {"epoch": 0, "first": 0, "last": 1, "start": 0, "phase": 0},
+    {"epoch": 1, "first": 0, "last": 2, "start": 3, "phase": 1},
+]
 
 
 @pytest.fixture
 def trace(tmp_path):
-    (tmp_path / "trace.json").write_text(trace_text(EVENTS, 2))
+    (tmp_path / "trace.json").write_text(trace_text(EVENTS, 2, INTERVALS))
     return read_trace(tmp_path / "trace.json", 2)
 
 
@@ -45,9 +50,9 @@ def test_part_of_a_trace_holds_its_minibatches_alone(trace):
     assert trace.of_minibatches(3, 4).messages == [[], []]
 
 
-def test_minibatches_of_a_trace_are_those_that_all_stages_finished(trace):
-    assert list(trace.minibatches) == []
-    assert list(trace.of_minibatches(9, 10).minibatches) == []
+def test_trace_knows_the_drain_intervals_of_the_run(trace):
+    assert trace.intervals == [DrainInterval(0, 0, 1, 0), DrainInterval(1, 0, 2, 3, phase=1)]
+    assert trace.of_minibatches(3, 5).intervals == trace.intervals[1:]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"traceEvents": [{"ph": "X"}]}', trace_text([event(2, "U0", 0, 1)], 3)])
