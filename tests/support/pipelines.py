@@ -17,6 +17,7 @@ from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optim.stage_optimizer import StageOptimizer
+from pipetrain.program.planned_operations import Activations
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import StageContext, WeightRead
 from pipetrain.run.timetable import Timetable
@@ -79,6 +80,18 @@ def optimizers(build: Build, rate: Rate) -> Callable[[dict[str, nn.Parameter]], 
 def unit_gradients(stage: Stage) -> dict[str, Tensor]:
     """Gradients of ones."""
     return {name: torch.ones_like(parameter) for name, parameter in stage.optimizer.parameters.items()}
+
+
+def step(
+    stage: Stage,
+    inputs: tuple[Tensor, ...],
+    gradients: tuple[Tensor, ...],
+    microbatch: tuple[int, int] = (0, 0),
+    activations: Activations = Activations.KEPT,
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """F and B on the newest weights; (outputs, gradients of the inputs)."""
+    outputs = stage.forward(microbatch, inputs, newest(stage), activations, store=False)
+    return outputs, stage.backward([microbatch], gradients, newest(stage), activations)
 
 
 def newest(stage: Stage) -> WeightRead:

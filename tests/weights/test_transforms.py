@@ -6,7 +6,8 @@ from support.pipelines import batches, pipeline
 from torch import nn
 
 from pipetrain.optim.stage_optimizer import StageOptimizer
-from pipetrain.weights.transforms import Predicted
+from pipetrain.program.weight_reads import WeightRead
+from pipetrain.weights.transforms import Corrected, Predicted, Scaled
 from pipetrain.weights.versions import Weights
 
 
@@ -147,3 +148,8 @@ def test_pipeoptim_with_constant_gradients_predicts_the_weights_of_the_backward(
     for t in range(D, steps):  # before the first update there is no direction to follow
         torch.testing.assert_close(seen[t], found[t])
     assert not torch.equal(seen[0], found[D - 1])
+
+
+def test_readings_print_the_version_and_what_is_made_of_it():
+    made = [None, Predicted(3), Corrected(2), Scaled(0.75)]
+    assert [str(WeightRead(1, transform)) for transform in made] == ["v1", "v1+3", "v1-2δ", "v1*0.75"]

@@ -14,7 +14,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import StageContext, WeightRead
-from pipetrain.weights.storage_meter import StorageMeter
 from pipetrain.weights.transforms import Predicted
 from pipetrain.weights.versions import Weights
 
@@ -86,35 +85,6 @@ def test_newest_version_survives_its_release(versions):
     weights, _ = versions
     weights.release(0)
     assert weights.version(0) is weights.newest
-
-
-def test_meter_counts_the_versions_alive_and_their_bytes():
-    meter = StorageMeter()
-    first = {"w": torch.zeros(10), "b": torch.zeros(2)}
-    meter.watch(first)
-    assert (meter.versions_max, meter.bytes_peak) == (1, 48)
-    second = {"w": torch.zeros(10)}
-    meter.watch(second)
-    assert (meter.versions_max, meter.bytes_peak) == (2, 88)
-    del first
-    third = {"w": torch.zeros(10)}
-    meter.watch(third)
-    assert (meter.versions_max, meter.bytes_peak) == (2, 88)
-    fourth = {"w": torch.zeros(10)}
-    meter.watch(fourth)
-    assert (meter.versions_max, meter.bytes_peak) == (3, 120)
-
-
-def test_meter_counts_a_version_while_one_tensor_or_view_of_it_lives():
-    meter = StorageMeter()
-    first = {"w": torch.zeros(10), "b": torch.zeros(2)}
-    view = first["b"][:1]
-    meter.watch(first)
-    del first
-    second = {"w": torch.zeros(10)}
-    meter.watch(second)
-    assert meter.versions_max == 2
-    assert view.numel() == 1
 
 
 def minibatches_of(rule, D, N):

@@ -1,0 +1,27 @@
+"""I-TiMePReSt: what it tells the user, and the range of its decay."""
+
+import math
+
+import pytest
+
+from pipetrain.errors import ConfigError
+from pipetrain.methods.i_timeprest import ITiMePReSt
+from pipetrain.program.weight_reads import StageContext
+
+
+def test_i_timeprest_says_how_much_it_changes_and_warns_where_that_is_much():
+    contexts = [StageContext(r, 4, 1, 3 - r, 3) for r in range(4)]
+    (line,) = ITiMePReSt(0.1).notes(contexts)
+    assert "method.staleness_decay=0.1" in line
+    assert "0.6501" in line
+    assert "warning" not in line
+    (_, warning) = ITiMePReSt(0.2).notes(contexts)
+    assert warning.startswith("warning")
+    assert "0.1779" in warning
+
+
+@pytest.mark.parametrize("value", [0, -0.1, "0.1", math.nan])
+def test_i_timeprest_refuses_a_decay_out_of_its_range_by_name(value):
+    with pytest.raises(ConfigError, match=r"method\.staleness_decay") as caught:
+        ITiMePReSt(value)
+    assert "\n" not in str(caught.value)

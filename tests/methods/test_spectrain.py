@@ -1,0 +1,43 @@
+"""SpecTrain: how far it predicts, and which optimizers it takes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.moments import CONTEXT, LATER, MOMENT, parameters
+
+from pipetrain.errors import ConfigError
+from pipetrain.methods.spectrain import SpecTrain
+from pipetrain.program.weight_reads import WeightRead
+from pipetrain.weights.transforms import Predicted
+
+
+@pytest.mark.parametrize(("stage", "ahead"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (7, 3)])
+def test_spectrain_predicts_half_the_stage_further_than_pipeoptim(stage, ahead):
+    context = replace(CONTEXT, stage=stage, num_stages=8)
+    there, back = replace(MOMENT, context=context), replace(LATER, context=context)
+    assert SpecTrain().forward(there) == WeightRead(2, Predicted(ahead + 2))
+    assert SpecTrain().backward(back, WeightRead(2)) == WeightRead(4, Predicted(ahead) if ahead else None)
+    assert SpecTrain().recomputation(back, WeightRead(2)) == SpecTrain().backward(back, WeightRead(2))
+
+
+def test_spectrain_takes_momentum_whatever_its_size():
+    SpecTrain().check_optimizer(torch.optim.SGD(parameters(), lr=0.1, momentum=0.5, weight_decay=0.1))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "named"),
+    [
+        (torch.optim.Adam(parameters()), "Adam"),
+        (torch.optim.RMSprop(parameters(), momentum=0.9), "RMSprop"),
+        (torch.optim.SGD(parameters(), lr=0.1), "momentum=0"),
+        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, nesterov=True), "nesterov"),
+        (torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, maximize=True), "SGD"),
+    ],
+)
+def test_spectrain_refuses_other_optimizers_naming_what_works(optimizer, named):
+    with pytest.raises(ConfigError) as caught:
+        SpecTrain().check_optimizer(optimizer)
+    message = str(caught.value)
+    assert all(word in message for word in ("method=spectrain", named, "optimizer=sgdm", "method=pipeoptim"))
+    assert "\n" not in message

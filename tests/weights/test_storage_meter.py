@@ -1,0 +1,34 @@
+"""The meter of live weight versions."""
+
+import torch
+
+from pipetrain.weights.storage_meter import StorageMeter
+
+
+def test_meter_counts_the_versions_alive_and_their_bytes():
+    meter = StorageMeter()
+    first = {"w": torch.zeros(10), "b": torch.zeros(2)}
+    meter.watch(first)
+    assert (meter.versions_max, meter.bytes_peak) == (1, 48)
+    second = {"w": torch.zeros(10)}
+    meter.watch(second)
+    assert (meter.versions_max, meter.bytes_peak) == (2, 88)
+    del first
+    third = {"w": torch.zeros(10)}
+    meter.watch(third)
+    assert (meter.versions_max, meter.bytes_peak) == (2, 88)
+    fourth = {"w": torch.zeros(10)}
+    meter.watch(fourth)
+    assert (meter.versions_max, meter.bytes_peak) == (3, 120)
+
+
+def test_meter_counts_a_version_while_one_tensor_or_view_of_it_lives():
+    meter = StorageMeter()
+    first = {"w": torch.zeros(10), "b": torch.zeros(2)}
+    view = first["b"][:1]
+    meter.watch(first)
+    del first
+    second = {"w": torch.zeros(10)}
+    meter.watch(second)
+    assert meter.versions_max == 2
+    assert view.numel() == 1
