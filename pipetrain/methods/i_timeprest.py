@@ -53,10 +53,12 @@ class ITiMePReSt(Method):
     def notes(self, contexts: list[StageContext]) -> list[str]:
         """λ, and a warning where B would read less than half of the weights."""
         factor = self._factor(max(context.delay for context in contexts))
-        lines = [f"method.staleness_decay={self.staleness_decay}: B reads down to {factor:.4g} times F's weights"]
+        lines = [
+            f"method.staleness_decay={self.staleness_decay}: backwards scale their weights by as little as {factor:.4g}"
+        ]
         if factor < _LARGE_CHANGE:
             lines.append(
-                f"warning: 2 - e^(λδ) = {factor:.4g} on stage 0 is below {_LARGE_CHANGE}; a smaller "
-                "method.staleness_decay or fewer stages would change the weights less"
+                f"warning: the factor 2 - e^(λδ) = {factor:.4g} of stage 0 is below {_LARGE_CHANGE}; lower "
+                "method.staleness_decay or use fewer stages"
             )
         return lines

@@ -83,7 +83,9 @@ def report(num_stages: int, num_microbatches: int, output: Path | None) -> bool:
     print(*_table_1(rows, num_stages, num_microbatches), sep="\n")
     wrong = [row for row in rows if not row.agrees]
     print(
-        "\nevery measurement is its closed form" if not wrong else f"\n{len(wrong)} rows differ from their closed form"
+        "\nevery measurement matches its closed form"
+        if not wrong
+        else f"\n{len(wrong)} rows differ from their closed form"
     )
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)

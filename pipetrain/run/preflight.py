@@ -198,7 +198,7 @@ def _check_method(settings: Settings, chain: LayerChain, rules: PipelineRules) -
 def _clip_note(limit: float | None, rules: PipelineRules) -> list[str]:
     if limit is None:
         return []
-    alone = "on each stage alone, as there is no global norm in time"
+    alone = "per stage, since asynchronous stages have no common norm"
     where = "over all stages together" if rules.schedule.synchronous else alone
     return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={rules.method.name})"]
 

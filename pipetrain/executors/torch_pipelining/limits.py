@@ -67,7 +67,7 @@ def notes_of(schedule: Schedule, placement: Placement) -> list[str]:
     notes = [f"{placement.num_processes} process{'es' * (placement.num_processes > 1)}: {processes}"]
     if isinstance(schedule, TorchSchedule) and schedule.splits_backward and torch.__version__ < "2.13":
         notes.append(
-            f"warning: schedule={schedule.name} finds the gradients of weights by themselves, and torch "
-            f"{torch.__version__} does so wrongly where layers use a weight twice; torch 2.13 does it right"
+            f"warning: schedule={schedule.name} splits the backward pass, and torch {torch.__version__} then computes "
+            "wrong gradients for layers that use a weight twice; upgrade to torch 2.13"
         )
     return notes
