@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
 
             prepared = prepare(settings, RunDirectory(folder))
         except (ConfigError, OmegaConfBaseException) as error:
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # Hydra made it; a directory in use is not empty, and stays
+            RunDirectory(folder).remove_if_empty()
             return report_error(error, ExitCode.WRONG_USAGE, debug=bool(config.get("debug")))
         if "RANK" in os.environ:
             return _join(prepared, hydra)
@@ -56,75 +56,103 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
 
 def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     """This process starts the others, or simulates them, and alone writes to the terminal."""
-    from pipetrain.tracking.progress import ProgressBar
-
     job = prepared.job
-    _begin(prepared, hydra)
-    bar = ProgressBar(job.timetable.total_steps, job.settings.train.epochs, prepared.start_step)
     try:
-        summary = _carry_out(job, bar, prepared.start_step)
-    except KeyboardInterrupt as interrupt:
-        _leave_summary(job, "interrupted", str(interrupt))
-        bar.close()
+        with _reporting(prepared, hydra) as reporting:
+            summary = reporting.summary = _carry_out(job, reporting, prepared.start_step)
+    except KeyboardInterrupt:
         print(f"interrupted; partial results are in {job.run}", flush=True)
         raise
     except Exception as error:
         log.exception("the run failed")
-        _leave_summary(job, "failed", str(error))
         code = ExitCode.WRONG_USAGE if isinstance(error, ConfigError) else ExitCode.FAILED
         return report_error(error, code, debug=job.settings.debug)
-    finally:
-        bar.close()
-    print(*summary_lines(summary), sep="\n", flush=True)
     if summary["status"] == "diverged":
         return report_error(RuntimeError(summary["reason"]), ExitCode.DIVERGED)
     return ExitCode.COMPLETED
 
 
-def _carry_out(job: "Job", bar: "ProgressBar", start_step: int) -> dict[str, Any]:
+def _carry_out(job: "Job", reporting: "_Reporting", start_step: int) -> dict[str, Any]:
     from pipetrain.tracking.progress import Follower
 
     if job.settings.executor.simulated:
         from pipetrain.launch.worker import simulate
 
-        return simulate(job, bar.update)
+        return simulate(job, reporting.bar.update)
     from pipetrain.launch.launcher import launch
 
-    with contextlib.closing(Follower(job.run, bar, start_step)):
+    with contextlib.closing(Follower(job.run, reporting.bar, start_step)):
         return launch(job)
 
 
 def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     """An outer launcher (torchrun, Slurm) started this process as one of the workers."""
     from pipetrain.launch.worker import main
+    from pipetrain.run.outcome import leave_summary
+
+    job, rank = prepared.job, int(os.environ["RANK"])
+    try:
+        _check_launcher(job)
+    except ConfigError as error:
+        return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
+    writes = rank == 0
+
+    def on_signal() -> None:
+        if writes:  # there is no parent of ours to say how the run ended
+            leave_summary(job, "interrupted", "signal")
+
+    with _reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as reporting:
+        reporting.summary = main(job, reporting.bar.update, on_signal)
+    return ExitCode.COMPLETED
+
+
+def _check_launcher(job: "Job") -> None:
+    size, placement = int(os.environ.get("WORLD_SIZE", "0")), job.placement
+    if job.settings.executor.simulated:
+        raise ConfigError("executor=simulated runs in one process, and RANK is set: start it without torchrun")
+    if size != placement.num_processes:
+        needed = "as many" if placement.num_processes == job.num_stages else str(placement.num_processes)
+        raise ConfigError(f"WORLD_SIZE={size}: partition.stages={job.num_stages} needs {needed} processes")
+
+
+@dataclass
+class _Reporting:
+    """What a process shows of a run: its progress, and at the end its summary, where it has one."""
+
+    bar: "ProgressBar"
+    summary: dict[str, Any] | None = None
+
+
+@contextlib.contextmanager
+def _reporting(
+    prepared: "PreparedRun", hydra: DictConfig, *, writes: bool = True, shows: bool = True
+) -> Iterator[_Reporting]:
+    """Around a run: what is known before it, its progress and, however it ends, what it came to.
+
+    Args:
+        prepared: the run.
+        hydra: Hydra's own settings.
+        writes: whether the run directory is this process's to write.
+        shows: whether the terminal is.
+    """
+    from pipetrain.run.outcome import leave_summary
     from pipetrain.tracking.progress import ProgressBar
 
-    job, rank, size = prepared.job, int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "0"))
-    places = job.placement
-    wrong = None
-    if job.settings.executor.simulated:
-        wrong = f"executor={job.settings.executor.name} runs in one process, and RANK is set: start it without torchrun"
-    elif size != places.num_processes:
-        needed = "as many" if places.num_processes == job.num_stages else str(places.num_processes)
-        wrong = f"WORLD_SIZE={size}: partition.stages={job.num_stages} needs {needed} processes"
-    if wrong is not None:
-        return report_error(ConfigError(wrong), ExitCode.WRONG_USAGE, debug=job.settings.debug)
-    if rank == 0:
+    job = prepared.job
+    if writes:
         _begin(prepared, hydra)
-    last = rank == places.of_last_stage
-    bar = ProgressBar(job.timetable.total_steps, job.settings.train.epochs, prepared.start_step) if last else None
-    show = bar.update if bar else lambda record: None
+    bar = ProgressBar(job.timetable.total_steps, job.settings.train.epochs, prepared.start_step, hidden=not shows)
+    reporting = _Reporting(bar)
     try:
-        # there is no parent of ours to say how the run ended
-        summary = main(job, show, lambda: _leave_summary(job, "interrupted", "signal") if rank == 0 else None)
-    except Exception as error:
-        if rank == 0:
-            _leave_summary(job, "failed", str(error))
+        yield reporting
+    except (KeyboardInterrupt, Exception) as error:
+        if writes:
+            leave_summary(job, "failed" if isinstance(error, Exception) else "interrupted", str(error))
         raise
-    if bar and summary:
+    finally:
         bar.close()
-        print(*summary_lines(summary), sep="\n", flush=True)
-    return ExitCode.COMPLETED
+    if shows and reporting.summary is not None:
+        print(*summary_lines(reporting.summary), sep="\n", flush=True)
 
 
 def _begin(prepared: "PreparedRun", hydra: DictConfig) -> None:
@@ -149,30 +177,6 @@ def _begin(prepared: "PreparedRun", hydra: DictConfig) -> None:
     OmegaConf.save(OmegaConf.create({"hydra": hydra}), run.hydra / "hydra.yaml")
     OmegaConf.save(hydra.overrides.task, run.hydra / "overrides.yaml")
     run.plan.write_text(json.dumps(prepared.plan.to_json(), indent=2) + "\n")
-
-
-def _leave_summary(job: "Job", status: str, reason: str) -> None:
-    """What is known of a run whose workers did not finish it."""
-    from pipetrain.tracking import metrics_file
-    from pipetrain.tracking import summary as summaries
-
-    if summaries.read(job.run) is not None:
-        return
-    records = metrics_file.read(job.run)
-    evaluations = [record["eval"] for record in records if "eval" in record]
-    summaries.write(
-        job.run,
-        {
-            "status": status,
-            **job.head(),
-            "reason": reason,
-            "steps": records[-1]["step"] if records else 0,
-            "epochs": sum("per_stage" in record for record in records),
-            "wall_s": records[-1]["wall_s"] if records else 0.0,
-            "final": evaluations[-1] if evaluations else {},
-            "per_stage": job.plan,
-        },
-    )
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from torch.distributed import Store
 
@@ -67,41 +67,53 @@ def leave_failure_note(run: RunDirectory, process: int, text: str) -> None:
     run.failure_note(process).write_text(text + "\n")
 
 
+@dataclass(frozen=True)
+class Watched:
+    """A worker that is watched.
+
+    Attributes:
+        process, num_processes: its number, and how many there are.
+        run: the run directory.
+        hang_timeout: seconds.
+    """
+
+    process: int
+    num_processes: int
+    run: RunDirectory
+    hang_timeout: float
+
+
 class Watchdog:
-    """Started by a worker once its process group stands.
+    """Watches a worker, as a context manager, from when its process group stands until it leaves the group.
 
     A signal handler of Python's does not run while the main thread sits in a wait of Gloo's, so signals are read from
     a wake-up pipe here, and the process is ended from here.
 
     Args:
-        process, processes: this one's number, and how many there are.
-        run: the run directory.
-        hang_timeout: seconds.
+        watched: the worker.
         activity: kept up to date by the main thread.
         store: a connection of this thread's own.
-        report: what this worker has measured, for that of the last stage to write when the run stops early.
         on_signal: called before a signal ends the process.
+
+    Attributes:
+        report: what this worker has measured, for that of the last stage to write when the run stops early.
     """
 
     def __init__(
         self,
-        process: int,
-        num_processes: int,
-        run: RunDirectory,
-        hang_timeout: float,
+        watched: Watched,
         activity: Activity,
         store: Store,
-        report: Callable[[], Any],
         on_signal: Callable[[], None] = lambda: None,
     ) -> None:
-        self._process = process
-        self._processes = num_processes
-        self._run = run
-        self._hang_timeout = hang_timeout
+        self._process = watched.process
+        self._num_processes = watched.num_processes
+        self._run = watched.run
+        self._hang_timeout = watched.hang_timeout
         self._activity = activity
         self._store = store
-        self._report = report
         self._on_signal = on_signal
+        self.report: Callable[[], Any] = list
         self._seen: dict[int, tuple[str, float]] = {}
         self._reported = False
         self._closed = threading.Event()
@@ -110,10 +122,17 @@ class Watchdog:
         self._handlers = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGTERM, signal.SIGINT)}
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
+
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is None:
+            self.close()  # else the process ends, watched to its last moment
 
     def close(self) -> None:
-        """Ends the thread and gives the signals back; the run is over."""
+        """Ends the thread and gives the signals back."""
         self._closed.set()
         os.write(self._wakeup_write, bytes(1))
         self._thread.join()
@@ -127,12 +146,12 @@ class Watchdog:
         """Tells every worker that the run stops; the reports sent within `seconds`, None of a worker that sent none."""
         self._store.set(_STOP, "1")
         deadline = time.monotonic() + seconds
-        keys = [_report_key(p) for p in range(self._processes) if p != self._process]
+        keys = [_report_key(p) for p in range(self._num_processes) if p != self._process]
         while time.monotonic() < deadline and keys and not self._store.check(keys):
             time.sleep(0.05)
-        reports: list[Any] = [None] * self._processes
-        reports[self._process] = self._report()
-        for p in range(self._processes):
+        reports: list[Any] = [None] * self._num_processes
+        reports[self._process] = self.report()
+        for p in range(self._num_processes):
             if p != self._process and self._store.check([_report_key(p)]):
                 reports[p] = json.loads(self._store.get(_report_key(p)))
         return reports
@@ -153,7 +172,7 @@ class Watchdog:
                 self._look_at_others()
                 if not self._reported and self._store.check([_STOP]):
                     self._reported = True
-                    self._store.set(_report_key(self._process), json.dumps(self._report()))
+                    self._store.set(_report_key(self._process), json.dumps(self.report()))
 
     def _look_at_self(self) -> None:
         stuck = time.monotonic() - self._activity.since
@@ -163,7 +182,7 @@ class Watchdog:
 
     def _look_at_others(self) -> None:
         """A worker that is stopped, or holds the interpreter for ever, cannot look at itself."""
-        for p in range(self._processes):
+        for p in range(self._num_processes):
             if p == self._process or not self._store.check([_beat_key(p)]):
                 continue
             beat = self._store.get(_beat_key(p)).decode()

@@ -16,13 +16,14 @@ _POLL_SECONDS = 0.2
 class ProgressBar:
     """Epoch, step, loss, samples/s and the last evaluation; a line per epoch, also where there is no terminal."""
 
-    def __init__(self, total_steps: int, epochs: int, step: int = 0) -> None:
+    def __init__(self, total_steps: int, epochs: int, step: int = 0, *, hidden: bool = False) -> None:
         self._epochs = epochs
         self._evaluated = ""
         self._started = False
         self._bar = tqdm(
-            total=total_steps, initial=step, unit="step", disable=None, dynamic_ncols=True, leave=False, file=sys.stderr
-        )
+            total=total_steps, initial=step, unit="step", disable=hidden or None, dynamic_ncols=True, leave=False,
+            file=sys.stderr,
+        )  # fmt: skip
 
     def update(self, record: dict[str, Any]) -> None:
         """Shows one line of metrics.jsonl."""

@@ -54,13 +54,18 @@ class Recorder:
         self._sizes = sizes
         self._every = every_steps
         self._show = show
-        self._began: float = time.perf_counter() - progress.get("wall_s", 0.0)
+        self._seconds_before: float = progress.get("wall_s", 0.0)
+        self.start()
         self._last = time.perf_counter()
         self._unread: list[tuple[int, Tensor]] = []
         self.losses: list[float] = history[LOSSES].tolist() if history else []
         self.speeds: list[float] = history[SPEEDS].tolist() if history else []
         self.final: dict[str, float] = progress.get("final", {})
         self.best: dict[str, float] = progress.get("best", {})
+
+    def start(self) -> None:
+        """To be called when a run starts or is resumed, once its processes are connected: `wall_s` counts from here."""
+        self._began = time.perf_counter() - self._seconds_before
 
     @property
     def wall_s(self) -> float:

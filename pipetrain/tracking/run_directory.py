@@ -1,6 +1,8 @@
 """The directory of a run: what each of its files is called."""
 
+import contextlib
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +115,15 @@ class RunDirectory:
         """The overrides that the run was started with."""
         record = self.hydra / "overrides.yaml"
         return [str(override) for override in OmegaConf.load(record)] if record.is_file() else []
+
+    def remove_if_empty(self) -> None:
+        """Takes back what Hydra made for a refused run: the folder, and outputs/DATE/ above it where it is empty."""
+        folders = [self.path]
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", self.path.parent.name):
+            folders += [self.path.parent, self.path.parent.parent]
+        with contextlib.suppress(OSError):  # it is in use, and stays
+            for folder in folders:
+                folder.rmdir()
 
     def set_aside(self) -> Path | None:
         """Moves an earlier run's files to a folder of their own, and returns it; None where there is no earlier run.

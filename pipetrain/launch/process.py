@@ -1,0 +1,84 @@
+"""A worker process among the others of its run."""
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import Store
+
+from pipetrain.executors.p2p import NEVER
+from pipetrain.run.job import Job
+from pipetrain.schedules import Placement
+
+
+@dataclass(frozen=True)
+class ProcessEnvironment:
+    """Where a worker process stands.
+
+    Attributes:
+        rank: its number.
+        device: where it computes.
+        device_to_device: whether tensors go from device to device, past the memory of the processes.
+        placement: which process has which stages.
+    """
+
+    rank: int
+    device: torch.device
+    device_to_device: bool
+    placement: Placement
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The stages of this process."""
+        return tuple(self.placement.stages_of[self.rank])
+
+    @property
+    def has_last_stage(self) -> bool:
+        """Whether this process records the run."""
+        return self.rank == self.placement.of_last_stage
+
+
+def join(job: Job) -> tuple[ProcessEnvironment, Job]:
+    """Joins the process group of a run that torch's launcher started; the job as all processes agree on it."""
+    rank = int(os.environ["RANK"])
+    if job.device == "cuda":
+        # a kernel that CUDA loads when it is first used may wait for the device, which may wait for a message behind it
+        os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+    device = device_at(job.device, int(os.environ.get("LOCAL_RANK", rank)))
+    dist.init_process_group("gloo", timeout=NEVER)
+    job = _agreed(job)
+    return ProcessEnvironment(rank, device, _device_to_device(device, job.placement), job.placement), job
+
+
+def device_at(kind: str, local_rank: int) -> torch.device:
+    """Where the process of this rank on its machine computes; processes share the devices in turn."""
+    if kind == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", local_rank % torch.cuda.device_count())
+
+
+def own_store() -> Store:
+    """A second connection to the store, for the watching thread alone: a request on one connection blocks the next."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    attempt = [os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT")]
+    return dist.PrefixStore(
+        "pipetrain/" + "/".join(attempt), dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
+    )
+
+
+def _agreed(job: Job) -> Job:
+    """Workers that an outer launcher started each named a run directory; rank 0's is that of all."""
+    paths: list[Any] = [job.run, job.resume]
+    dist.broadcast_object_list(paths, src=0)
+    return replace(job, run=paths[0], resume=paths[1])
+
+
+def _device_to_device(device: torch.device, placement: Placement) -> bool:
+    """Whether every process has a device of its own: both ends of a connection must choose the same one."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", placement.num_processes))
+    here = device.type == "cuda" and torch.cuda.device_count() >= local and dist.is_nccl_available()
+    everywhere = [here] * dist.get_world_size()
+    dist.all_gather_object(everywhere, here)
+    return all(everywhere)

@@ -1,0 +1,75 @@
+"""What a run came to: its summary, whether its workers finished it or not."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipetrain.errors import DivergedError
+from pipetrain.run import checkpoint
+from pipetrain.run.job import Job
+from pipetrain.tracking import metrics_file, summary
+from pipetrain.tracking.recorder import Recorder
+
+Reports = Sequence[Mapping[str, Any]]
+
+
+def summary_of_completed(
+    job: Job, recorder: Recorder, reports: Reports, target: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The summary of a run that reached its end, with the hash of its last checkpoint's weights."""
+    weights = checkpoint.model_state(job.run.checkpoint(len(recorder.losses)))
+    found = _summary_of_trained(job, recorder, reports, target)
+    return {**found, "status": "completed", "weights_sha256": summary.weights_sha256(weights)}
+
+
+def summary_of_diverged(
+    job: Job, recorder: Recorder, reports: Reports, target: Mapping[str, Any] | None, error: DivergedError
+) -> dict[str, Any]:
+    """The summary of a run whose loss was not finite."""
+    found = _summary_of_trained(job, recorder, reports, target)
+    return {**found, "status": "diverged", "diverged_at_step": error.step, "reason": str(error)}
+
+
+def _summary_of_trained(
+    job: Job, recorder: Recorder, reports: Reports, target: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    steps = len(recorder.losses)
+    return {
+        "status": None,
+        **job.head(),
+        "steps": steps,
+        "epochs": round(steps / job.timetable.steps_per_epoch, 4),
+        "wall_s": recorder.wall_s,
+        "samples_per_second": recorder.samples_per_second,
+        "target": target,
+        "final": recorder.final,
+        "best": recorder.best,
+        "weights_sha256": None,
+        "loss_sha256": summary.loss_sha256(recorder.losses),
+        "stale_weight_share": _stale_weight_share(job),
+        "per_stage": [{**plan, **report} for plan, report in zip(job.plan, reports, strict=True)],
+    }
+
+
+def _stale_weight_share(job: Job) -> float:
+    """The share of the weights that all stages but the last hold."""
+    parameters = [stage["parameters"] for stage in job.plan]
+    return sum(parameters[:-1]) / sum(parameters) if sum(parameters) else 0.0
+
+
+def leave_summary(job: Job, status: str, reason: str) -> None:
+    """Writes what the metrics tell of a run whose workers did not finish it, unless they left a summary."""
+    if summary.read(job.run) is not None:
+        return
+    records = metrics_file.read(job.run)
+    evaluations = [record["eval"] for record in records if "eval" in record]
+    unfinished = {
+        "status": status,
+        **job.head(),
+        "reason": reason,
+        "steps": records[-1]["step"] if records else 0,
+        "epochs": sum("per_stage" in record for record in records),
+        "wall_s": records[-1]["wall_s"] if records else 0.0,
+        "final": evaluations[-1] if evaluations else {},
+        "per_stage": job.plan,
+    }
+    summary.write(job.run, unfinished)
