@@ -261,7 +261,7 @@ def test_average_of_weight_changes_is_stored_in_checkpoints_of_its_phase_alone(t
 
 def test_run_resumed_without_its_average_of_weight_changes_differs(tmp_path, monkeypatch):
     whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
-    monkeypatch.setattr(UpdateAverage, "load_state", lambda self, state: None)
+    monkeypatch.setattr(UpdateAverage, "load_state", lambda _self, _state: None)
     again = simulated(resumed(tmp_path / "again", checkpoint.at_step(tmp_path / "whole", 6)))
     assert again["weights_sha256"] != whole["weights_sha256"]
 

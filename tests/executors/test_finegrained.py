@@ -32,8 +32,8 @@ def data():
     return torch.randn(82, 6), torch.randint(0, 3, (82,))
 
 
-def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None, net=None):
-    chain = chain_of(net or model())
+def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_norm=None):
+    chain = chain_of(model())
     units = weight_units(chain)
     bounds = stage_bounds(len(units), stages)
     layers = {stage: layer for layer, stage in stages_of_layers(units, bounds).items()}

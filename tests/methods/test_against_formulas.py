@@ -78,9 +78,10 @@ def run_by_hand(rule, D, N, kind="momentum", recompute=None, tau=None):
     bounds = zip([0, *CUTS[D]], [*CUTS[D], len(weights)], strict=True)
     parts = [[w for layer in weights[a:b] for w in layer] for a, b in bounds]
     minibatches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
-    losses = reference.train(rule, parts, OPTIMIZERS[kind], rate_of(kind), [minibatches] * EPOCHS, N, recompute, tau)
+    run = reference.Run.of(parts, OPTIMIZERS[kind], rate_of(kind), N, recompute, tau)
+    run.phase(rule, [minibatches] * EPOCHS)
     names = [name for name, _ in model().named_parameters()]
-    return losses, dict(zip(names, [w for part in parts for w in part], strict=True))
+    return run.losses, dict(zip(names, [w for part in run.newest for w in part], strict=True))
 
 
 @pytest.mark.parametrize(("rule", "D", "N"), quick_cases())

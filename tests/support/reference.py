@@ -361,13 +361,3 @@ def cross_entropy(scores, truth):
     wanted[torch.arange(len(truth)), truth] = 1.0
     loss = -(log_probabilities * wanted).sum().item() / len(truth)
     return loss, (log_probabilities.exp() - wanted) / len(truth)
-
-
-def train(formulas, parts, optimizer, rate, epochs, N, segments=None, tau=None):
-    """Losses of all steps; `epochs` are lists of minibatches (x, y), the pipeline drains after each.
-
-    `parts` is a list of weight lists, one for each stage; afterwards it holds the newest weights.
-    """
-    run = Run.of(parts, optimizer, rate, N, segments, tau).phase(formulas, epochs)
-    parts[:] = run.newest
-    return run.losses

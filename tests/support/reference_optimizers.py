@@ -1,4 +1,4 @@
-"""Further update rules from their papers for `reference.train`; shares no code with pipetrain.
+"""Further update rules from their papers for `reference.Run`; shares no code with pipetrain.
 
 PipeOptim's next step is the last one made, and so each rule here just remembers it, whatever went into it.
 """
