@@ -11,7 +11,6 @@ import torch
 from support.cli import TINY, environment, pipetrain, records, run, summary
 
 from pipetrain import __version__, cli
-from pipetrain.config.schema import config_dir
 
 
 def test_run_in_two_processes_writes_all_its_files(tmp_path):
@@ -143,27 +142,6 @@ def test_method_brings_its_schedule_and_an_explicit_one_wins(tmp_path):
     assert schedule("experiment=demo", "method=gpipe") == "GPipe"
 
 
-def test_list_has_a_row_for_every_file(tmp_path):
-    listed = json.loads(pipetrain("list", "--json", cwd=tmp_path).stdout)
-    assert list(listed) == ["models", "datasets", "methods", "schedules", "experiments"]
-    for kind, rows in listed.items():
-        assert rows
-        assert all(row["name"] and row["summary"] for row in rows)
-        files = {path.stem for path in (config_dir() / kind.removesuffix("s")).rglob("*.yaml")} - {"custom"}
-        assert {row["name"].split("/")[-1] for row in rows} == files
-    assert {"resnet20", "vgg16", "lenet5"} <= {row["name"] for row in listed["models"]}
-    assert all(row["task"] and row["parameters"] > 0 and row["layers"] > 0 for row in listed["models"])
-    assert json.loads(pipetrain("list", "methods", "--json", cwd=tmp_path).stdout) == listed["methods"]
-    assert "pipeoptim" in pipetrain("list", "methods", cwd=tmp_path).stdout
-
-
-def test_doctor_lists_versions_and_devices(tmp_path):
-    done = pipetrain("doctor", cwd=tmp_path)
-    assert done.returncode == 0
-    assert torch.__version__ in done.stdout
-    assert "gloo" in done.stdout
-
-
 def test_stored_run_is_evaluated_and_exported(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "executor=simulated", "partition.stages=3", "checkpoint.at_start=true")
@@ -234,3 +212,27 @@ def test_earlier_run_is_set_aside_only_by_a_run_that_starts(tmp_path):
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-00000005"]
     assert (folder / "earlier-1" / "summary.json").read_bytes() == before[Path("summary.json")]
     assert (folder / "earlier-1" / "checkpoints" / "step-00000010").is_dir()
+
+
+def test_unknown_command_is_told_the_known_ones(capsys):
+    assert cli.carry_out(["trian"]) == 2
+    known = "run, list, eval, export, timeline, stability, report, doctor"
+    assert capsys.readouterr().err == f"pipetrain: error: unknown command 'trian'; choose from {known}\n"
+
+
+def test_help_describes_every_command_without_torch(tmp_path):
+    code = (
+        "import sys, contextlib, pipetrain.cli as c\n"
+        "with contextlib.suppress(SystemExit): c.carry_out(['--help'])\n"
+        "sys.exit(sum(name in sys.modules for name in ('torch', 'numpy', 'matplotlib')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for command in ("run", "list", "eval", "export", "timeline", "stability", "report", "doctor"):
+        assert re.search(rf"^    {command}\s+\w+", done.stdout, re.MULTILINE), command
+
+
+def test_settings_of_timeline_may_stand_on_either_side_of_an_option(tmp_path, capsys):
+    words = ["method=gpipe", "--minibatches", "2", "partition.stages=3", "-o", str(tmp_path / "out")]
+    assert cli.carry_out(["timeline", *words]) == 0
+    assert "method=gpipe, schedule=gpipe, D = 3, N = 1" in capsys.readouterr().out

@@ -35,15 +35,15 @@ def _add_runs(kinds: Subparsers) -> None:
 
 def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
     """Prints the tables; fails where a measurement differs from its closed form."""
-    from pipetrain.reproduce import staleness
+    from pipetrain.reproduce.staleness import report
 
-    holds = staleness.report(options.stages, options.microbatches, options.output)
+    holds = report(options.stages, options.microbatches, options.output)
     return ExitCode.COMPLETED if holds else ExitCode.FAILED
 
 
 def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     """Prints the table, and writes it and its figure where asked to."""
-    from pipetrain.report.sweep import table
+    from pipetrain.report.sweep.table import report
 
-    table.report(options.folders, options.metric, options.output)
+    report(options.folders, options.metric, options.output)
     return ExitCode.COMPLETED

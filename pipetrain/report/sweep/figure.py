@@ -3,23 +3,16 @@
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pipetrain.report.style import GRAY, INK, figure
+from pipetrain.report.sweep.groups import SweepGroup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Drawn(Protocol):
-    """What is drawn of the runs of one configuration."""
-
-    label: str
-    final: dict[str, list[float]]
-    curves: dict[str, list[list[tuple[float, float]]]]
-
-
-def draw(path: Path, metric: str, groups: Sequence[Drawn]) -> None:
+def draw(path: Path, metric: str, groups: Sequence[SweepGroup]) -> None:
     """Curves (mean over seeds) on the left, final values (mean, and every seed as a dot) on the right; best on top."""
     shown = [group for group in groups if metric in group.final]
     with figure(path, (5.4, 4.6), height=max(3.6, 0.27 * len(shown) + 1.0)) as (left, right):
@@ -33,7 +26,7 @@ def _color(place: int, count: int) -> Any:
     return colormaps["turbo"](0.05 + 0.9 * place / max(1, count - 1))
 
 
-def _curves(panel: "Axes", metric: str, groups: Sequence[Drawn]) -> None:
+def _curves(panel: "Axes", metric: str, groups: Sequence[SweepGroup]) -> None:
     for place, group in enumerate(groups):
         runs = group.curves[metric]
         epochs = [epoch for epoch, _ in runs[0]]
@@ -42,7 +35,7 @@ def _curves(panel: "Axes", metric: str, groups: Sequence[Drawn]) -> None:
     panel.set(xlabel="epoch", ylabel=f"eval {metric}", title="mean over seeds")
 
 
-def _ends(panel: "Axes", metric: str, groups: Sequence[Drawn]) -> None:
+def _ends(panel: "Axes", metric: str, groups: Sequence[SweepGroup]) -> None:
     for place, group in enumerate(groups):
         values, mean = group.final[metric], statistics.fmean(group.final[metric])
         panel.plot([min(values), max(values)], [place, place], color=GRAY, linewidth=1.2)

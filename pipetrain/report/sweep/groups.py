@@ -1,0 +1,80 @@
+"""The finished runs of a sweep, those that differ only in the seed together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipetrain.errors import ConfigError
+from pipetrain.tracking import metrics_file, summary
+from pipetrain.tracking.run_directory import RunDirectory, finished_runs
+
+_BYTES = 4
+
+
+@dataclass
+class SweepGroup:
+    """The runs of one configuration under several seeds.
+
+    Attributes:
+        label: what sets it apart from the other groups.
+        completed, diverged: how many runs ended so.
+        final, best: metric name -> its value in each completed run.
+        staleness: of forwards, for each stage the largest seen.
+        copies: sets of all weights held at most, the bytes of all stages together over those of one version.
+        curves: metric name -> for each completed run (epoch, value) of every evaluation.
+    """
+
+    label: str
+    completed: int = 0
+    diverged: int = 0
+    final: dict[str, list[float]] = field(default_factory=dict)
+    best: dict[str, list[float]] = field(default_factory=dict)
+    staleness: list[int] = field(default_factory=list)
+    copies: float = 0.0
+    curves: dict[str, list[list[tuple[float, float]]]] = field(default_factory=dict)
+
+
+def collect(folders: Sequence[Path]) -> list[SweepGroup]:
+    """The groups of all finished runs under some folders.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    runs = [run for folder in folders for run in finished_runs(folder)]
+    if not runs:
+        raise ConfigError(f"{' '.join(map(str, folders))}: no summary.json here; name the folder of a sweep or run")
+    changes = [_changes(run) for run in runs]
+    common = set.intersection(*map(set, changes))
+    groups: dict[str, SweepGroup] = {}
+    for run, own in zip(runs, changes, strict=True):
+        content = summary.read(run) or {}
+        apart = [change for change in own if change not in common]
+        label = " ".join(change.removeprefix("method=") for change in apart) or str(content["method"])
+        _add(groups.setdefault(label, SweepGroup(label)), run, content)
+    return list(groups.values())
+
+
+def _changes(run: RunDirectory) -> list[str]:
+    """The overrides that a run was started with, its seed aside."""
+    return [change for change in run.overrides() if not change.startswith("seed=")]
+
+
+def _add(group: SweepGroup, run: RunDirectory, content: dict[str, Any]) -> None:
+    group.diverged += content["status"] == "diverged"
+    if content["status"] != "completed":
+        return
+    group.completed += 1
+    for name, value in content["final"].items():
+        group.final.setdefault(name, []).append(value)
+        group.best.setdefault(name, []).append(content["best"][name])
+        group.curves.setdefault(name, []).append(_curve(run, name))
+    stages = content["per_stage"]
+    group.staleness = [max(stage["forward_staleness"], default=0) for stage in stages]
+    held, one = sum(stage["weight_bytes_peak"] for stage in stages), sum(stage["parameters"] for stage in stages)
+    group.copies = held / (_BYTES * one)
+
+
+def _curve(run: RunDirectory, metric: str) -> list[tuple[float, float]]:
+    records = [record for record in metrics_file.read(run) if "eval" in record]
+    return [(record["epoch"] + 1, record["eval"][metric]) for record in records]
