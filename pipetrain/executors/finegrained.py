@@ -95,11 +95,11 @@ class _Rejoin(torch.autograd.Function):
     """Before a segment of recomputation: the value that the forward had, the gradient to the recomputed one."""
 
     @staticmethod
-    def forward(ctx: Any, recomputed: Tensor, stored: Tensor) -> Tensor:
+    def forward(_ctx: Any, _recomputed: Tensor, stored: Tensor) -> Tensor:
         return stored.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(_ctx: Any, *gradients: Any) -> Any:
         return gradients[0], None
 
 
@@ -207,7 +207,7 @@ class _Pass:
         """Adds to the stages' gradients; the mean loss, detached."""
         used = [reader.take(Kind.FORWARD) for reader in self.readers]
         if self.model.segments is None:
-            loss, leaves, saved = self._forward(used, lambda layer, tensors: tensors)
+            loss, leaves, saved = self._forward(used, lambda _layer, tensors: tensors)
             value = loss.detach()
         else:
             stored: dict[int, Tensors] = {}

@@ -23,7 +23,7 @@ def _ignore_operation(operation: Operation) -> None:
     pass
 
 
-def _nothing_around(description: str) -> AbstractContextManager[None]:
+def _nothing_around(_description: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 

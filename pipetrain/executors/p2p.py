@@ -100,7 +100,7 @@ class Link:
     group: dist.ProcessGroup
     device: torch.device
     device_to_device: bool
-    waiting: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
+    waiting: Callable[[str], AbstractContextManager[None]] = lambda _what: nullcontext()
     _sequence: int = 0
 
     @property

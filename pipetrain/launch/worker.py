@@ -27,7 +27,7 @@ from pipetrain.run.job import Job
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged
 from pipetrain.run.trainer import Trainer
 from pipetrain.tracking import summary
-from pipetrain.tracking.recorder import Recorder, Show
+from pipetrain.tracking.recorder import EarlierSteps, Recorder, Show
 from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 
@@ -116,8 +116,8 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     progress = checkpoint.load_progress(job.resume) if job.resume else {}
     recorder = None
     if job.num_stages - 1 in stages:
-        history = checkpoint.load_history(job.resume) if job.resume else {}
-        recorder = Recorder(job.run, rate, data.train.sizes, settings.log.every_steps, progress, history, show)
+        earlier = EarlierSteps(progress, checkpoint.load_history(job.resume) if job.resume else {})
+        recorder = Recorder(job.run, rate, data.train.sizes, settings.log.every_steps, earlier, show)
     trace = TraceFile(job.run, stages[0], progress.get("step", 0)) if settings.trace else None
     return RunParts(data, chain, phases, training_of(settings, rate, device), progress, recorder, trace)
 

@@ -34,7 +34,7 @@ def play(
     lists: Sequence[Sequence[Operation]],
     duration: Duration,
     segments: RecomputeSegments | None = None,
-    transfer: Transfer = lambda source, target, operation: 0.0,
+    transfer: Transfer = lambda _source, _target, _operation: 0.0,
 ) -> list[list[Slice]]:
     """The slices of every stage when each operation starts as soon as its stage and its input are ready.
 

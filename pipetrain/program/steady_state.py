@@ -7,6 +7,8 @@ from pipetrain.program.playback import Slice
 from pipetrain.schedules.base import ListSchedule
 from pipetrain.schedules.operation import Kind, Operation
 
+_MORE = 16
+"""Minibatches measured in addition, so that shallow pipelines have an average over more than a few."""
 _EQUAL = 1e-9
 """Two times differ by rounding alone where they differ by less, relative to a period."""
 
@@ -48,12 +50,17 @@ def steady_state(schedule: ListSchedule, D: int, N: int, played: Callable[[int],
     and the period is exact; else the average over some tens of minibatches stands for it.
     """
     held = minibatches_held(schedule, D, N)
-    first = 2 * (held + D)
-    last = first + 2 * max(held, D) + 16
+    first, last = _filled_minibatches(held, D)
     rows = played(last + held)
     ends = [_update_ends(row)[first:last] for row in rows]
     period = _period(ends)
     return Steady(period, [max(0.0, 1.0 - _busy(row, first) / period) for row in rows])
+
+
+def _filled_minibatches(held: int, D: int) -> tuple[int, int]:
+    """(first, last), the last exclusive: minibatches well past the fill, enough to find a period in half of them."""
+    first = 2 * (held + D)
+    return first, first + 2 * max(held, D) + _MORE
 
 
 def _update_ends(row: Sequence[Slice]) -> list[float]:

@@ -6,7 +6,7 @@ from pipetrain.program.playback import DeadlockError, Slice, play
 from pipetrain.schedules.operation import Kind, Operation
 
 
-def unit_duration(stage: int, operation: Operation) -> float:
+def unit_duration(_stage: int, operation: Operation) -> float:
     """One unit for a forward or a backward; an update takes no time."""
     return 0.0 if operation.kind is Kind.UPDATE else 1.0
 

@@ -1,6 +1,6 @@
 """Checks operation lists before anything runs; a wrong one is shown as a grid with the guilty cell marked."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pipetrain.program.playback import DeadlockError, play
 from pipetrain.program.recomputation import RecomputeSegments, with_recomputation
@@ -44,9 +44,9 @@ def validate(
         ScheduleError: with the reason and the grid.
     """
     kinds = (Kind.FORWARD, Kind.BACKWARD) if segments is None else (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD)
-    wanted = set(_everything(num_microbatches, minibatches, kinds))
+    expected = set(_everything(num_microbatches, minibatches, kinds))
     for r, operations in enumerate(lists):
-        fault = _first_fault(operations, wanted, num_microbatches) or _first_disorder(operations, lists[0], kinds)
+        fault = _first_fault(operations, expected, num_microbatches) or _first_disorder(operations, lists[0], kinds)
         if fault is not None:
             index, reason = fault
             raise ScheduleError(f"stage {r}: {reason}\n{grid(lists, (r, index))}")
@@ -80,36 +80,45 @@ def _first_disorder(
     operations: Sequence[Operation], first_stage: Sequence[Operation], kinds: Collection[Kind]
 ) -> tuple[int, str] | None:
     for kind in kinds:
-        theirs = iter(op for op in first_stage if op.kind is kind)
+        in_order = iter(op for op in first_stage if op.kind is kind)
         for index, op in enumerate(operations):
-            if op.kind is kind and op != next(theirs):
+            if op.kind is kind and op != next(in_order):
                 order = f"its {_WORDS[kind]} are in another order than stage 0's"
                 return index, f"{order}: messages would be mistaken for each other"
     return None
 
 
-def _first_fault(operations: Sequence[Operation], wanted: set[_MicrobatchOp], N: int) -> tuple[int | None, str] | None:
+def _first_fault(
+    operations: Sequence[Operation], expected: set[_MicrobatchOp], N: int
+) -> tuple[int | None, str] | None:
     position: dict[_MicrobatchOp, int] = {}
     for index, op in enumerate(operations):
         for part in _parts(op, N):
             if part in position:
                 return index, f"{op} stands twice in its list"
-            if part not in wanted:
+            if part not in expected:
                 return index, f"{op} is of no minibatch of this list"
             position[part] = index
-    if missing := wanted - position.keys():
+    if missing := expected - position.keys():
         return None, f"{min(_name(part) for part in missing)} is missing from its list"
-    for (kind, t, j), index in position.items():
-        op = operations[index]
-        if kind is Kind.UPDATE and t and position[Kind.UPDATE, t - 1, None] > index:
-            return index, f"{op} comes before the update of the minibatch before it"
-        if kind in (Kind.RECOMPUTATION, Kind.BACKWARD) and position[Kind.FORWARD, t, j] > index:
-            return index, f"{op} comes before its forward"
-        if kind is Kind.BACKWARD and position.get((Kind.RECOMPUTATION, t, j), -1) > index:
-            return index, f"{op} comes before its recomputation"
-        if kind is Kind.BACKWARD and position[Kind.UPDATE, t, None] < index:
-            return index, f"{op} comes after its update"
+    for part, index in position.items():
+        if (other := _misplaced(part, index, position)) is not None:
+            return index, f"{operations[index]} comes {other}"
     return None
+
+
+def _misplaced(part: _MicrobatchOp, index: int, position: Mapping[_MicrobatchOp, int]) -> str | None:
+    """Before or after what `part`, which is at `index`, stands and must not."""
+    kind, t, j = part
+    if kind is Kind.UPDATE:
+        return "before the update of the minibatch before it" if position.get((kind, t - 1, None), -1) > index else None
+    if kind is Kind.FORWARD:
+        return None
+    if position[Kind.FORWARD, t, j] > index:
+        return "before its forward"
+    if kind is Kind.BACKWARD and position.get((Kind.RECOMPUTATION, t, j), -1) > index:
+        return "before its recomputation"
+    return "after its update" if kind is Kind.BACKWARD and position[Kind.UPDATE, t, None] < index else None
 
 
 def _name(part: _MicrobatchOp) -> str:

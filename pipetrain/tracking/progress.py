@@ -40,7 +40,9 @@ class ProgressBar:
             self._started = True
         self._bar.set_description(f"epoch {epoch}/{self._epochs}", refresh=False)
         speed = f"{record['samples_per_second']:.0f} samples/s"
-        self._bar.set_postfix_str(" ".join(filter(None, (f"loss {record['loss']:.4f}", speed, self._evaluated))), False)
+        self._bar.set_postfix_str(
+            " ".join(filter(None, (f"loss {record['loss']:.4f}", speed, self._evaluated))), refresh=False
+        )
         self._bar.update(record["step"] - self._bar.n)
 
     def close(self) -> None:

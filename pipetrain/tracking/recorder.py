@@ -3,7 +3,8 @@
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,6 +25,22 @@ def better(metric: str, new: float, old: float) -> bool:
     return new < old if metric in LOWER_IS_BETTER else new > old
 
 
+@dataclass(frozen=True)
+class EarlierSteps:
+    """What a checkpoint holds of the record of the steps before it.
+
+    Attributes:
+        progress: as `Recorder.progress` gave it, and the `step`.
+        history: as `Recorder.history` gave it.
+    """
+
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    history: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+_NO_EARLIER_STEPS = EarlierSteps()
+
+
 class Recorder:
     """Takes each step's loss and each evaluation's metrics, writes them down, and knows the totals.
 
@@ -32,8 +49,7 @@ class Recorder:
         rate: the learning rate of each step.
         sizes: samples of each minibatch of an epoch.
         every_steps: steps between lines of the log.
-        progress: where a resumed run stood; empty for a fresh one.
-        history: the losses and speeds of the steps before, as `history` gave them.
+        earlier: the record of the steps before, of a run that is resumed.
         show: is given every record.
     """
 
@@ -43,10 +59,10 @@ class Recorder:
         rate: Callable[[int], float],
         sizes: list[int],
         every_steps: int,
-        progress: dict[str, Any],
-        history: dict[str, Tensor],
-        show: Show = lambda record: None,
+        earlier: EarlierSteps = _NO_EARLIER_STEPS,
+        show: Show = lambda _record: None,
     ) -> None:
+        progress, history = earlier.progress, earlier.history
         step = progress.get("step", 0)
         self._file = MetricsFile(run, step)
         self._board = Board(run, step + 1 if step else None)

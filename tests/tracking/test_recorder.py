@@ -24,7 +24,7 @@ class OnDevice:
 
 
 def recorder(path, every):
-    made = Recorder(RunDirectory(path), lambda _step: 0.1, [4, 4, 2], every, {}, {})
+    made = Recorder(RunDirectory(path), lambda _step: 0.1, [4, 4, 2], every)
     made.resume_clock()
     return made
 

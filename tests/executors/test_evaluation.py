@@ -1,0 +1,44 @@
+"""The loss and metrics of an evaluation set."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from pipetrain.data.loader import Loader
+from pipetrain.executors.evaluation import evaluate, evaluate_model
+from pipetrain.losses import CrossEntropy
+
+CPU = torch.device("cpu")
+
+
+def test_evaluation_of_a_ragged_set_is_that_of_all_samples_at_once():
+    torch.manual_seed(0)
+    x, y = torch.randn(10, 4), torch.arange(10) % 3
+    model = nn.Linear(4, 3)
+
+    @torch.no_grad()
+    def compute(inputs):
+        return (model(*inputs),)
+
+    loader = Loader(TensorDataset(x, y), batch_size=4, shuffle=False)
+    metrics = evaluate_model(loader, compute, CrossEntropy(), CPU)
+    (scores,) = compute((x,))
+    assert metrics["loss"] == pytest.approx(nn.functional.cross_entropy(scores, y).item())
+    assert metrics["top1"] == pytest.approx(100 * (scores.argmax(1) == y).float().mean().item())
+
+
+def test_evaluation_asks_for_targets_when_it_has_the_outputs():
+    asked = []
+
+    def outputs():
+        for _ in range(2):
+            asked.append("outputs")
+            yield (torch.tensor([[1.0, 0.0]]),)
+
+    def targets():
+        asked.append("targets")
+        return (torch.tensor([0]),)
+
+    assert evaluate(outputs(), targets, CrossEntropy())["top1"] == 100.0
+    assert asked == ["outputs", "targets"] * 2

@@ -1,0 +1,61 @@
+"""The cursor on a stage's list."""
+
+import pytest
+import torch
+from support.pipelines import stage_of
+from torch import nn
+
+from pipetrain.errors import InvariantError
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.read_cursor import ReadCursor
+from pipetrain.methods.pipedream import PipeDream
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.planned_operations import PlannedOperation
+from pipetrain.program.weight_reads import WeightRead
+from pipetrain.schedules import Kind
+from pipetrain.schedules.one_f_one_b import OneFOneB
+
+
+def cursor(minibatches=3):
+    rules = PipelineRules(OneFOneB(), PipeDream(), num_stages=2, num_microbatches=1)
+    return ReadCursor(stage_of(nn.Linear(2, 2)), rules, DrainInterval(0, 4, 4 + minibatches, start=4))
+
+
+def update(stage, *, keep):
+    gradients = {name: torch.ones_like(parameter) for name, parameter in stage.optimizer.parameters.items()}
+    stage.update(stage.updates, gradients, keep=keep, steady=True)
+
+
+def test_cursor_walks_the_list_to_its_end():
+    walk, walked = cursor(), []
+    while walk.next is not None:
+        walked.append(str(walk.next.operation))
+        walk.advance(walk.next)
+    assert walked == ["F0.0", "F1.0", "B0.0", "U0", "F2.0", "B1.0", "U1", "B2.0", "U2"]
+
+
+def test_cursor_counts_versions_from_the_start_of_the_run():
+    made = cursor()
+    update(made.stage, keep=False)
+    later = ReadCursor(made.stage, made.rules, DrainInterval(0, 0, 3, start=1))
+    assert later.base == 1
+    assert later.read(later.next).version == 1
+
+
+def test_cursor_releases_a_version_with_its_last_reader():
+    walk = cursor()
+    while walk.next is not None:
+        planned = walk.next
+        if planned.operation.kind is Kind.UPDATE:
+            update(walk.stage, keep=not planned.releases)
+        else:
+            assert walk.stage.weights.version(walk.read(planned).version) is not None
+        walk.advance(planned)
+    assert walk.stage.weights.held() == [3]
+
+
+def test_cursor_refuses_a_read_that_the_closed_forms_do_not_give():
+    walk = cursor()
+    wrong = PlannedOperation(walk.next.operation, WeightRead(1), walk.next.activations, releases=False)
+    with pytest.raises(InvariantError, match=r"F0\.0 reads v1 after 0 updates, and by the formulas .* reads v0"):
+        walk.read(wrong)

@@ -1,0 +1,55 @@
+"""What trace.json holds, and what of it a resumed run keeps."""
+
+import json
+
+import pytest
+
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.methods.pipedream import PipeDream
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.times import TimeSpan
+from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.trace_writer import TracedList, TraceFile, assemble
+
+INTERVALS = [DrainInterval(0, 0, 2, 0), DrainInterval(0, 2, 4, 2), DrainInterval(1, 0, 1, 4, phase=1)]
+
+
+def write(run, intervals, stage=0, step=0):
+    rules = PipelineRules(OneFOneB(), PipeDream(), 2, 1)
+    file = TraceFile(run, stage, step)
+    for interval in intervals:
+        planned = rules.planned(stage, interval.minibatches, interval.start)
+        spans = [TimeSpan(float(i), 0.5) for i in range(len(planned))]
+        file.add(interval, [TracedList(stage, planned, interval.start, interval.start, spans)])
+    file.close()
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory(tmp_path)
+
+
+def assembled(run, tmp_path):
+    assemble(run, 2)
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    return trace, [DrainInterval(**each) for each in trace["metadata"]["drain_intervals"]]
+
+
+def test_trace_names_every_drain_interval_once_however_many_processes_wrote(run, tmp_path):
+    for stage in (0, 1):
+        write(run, INTERVALS, stage)
+    trace, intervals = assembled(run, tmp_path)
+    assert intervals == INTERVALS
+    updates = [event["name"] for event in trace["traceEvents"] if event.get("cat") == "U" and event["tid"] == 0]
+    assert updates == ["U0", "U1", "U2", "U3", "U4"]
+    reads = [event["name"] for event in trace["traceEvents"] if event.get("cat") == "F" and event["tid"] == 0]
+    assert reads == ["F0.0@v0", "F1.0@v0", "F2.0@v2", "F3.0@v2", "F4.0@v4"]
+
+
+def test_resumed_run_forgets_what_was_traced_behind_its_checkpoint(run, tmp_path):
+    write(run, INTERVALS)
+    write(run, INTERVALS[1:2], step=2)
+    trace, intervals = assembled(run, tmp_path)
+    assert intervals == INTERVALS[:2]
+    assert max(event["args"].get("minibatch", 0) for event in trace["traceEvents"]) == 3
