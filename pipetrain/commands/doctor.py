@@ -1,12 +1,12 @@
 """`pipetrain doctor`: what this machine has, and what is missing for what."""
 
 import argparse
-import os
 import platform
 
 from pipetrain import __version__
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ExitCode
+from pipetrain.run.cores import usable_cores
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -21,9 +21,7 @@ def carry_out(_options: argparse.Namespace) -> ExitCode:
     rows.append(_torch())
     if rows[-1][1]:
         rows += [_devices(), *_backends(), _torchvision(), _tensorboard()]
-    rows.append(
-        ("cores", True, f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}")
-    )
+    rows.append(("cores", True, str(usable_cores())))
     for name, fine, text in rows:
         print(f"{'ok' if fine else '--':3} {name:12} {text}")
     needed = ("torch", "gloo")

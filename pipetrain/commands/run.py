@@ -183,7 +183,7 @@ def _begin(prepared: "PreparedRun", hydra: DictConfig) -> None:
 def _sigterm_interrupts() -> Iterator[None]:
     """SIGTERM ends a run as Ctrl-C does."""
 
-    def interrupt(number: int, frame: Any) -> None:
+    def interrupt(number: int, _frame: Any) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
     before = signal.signal(signal.SIGTERM, interrupt)

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -53,7 +54,7 @@ def launch(job: Job) -> dict[str, Any]:
         start_method="spawn",
         logs_specs=DefaultLogsSpecs(log_dir=str(run.logs), redirects=Std.ALL),
     )
-    with _environment(OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(run.logs):
+    with mock.patch.dict(os.environ, OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(run.logs):
         try:
             elastic_launch(config, main)(job)
         except ChildFailedError as error:
@@ -87,20 +88,6 @@ def _reason(failure: ProcessFailure) -> str:
     message = (failure.error_file_data or {}).get("message", {})
     text = message.get("message", "") if isinstance(message, dict) else ""
     return text or f"exit code {failure.exitcode}"
-
-
-@contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextlib.contextmanager

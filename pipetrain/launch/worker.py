@@ -44,7 +44,7 @@ def simulate(job: Job, show: Show) -> dict[str, Any]:
 
 
 def main(
-    job: Job, show: Show = lambda record: None, on_signal: Callable[[], None] = lambda: None
+    job: Job, show: Show = lambda _record: None, on_signal: Callable[[], None] = lambda: None
 ) -> dict[str, Any] | None:
     """Runs the stages of this process, which torch's launcher started; the summary where the last stage is.
 

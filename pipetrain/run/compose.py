@@ -56,7 +56,7 @@ def composed(overrides: Sequence[str]) -> Settings:
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         whole = compose("config", list(overrides), return_hydra_config=True)
     choices = choices_made(whole.hydra.runtime.choices)
-    OmegaConf.set_struct(whole, False)
+    OmegaConf.set_struct(whole, value=False)
     del whole["hydra"]
     return settings_of(whole, choices, missing_ok=True)
 

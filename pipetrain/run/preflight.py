@@ -28,6 +28,7 @@ from pipetrain.run.build import (
     build_torch_optimizer,
     first_layers,
 )
+from pipetrain.run.cores import usable_cores
 from pipetrain.run.job import Job
 from pipetrain.run.model_check import weight_derived_layers
 from pipetrain.run.resume import checkpoint_to_resume
@@ -203,7 +204,7 @@ def _clip_note(limit: float | None, rules: PipelineRules) -> list[str]:
     return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={rules.method.name})"]
 
 
-def _check_derived_weights(settings: Settings, components: Components) -> list[str]:
+def _check_derived_weights(_settings: Settings, components: Components) -> list[str]:
     changing = [phase.rules.method.name for phase in components.phases if _backward_reads_others(phase.rules)]
     if not changing:
         return []
@@ -285,8 +286,3 @@ def _check_devices(device: str, placement: Placement) -> None:
             f"device=cuda: torch.distributed.pipelining needs a CUDA device for each of {here} processes, and there "
             f"are {torch.cuda.device_count()}; device=cpu works"
         )
-
-
-def usable_cores() -> int:
-    """The cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -97,7 +97,7 @@ class RunDirectory:
             raise ConfigError(f"{self}: not a run directory (it has no {self.config.name})")
         config = OmegaConf.load(self.config)
         assert isinstance(config, DictConfig)
-        OmegaConf.set_struct(config, True)
+        OmegaConf.set_struct(config, value=True)
         try:
             config.merge_with_dotlist(list(overrides))
             return settings_of(config, self._choices())
