@@ -28,7 +28,7 @@ from pipetrain.theory.closed_forms import CLOSED, Position, utilization_of_gpipe
 _WIDTH, _CLASSES = 8, 4
 _TRAINING = Training(
     optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
-    rate=lambda update: 0.01,
+    rate=lambda _: 0.01,
     loss=CrossEntropy(),
 )
 _CHANGED = {
