@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-BLOCK = re.compile(r"^```\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 MODULE = re.compile(r"^```python\n# (?P<name>\w+\.py)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 MEASURED = re.compile(r"\d[\d,]*\.\d+(?: s)?|\d+%|\d+(?= samples/s)")
 VARYING = r"\d[\d.,]*(?:%| s| min \d+ s)?"
@@ -52,7 +52,7 @@ class Command:
 def transcripts(page: Path) -> Iterator[list[Command]]:
     """The code blocks of a page that have commands and their output."""
     for match in BLOCK.finditer(page.read_text(encoding="utf-8")):
-        commands = list(_commands(match["text"]))
+        commands = [] if match["language"] else list(_commands(match["text"]))
         if any(command.shown for command in commands):
             yield commands
 
