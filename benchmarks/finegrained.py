@@ -24,6 +24,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.utils.data import Dataset
+from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.finegrained import FinegrainedExecutor
@@ -82,6 +83,7 @@ class Again(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return self.length
 
+    @override
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         return self.x[index % len(self.x)], int(self.y[index % len(self.y)])
 
@@ -104,7 +106,7 @@ class Simulated:
         self.executor = executor(chain, num_stages, self.on_step)
         self.steps = steps
 
-    def on_step(self, t: int, loss: Tensor) -> None:
+    def on_step(self, _t: int, _loss: Tensor) -> None:
         self.ends.append(time.perf_counter())
         self.copied.append(self.executor.copy_seconds)
         if len(self.ends) > self.steps:
@@ -155,7 +157,7 @@ def alive() -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def memory(index: int, num_stages: int, out: str) -> None:
+def memory(_index: int, num_stages: int, out: str) -> None:
     """Resident memory before and after a run of `stages` stages whose history is at its longest, and its bytes."""
     torch.set_num_threads(1)
     chain = resnet_cifar.build(20, channels=3, classes=10)
@@ -167,7 +169,7 @@ def memory(index: int, num_stages: int, out: str) -> None:
     seen: list[tuple[int, int]] = []
     longest = 2 * num_stages + 8
 
-    def look(t: int, loss: Tensor) -> None:
+    def look(t: int, _loss: Tensor) -> None:
         if t in (0, longest):
             seen.append((alive(), resident()))
 

@@ -35,6 +35,7 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.utils.data import TensorDataset
+from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import Executor
@@ -134,7 +135,7 @@ class Bench:
 
     @property
     def training(self) -> Training:
-        return Training(sgd, lambda step: 0.01, CrossEntropy(), device=self.device)
+        return Training(sgd, lambda _: 0.01, CrossEntropy(), device=self.device)
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -144,7 +145,7 @@ class Bench:
         """Times of the steps, and what records one; reading the loss waits for the device, as a run does."""
         times: list[float] = []
 
-        def on_step(minibatch: int, loss: Tensor) -> None:
+        def on_step(_minibatch: int, loss: Tensor) -> None:
             loss.item()
             times.append(time.perf_counter())
 
@@ -259,6 +260,7 @@ class _Plain(nn.Module):
         super().__init__()
         self.module = module
 
+    @override
     def forward(self, *tensors: Tensor) -> Tensor | tuple[Tensor, ...]:
         outputs: tuple[Tensor, ...] = self.module(*tensors, microbatch=(0, 0))
         return outputs[0] if len(outputs) == 1 else outputs
@@ -271,7 +273,7 @@ def durations(times: list[float]) -> list[float]:
 class Processes:
     """The processes of all stages; they wait, idle, between the rows that they are asked for."""
 
-    def __init__(self, device: str, steps: int, rounds: int, keep_memory: bool) -> None:
+    def __init__(self, device: str, steps: int, rounds: int, *, keep_memory: bool) -> None:
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
@@ -279,8 +281,8 @@ class Processes:
         self._pipes: list[Connection] = []
         for rank in range(STAGES):
             ours, theirs = context.Pipe()
-            arguments = (theirs, rank, port, device, steps, rounds, keep_memory)
-            context.Process(target=process, args=arguments, daemon=True).start()
+            options = {"kind": device, "steps": steps, "rounds": rounds, "keep_memory": keep_memory}
+            context.Process(target=process, args=(theirs, rank, port), kwargs=options, daemon=True).start()
             theirs.close()
             self._pipes.append(ours)
 
@@ -297,7 +299,9 @@ class Processes:
         return BATCH / max(statistics.median(each) for each in known if each)
 
 
-def process(pipe: Connection, rank: int, port: int, kind: str, steps: int, rounds: int, keep_memory: bool) -> None:
+def process(  # noqa: PLR0913  (sent to a new process by name)
+    pipe: Connection, rank: int, port: int, *, kind: str, steps: int, rounds: int, keep_memory: bool
+) -> None:
     torch.set_num_threads(1)
     if keep_memory:
         keep_freed_memory()
@@ -312,7 +316,7 @@ def process(pipe: Connection, rank: int, port: int, kind: str, steps: int, round
             pipe.send(bench.measure(pipe.recv()))
 
 
-def measure(names: list[str], device: str, steps: int, repeats: int, alike: bool) -> dict[str, list[float]]:
+def measure(names: list[str], device: str, steps: int, repeats: int, *, alike: bool) -> dict[str, list[float]]:
     """row -> samples per second in each round, behind one that warms up."""
     ours = Processes(device, steps, repeats + 1, keep_memory=True)
     torchs = Processes(device, steps, repeats + 1, keep_memory=alike)
@@ -326,7 +330,7 @@ def measure(names: list[str], device: str, steps: int, repeats: int, alike: bool
     return speeds
 
 
-def report(speeds: dict[str, list[float]], kind: str, steps: int, alike: bool) -> dict[str, Any]:
+def report(speeds: dict[str, list[float]], kind: str, steps: int, *, alike: bool) -> dict[str, Any]:
     rows = {name: statistics.median(values) for name, values in speeds.items()}
     machine = {
         "processor": _processor(),
@@ -385,10 +389,10 @@ def main() -> None:
         print("without torch's rows: its pipelines need a device for each process")
         known = [name for name in ROWS if name not in TORCH]
     names = [name for name in known if not options.only or name in options.only]
-    speeds = measure(names, options.device, options.steps, options.repeats, options.alike)
+    speeds = measure(names, options.device, options.steps, options.repeats, alike=options.alike)
     if options.only:
         return
-    result = report(speeds, options.device, options.steps, options.alike)
+    result = report(speeds, options.device, options.steps, alike=options.alike)
     path = RESULTS / f"runtime{'_cuda' * (options.device == 'cuda')}{'_alike' * options.alike}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 Loss = Callable[..., Tensor]
 """(output, target) -> the mean loss, a scalar. May also have `count` and `metrics`, as CrossEntropy has."""
@@ -25,6 +26,7 @@ class CrossEntropy(nn.Module):
         super().__init__()
         self.label_smoothing = label_smoothing
 
+    @override
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
         """Scores (n, classes, ...) and targets (n, ...) to a scalar."""
         return nn.functional.cross_entropy(scores, target, label_smoothing=self.label_smoothing)

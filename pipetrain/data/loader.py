@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+from typing_extensions import override
 
 from pipetrain.data.fetch import Fetch, Minibatch
 from pipetrain.errors import ConfigError, as_configured, check_whole
@@ -24,7 +25,7 @@ class Loader:
     A data set may have `target(i)`, which must equal `dataset[i][1]`: `targets` then decodes nothing.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (one for each setting of a loader, by name)
         self,
         dataset: Any,
         *,
@@ -108,6 +109,7 @@ class _Minibatches(Dataset[Minibatch | ConfigError]):
     def __init__(self, fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]]) -> None:
         self.fetch, self.epoch, self.plan = fetch, epoch, plan
 
+    @override
     def __getitem__(self, index: int) -> Minibatch | ConfigError:
         try:
             return self.fetch(self.epoch, self.plan[index])

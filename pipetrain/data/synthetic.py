@@ -51,7 +51,7 @@ class SyntheticImages:
         return torch.tensor(index % len(self.patterns))
 
 
-def synthetic_images(
+def synthetic_images(  # noqa: PLR0913  (one for each setting of the choice)
     channels: int = 3,
     size: int | Sequence[int] = 32,
     classes: int = 10,

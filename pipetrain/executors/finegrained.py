@@ -95,10 +95,12 @@ class _Rejoin(torch.autograd.Function):
     """Before a segment of recomputation: the value that the forward had, the gradient to the recomputed one."""
 
     @staticmethod
+    @override
     def forward(_ctx: Any, _recomputed: Tensor, stored: Tensor) -> Tensor:
         return stored.clone()
 
     @staticmethod
+    @override
     def backward(_ctx: Any, *gradients: Any) -> Any:
         return gradients[0], None
 

@@ -62,6 +62,7 @@ class MultiStep(LearningRateSchedule):
     milestones: Sequence[int]
     gamma: float = 0.1
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if list(self.milestones) != sorted(set(self.milestones)):
@@ -79,6 +80,7 @@ class Step(LearningRateSchedule):
     size: int
     gamma: float = 0.1
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("lr_schedule.size", self.size, least=1)
@@ -95,6 +97,7 @@ class Polynomial(LearningRateSchedule):
     power: float = 1.0
     total: int | None = None
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_total(self.total, self.unit)
@@ -112,6 +115,7 @@ class Cosine(LearningRateSchedule):
     minimum: float = 0.0
     total: int | None = None
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_total(self.total, self.unit)

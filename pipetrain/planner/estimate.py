@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
+from typing_extensions import override
 
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.models.chain import LayerChain
@@ -118,6 +119,7 @@ class _Counter(TorchDispatchMode):
         self.read = 0
         self.written = 0
 
+    @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         returned = func(*args, **kwargs)

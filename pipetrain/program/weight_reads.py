@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from pipetrain.schedules.base import ListSchedule, Schedule
 from pipetrain.schedules.operation import Kind, Operation
 
@@ -10,6 +12,7 @@ from pipetrain.schedules.operation import Kind, Operation
 class WeightTransform(Protocol):
     """A change of a version's weights that a method reads instead of the version itself; prints as a suffix of it."""
 
+    @override
     def __str__(self) -> str: ...
 
     def apply(self, version: Any, weights: Any) -> dict[str, Any]:
@@ -29,6 +32,7 @@ class WeightRead:
     version: int
     transform: WeightTransform | None = None
 
+    @override
     def __str__(self) -> str:
         return f"v{self.version}{self.transform or ''}"
 

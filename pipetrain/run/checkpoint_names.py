@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from typing_extensions import override
+
 
 class Kind(StrEnum):
     """What a tensor of a checkpoint is."""
@@ -34,6 +36,7 @@ class TensorName:
     of: str
     key: str = ""
 
+    @override
     def __str__(self) -> str:
         return f"{self.kind}.{self.of}/{self.key}" if self.kind in _KEYED else f"{self.kind}.{self.of}"
 

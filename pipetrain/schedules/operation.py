@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from typing_extensions import override
+
 _PATTERN = re.compile(r"(?P<kind>[FRB])(?P<minibatch>\d+)\.(?P<microbatch>\d+)|(?P<whole>[RBU])(?P<t>\d+)")
 
 
@@ -29,6 +31,7 @@ class Operation:
     minibatch: int
     microbatch: int | None = 0
 
+    @override
     def __str__(self) -> str:
         return f"{self.kind}{self.minibatch}" + ("" if self.microbatch is None else f".{self.microbatch}")
 

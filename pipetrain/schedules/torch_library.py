@@ -25,6 +25,7 @@ class TorchSchedule(Schedule):
     splits_backward: ClassVar[bool] = True
     stages_per_rank: int
 
+    @override
     def check(self, D: int, N: int) -> None:
         """Raises ConfigError where the library would refuse so many stages or microbatches."""
         if self.stages_per_rank < 2:
@@ -59,10 +60,12 @@ class Interleaved(TorchSchedule):
 
     stages_per_rank: int = 2
 
+    @override
     def placement(self, D: int) -> Placement:
         """A loop over the processes."""
         return Placement.loop(D, D // self.stages_per_rank)
 
+    @override
     def check_microbatches(self, D: int, N: int) -> None:
         """The library takes microbatches in max(1, N // P) rounds of equal size."""
         processes = D // self.stages_per_rank
@@ -96,10 +99,12 @@ class _V(TorchSchedule):
 
     stages_per_rank: int = 2
 
+    @override
     def placement(self, D: int) -> Placement:
         """There and back."""
         return Placement.v(D)
 
+    @override
     def check_microbatches(self, D: int, N: int) -> None:
         """Any number."""
 
@@ -119,6 +124,7 @@ class DualPipeV(_V):
     name: ClassVar[str] = "torch_dualpipev"
     library_name: ClassVar[str] = "DualPipeV"
 
+    @override
     def check_microbatches(self, D: int, N: int) -> None:
         """As many microbatches as stages."""
         if N < D:

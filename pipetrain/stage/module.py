@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
@@ -87,6 +88,7 @@ class StageModule(nn.Module):
             for (slots, name), buffer in zip(self._buffer_slots, own, strict=True):
                 slots[name] = buffer
 
+    @override
     def forward(
         self, *tensors: Tensor, microbatch: MicrobatchId, at_layer: AtLayer = lambda _layer, tensors: tensors
     ) -> Tensors:
@@ -129,6 +131,7 @@ class Arrive(torch.autograd.Function):
     """
 
     @staticmethod
+    @override
     def forward(ctx: Any, gradients: list[Tensor | None], *tensors: Tensor) -> Tensors:
         """The same memory as other tensors, without the leaves' ban on changes in place."""
         ctx.set_materialize_grads(False)
@@ -136,6 +139,7 @@ class Arrive(torch.autograd.Function):
         return tuple(tensor.data for tensor in tensors)
 
     @staticmethod
+    @override
     def backward(ctx: Any, *found: Any) -> Any:
         """Leaves the gradients as they come in the list, None where there is none."""
         ctx.gradients[:] = found

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
+from typing_extensions import override
 
 from pipetrain.config.settings import Settings, choices_made, settings_of
 from pipetrain.errors import ConfigError
@@ -21,6 +22,7 @@ class RunDirectory:
 
     path: Path
 
+    @override
     def __str__(self) -> str:
         return str(self.path)
 

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
+from typing_extensions import override
 
 from pipetrain.executors.hooks import Around
 from pipetrain.executors.p2p import LostStageError, Spec
@@ -88,6 +89,7 @@ class WeightedLoss:
 class _StageOfLibrary(PipelineStage):
     """The library's stage, without what torch 2.11 does and Gloo cannot."""
 
+    @override
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
         """A first message to each neighbour, which 2.11 would send to its own process, and Gloo has no need of."""
         gloo = dist.get_backend(self.group) == "gloo"

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from pipetrain.executors.hooks import Around
 from pipetrain.executors.p2p import Spec
@@ -45,6 +46,7 @@ class TorchStage(nn.Module):
         """The next microbatches are of this minibatch, counted from the start of the run."""
         self._microbatch = minibatch, 0
 
+    @override
     def forward(self, *tensors: Tensor) -> Tensors:
         """One microbatch: from the data, or what the stage before gave, to what the next one or the loss takes."""
         (t, j), index = self._microbatch, self._stage.index
@@ -73,6 +75,7 @@ class _Arrive(torch.autograd.Function):
     """The phony, then what was received, as the layers want it; no leaves, as a first layer may work in place."""
 
     @staticmethod
+    @override
     def forward(ctx: Any, take: Memory, specs: tuple[Spec, ...], *tensors: Tensor) -> Tensors:
         ctx.specs, ctx.carried = specs, [Spec.of(tensor) for tensor in tensors]
         received = [_unpacked(tensor, spec) for tensor, spec in zip(tensors, specs, strict=True)]
@@ -81,6 +84,7 @@ class _Arrive(torch.autograd.Function):
         return torch.zeros((), device=tensors[0].device), *arrived
 
     @staticmethod
+    @override
     def backward(ctx: Any, phony: Tensor, *gradients: Tensor) -> Any:
         return (
             None,
@@ -96,6 +100,7 @@ class _Depart(torch.autograd.Function):
     """What the layers gave, as it is carried, or contiguous as the loss may have it."""
 
     @staticmethod
+    @override
     def forward(ctx: Any, give: Memory, _phony: Tensor, *tensors: Tensor) -> Tensors:
         ctx.floating = [tensor.is_floating_point() for tensor in tensors]
         departed = tuple(give(tensor).data for tensor in tensors)
@@ -103,6 +108,7 @@ class _Depart(torch.autograd.Function):
         return departed
 
     @staticmethod
+    @override
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         ours = [gradient if floating else None for gradient, floating in zip(gradients, ctx.floating, strict=True)]
         return None, torch.zeros((), device=gradients[0].device), *ours
