@@ -57,9 +57,9 @@ def check_whole(setting: str, value: object, least: int, otherwise: str = "") ->
         raise ConfigError(f"{setting}={as_configured(value)}: {works}")
 
 
-def one_line(error: BaseException) -> str:
-    """The message of an error without its line breaks."""
-    return " ".join(str(error).split())
+def one_line(message: str | BaseException) -> str:
+    """A message, or that of an error, without its line breaks."""
+    return " ".join(str(message).split())
 
 
 def as_configured(value: object) -> str:

@@ -36,4 +36,4 @@ def test_true_is_refused_where_a_schedule_counts(build, setting):
 
 
 def test_one_line_joins_the_lines_of_a_message():
-    assert one_line(ValueError("a\n  b\tc")) == "a b c"
+    assert one_line(ValueError("a\n  b\tc")) == one_line("a\n  b\tc") == "a b c"

@@ -6,14 +6,14 @@ import traceback
 from hydra.errors import HydraException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.errors import ConfigError, ExitCode, one_line
 
 
 def report_error(error: BaseException, code: ExitCode, *, debug: bool = False) -> ExitCode:
     """Prints the error in one line on stderr, below its traceback with `debug`; returns the exit code."""
     if debug:
         traceback.print_exception(error)
-    text = " ".join(_message(error).split()) or type(error).__name__
+    text = one_line(_message(error)) or type(error).__name__
     print(f"pipetrain: error: {text}", file=sys.stderr, flush=True)
     return code
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, one_line
 
 TARGET = "_target_"
 
@@ -50,4 +50,4 @@ class Target:
             if isinstance(cause, ConfigError):
                 raise cause from None
             reason = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
-            raise ConfigError(f"{self.section}.{TARGET}={self.path}: {' '.join(reason.split())}") from error
+            raise ConfigError(f"{self.section}.{TARGET}={self.path}: {one_line(reason)}") from error

@@ -33,9 +33,8 @@ class Plan:
 
     @property
     def stale_weight_share(self) -> float:
-        """The parameters of all stages but the last, as a share of all: those that an asynchronous schedule delays."""
-        counts = [stage.parameters for stage in self.stages]
-        return sum(counts[:-1]) / max(1, sum(counts))
+        """The share of the weights that the stages before the last hold."""
+        return stale_weight_share([stage.parameters for stage in self.stages])
 
     def to_json(self) -> dict[str, Any]:
         """The content of plan.json."""
@@ -45,6 +44,15 @@ class Plan:
             "stale_weight_share": self.stale_weight_share,
             "stages": [{"stage": r, **asdict(stage)} for r, stage in enumerate(self.stages)],
         }
+
+
+def stale_weight_share(parameters: Sequence[int]) -> float:
+    """The share of the weights that all stages but the last hold: those that an asynchronous schedule delays.
+
+    Args:
+        parameters: how many each stage holds; the share of none at all is 0.
+    """
+    return sum(parameters[:-1]) / max(1, sum(parameters))
 
 
 def make_plan(chain: LayerChain, rule: PartitionRule, example: Sequence[Tensor]) -> Plan:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipetrain.errors import DivergedError
+from pipetrain.planner.plan import stale_weight_share
 from pipetrain.run import checkpoint
 from pipetrain.run.job import Job
 from pipetrain.tracking import metrics_file, summary
@@ -45,15 +46,9 @@ def _summary_of_trained(
         "best": recorder.best,
         "weights_sha256": None,
         "loss_sha256": summary.loss_sha256(recorder.losses),
-        "stale_weight_share": _stale_weight_share(job),
+        "stale_weight_share": stale_weight_share([stage["parameters"] for stage in job.plan]),
         "per_stage": [{**plan, **report} for plan, report in zip(job.plan, reports, strict=True)],
     }
-
-
-def _stale_weight_share(job: Job) -> float:
-    """The share of the weights that all stages but the last hold."""
-    parameters = [stage["parameters"] for stage in job.plan]
-    return sum(parameters[:-1]) / sum(parameters) if sum(parameters) else 0.0
 
 
 def leave_summary(job: Job, status: str, reason: str) -> None:
