@@ -2,12 +2,16 @@
 
 import pytest
 import torch
+from support import small_model
+from support.worker_pool import distributed, job, simulated
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.evaluation import evaluate, evaluate_model
 from pipetrain.losses import CrossEntropy
+from pipetrain.run import checkpoint
+from pipetrain.run.build import build_data
 
 CPU = torch.device("cpu")
 
@@ -42,3 +46,21 @@ def test_evaluation_asks_for_targets_when_it_has_the_outputs():
 
     assert evaluate(outputs(), targets, CrossEntropy())["top1"] == 100.0
     assert asked == ["outputs", "targets"] * 2
+
+
+@pytest.mark.parametrize(
+    "carry_out", [simulated, lambda made: distributed([made])[0]], ids=["simulated", "distributed"]
+)
+def test_run_weighs_every_sample_of_a_ragged_evaluation_set_alike(tmp_path, carry_out):
+    made = job(tmp_path / "run", "pipedream", 2, eval={"batch_size": 7})  # of ten samples
+    final = carry_out(made)["final"]
+    samples = build_data(made.settings).dataset.eval
+    x, y = (torch.stack(each) for each in zip(*[samples[i] for i in range(len(samples))], strict=True))
+    chain = small_model.build(channels=1, classes=4)
+    chain.module.load_state_dict(checkpoint.model_state(checkpoint.find(str(made.run))))
+    for layer in chain.layers:
+        layer.eval()
+    with torch.no_grad():
+        scores = chain(x)
+    assert final["loss"] == pytest.approx(nn.functional.cross_entropy(scores, y).item(), rel=1e-6)
+    assert final["top1"] == pytest.approx(100 * (scores.argmax(1) == y).float().mean().item())
