@@ -4,7 +4,7 @@ import pytest
 import torch
 from support import reference
 from support.pipelines import batches, difference, half_decay, pipeline
-from support.worker_pool import distributed, job, phase, settings, simulated
+from support.worker_pool import distributed, job, phase, simulated
 from torch import nn
 
 from pipetrain.config.instantiate import Target
@@ -12,7 +12,6 @@ from pipetrain.config.phases import phases_of, written_out
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_names import Kind
-from pipetrain.run.timetable import Timetable, timetable_of
 from pipetrain.weights.update_average import UpdateAverage
 
 NAMES = {"schedule": "1f1b", "method": "pipeoptim", "model": "lenet5"}
@@ -112,35 +111,6 @@ def test_malformed_phases_are_refused_with_their_place(entries, message):
 def test_phase_lasts_steps_or_epochs():
     phases = phases_of({**CONFIG, "phases": entries_of({"epochs": 2}, {"steps": 7}, {})}, NAMES)
     assert [each.length(10) for each in phases] == [20, 7, None]
-
-
-def timetable(*phases, **train):
-    return timetable_of(settings("gpipe", phases=list(phases), train={"epochs": 5, **train}), 10)
-
-
-def test_phases_end_the_run_where_the_last_has_an_end_of_its_own():
-    first, second = phase("gpipe", epochs=2), phase("pipedream", steps=7)
-    assert (timetable(first, second).total_steps, timetable(first, second).phase_ends) == (27, [20, 27])
-    assert timetable(first, second, max_steps=23).phase_ends == [20, 23]
-    assert timetable(first, phase("pipedream")).phase_ends == [20, 50]
-
-
-def test_drain_intervals_end_with_their_phase():
-    table = Timetable(25, 10, 0, 0, None, [4, 10, 17, 25])
-    found = [(s.epoch, s.first, s.last, s.start, s.phase) for s in table.segments(0)]
-    assert found == [(0, 0, 4, 0, 0), (0, 4, 10, 4, 1), (1, 0, 7, 10, 2), (1, 7, 10, 17, 3), (2, 0, 5, 20, 3)]
-    assert [s.start for s in table.segments(10)] == [10, 17, 20]
-
-
-def test_last_phase_with_an_end_ends_the_run(tmp_path):
-    phases = [phase("gpipe", steps=4), phase("pipedream", steps=3)]
-    assert simulated(job(tmp_path / "run", "gpipe", 2, phases=phases))["steps"] == 7
-
-
-def test_phase_that_never_starts_is_refused(tmp_path):
-    phases = [phase("gpipe", epochs=2), phase("pipedream")]
-    with pytest.raises(ConfigError, match=r"phases\[1\] would start after step 12, and the run ends at step 12"):
-        simulated(job(tmp_path / "run", "gpipe", 2, phases=phases))
 
 
 def test_method_and_a_schedule_of_a_phase_must_go_together(tmp_path):

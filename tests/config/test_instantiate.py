@@ -1,0 +1,66 @@
+"""Targets that the configuration names."""
+
+import re
+
+import pytest
+
+from pipetrain.config.instantiate import Target
+from pipetrain.errors import ConfigError
+
+
+def counted(count, *, least=0):
+    """What the targets of these tests name."""
+    if count < least:
+        raise ValueError(f"count={count}\n  is below {least}")
+    return count, least
+
+
+def refusing():
+    raise ConfigError("model.depth=0: at least 1")
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """The path of this module, importable."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "targets_of_tests", sys.modules[__name__])
+    return "targets_of_tests"
+
+
+def test_target_is_built_with_its_options_and_extra_ones_on_top(here):
+    target = Target.of("model", {"_target_": f"{here}.counted", "count": 3})
+    assert target.build() == (3, 0)
+    assert target.build(least=2) == (3, 2)
+    assert target.build(count=5) == (5, 0)
+    assert Target.of("model", {"_target_": f"{here}.counted"}).build(7) == (7, 0)
+
+
+def test_section_without_a_target_is_refused_by_name():
+    with pytest.raises(ConfigError, match=re.escape("model={'width': 3}: names no class; model._target_ is missing")):
+        Target.of("model", {"width": 3})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 1, "least": 2}, "ValueError: count=1 is below 2"),
+        ({"pace": 3}, "TypeError: .*unexpected keyword argument 'pace'"),
+        ({}, "TypeError: .*missing 1 required positional argument: 'count'"),
+    ],
+)
+def test_options_that_a_target_refuses_are_told_in_one_line(here, options, message):
+    with pytest.raises(ConfigError, match=rf"model\._target_={here}\.counted: {message}") as caught:
+        Target("model", f"{here}.counted", options).build()
+    assert "\n" not in str(caught.value)
+
+
+def test_target_that_does_not_exist_is_refused_by_its_path():
+    with pytest.raises(ConfigError, match=r"optimizer\._target_=no\.such\.thing: "):
+        Target("optimizer", "no.such.thing", {}).build()
+
+
+def test_refusal_of_ours_by_a_target_is_shown_as_it_is(here):
+    with pytest.raises(ConfigError) as caught:
+        Target("model", f"{here}.refusing", {}).build()
+    assert str(caught.value) == "model.depth=0: at least 1"

@@ -1,0 +1,103 @@
+"""The trainer on an executor that only keeps count."""
+
+import pytest
+from support.worker_pool import settings
+
+from pipetrain.errors import ConfigError
+from pipetrain.run.build import build_data
+from pipetrain.run.timetable import Timetable
+from pipetrain.run.trainer import Trainer
+
+
+class Counting:
+    """An executor without stages, which gives these metrics one evaluation after the other."""
+
+    stages = ()
+    unmeasured = ()
+
+    def __init__(self, metrics):
+        self.metrics = list(metrics)
+        self.trained = []
+
+    def train(self, _loader, interval):
+        self.trained.append((interval.start, interval.start + interval.minibatches))
+        return []
+
+    def evaluate(self, _loader):
+        return self.metrics.pop(0)
+
+    def gather(self, values):
+        return list(values)
+
+    def agree(self, value):
+        return value
+
+
+class Noting:
+    """A recorder that notes the epochs it is told of."""
+
+    wall_s = 1.5
+
+    def __init__(self):
+        self.epochs = []
+
+    def resume_clock(self):
+        pass
+
+    def flush(self):
+        pass
+
+    def epoch(self, step, metrics, _per_stage):
+        self.epochs.append((step, metrics))
+
+
+def trainer(metrics=(), target=None, step=0, every=1, **changes):
+    """Three epochs of four minibatches."""
+    table = Timetable(**{"total_steps": 12, "steps_per_epoch": 4, "evaluate_every": every, "save_every": 0,
+                         "save_every_steps": None, "phase_ends": [12], **changes})  # fmt: skip
+    saved = []
+    made = Trainer(
+        Counting(metrics), build_data(settings("gpipe")), table, Noting(), saved.append, target=target, step=step
+    )
+    return made, saved
+
+
+def test_trainer_evaluates_after_epochs_and_saves_at_the_end():
+    made, saved = trainer([{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}])
+    made.run()
+    assert made.executor.trained == [(0, 4), (4, 8), (8, 12)]
+    assert made.recorder.epochs == [(4, {"loss": 3.0}), (8, {"loss": 2.0}), (12, {"loss": 1.0})]
+    assert (saved, made.step, made.reached) == ([12], 12, None)
+
+
+def test_trainer_resumed_within_an_epoch_goes_on_with_its_next_step():
+    made, saved = trainer([{"loss": 2.0}, {"loss": 1.0}], step=6, every=2, save_every_steps=5)
+    made.run()
+    assert made.executor.trained == [(6, 8), (8, 10), (10, 12)]
+    assert [step for step, _ in made.recorder.epochs] == [8, 12]
+    assert saved == [10, 12]
+
+
+@pytest.mark.parametrize(
+    ("target", "steps"),
+    [({"loss": 2.0}, 8), ({"top1": 60.0}, 8), ({"loss": 2.0, "top1": 70.0}, 12), ({"perplexity": 0.0}, 12)],
+)
+def test_trainer_stops_where_every_metric_has_reached_its_target(target, steps):
+    made, saved = trainer(
+        [
+            {"loss": 3.0, "top1": 50.0, "perplexity": 9.0},
+            {"loss": 2.0, "top1": 60.0, "perplexity": 8.0},
+            {"loss": 1.0, "top1": 70.0, "perplexity": 7.0},
+        ],
+        target,
+    )
+    made.run()
+    assert (made.step, saved) == (steps, [steps])
+    reached = "perplexity" not in target
+    assert made.reached == ({"step": steps, "epoch": steps // 4, "wall_s": 1.5} if reached else None)
+
+
+def test_target_that_no_evaluation_gives_is_refused_with_those_that_there_are():
+    made, _ = trainer([{"loss": 3.0, "top1": 50.0}], {"top5": 90.0})
+    with pytest.raises(ConfigError, match=r"train.target: no metric top5; an evaluation gives loss, top1"):
+        made.run()

@@ -1,0 +1,38 @@
+"""The hashes of a summary, and its file."""
+
+import hashlib
+import struct
+
+import torch
+
+from pipetrain.tracking import summary
+from pipetrain.tracking.run_directory import RunDirectory
+
+
+def test_hash_of_weights_is_over_sorted_names_and_raw_bytes():
+    state = {"b": torch.tensor([1.5, -2.0]), "a": torch.tensor([[1, 2], [3, 4]])}
+    expected = hashlib.sha256(b"a" + struct.pack("<4q", 1, 2, 3, 4) + b"b" + struct.pack("<2f", 1.5, -2.0)).hexdigest()
+    assert summary.weights_sha256(state) == expected
+    assert summary.weights_sha256(dict(sorted(state.items()))) == expected
+
+
+def test_hash_of_weights_depends_on_values_and_not_on_memory():
+    matrix = torch.arange(6.0).reshape(2, 3)
+    reference = summary.weights_sha256({"w": matrix})
+    assert summary.weights_sha256({"w": matrix.t().contiguous().t()}) == reference
+    assert summary.weights_sha256({"w": matrix.clone().requires_grad_()}) == reference
+    assert summary.weights_sha256({"w": matrix.nextafter(torch.tensor(9.0))}) != reference
+
+
+def test_hash_of_losses_is_over_float32():
+    losses = [2.302585, 0.1]
+    assert summary.loss_sha256(losses) == hashlib.sha256(struct.pack("<2f", *losses)).hexdigest()
+    assert summary.loss_sha256([]) == hashlib.sha256().hexdigest()
+
+
+def test_summary_is_read_as_it_was_written_and_none_where_there_is_none(tmp_path):
+    run = RunDirectory(tmp_path)
+    assert summary.read(run) is None
+    summary.write(run, {"status": "completed", "target": None})
+    assert summary.read(run) == {"status": "completed", "target": None}
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
