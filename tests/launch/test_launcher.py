@@ -1,0 +1,107 @@
+"""How the end of the worker processes is explained."""
+
+import signal
+
+import pytest
+from support.worker_pool import job
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+from pipetrain.errors import ExitCode
+from pipetrain.launch import launcher
+from pipetrain.launch.launcher import Interrupted, WorkerError, launch
+from pipetrain.launch.watchdog import EXIT_HUNG, EXIT_LOST, leave_failure_note
+from pipetrain.tracking import summary
+
+
+class Failure:
+    """What torch's launcher knows of a process that failed."""
+
+    def __init__(self, exitcode, timestamp=0, message=""):
+        self.exitcode = exitcode
+        self.timestamp = timestamp
+        self.error_file_data = {"message": {"message": message}} if message else None
+
+
+@pytest.fixture
+def made(tmp_path):
+    return job(tmp_path / "run", "pipedream", 3)
+
+
+def ending(monkeypatch, workers):
+    """Puts a function in the place of the worker processes."""
+    monkeypatch.setattr(launcher, "elastic_launch", lambda _config, _main: workers)
+
+
+def failing(monkeypatch, failures, before=lambda _job: None):
+    error = ChildFailedError.__new__(ChildFailedError)
+    error.failures = failures
+
+    def workers(job):
+        before(job)
+        raise error
+
+    ending(monkeypatch, workers)
+
+
+def test_summary_that_the_workers_wrote_is_that_of_the_run(monkeypatch, made):
+    ending(monkeypatch, lambda each: summary.write(each.run, {"status": "completed"}))
+    assert launch(made) == {"status": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("failures", "message"),
+    [
+        ({1: Failure(-9)}, "stage 1 failed: killed by SIGKILL"),
+        ({1: Failure(7)}, "stage 1 failed: exit code 7"),
+        ({2: Failure(1, message="ValueError: no")}, "stage 2 failed: ValueError: no"),
+        ({0: Failure(EXIT_LOST, 1), 1: Failure(7, 3), 2: Failure(-9, 2)}, "stage 2 failed: killed by SIGKILL"),
+        ({0: Failure(EXIT_LOST, 2), 2: Failure(EXIT_LOST, 1)}, f"stage 2 failed: exit code {EXIT_LOST}"),
+    ],
+)
+def test_worker_that_failed_first_is_named_and_not_one_that_lost_it(monkeypatch, made, failures, message):
+    failing(monkeypatch, failures)
+    with pytest.raises(WorkerError) as caught:
+        launch(made)
+    assert str(caught.value) == f"{message}; logs in {made.run.logs}"
+
+
+def test_worker_that_hung_is_named_whoever_ended_first(monkeypatch, made):
+    def notes(job):
+        leave_failure_note(job.run, 0, "lost stage 1")
+        leave_failure_note(job.run, 1, "hung: 8 s in F3.0")
+
+    failing(monkeypatch, {0: Failure(EXIT_LOST), 1: Failure(EXIT_HUNG, 5)}, notes)
+    with pytest.raises(WorkerError, match=r"^stage 1 hung: 8 s in F3\.0; logs in "):
+        launch(made)
+
+
+def test_note_of_an_earlier_failure_is_forgotten(monkeypatch, made):
+    leave_failure_note(made.run, 1, "hung: 8 s in F3.0")
+    failing(monkeypatch, {2: Failure(7)})
+    with pytest.raises(WorkerError, match="stage 2 failed: exit code 7"):
+        launch(made)
+
+
+def test_divergence_is_a_summary_and_no_failure(monkeypatch, made):
+    failing(
+        monkeypatch,
+        {0: Failure(EXIT_LOST), 2: Failure(ExitCode.DIVERGED)},
+        lambda each: summary.write(each.run, {"status": "diverged"}),
+    )
+    assert launch(made) == {"status": "diverged"}
+
+
+def test_workers_that_end_without_a_summary_have_failed(monkeypatch, made):
+    ending(monkeypatch, lambda _job: None)
+    with pytest.raises(WorkerError, match="the workers ended without a summary"):
+        launch(made)
+
+
+def test_signal_to_the_launcher_is_an_interruption(monkeypatch, made):
+    def workers(_job):
+        raise SignalException("ended", signal.SIGTERM)
+
+    ending(monkeypatch, workers)
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        launch(made)
