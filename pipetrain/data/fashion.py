@@ -15,7 +15,7 @@ MEAN, STD = (0.2860,), (0.3530,)
 def fashion_mnist_mini(*, augment: bool = False) -> ImageDataset:
     """The first 600 training and 200 test images of each class of Fashion-MNIST, held in memory.
 
-    Images are float32 (1, 28, 28), normalized with the whole data set's mean and deviation. `augment` crops from a
+    Images are float32 (1, 28, 28), normalized with the whole data set's mean and deviation. `augment` crops from an
     image padded by 4 and mirrors half of them, in training alone. Source: Xiao, Rasul, Vollgraf 2017, MIT license.
     """
     normalize = Normalize(MEAN, STD)

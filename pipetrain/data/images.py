@@ -14,7 +14,7 @@ class MapStyle(Protocol):
     """A data set read by index: `(input, target)` pairs, each side a tensor or a tuple of tensors."""
 
     def __len__(self) -> int:
-        """Samples."""
+        """The number of samples."""
         ...
 
     def __getitem__(self, index: int, /) -> Any:
@@ -24,14 +24,19 @@ class MapStyle(Protocol):
 
 @dataclass(frozen=True)
 class ImageDataset:
-    """The two splits of an image classification task, and what building a model for it needs to know."""
+    """The two splits of an image classification task, and what building a model for it needs to know.
+
+    Attributes:
+        train, eval: the splits.
+        channels, classes: how many.
+        size: height and width in pixels.
+    """
 
     train: MapStyle
     eval: MapStyle
     channels: int
     classes: int
     size: tuple[int, int]
-    """Height and width in pixels."""
 
 
 class Normalize:
@@ -63,10 +68,10 @@ class CropFlip:
     def __call__(self, image: Tensor) -> Tensor:
         """`image` (C, H, W) moved by up to `padding` pixels each way, and perhaps mirrored."""
         height, width = image.shape[-2:]
-        places = 2 * self.padding + 1
-        draw = int(torch.randint(2 * places * places, ()))
-        mirrored, place = divmod(draw, places * places)
-        top, left = divmod(place, places)
+        offsets = 2 * self.padding + 1
+        draw = int(torch.randint(2 * offsets * offsets, ()))
+        mirrored, offset = divmod(draw, offsets * offsets)
+        top, left = divmod(offset, offsets)
         padded = torch.nn.functional.pad(image, (self.padding,) * 4)
         cropped = padded[:, top : top + height, left : left + width]
         return cropped.flip(-1) if self.flip and mirrored else cropped

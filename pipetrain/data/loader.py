@@ -66,16 +66,16 @@ class Loader:
 
     def inputs(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[Tensors]:
         """The inputs of minibatches first to last - 1 of `epoch`; each a tuple of tensors (samples, …)."""
-        return (_given(inputs) for inputs, _ in self._minibatches(epoch, first, last, inputs=True))
+        return (_requested(inputs) for inputs, _ in self._minibatches(epoch, first, last, inputs=True))
 
     def targets(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[Tensors]:
         """The targets of minibatches first to last - 1 of `epoch`; each a tuple of tensors (samples, …)."""
-        return (_given(targets) for _, targets in self._minibatches(epoch, first, last, targets=True))
+        return (_requested(targets) for _, targets in self._minibatches(epoch, first, last, targets=True))
 
     def samples(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[tuple[Tensors, Tensors]]:
         """Inputs and targets of minibatches first to last - 1 of `epoch`, every sample read once."""
         minibatches = self._minibatches(epoch, first, last, inputs=True, targets=True)
-        return ((_given(inputs), _given(targets)) for inputs, targets in minibatches)
+        return ((_requested(inputs), _requested(targets)) for inputs, targets in minibatches)
 
     def order(self, epoch: int) -> list[int]:
         """The samples of `epoch` in the order they are read, those that are dropped included."""
@@ -142,7 +142,7 @@ def _unchanged(minibatch: Any) -> Any:
     return minibatch
 
 
-def _given(tensors: Tensors | None) -> Tensors:
+def _requested(tensors: Tensors | None) -> Tensors:
     assert tensors is not None, "a side that was not asked for"
     return tensors
 
@@ -150,8 +150,8 @@ def _given(tensors: Tensors | None) -> Tensors:
 def _sizes(samples: int, batch_size: int, least: int) -> tuple[list[int], int]:
     """Samples of each minibatch, and the samples left out: a last minibatch of fewer than `least`."""
     whole, rest = divmod(samples, batch_size)
-    kept = [rest] if rest >= max(1, least) else []
-    return [batch_size] * whole + kept, rest - sum(kept)
+    last = [rest] if rest >= max(1, least) else []
+    return [batch_size] * whole + last, rest - sum(last)
 
 
 def _length(dataset: Any) -> int:

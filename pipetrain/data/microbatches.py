@@ -1,13 +1,14 @@
 """Cutting a minibatch into microbatches."""
 
 import torch
-from torch import Tensor
+
+from pipetrain.tensors import Tensors
 
 
-def split(tensors: tuple[Tensor, ...], num_microbatches: int) -> list[tuple[Tensor, ...]]:
+def split(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
     """The microbatches of a minibatch, as views: every tensor cut along dimension 0 by `torch.tensor_split`.
 
-    The first ones are a sample larger where `microbatches` does not divide the minibatch.
+    The first ones are a sample larger where `num_microbatches` does not divide the minibatch.
     """
     return list(zip(*(torch.tensor_split(tensor, num_microbatches) for tensor in tensors), strict=True))
 

@@ -130,7 +130,7 @@ def _read(source: Source, root: str, *, download: bool) -> list[tuple[Tensor, Te
     build: Callable[..., Any] = getattr(datasets, source.name)
     base = Path(root).expanduser().absolute()
     folder = base / source.folder
-    with _alone(base, f"dataset.root={root}") if download else nullcontext():
+    with _download_lock(base, f"dataset.root={root}") if download else nullcontext():
         if download:
             _download(source, build, base)
         try:
@@ -166,8 +166,8 @@ def _download(source: Source, build: Callable[..., Any], base: Path) -> None:
 
 
 @contextmanager
-def _alone(base: Path, setting: str) -> Iterator[None]:
-    """Every stage of a run reads the data: one downloads, the others wait and then find it."""
+def _download_lock(base: Path, setting: str) -> Iterator[None]:
+    """Every stage of a run reads the data: one downloads while the others wait, and then find it."""
     try:
         base.mkdir(parents=True, exist_ok=True)
         lock = (base / ".pipetrain.lock").open("w")

@@ -80,7 +80,7 @@ def chain_of(model: nn.Module | LayerChain) -> LayerChain:
     if not isinstance(model, nn.Sequential) or type(model).forward is not nn.Sequential.forward:
         raise ConfigError(
             f"model: {type(model).__name__} cannot be cut into stages: return an nn.Sequential whose children are the "
-            "layers, or a pipetrain.models.chain.LayerChain(module, layers)"
+            "layers, or a pipetrain.LayerChain(module, layers)"
         )
     out_of_place(model)
     # _modules, as a module that appears twice (one ReLU for all) is two layers, and named_children() drops the second.
@@ -132,8 +132,8 @@ def _labels(module: nn.Module, layers: list[nn.Module]) -> list[str]:
     names = {id(part): name for name, part in module.named_modules() if name}
     labels: list[str] = []
     for i, layer in enumerate(layers):
-        known = [part for part in layer.modules() if id(part) in names]
-        carrying = [part for part in known if _carries_weight(part)] or known
+        named = [part for part in layer.modules() if id(part) in names]
+        carrying = [part for part in named if _carries_weight(part)] or named
         label = names[id(carrying[0])] if carrying else f"{i}:{type(layer).__name__}"
         labels.append(f"{label}#{i}" if label in labels else label)
     return labels

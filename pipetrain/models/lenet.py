@@ -5,7 +5,7 @@ from torch import nn
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 
-_LEAST = 12  # the smaller side of the smallest image that leaves a pixel behind both poolings
+_LEAST = 12  # the smaller side of the smallest image that leaves a pixel after both poolings
 
 
 def build(channels: int, classes: int, size: tuple[int, int]) -> LayerChain:

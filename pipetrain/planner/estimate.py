@@ -24,14 +24,23 @@ BYTES_PER_SECOND = 8e9
 
 @dataclass(frozen=True)
 class LayerCost:
-    """The estimate for one layer and one microbatch: counts are of forward and backward together, sizes in bytes."""
+    """The estimate for one layer and one microbatch, forward and backward together.
+
+    Attributes:
+        label: the layer's.
+        parameters: how many weights.
+        flops: floating-point operations.
+        bytes_moved: read and written by every operator that is not a view.
+        output_bytes: what a cut after this layer sends for each microbatch.
+        memory_bytes: of weights, their gradients, and everything that the forward computes.
+    """
 
     label: str
-    parameters: int  # weights, not bytes
+    parameters: int
     flops: int
-    bytes_moved: int  # read and written by every operator that is not a view
-    output_bytes: int  # what a cut after this layer sends for each microbatch
-    memory_bytes: int  # weights, their gradients, and everything that the forward computes
+    bytes_moved: int
+    output_bytes: int
+    memory_bytes: int
 
     @property
     def cost(self) -> float:

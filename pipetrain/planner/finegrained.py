@@ -1,4 +1,4 @@
-"""Spreads single weights over stages, more of them than any pipeline has, as PipeMare's simulations do."""
+"""Stages of single weights, more of them than any pipeline has, as in PipeMare's simulations."""
 
 import itertools
 from collections.abc import Sequence
@@ -30,7 +30,11 @@ class Unit:
 
 
 def weight_units(chain: LayerChain) -> list[Unit]:
-    """The units of a model in the order of its layers, and inside a layer of its modules (PipeMare § 4.1)."""
+    """The units of a model in the order of its layers, and inside a layer of its modules (PipeMare § 4.1).
+
+    Raises:
+        ConfigError: the model has none.
+    """
     units: list[Unit] = []
     orphans: dict[str, str] = {}
     seen: set[int] = set()
@@ -113,12 +117,12 @@ class FineGrained:
             self.name,
             [
                 StagePlan(
-                    first,
-                    last,
-                    [unit.label for unit in units[first:last]],
-                    sum(sizes[full] for unit in units[first:last] for full in unit.parameters.values()),
-                    sum(costs[unit.layer].cost / in_layer[unit.layer] for unit in units[first:last]),
-                    sum(costs[unit.layer].memory_bytes // in_layer[unit.layer] for unit in units[first:last]),
+                    first=first,
+                    last=last,
+                    labels=[unit.label for unit in units[first:last]],
+                    parameters=sum(sizes[full] for unit in units[first:last] for full in unit.parameters.values()),
+                    estimated_seconds=sum(costs[u.layer].cost / in_layer[u.layer] for u in units[first:last]),
+                    estimated_bytes=sum(costs[u.layer].memory_bytes // in_layer[u.layer] for u in units[first:last]),
                 )
                 for first, last in stage_bounds(len(units), self.stages)
             ],

@@ -1,4 +1,4 @@
-"""The rules that say where a layer chain is cut into stages, and what a user is told when a rule cannot hold."""
+"""The rules that say where a layer chain is cut into stages."""
 
 import itertools
 from collections.abc import Sequence
@@ -102,23 +102,23 @@ def _check(setting: str, cuts: Any, stages: Any, count: int, noun: str) -> None:
     """
     if not isinstance(cuts, list | tuple) or not all(map(is_whole, cuts)):
         raise ConfigError(f"partition.{setting}={cuts}: a list of whole numbers is needed, such as [1]")
-    given = f"partition.{setting}={list(cuts)}"
+    assignment = f"partition.{setting}={list(cuts)}"
     if any(a >= b for a, b in itertools.pairwise(cuts)):
-        raise ConfigError(f"{given}: each number must be larger than the one before, such as {sorted(set(cuts))}")
+        raise ConfigError(f"{assignment}: each number must be larger than the one before, such as {sorted(set(cuts))}")
     if cuts and not 1 <= cuts[0] <= cuts[-1] < count:
         room = f"numbers between 1 and {count - 1} work" if count > 1 else "only [], a single stage, works"
-        raise ConfigError(f"{given}: the model has {_plural(count, noun)}; {room}")
+        raise ConfigError(f"{assignment}: the model has {_plural(count, noun)}; {room}")
     if stages is not None and stages != len(cuts) + 1:
         made = _plural(len(cuts) + 1, "stage")
-        raise ConfigError(f"partition.stages={stages}: {given} makes {made}; leave partition.stages out, or null")
+        raise ConfigError(f"partition.stages={stages}: {assignment} makes {made}; leave partition.stages out, or null")
 
 
-def _check_tied(setting: str, given: Sequence[int], cuts: list[int], chain: LayerChain) -> None:
+def _check_tied(setting: str, numbers: Sequence[int], cuts: list[int], chain: LayerChain) -> None:
     for cut in cuts:
         for i, j in chain.tied():
             if i < cut <= j:
                 raise ConfigError(
-                    f"partition.{setting}={list(given)}: layers {i} ({chain.labels[i]}) and {j} ({chain.labels[j]}) "
+                    f"partition.{setting}={list(numbers)}: layers {i} ({chain.labels[i]}) and {j} ({chain.labels[j]}) "
                     "share a weight or buffer and must be in one stage; put no cut between them"
                 )
 

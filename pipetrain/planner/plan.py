@@ -14,14 +14,22 @@ from pipetrain.planner.partition_rules import PartitionRule
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage: layers `first` to `last`, exclusive, and the estimate for one microbatch of the example's size."""
+    """One stage, and the estimate for one microbatch of the example's size.
+
+    Attributes:
+        first, last: its layers, `last` exclusive.
+        labels: theirs.
+        parameters: how many weights, tied ones once.
+        estimated_seconds: one forward and backward on one CPU core: compare stages, do not predict a run.
+        estimated_bytes: weights, gradients and activations of one version and one microbatch.
+    """
 
     first: int
     last: int
     labels: list[str]
     parameters: int
-    estimated_seconds: float  # one forward and backward on one CPU core: compare stages, do not predict a run
-    estimated_bytes: int  # weights, gradients and activations of one version and one microbatch
+    estimated_seconds: float
+    estimated_bytes: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ def make_plan(chain: LayerChain, rule: PartitionRule, example: Sequence[Tensor])
 
 
 def _stage(chain: LayerChain, costs: list[LayerCost], first: int, last: int) -> StagePlan:
-    # A tied weight counts once, so the layers' own counts do not simply add up.
+    # a tied weight counts once, so the layers' own counts do not simply add up
     weights = {id(weight): weight for layer in chain.layers[first:last] for weight in layer.parameters()}
     return StagePlan(
         first=first,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, RED, GRAY, INK = "#2f6db3", "#e08214", "#1b8a5a", "#c0392b", "#8a929c", "#14181d"
 LADDER = ("#9ecae1", "#4292c6", "#08519c", RED)
-"""For lines in an order, the last of which is the one to see."""
+"""Colors of lines in a sequence, the last of which stands out."""
 
 _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -41,12 +41,12 @@ def figure(path: Path, widths: tuple[float, ...], height: float = 3.6) -> Iterat
     from matplotlib.figure import Figure
 
     with rc_context(_SETTINGS):
-        drawn = Figure(figsize=(sum(widths), height), layout="constrained")
-        FigureCanvasAgg(drawn)
-        panels = drawn.subplots(1, len(widths), width_ratios=widths, squeeze=False)
+        sheet = Figure(figsize=(sum(widths), height), layout="constrained")
+        FigureCanvasAgg(sheet)
+        panels = sheet.subplots(1, len(widths), width_ratios=widths, squeeze=False)
         yield list(panels[0])
-        _save(drawn, path)
+        _save(sheet, path)
 
 
-def _save(drawn: "Figure", path: Path) -> None:
-    drawn.savefig(path, metadata={"Software": None})  # the version of matplotlib stays out of the file
+def _save(sheet: "Figure", path: Path) -> None:
+    sheet.savefig(path, metadata={"Software": None})  # the version of matplotlib stays out of the file

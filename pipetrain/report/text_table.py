@@ -25,10 +25,10 @@ def text_lines(rows: Sequence[Row], align: str) -> list[str]:
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table in Markdown, its columns also aligned for readers of the source."""
-    below = list(rows)
-    widths = [max(3, width) for width in _widths([heads, *below])]
+    body = list(rows)
+    widths = [max(3, width) for width in _widths([heads, *body])]
     rule = ["-" * width for width in widths]
-    return [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in (heads, rule, *below)]
+    return [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in (heads, rule, *body)]
 
 
 def both_ends(rows: Sequence[Row], rest: str) -> list[Row]:
@@ -39,7 +39,7 @@ def both_ends(rows: Sequence[Row], rest: str) -> list[Row]:
 
 
 def number_list(values: Iterable[int]) -> str:
-    """The numbers in one cell."""
+    """The numbers as one cell of a table, `-` where there are none."""
     return ",".join(map(str, values)) or "-"
 
 

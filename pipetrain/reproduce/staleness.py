@@ -1,4 +1,4 @@
-"""`pipetrain report staleness`: small real runs of every method, what the papers' tables say beside what was seen."""
+"""Staleness and weight versions of small runs of every method: the papers' tables beside measurements."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -63,21 +63,21 @@ class StageMeasurement:
     @property
     def agrees(self) -> bool:
         """Whether every measurement is what the closed form says."""
-        return all(a == b for a, b in (self.forward, self.backward, self.versions))
+        return all(closed == measured for closed, measured in (self.forward, self.backward, self.versions))
 
 
 def report(num_stages: int, num_microbatches: int, output: Path | None) -> bool:
-    """Runs, prints the tables, writes the rows as JSON where asked; whether all measurements agree.
+    """Trains, prints the tables, and with `output` writes the rows as JSON; whether all measurements agree.
 
     Raises:
         ConfigError: a number is below 1.
     """
     for option, value in (("--stages", num_stages), ("--microbatches", num_microbatches)):
         if value < 1:
-            raise ConfigError(f"{option} {value}: at least 1")
+            raise ConfigError(f"{option} {value}: must be at least 1")
     torch.set_num_threads(1)
     rows = [stage for row in CLOSED for stage in _run(row, num_stages, num_microbatches)]
-    print(f"D = {num_stages} stages, N = {num_microbatches} microbatches; closed form | measured in a run\n")
+    print(f"D = {num_stages}, N = {num_microbatches}; closed form | measured in a run\n")
     print(*_stage_table(rows), sep="\n")
     print(*_table_ii(rows, num_stages), sep="\n")
     print(*_table_1(rows, num_stages, num_microbatches), sep="\n")
@@ -166,18 +166,19 @@ def _table_ii(rows: Sequence[StageMeasurement], num_stages: int) -> Iterator[str
 def _table_1(rows: Sequence[StageMeasurement], num_stages: int, num_microbatches: int) -> Iterator[str]:
     yield "\nPipeMare, table 1: largest delay of F and of B by stage; utilization; copies of all weights"
     for name in _TABLE_1:
-        own = [row for row in rows if row.method == name]
-        forward = [(row.forward[0][-1], max(row.forward[1], default=0)) for row in own]
-        backward = [(row.backward[0][-1], max(row.backward[1], default=0)) for row in own]
+        stages = [row for row in rows if row.method == name]
+        forward = [(row.forward[0][-1], max(row.forward[1], default=0)) for row in stages]
+        backward = [(row.backward[0][-1], max(row.backward[1], default=0)) for row in stages]
         busy = utilization_of_gpipe(num_stages, num_microbatches) if name == "gpipe" else 1.0
         label = "pipedream" if name == "pipedream_pipemare" else name
         measured = _busy(name, num_stages, num_microbatches)
         yield f"  {label:10} tau_fwd {_pair(forward)}   tau_bkd {_pair(backward)}"
-        yield f"  {'':10} utilization {busy:.3f} | {measured:.3f}   copies {_copies(name, own)}"
+        yield f"  {'':10} utilization {busy:.3f} | {measured:.3f}   copies {_copies(name, stages)}"
 
 
 def _pair(values: Sequence[tuple[int, int]]) -> str:
-    return " ".join(str(a) for a, _ in values) + " | " + " ".join(str(b) for _, b in values)
+    closed, measured = (" ".join(map(str, side)) for side in zip(*values, strict=True))
+    return f"{closed} | {measured}"
 
 
 def _copies(name: str, rows: Sequence[StageMeasurement]) -> str:
@@ -190,10 +191,10 @@ def _copies(name: str, rows: Sequence[StageMeasurement]) -> str:
 def _busy(row: str, num_stages: int, num_microbatches: int) -> float:
     """The share of its time in which a stage computes, warm-up and drain of the whole list aside."""
     rules = _rules(row, num_stages, num_microbatches)
-    few, many = (_span(rules, count) for count in (40, 80))
+    few, many = (_length(rules, count) for count in (40, 80))
     return 2 * num_microbatches * 40 / (many - few)
 
 
-def _span(rules: PipelineRules, minibatches: int) -> float:
+def _length(rules: PipelineRules, minibatches: int) -> float:
     played = play(rules.lists(minibatches), unit_duration)
     return max(slices[-1].end for slices in played)

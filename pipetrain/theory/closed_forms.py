@@ -91,9 +91,9 @@ CLOSED = {
     "v_timeprest": ClosedForm(_nf1b, _ZERO, _always(1)),
     "i_timeprest": ClosedForm(_nf1b, _nf1b, lambda at: at.behind + 2 if at.behind else 1),
 }
-"""What `pipetrain report staleness` calls a method -> its closed forms (SpecTrain's and PipeOptim's F predicts)."""
+"""Row of `pipetrain report staleness` -> its closed forms (SpecTrain's and PipeOptim's forwards predict)."""
 
 
 def utilization_of_gpipe(num_stages: int, num_microbatches: int) -> float:
-    """N / (N + P - 1) (PipeMare, table 1)."""
+    """N / (N + D - 1), the share of its time in which a stage of GPipe computes (PipeMare, table 1)."""
     return num_microbatches / (num_microbatches + num_stages - 1)

@@ -11,20 +11,20 @@ from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
-COLOURS = {"blue": (0, 0, 250), "red": (250, 0, 0)}
+COLORS = {"blue": (0, 0, 250), "red": (250, 0, 0)}
 
 
-def write(path, colour=(9, 9, 9), size=(12, 8)):
+def write(path, color=(9, 9, 9), size=(12, 8)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, colour).save(path)
+    Image.new("RGB", size, color).save(path)
 
 
 @pytest.fixture
 def root(tmp_path):
     for split, suffixes in (("train", ("png", "jpg", "jpeg")), ("test", ("bmp",))):
-        for name, colour in COLOURS.items():
+        for name, color in COLORS.items():
             for suffix in suffixes:
-                write(tmp_path / split / name / f"a.{suffix}", colour)
+                write(tmp_path / split / name / f"a.{suffix}", color)
     (tmp_path / "train" / "red" / "notes.txt").write_text("not an image")
     return tmp_path
 
@@ -43,7 +43,7 @@ def test_image_folder_is_read_from_its_tree(root):
     image, target = read.eval[1]
     assert (image.shape, image.dtype, image.is_contiguous()) == ((3, 8, 12), torch.float32, True)
     assert (target.dtype, target.item()) == (torch.int64, 1)
-    assert values(image)[:, 3, 4].tolist() == list(COLOURS["red"])
+    assert values(image)[:, 3, 4].tolist() == list(COLORS["red"])
 
 
 def test_image_folder_evaluates_on_val_if_there_is_no_test(root):

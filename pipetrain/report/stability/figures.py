@@ -26,7 +26,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
 
 
 def draw_fig05(path: Path, quadratic: Curves, heatmap: Heatmap | None) -> None:
-    """Fig. 5: losses of the quadratic model for several τ and, with a heat map, those of a regression."""
+    """Draws fig. 5: losses of the quadratic model for several τ and, with a heat map, those of a regression."""
     with figure(path, (4.6,) if heatmap is None else (4.6, 5.0)) as panels:
         _losses(panels[0], quadratic)
         panels[0].set_title(rf"(a) Quadratic model, $\lambda$ = 1, $\alpha$ = {curves.ALPHA_5A:g}")
@@ -35,7 +35,7 @@ def draw_fig05(path: Path, quadratic: Curves, heatmap: Heatmap | None) -> None:
 
 
 def draw_fig06(path: Path, losses: Curves, radii: Curves) -> None:
-    """Fig. 6: losses for several Δ; spectral radii without discrepancy, with it, and with T2."""
+    """Draws fig. 6: losses for several Δ; spectral radii without discrepancy, with it, and with T2."""
     with figure(path, (4.6, 4.6)) as (left, right):
         _losses(left, losses)
         left.set_title(rf"(a) $\tau_F$ = 10, $\tau_B$ = 6, $\lambda$ = 1, $\alpha$ = {curves.ALPHA_6A:g}")
@@ -44,7 +44,7 @@ def draw_fig06(path: Path, losses: Curves, radii: Curves) -> None:
 
 
 def draw_fig10(path: Path, limits: Curves) -> None:
-    """Fig. 10: the largest stable step over Δ, without T2 and with both forms of it; the middle once more, larger."""
+    """Draws fig. 10: the largest stable step over Δ, without T2 and with both forms of it; Δ near 0 again, larger."""
     with figure(path, (5.0, 4.2), 3.8) as (whole, middle):
         for name, values in limits.lines.items():
             near = np.abs(limits.x) <= 10
@@ -69,7 +69,7 @@ def _mark(panel: "Axes", x: float, y: float, color: str) -> None:
 
 
 def draw_fig16(path: Path, radii: Curves) -> None:
-    """Fig. 16: spectral radii with recomputation."""
+    """Draws fig. 16: spectral radii with recomputation."""
     with figure(path, (6.4,), 3.9) as (panel,):
         _radii(panel, radii, r"T2 as printed, $\delta_{t-\tau_B}$, $\delta_{t-\tau_R}$")
         panel.set_title(

@@ -35,15 +35,15 @@ def report(setting: Setting, data: Path | None, iterations: int, output: Path) -
         ConfigError: `data` cannot be read.
     """
     problem = load(data) if data is not None else None
-    found: dict[str, Any] = {"setting": {**asdict(setting), "tau_recompute": setting.recompute}}
-    found |= _tables(setting)
+    results: dict[str, Any] = {"setting": {**asdict(setting), "tau_recompute": setting.recompute}}
+    results |= _tables(setting)
     lemmas, claims = lemma_checks(), claim_checks()
     _show(tables.check_table("Lemmas 1 to 4 and the formulas in their proofs, λ = 1", lemmas))
     _show(tables.check_table("Claims of app. B.4, λ = 1", claims))
-    found["lemmas"], found["claims"] = ([asdict(check) for check in checks] for checks in (lemmas, claims))
+    results["lemmas"], results["claims"] = ([asdict(check) for check in checks] for checks in (lemmas, claims))
     output.mkdir(parents=True, exist_ok=True)
-    found["figures"] = _figures(output, problem, iterations)
-    (output / "stability.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    results["figures"] = _figures(output, problem, iterations)
+    (output / "stability.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     print(f"written to {output}: fig05.png, fig06.png, fig10.png, fig16.png, stability.json")
     return all(check.holds for check in lemmas)
 

@@ -51,7 +51,7 @@ def simulated_table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def check_table(title: str, checks: Sequence[Check]) -> Iterator[str]:
-    """Statements of the paper beside what was measured."""
+    """A line for each statement of the paper: whether it holds, and what was measured."""
     yield title
     width = max((len(check.statement) for check in checks), default=0)
     for check in checks:
@@ -71,5 +71,5 @@ def regression_table(heatmap: Heatmap) -> Iterator[str]:
 def regression_rows(heatmap: Heatmap) -> list[Row]:
     """The numbers of `regression_table`."""
     bounds = [delay_limit(tau, heatmap.largest_curvature) for tau in heatmap.taus]
-    found = zip(heatmap.taus, bounds, heatmap.largest_steps(), strict=True)
-    return [{"tau": tau, "lemma_1": bound, "largest": largest} for tau, bound, largest in found]
+    steps = zip(heatmap.taus, bounds, heatmap.largest_steps(), strict=True)
+    return [{"tau": tau, "lemma_1": bound, "largest": largest} for tau, bound, largest in steps]

@@ -13,34 +13,34 @@ if TYPE_CHECKING:
 
 
 def draw(path: Path, metric: str, groups: Sequence[SweepGroup]) -> None:
-    """Curves (mean over seeds) on the left, final values (mean, and every seed as a dot) on the right; best on top."""
+    """Draws curves (mean over seeds) and, beside them, final values (mean, and every seed as a dot), best on top."""
     shown = [group for group in groups if metric in group.final]
     with figure(path, (5.4, 4.6), height=max(3.6, 0.27 * len(shown) + 1.0)) as (left, right):
         _curves(left, metric, shown)
         _ends(right, metric, shown)
 
 
-def _color(place: int, count: int) -> Any:
+def _color(index: int, count: int) -> Any:
     from matplotlib import colormaps
 
-    return colormaps["turbo"](0.05 + 0.9 * place / max(1, count - 1))
+    return colormaps["turbo"](0.05 + 0.9 * index / max(1, count - 1))
 
 
 def _curves(panel: "Axes", metric: str, groups: Sequence[SweepGroup]) -> None:
-    for place, group in enumerate(groups):
+    for index, group in enumerate(groups):
         runs = group.curves[metric]
         epochs = [epoch for epoch, _ in runs[0]]
         means = [statistics.fmean(run[i][1] for run in runs if i < len(run)) for i in range(len(epochs))]
-        panel.plot(epochs, means, color=_color(place, len(groups)), label=group.label, linewidth=1.4)
+        panel.plot(epochs, means, color=_color(index, len(groups)), label=group.label, linewidth=1.4)
     panel.set(xlabel="epoch", ylabel=f"eval {metric}", title="mean over seeds")
 
 
 def _ends(panel: "Axes", metric: str, groups: Sequence[SweepGroup]) -> None:
-    for place, group in enumerate(groups):
+    for index, group in enumerate(groups):
         values, mean = group.final[metric], statistics.fmean(group.final[metric])
-        panel.plot([min(values), max(values)], [place, place], color=GRAY, linewidth=1.2)
-        panel.plot(values, [place] * len(values), "o", color=_color(place, len(groups)), markersize=4, alpha=0.6)
-        panel.plot([mean], [place], "|", color=INK, markersize=11, markeredgewidth=1.6)
+        panel.plot([min(values), max(values)], [index, index], color=GRAY, linewidth=1.2)
+        panel.plot(values, [index] * len(values), "o", color=_color(index, len(groups)), markersize=4, alpha=0.6)
+        panel.plot([mean], [index], "|", color=INK, markersize=11, markeredgewidth=1.6)
     panel.set_yticks(range(len(groups)), [group.label for group in groups])
     panel.invert_yaxis()
     panel.set(xlabel=f"final {metric}: every seed, and the mean", title="at the end")

@@ -47,10 +47,10 @@ def collect(folders: Sequence[Path]) -> list[SweepGroup]:
     changes = [_changes(run) for run in runs]
     common = set.intersection(*map(set, changes))
     groups: dict[str, SweepGroup] = {}
-    for run, own in zip(runs, changes, strict=True):
+    for run, overrides in zip(runs, changes, strict=True):
         content = summary.read(run) or {}
-        apart = [change for change in own if change not in common]
-        label = " ".join(change.removeprefix("method=") for change in apart) or str(content["method"])
+        distinct = [change for change in overrides if change not in common]
+        label = " ".join(change.removeprefix("method=") for change in distinct) or str(content["method"])
         _add(groups.setdefault(label, SweepGroup(label)), run, content)
     return list(groups.values())
 

@@ -21,8 +21,8 @@ def report(folders: Sequence[Path], metric: str, output: Path | None) -> None:
     """
     groups = collect(folders)
     if not any(metric in group.final for group in groups):
-        known = sorted({name for group in groups for name in group.final})
-        raise ConfigError(f"--metric {metric}: no run was evaluated by it; there are {', '.join(known) or 'none'}")
+        available = sorted({name for group in groups for name in group.final})
+        raise ConfigError(f"--metric {metric}: no run has this metric; available: {', '.join(available) or 'none'}")
     sign = 1 if metric in LOWER_IS_BETTER else -1
     groups.sort(key=lambda group: sign * _mean(group.final[metric]) if metric in group.final else math.inf)
     table = _table(groups, metric)
@@ -45,7 +45,7 @@ def _table(groups: Sequence[SweepGroup], metric: str) -> str:
         ended = f"{group.completed}" + (f", {group.diverged} diverged" if group.diverged else "")
         stale = " ".join(map(str, group.staleness)) if group.completed else "-"
         copies = f"{group.copies:.2f}" if group.completed else "-"
-        values = (_shown(group.final.get(metric, [])), _shown(group.best.get(metric, [])))
+        values = (_mean_and_spread(group.final.get(metric, [])), _mean_and_spread(group.best.get(metric, [])))
         rows.append((group.label, *values, ended, stale, copies))
     return "\n".join(markdown_table(heads, rows))
 
@@ -54,7 +54,7 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values)
 
 
-def _shown(values: Sequence[float]) -> str:
+def _mean_and_spread(values: Sequence[float]) -> str:
     if not values:
         return "-"
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""

@@ -9,7 +9,15 @@ from pipetrain.program.times import StageTimes
 
 @dataclass(frozen=True)
 class GivenTimes:
-    """The times given: a number for all, or one for each stage or link; `seconds`: whether that is their unit."""
+    """The times of the options: for each, one number for all stages or links, or one number each.
+
+    Attributes:
+        forward, backward, recomputation: of a microbatch; recomputation None: as the forward.
+        update: of an optimizer step.
+        link: latency of a message.
+        message_bytes, link_bandwidth: what the transmission of a message follows from; None: it takes no time.
+        seconds: whether the unit is the second.
+    """
 
     forward: Sequence[float] = (1.0,)
     backward: Sequence[float] = (2.0,)
@@ -24,7 +32,7 @@ class GivenTimes:
         """The times of so many stages and the links between them.
 
         Raises:
-            ConfigError: there are too few or too many, or one makes no sense.
+            ConfigError: an option has too few or too many numbers, or one out of range.
         """
         forward = _for_each("--forward-time", self.forward, num_stages, "stages", above=True)
         recomputation = _for_each("--recompute-time", self.recomputation or forward, num_stages, "stages")
@@ -47,7 +55,7 @@ class GivenTimes:
 def _for_each(option: str, values: Sequence[float], count: int, of: str, *, above: bool = False) -> list[float]:
     shown = f"{option} {','.join(f'{value:g}' for value in values)}"
     if any(not (value > 0 if above else value >= 0) or value == float("inf") for value in values):
-        raise ConfigError(f"{shown}: {'above 0' if above else 'at least 0'}")
+        raise ConfigError(f"{shown}: must be {'above 0' if above else 'at least 0'}, and finite")
     if len(values) not in (1, count):
         raise ConfigError(f"{shown}: {len(values)} numbers for {count} {of}; give one for each, or one for all")
     return list(values) * count if len(values) == 1 else list(values)

@@ -1,4 +1,4 @@
-"""The timeline of a run: what its operation lists foretell by its median times, above what was measured."""
+"""The timeline of a run: its operation lists, played with its median times, above what was measured."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ def timeline_of_run(run: Path, first: int | None, minibatches: int | None) -> tu
         minibatches: how many, at most those up to the next drain; None: 6.
 
     Raises:
-        ConfigError: `run` has no trace, or not of these minibatches, or it tells of other operations.
+        ConfigError: `run` has no trace, or one of other minibatches or other operations.
     """
     traced = traced_interval(run, first)
     count = min(minibatches or _USUAL, traced.minibatches)
@@ -39,7 +39,7 @@ def timeline_of_run(run: Path, first: int | None, minibatches: int | None) -> tu
 
 @dataclass(frozen=True)
 class TimelinePair:
-    """A drain interval twice, its slices by stage in seconds: as its lists foretell it, and as it was measured.
+    """A drain interval twice, its slices by stage in seconds: as its lists play, and as it was measured.
 
     Attributes:
         traced: the interval.
@@ -66,23 +66,23 @@ class TimelinePair:
 
     @property
     def title(self) -> str:
-        """What was run."""
+        """Method, schedule, D and N of what was run."""
         rules, names = self.traced.rules, self.traced.names
         chosen = [f"{group}={names[group]}" for group in ("method", "schedule")]
         return ", ".join([*chosen, f"D = {rules.num_stages}", f"N = {rules.num_microbatches}"])
 
     @property
     def shown(self) -> str:
-        """Which minibatches, counted from the start of the run."""
+        """Which minibatches are drawn, counted from the start of the run."""
         return f"minibatches {self.traced.start + self.first} to {self.traced.start + self.last - 1}"
 
     def panels(self, run: str) -> list[Panel]:
         """The panel of the lists and that of the measurements, over the same length of time."""
         rules, start = self.traced.rules, self.traced.start
         planned = [rules.planned(r, self.traced.minibatches, start) for r in range(rules.num_stages)]
-        foretold = [list(boxes(row, each, start)) for row, each in zip(self.lists, planned, strict=True)]
+        expected = [list(boxes(row, each, start)) for row, each in zip(self.lists, planned, strict=True)]
         trace = self.traced.trace
-        upper = self._panel(f"{self.title}: the lists, played with median times, {self.shown}", foretold, self.lists)
+        upper = self._panel(f"{self.title}: the lists, played with median times, {self.shown}", expected, self.lists)
         lower = self._panel(f"Measured in {run}, {self.shown}", trace.rows, self.measured)
         lower = replace(lower, messages=[scaled(row, _MS) for row in trace.messages])
         shown = [self._cut(upper, self.lists), self._cut(lower, self.measured)]

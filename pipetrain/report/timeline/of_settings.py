@@ -1,4 +1,4 @@
-"""The timeline of settings: the operation lists of a run that never was, played with given times."""
+"""The timeline of settings: the operation lists that such a run would execute, played with given times."""
 
 import itertools
 import shutil
@@ -18,7 +18,7 @@ from pipetrain.report.timeline.panels import Panel, boxes, number
 from pipetrain.run.compose import ComposedPhase, combinations, composed_phases
 
 _MOST_MINIBATCHES, _MOST_PANELS = 16, 12
-"""Drawn unless asked for; at all."""
+"""Minibatches drawn by default; panels drawn at most."""
 _IN_TITLE = ("method=", "schedule=", "partition.stages=", "train.microbatches=", "phases=")
 
 
@@ -27,15 +27,17 @@ def timeline_of_settings(
 ) -> tuple[list[Panel], list[str]]:
     """A panel for each phase and each member of a sweep, and what to print of them.
 
-    Several are first shown until the first of them is done, so that their speeds can be seen.
+    Where there are several, all end with the shortest, so that their speeds can be compared.
 
     Raises:
-        ConfigError: the settings cannot run, or the times are not as many as the stages.
+        ConfigError: the settings cannot run, or the times do not match the stages.
     """
     every = (phase for chosen in combinations(overrides) for phase in titled_phases(chosen))
     phases = list(itertools.islice(every, _MOST_PANELS + 1))
     if len(phases) > _MOST_PANELS:
-        raise ConfigError(f"{' '.join(overrides)}: {_MOST_PANELS} timelines at most fit in a figure; these are more")
+        raise ConfigError(
+            f"{' '.join(overrides)}: {_MOST_PANELS} timelines at most fit in one figure; choose fewer values or phases"
+        )
     count = minibatches or max(_usual(phase.rules) for _, phase in phases)
     timelines = [PhaseTimeline(title, phase, min(count, phase.steps or count), given) for title, phase in phases]
     panels = [timeline.panel() for timeline in timelines]
@@ -73,7 +75,7 @@ class PhaseTimeline:
     given: GivenTimes
 
     def panel(self) -> Panel:
-        """What is drawn of it."""
+        """The panel to draw."""
         rules = self._rules
         rows = [list(boxes(row, rules.planned(r, self.minibatches))) for r, row in enumerate(self._slices)]
         facts = (
@@ -141,4 +143,4 @@ def _grid(rules: PipelineRules, minibatches: int) -> list[str]:
     drawn = grid(rules.lists(minibatches)).splitlines()
     if max(map(len, drawn)) > shutil.get_terminal_size((120, 24)).columns:
         return []
-    return ["in columns of one operation each, whatever it takes:", *drawn]
+    return ["one column per operation, whatever its duration:", *drawn]

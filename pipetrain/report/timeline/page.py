@@ -1,4 +1,4 @@
-"""Timelines as one HTML file that needs nothing else, to look at in a browser."""
+"""Timelines as one self-contained HTML file, to look at in a browser."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def page(title: str, panels: Sequence[Panel]) -> str:
-    """The document; `data_of` in it as JSON under the id `data`."""
+    """The document, with `data_of` the panels as JSON under the id `data`."""
     # "</script>" in a title must not end the element
     data = json.dumps(data_of(panels), separators=(",", ":")).replace("<", "\\u003c")
     text = _TEMPLATE.read_text(encoding="utf-8")

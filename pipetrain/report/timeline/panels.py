@@ -15,7 +15,7 @@ FILL = {
     Kind.RECOMPUTATION: ("#cfe8d5", "#a9d5b5"),
     Kind.BACKWARD: ("#fbdcb4", "#f4c285"),
 }
-"""By parity of the minibatch, so that neighbours can be told apart."""
+"""By parity of the minibatch, so that neighbors can be told apart."""
 WORDS = {
     Kind.FORWARD: "forward",
     Kind.RECOMPUTATION: "recomputation",
@@ -79,12 +79,12 @@ class Panel:
 
     Attributes:
         title: what is drawn.
-        microbatches: N.
+        num_microbatches: N.
         unit: of time; empty where none was given.
         rows: the boxes of every stage in chronological order.
         messages: of every stage; none where messages were not measured.
         begin, end: the part to show first, in the unit.
-        facts: what is known of it, a line each.
+        facts: what to say of it, a line each.
         idle_share: of all stages together in steady state; None where there is no such state to tell of.
     """
 
@@ -121,8 +121,19 @@ def scaled(row: Iterable[Any], factor: float) -> list[Any]:
     return [replace(piece, start=piece.start * factor, end=piece.end * factor) for piece in row]
 
 
+def kinds_of(panels: Sequence[Panel]) -> set[Kind]:
+    """The kinds of operations in the boxes."""
+    return {box.operation.kind for panel in panels for row in panel.rows for box in row}
+
+
+def message_colors(panels: Sequence[Panel]) -> dict[str, str]:
+    """What the lines under the boxes are -> their color, of those that there are."""
+    present = {message.what for panel in panels for row in panel.messages for message in row}
+    return {f"{what} of a message": color for what, color in MESSAGES.items() if what in present}
+
+
 def note(panels: Sequence[Panel]) -> str:
-    """What the words in the boxes mean."""
+    """What the labels of the boxes mean."""
     reads = {box.read for panel in panels for row in panel.rows for box in row if box.read}
     changes = [text for mark, text in _CHANGES.items() if any(re.search(mark, read) for read in reads)]
     return _NOTE + (f" ({'; '.join(changes)})" if changes else "")
@@ -131,12 +142,12 @@ def note(panels: Sequence[Panel]) -> str:
 def boxes(slices: Sequence[Slice], planned: Sequence[PlannedOperation], start: int = 0) -> Iterator[Box]:
     """The boxes of one stage, whose list begins `start` minibatches into the run; versions count from there as well."""
     for piece, (op, read, *_) in zip(slices, planned, strict=True):
-        here = op.moved(start)
+        counted = op.moved(start)
         if op.kind is Kind.UPDATE:
-            yield Box(here, None, None, piece.start, piece.end)
+            yield Box(counted, None, None, piece.start, piece.end)
         else:
             stale = staleness(read.version, op.minibatch)
-            yield Box(here, str(read.moved(start)), stale, piece.start, piece.end)
+            yield Box(counted, str(read.moved(start)), stale, piece.start, piece.end)
 
 
 def number(value: float) -> str:

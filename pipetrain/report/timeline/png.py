@@ -6,7 +6,20 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from pipetrain.report.style import figure
-from pipetrain.report.timeline.panels import FILL, INK, LINE, MESSAGES, WORDS, Box, Message, Panel, note, usual_length
+from pipetrain.report.timeline.panels import (
+    FILL,
+    INK,
+    LINE,
+    MESSAGES,
+    WORDS,
+    Box,
+    Message,
+    Panel,
+    kinds_of,
+    message_colors,
+    note,
+    usual_length,
+)
 from pipetrain.schedules import Kind
 
 if TYPE_CHECKING:
@@ -115,11 +128,10 @@ def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
 
 
 def _colors(panels: Sequence[Panel]) -> Iterator[tuple[str, str]]:
-    kinds = {box.operation.kind for panel in panels for row in panel.rows for box in row}
+    kinds = kinds_of(panels)
     for kind, (light, _) in FILL.items():
         if kind in kinds:
             yield WORDS[kind], light
     yield WORDS[Kind.UPDATE], INK
     yield "idle", "white"
-    heard = {message.what for panel in panels for row in panel.messages for message in row}
-    yield from ((f"{what} of a message", color) for what, color in MESSAGES.items() if what in heard)
+    yield from message_colors(panels).items()

@@ -3,7 +3,20 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from pipetrain.report.timeline.panels import FILL, INK, LINE, MESSAGES, WORDS, Box, Message, Panel, note, usual_length
+from pipetrain.report.timeline.panels import (
+    FILL,
+    INK,
+    LINE,
+    MESSAGES,
+    WORDS,
+    Box,
+    Message,
+    Panel,
+    kinds_of,
+    message_colors,
+    note,
+    usual_length,
+)
 from pipetrain.schedules import Kind
 
 _ROW, _GAP = 32.0, 4.0
@@ -66,9 +79,9 @@ def _panel(panel: Panel, top: float, pixels: float) -> Iterator[str]:
 
 def _row(row: Sequence[Box], panel: Panel, y: float, pixels: float) -> Iterator[str]:
     """The boxes of a stage; an update that takes no time is a bar at the end of the box before it."""
-    for box, behind in zip(row, [*row[1:], None], strict=True):
+    for box, following in zip(row, [*row[1:], None], strict=True):
         if box.operation.kind is not Kind.UPDATE:
-            yield from _box(box, panel, y, pixels, updates=behind is not None and _instant(behind))
+            yield from _box(box, panel, y, pixels, updates=following is not None and _instant(following))
         elif not _instant(box):
             x, end = _within(box, panel, pixels)
             yield _rect(x, y, end - x, _ROW - _GAP, INK)
@@ -101,11 +114,10 @@ def _within(piece: Box | Message, panel: Panel, pixels: float) -> tuple[float, f
 
 def _legend(y: float, panels: Sequence[Panel]) -> Iterator[str]:
     x = _LEFT
-    kinds = {box.operation.kind for panel in panels for row in panel.rows for box in row}
-    heard = {message.what for panel in panels for row in panel.messages for message in row}
+    kinds = kinds_of(panels)
     words = [(FILL[kind][0], WORDS[kind], width) for kind, width in _LEGEND_WIDTHS.items() if kind in kinds]
     words += [("#ffffff", "idle", 52.0), (INK, "update", 66.0)]
-    words += [(color, f"{what} of a message", 130.0) for what, color in MESSAGES.items() if what in heard]
+    words += [(color, text, 130.0) for text, color in message_colors(panels).items()]
     for color, text, width in words:
         bar = color == INK
         yield _rect(x + 9 if bar else x, y, _BAR if bar else 12, 12, color, LINE)

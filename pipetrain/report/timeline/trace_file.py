@@ -1,4 +1,4 @@
-"""Reads back the trace of a run: what every stage did when, and how long it took."""
+"""The trace of a run read back: what every stage did when, and how long it took."""
 
 import json
 import statistics
@@ -32,7 +32,7 @@ class Trace:
     intervals: list[DrainInterval]
 
     def of_minibatches(self, first: int, last: int) -> "Trace":
-        """The part that is of minibatches `first` to `last`, exclusive."""
+        """The part of minibatches `first` to `last`, exclusive."""
 
         def of(pieces: Iterable[Any]) -> list[Any]:
             return [piece for piece in pieces if first <= piece.operation.minibatch < last]
@@ -45,14 +45,12 @@ def read_trace(path: Path, num_stages: int) -> Trace:
     """The trace at `path`, in the Chrome trace event format with one `tid` a stage.
 
     Raises:
-        ConfigError: it is none of a run of so many stages.
+        ConfigError: it is not a trace, or not that of a run of so many stages.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         intervals = [DrainInterval(**interval) for interval in content["metadata"][INTERVALS]]
-        slices = sorted(
-            (event for event in content["traceEvents"] if event["ph"] == "X"), key=lambda event: event["ts"]
-        )
+        slices = [event for event in content["traceEvents"] if event["ph"] == "X"]
         rows: list[list[Box]] = [[] for _ in range(num_stages)]
         messages: list[list[Message]] = [[] for _ in range(num_stages)]
         for event in sorted(slices, key=lambda event: event["ts"]):
@@ -77,7 +75,7 @@ def _piece(event: dict[str, Any]) -> Box | Message:
 
 
 def median_times(trace: Trace, num_microbatches: int) -> StageTimes:
-    """The median seconds of every stage's operations; messages take none, as a stage's waiting says not how long."""
+    """The median seconds of every stage's operations; messages take none, as waits do not tell how long one took."""
 
     def medians(kind: Kind) -> list[float]:
         return [_median(row, kind, num_microbatches) for row in trace.rows]
@@ -90,11 +88,8 @@ def median_times(trace: Trace, num_microbatches: int) -> StageTimes:
 
 
 def _median(row: Sequence[Box], kind: Kind, num_microbatches: int) -> float:
-    """Of a microbatch, or of an update."""
-    portion = 1 if kind is Kind.UPDATE else None
-    times = [
-        (box.end - box.start) / (portion or len(box.operation.covers(num_microbatches)))
-        for box in row
-        if box.operation.kind is kind
-    ]
+    """Of an update, or of the operation of one microbatch."""
+    of_kind = [box for box in row if box.operation.kind is kind]
+    shares = [1 if kind is Kind.UPDATE else len(box.operation.covers(num_microbatches)) for box in of_kind]
+    times = [(box.end - box.start) / share for box, share in zip(of_kind, shares, strict=True)]
     return statistics.median(times) if times else 0.0

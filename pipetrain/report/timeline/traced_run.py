@@ -44,12 +44,12 @@ def traced_interval(run: Path, minibatch: int | None) -> TracedInterval:
     """The drain interval that `minibatch`, counted from the start of the run, is in; None: the first one traced.
 
     Raises:
-        ConfigError: `run` has no trace, or not of that minibatch, or it tells of other operations than the lists.
+        ConfigError: `run` has no trace, or not of that minibatch, or one of other operations than its lists.
     """
     directory = RunDirectory(run)
     settings = directory.stored_settings()
     if not directory.trace.is_file():
-        raise ConfigError(f"{run}: has no {directory.trace.name}; a run with trace=true writes one when it ends")
+        raise ConfigError(f"{run}: has no {directory.trace.name}; only runs with trace=true write one, when they end")
     plan = json.loads(directory.plan.read_text())["stages"]
     trace = read_trace(directory.trace, len(plan))
     interval = _interval(directory.trace, trace, minibatch)
@@ -71,7 +71,7 @@ def _interval(path: Path, trace: Trace, minibatch: int | None) -> DrainInterval:
         if minibatch is None or interval.start <= minibatch < interval.start + interval.minibatches:
             return interval
     if not trace.intervals:
-        raise ConfigError(f"{path}: holds no update of every stage; the run ended before its first")
+        raise ConfigError(f"{path}: holds no complete minibatch; the run ended before its first drain")
     first, last = trace.intervals[0], trace.intervals[-1]
     end = last.start + last.minibatches - 1
     raise ConfigError(f"--from {minibatch}: {path} is of minibatches {first.start} to {end}")

@@ -18,7 +18,7 @@ _SENSITIVITIES = (0.01, 0.1, 1.0, 5.0, 20.0, 100.0)
 
 @dataclass(frozen=True)
 class Check:
-    """A statement of the paper and what was found."""
+    """A statement of the paper, and whether the measurement beside it bears it out."""
 
     subject: str
     statement: str
@@ -27,15 +27,15 @@ class Check:
 
 
 def lemma_checks() -> list[Check]:
-    """What must hold: lemmas 1 to 4 and the closed forms in their proofs, for λ = 1."""
+    """Checks of what must hold: lemmas 1 to 4 and the closed forms in their proofs, for λ = 1."""
     return [*_lemma_1(), *_lemma_2(), *_lemma_3(), *_lemma_4()]
 
 
 def _lemma_1() -> Iterator[Check]:
-    found = [(tau, first_unstable(Quadratic(tau))) for tau in range(81)]
-    off = max(abs(crossing.alpha / lemmas.delay_limit(tau) - 1) for tau, crossing in found)
+    pairs = [(tau, first_unstable(Quadratic(tau))) for tau in range(81)]
+    off = max(abs(crossing.alpha / lemmas.delay_limit(tau) - 1) for tau, crossing in pairs)
     yield Check("lemma 1", "largest α = (2/λ) sin(π/(4τ+2)), τ = 0…80", f"relative difference {off:.0e}", off < EXACT)
-    off = max(abs(crossing.angle - lemmas.delay_angle(tau)) for tau, crossing in found)
+    off = max(abs(crossing.angle - lemmas.delay_angle(tau)) for tau, crossing in pairs)
     yield Check("B.1, B.3", "the root leaves at angle π/(2τ+1)", f"difference {off:.0e}", off < EXACT)
     off = max(abs(simulated_limit(Quadratic(tau), 5000) / lemmas.delay_limit(tau) - 1) for tau in (0, 1, 10, 40))
     statement = "the recurrence, simulated, grows above that α, τ = 0, 1, 10, 40"
@@ -44,29 +44,29 @@ def _lemma_1() -> Iterator[Check]:
 
 def _lemma_2() -> Iterator[Check]:
     models = [Quadratic(*pair, discrepancy=delta) for pair in _pairs(_DELAYS) for delta in _SENSITIVITIES]
-    found = [(model, largest_stable_step(model)) for model in models]
-    share = max(alpha / lemmas.discrepancy_bound(model) for model, alpha in found)
+    limits = [(model, largest_stable_step(model)) for model in models]
+    share = max(alpha / lemmas.discrepancy_bound(model) for model, alpha in limits)
     bound = "largest α ≤ min(2/(Δ(τ_F-τ_B)), lemma 1), Δ > 0"
-    yield Check("lemma 2", bound, f"at most {share:.4f} of it, {len(found)} cases", share <= 1)
-    off = max(abs(alpha / lemmas.discrepancy_limit(model) - 1) for model, alpha in found)
+    yield Check("lemma 2", bound, f"at most {share:.4f} of it, {len(limits)} cases", share <= 1)
+    off = max(abs(alpha / lemmas.discrepancy_limit(model) - 1) for model, alpha in limits)
     yield Check("B.3", "largest α = the α(θ) of the proof", f"relative difference {off:.0e}", off < EXACT)
 
 
 def _lemma_3() -> Iterator[Check]:
     models = [Quadratic(tau, momentum=beta) for tau in (0, *_DELAYS) for beta in (0.1, 0.5, 0.9, 0.99)]
-    found = [(model, largest_stable_step(model)) for model in models]
-    share = max(alpha / lemmas.momentum_bound(model.tau_forward) for model, alpha in found)
+    limits = [(model, largest_stable_step(model)) for model in models]
+    share = max(alpha / lemmas.momentum_bound(model.tau_forward) for model, alpha in limits)
     bound = "largest α ≤ (4/λ) sin(π/(4τ+2)), 0 < β < 1"
-    yield Check("lemma 3", bound, f"at most {share:.4f} of it, {len(found)} cases", share <= 1)
-    off = max(abs(alpha / lemmas.momentum_limit(model.tau_forward, model.momentum) - 1) for model, alpha in found)
+    yield Check("lemma 3", bound, f"at most {share:.4f} of it, {len(limits)} cases", share <= 1)
+    off = max(abs(alpha / lemmas.momentum_limit(model.tau_forward, model.momentum) - 1) for model, alpha in limits)
     yield Check("B.2", "largest α = the α(θ) of the proof", f"relative difference {off:.0e}", off < EXACT)
 
 
 def _lemma_4() -> Iterator[Check]:
     for name, model_at in _families().items():
-        found = [(model_at(tau), crossings(model_at(tau))[0]) for tau in (20, 40, 80, 160, 320)]
-        share = max(at.distance / (lemmas.crossing_constant(model) * at.alpha) for model, at in found)
-        alphas, distances = ([getattr(at, key) for _, at in found] for key in ("alpha", "distance"))
+        pairs = [(model_at(tau), crossings(model_at(tau))[0]) for tau in (20, 40, 80, 160, 320)]
+        share = max(at.distance / (lemmas.crossing_constant(model) * at.alpha) for model, at in pairs)
+        alphas, distances = ([getattr(at, key) for _, at in pairs] for key in ("alpha", "distance"))
         holds = share <= 1 + EXACT and alphas[-1] < alphas[0] / 8 and distances[-1] < distances[0] / 8
         measured = f"α {alphas[0]:.3f} → {alphas[-1]:.4f}, |ω-1| {distances[0]:.3f} → {distances[-1]:.4f}"
         yield Check("lemma 4", f"α → 0 and ω → 1 as τ_F = 20 → 320: {name}", measured, holds)
@@ -87,12 +87,12 @@ def _families() -> dict[str, Callable[[int], Quadratic]]:
 
 
 def claim_checks() -> list[Check]:
-    """What app. B.4 claims of T2, for its polynomial as printed and for that of the rule of § 3.2."""
-    found: list[Check] = []
+    """Checks of what app. B.4 claims of T2, for its polynomial as printed and for that of the rule of § 3.2."""
+    checks: list[Check] = []
     for printed in (True, False):
-        found += [_taylor(matched_gamma, "γ of eq. 14", printed=printed), _widens(printed=printed)]
-    found.append(_taylor(rule_matched_gamma, "γ = 1-2/(τ_F+τ_B+1)", printed=False))
-    return found
+        checks += [_taylor(matched_gamma, "γ of eq. 14", printed=printed), _widens(printed=printed)]
+    checks.append(_taylor(rule_matched_gamma, "γ = 1-2/(τ_F+τ_B+1)", printed=False))
+    return checks
 
 
 def _form(*, printed: bool) -> str:

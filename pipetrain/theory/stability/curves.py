@@ -29,18 +29,24 @@ class Curves:
 
 @dataclass(frozen=True)
 class Heatmap:
-    """What delayed SGD made of a regression by delay (rows) and step size (columns)."""
+    """Losses of a regression under delayed SGD, by delay (rows) and step size (columns).
+
+    Attributes:
+        taus, alphas: the delays and the step sizes.
+        losses: after the last iteration; inf where weights overflowed.
+        iterations: how many.
+        largest_curvature: of the regression.
+        least_loss: at its minimum.
+        first_loss: at the start, w = 0.
+    """
 
     taus: tuple[int, ...]
     alphas: Floats
     losses: Floats
-    """Behind the last iteration; inf where weights overflowed."""
     iterations: int
     largest_curvature: float
     least_loss: float
-    """At the minimum."""
     first_loss: float
-    """At the start, w = 0."""
 
     @property
     def diverged(self) -> npt.NDArray[np.bool_]:
@@ -49,8 +55,8 @@ class Heatmap:
 
     def largest_steps(self) -> list[float]:
         """For each delay, the largest step size on the grid up to which no run diverged; 0 if there is none."""
-        kept = np.logical_and.accumulate(~self.diverged, axis=1).sum(axis=1)
-        return [float(self.alphas[count - 1]) if count else 0.0 for count in kept]
+        bounded = np.logical_and.accumulate(~self.diverged, axis=1).sum(axis=1)
+        return [float(self.alphas[count - 1]) if count else 0.0 for count in bounded]
 
 
 def fig5a(steps: int = 250) -> Curves:
@@ -66,8 +72,8 @@ def fig6a(steps: int = 250) -> Curves:
 
 def _noisy(models: dict[str, Quadratic], alpha: float, steps: int) -> Curves:
     noise = np.random.default_rng(0).standard_normal(steps)
-    found = {name: weights(model, np.array([alpha]), steps, noise, 0.0)[:, 0] for name, model in models.items()}
-    return Curves(np.arange(steps + 1.0), {name: w**2 / 2 for name, w in found.items()})
+    runs = {name: weights(model, np.array([alpha]), steps, noise, 0.0)[:, 0] for name, model in models.items()}
+    return Curves(np.arange(steps + 1.0), {name: w**2 / 2 for name, w in runs.items()})
 
 
 def fig6b(points: int = 200) -> Curves:

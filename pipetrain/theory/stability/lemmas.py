@@ -32,9 +32,9 @@ def discrepancy_limit(model: Quadratic) -> float:
     (λ cos((τ_F - τ_B)θ/2)).
     """
     forward, backward = model.tau_forward, model.tau_backward
-    wanted = 1 + model.curvature / model.discrepancy
+    ratio = 1 + model.curvature / model.discrepancy
     theta = _bisect(
-        lambda angle: math.cos((backward + 0.5) * angle) - wanted * math.cos((forward + 0.5) * angle),
+        lambda angle: math.cos((backward + 0.5) * angle) - ratio * math.cos((forward + 0.5) * angle),
         delay_angle(forward),
     )
     above = 2 * math.sin((forward + backward + 1) / 2 * theta) * math.sin(theta / 2)
@@ -51,11 +51,11 @@ def momentum_limit(tau: int, momentum: float, curvature: float = 1.0) -> float:
 
     θ solves (1 - β)/(1 + β) = tan(φ) tan(θ - φ) with φ = θ/(2τ + 1), and α = (2/λ) |1 - β e^{2iφ}| sin(φ).
     """
-    wanted = (1 - momentum) / (1 + momentum)
+    ratio = (1 - momentum) / (1 + momentum)
 
     def rising(theta: float) -> float:
         phi = theta / (2 * tau + 1)
-        return math.sin(phi) * math.sin(theta - phi) - wanted * math.cos(phi) * math.cos(theta - phi)
+        return math.sin(phi) * math.sin(theta - phi) - ratio * math.cos(phi) * math.cos(theta - phi)
 
     phi = _bisect(rising, math.pi / 2) / (2 * tau + 1)
     return 2 / curvature * abs(1 - momentum * complex(math.cos(2 * phi), math.sin(2 * phi))) * math.sin(phi)

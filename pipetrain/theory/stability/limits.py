@@ -13,11 +13,15 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Crossing:
-    """A step size at which a root lies on the unit circle."""
+    """A step size at which a root lies on the unit circle.
+
+    Attributes:
+        alpha: the step size.
+        angle: of the root (and its conjugate), in (0, π].
+    """
 
     alpha: float
     angle: float
-    """Of the root (and its conjugate), in (0, π]."""
 
     @property
     def distance(self) -> float:
@@ -45,15 +49,14 @@ def first_unstable(model: Quadratic) -> Crossing:
     """The crossing of the unit circle with which a root first leaves the disk.
 
     Roots move continuously with α and enter or leave the disk only at a crossing, so one spectral radius between two
-    neighbouring crossings decides for all step sizes between them. It is taken far from both: root finding is least
+    neighboring crossings decides for all step sizes between them. It is taken far from both: root finding is least
     accurate where a root is on the circle or double.
     """
-    found = crossings(model)
     below = Crossing(0.0, 0.0)
-    for here in found:
-        if spectral_radius(model, (below.alpha + here.alpha) / 2) >= 1:
+    for above in crossings(model):
+        if spectral_radius(model, (below.alpha + above.alpha) / 2) >= 1:
             return below
-        below = here
+        below = above
     return below
 
 
@@ -66,9 +69,9 @@ def crossings(model: Quadratic) -> list[Crossing]:
     on_circle = np.exp(1j * np.append(angles := _sign_changes(_sines(a, b)), np.pi))
     with np.errstate(divide="ignore", invalid="ignore"):
         alphas = (-a(on_circle) / b(on_circle)).real
-    found = zip(alphas, [*angles, np.pi], strict=True)
-    kept = [Crossing(float(alpha), float(angle)) for alpha, angle in found if np.isfinite(alpha) and alpha > 0]
-    return sorted(kept, key=lambda crossing: crossing.alpha)
+    pairs = zip(alphas, [*angles, np.pi], strict=True)
+    positive = [Crossing(float(alpha), float(angle)) for alpha, angle in pairs if np.isfinite(alpha) and alpha > 0]
+    return sorted(positive, key=lambda crossing: crossing.alpha)
 
 
 def _sines(a: Polynomial, b: Polynomial) -> Floats:

@@ -27,28 +27,30 @@ class Quadratic:
     likewise, and δ_{t+1} = γ δ_t + (1 - γ)(w_{t+1} - w_t). The step is v_{t+1} = β v_t - α g_t, w_{t+1} = w_t + v_{t+1}
     (app. B.2). The paper has no polynomial for momentum with a discrepancy or T2; the one here is that of these rules.
 
+    Attributes:
+        tau_forward, tau_backward: τ_F and τ_B, in updates.
+        tau_recompute: τ_R, in updates; read only with Φ other than 0.
+        curvature: λ.
+        discrepancy: Δ, the gradient's sensitivity to a difference between forward and backward weights; unit of λ.
+        recompute_discrepancy: Φ, its sensitivity to a difference between recomputation and backward weights; unit of λ.
+        momentum: β.
+        gamma: γ of T2; None without T2.
+        printed: whether T2 reads δ_{t-τ_B} and δ_{t-τ_R}, as the polynomials printed in app. B.4 and D.1, or δ_t, as
+            § 3.2.
+
     Raises:
         ConfigError: a delay, the curvature, β or γ is out of its range.
     """
 
     tau_forward: int
-    """τ_F, in updates."""
     tau_backward: int = 0
-    """τ_B, in updates."""
     tau_recompute: int = 0
-    """τ_R, in updates; read only with Φ other than 0."""
     curvature: float = 1.0
-    """λ."""
     discrepancy: float = 0.0
-    """Δ, the gradient's sensitivity to a difference between forward and backward weights; unit of λ."""
     recompute_discrepancy: float = 0.0
-    """Φ, its sensitivity to a difference between recomputation and backward weights; unit of λ."""
     momentum: float = 0.0
-    """β."""
     gamma: float | None = None
-    """γ of T2; None without T2."""
     printed: bool = False
-    """Whether T2 reads δ_{t-τ_B} and δ_{t-τ_R}, as the polynomials printed in app. B.4 and D.1, or δ_t, as § 3.2."""
 
     def __post_init__(self) -> None:
         forward = self.tau_forward

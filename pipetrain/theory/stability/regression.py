@@ -16,12 +16,15 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Regression:
-    """f(w) = Σ (xᵀw - y)² / 2n over n samples."""
+    """f(w) = Σ (xᵀw - y)² / 2n over n samples.
+
+    Attributes:
+        inputs: shape (samples, features), each feature of mean 0 and variance 1.
+        targets: shape (samples,), of mean 0.
+    """
 
     inputs: Floats
-    """Shape (samples, features), each feature of mean 0 and variance 1."""
     targets: Floats
-    """Shape (samples,), of mean 0."""
 
     @cached_property
     def largest_curvature(self) -> float:
@@ -38,8 +41,8 @@ class Regression:
         """f of weights of shape (…, features), inf where they overflowed: shape (…)."""
         with np.errstate(over="ignore", invalid="ignore"):
             residuals = weights @ self.inputs.T - self.targets
-            found = np.square(residuals).mean(axis=-1) / 2
-        return np.where(np.isfinite(found), found, np.inf)
+            losses = np.square(residuals).mean(axis=-1) / 2
+        return np.where(np.isfinite(losses), losses, np.inf)
 
 
 def load(path: Path) -> Regression:
@@ -88,7 +91,7 @@ def _parse(path: Path) -> tuple[Floats, list[list[tuple[int, float]]]]:
 def delayed_sgd(
     problem: Regression, taus: Sequence[int], alphas: Floats, steps: Iterable[int], seed: int = 0
 ) -> Floats:
-    """Losses behind w_{t+1} = w_t - α ∇f_t(w_{t-τ}), all delays and step sizes at once: shape (taus, alphas).
+    """Losses after w_{t+1} = w_t - α ∇f_t(w_{t-τ}), all delays and step sizes at once: shape (taus, alphas).
 
     ∇f_t is that of a minibatch of 64 samples; the minibatches are drawn once and visited in a new order each epoch.
     `steps` counts t from 0. Weights start at 0; inf where they overflowed.

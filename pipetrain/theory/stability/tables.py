@@ -15,6 +15,12 @@ Row = dict[str, float]
 class Setting:
     """The quadratic model that the tables vary; by default with fig. 10's delays, Φ/Δ and τ_R in proportion to fig. 16.
 
+    Attributes:
+        curvature, discrepancy, tau_forward, tau_backward, momentum: those of the model, with momentum in one variant.
+        tau_recompute: None: a third of the way from τ_B to τ_F.
+        recompute_ratio: Φ/Δ.
+        decay: D of γ = D^{1/(τ_F - τ_B)}; None: γ of eq. 14.
+
     Raises:
         ConfigError: see Quadratic and gamma_of_decay.
     """
@@ -24,12 +30,9 @@ class Setting:
     tau_forward: int = 40
     tau_backward: int = 10
     tau_recompute: int | None = None
-    """None: a third of the way from τ_B to τ_F."""
     recompute_ratio: float = -0.5
-    """Φ/Δ."""
     momentum: float = 0.9
     decay: float | None = None
-    """D of γ = D^{1/(τ_F - τ_B)}; None: γ of eq. 14."""
 
     def __post_init__(self) -> None:
         for model in self.variants().values():
@@ -37,7 +40,7 @@ class Setting:
 
     @property
     def recompute(self) -> int:
-        """τ_R, in updates."""
+        """τ_R, in updates, given or derived."""
         third = (self.tau_forward - self.tau_backward) // 3
         return self.tau_backward + third if self.tau_recompute is None else self.tau_recompute
 
@@ -59,12 +62,12 @@ class Setting:
 
     def models(self) -> dict[str, Quadratic]:
         """Every variant without T2, with T2 as printed, and with T2 by the rule; `plain`, `plain_printed`, …"""
-        found: dict[str, Quadratic] = {}
+        models: dict[str, Quadratic] = {}
         for name, model in self.variants().items():
-            found[name] = model
-            found[f"{name}_printed"] = self.with_t2(model, printed=True)
-            found[f"{name}_rule"] = self.with_t2(model, printed=False)
-        return found
+            models[name] = model
+            models[f"{name}_printed"] = self.with_t2(model, printed=True)
+            models[f"{name}_rule"] = self.with_t2(model, printed=False)
+        return models
 
     def at_delay(self, tau_forward: int) -> "Setting":
         """The same with another τ_F, and τ_B and τ_R in proportion, rounded down."""
