@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -57,9 +58,24 @@ def test_links_inside_the_repository_lead_to_files(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_paths_named_in_docs_exist(page):
     named = re.findall(
-        r"`((?:benchmarks|conf|docs|examples|pipetrain|scripts)/[\w./-]*)`", page.read_text(encoding="utf-8")
+        r"`((?:benchmarks|conf|docs|examples|pipetrain|scripts|tests)/[\w./-]*)`", page.read_text(encoding="utf-8")
     )
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
+
+
+def test_architecture_page_shows_the_layers_of_the_import_contract():
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = next(each["layers"] for each in content["tool"]["importlinter"]["contracts"] if "layers" in each)
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert "\n".join(["```", *layers, "```"]) in page
+
+
+def test_architecture_page_shows_every_room_of_the_package():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {f"{path.parent.name}/" for path in (ROOT / "pipetrain").glob("*/__init__.py")}
+    modules = {path.name for path in (ROOT / "pipetrain").glob("*.py")} - {"__init__.py"}
+    shown = set(re.findall(r"^  (\w+/|\w+\.py)", page, re.MULTILINE)) | {"__main__.py"}
+    assert shown == rooms | modules
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

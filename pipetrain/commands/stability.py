@@ -22,7 +22,11 @@ _SETTING = (
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `stability`."""
     text = "stable step sizes in theory, with PipeMare's figures"
-    parser = subparsers.add_parser("stability", help=text, description="The figures keep the settings of the paper.")
+    description = (
+        "Prints the largest stable step sizes of PipeMare's quadratic model, checks its lemmas, and draws its figs "
+        "5, 6, 10 and 16. The options set the model of the tables; the figures keep the paper's."
+    )
+    parser = subparsers.add_parser("stability", help=text, description=description)
     for name, kind, meaning in _SETTING:
         parser.add_argument(name, type=kind, default=argparse.SUPPRESS, help=meaning)
     parser.add_argument("--data", type=Path, metavar="FILE", help="cpusmall in LIBSVM format, plain or .gz: fig. 5(b)")
