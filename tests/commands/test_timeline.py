@@ -12,7 +12,7 @@ from pipetrain import cli
 from pipetrain.program.playback import play
 from pipetrain.program.validation import checked_lists
 from pipetrain.report.timeline.given_times import GivenTimes
-from pipetrain.run.compose import combinations, composed, composed_phases
+from pipetrain.run.compose import composed, composed_phases
 
 
 def drawn(tmp_path, *words):
@@ -110,12 +110,6 @@ def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
         "phase 0: method=gpipe, schedule=gpipe", "phase 1: method=pipeoptim, schedule=1f1b",
     ]  # fmt: skip
     assert [sum(op[0] == "U" for op, *_ in panel["rows"][0]) for panel in panels] == [1, 3]
-
-
-def test_timeline_combinations_are_those_of_a_sweep():
-    assert list(combinations(["a=1,2", "b=[x,y]", "c=3,4"])) == [
-        [f"a={a}", "b=[x,y]", f"c={c}"] for a in (1, 2) for c in (3, 4)
-    ]
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,18 @@
 """Fine-grained stages against the simulated pipeline that they stand in for, bit for bit."""
 
-import math
-
 import pytest
 import torch
 from support.methods import METHODS, fitting
 from support.pipelines import Pipeline, batches, half_decay, pipeline, sgd
 from torch import nn
 
-from pipetrain.errors import ConfigError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.models.chain import chain_of
-from pipetrain.planner.finegrained import FineGrained, stage_bounds, stages_of_layers, weight_units
+from pipetrain.planner.finegrained import stage_bounds, stages_of_layers, weight_units
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 
@@ -116,25 +113,3 @@ def test_fine_grained_stages_hold_as_many_weight_versions_as_their_delay_needs()
                 size = sum(tensor.nbytes for tensor in stage.weights.newest.tensors.values())
                 assert stage.report()["weight_versions_max"] == delay + 1
                 assert stage.report()["weight_bytes_peak"] == size * (delay + 1)
-
-
-@pytest.mark.parametrize(("units", "stages"), [(1, 1), (5, 3), (107, 107), (107, 214), (107, 1712), (8, 5)])
-def test_units_are_spread_evenly_over_stages(units, stages):
-    bounds = stage_bounds(units, stages)
-    assert [r for r, (first, last) in enumerate(bounds) for _ in range(first, last)] == [
-        math.floor(u * stages / units) for u in range(units)
-    ]
-
-
-def test_weight_and_its_bias_are_one_unit_and_every_tensor_is_in_one():
-    chain = chain_of(nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.LSTM(3, 4, 2), nn.Linear(4, 2)))
-    units = weight_units(chain)
-    assert [len(unit.parameters) for unit in units] == [2, 2, 2, 2, 2]
-    held = [full for unit in units for full in {**unit.parameters, **unit.buffers}.values()]
-    assert sorted(held) == sorted(chain.module.state_dict())
-
-
-@pytest.mark.parametrize("stages", [0, -1, 1.5, True])
-def test_impossible_number_of_stages_is_refused(stages):
-    with pytest.raises(ConfigError, match=r"partition\.stages"):
-        FineGrained(stages).plan(chain_of(model()), data()[0][:2])

@@ -1,10 +1,9 @@
-"""A stage's optimizer: torch's own steps, its state, Δ, and clipping."""
+"""A stage's optimizer: torch's own steps, its state and Δ."""
 
 import pytest
 import torch
 from torch import nn
 
-from pipetrain.executors.clipping import clipped, squared_norm
 from pipetrain.optim.stage_optimizer import StageOptimizer
 
 BUILDS = {
@@ -137,29 +136,3 @@ def test_delta_of_plain_sgd_is_the_last_gradient():
     assert optimizer.deltas() == {}
     run(optimizer, 2)
     assert torch.equal(optimizer.deltas()["weight"], gradients(1)["weight"])
-
-
-@pytest.mark.parametrize("limit", [0.1, 1.0, 100.0])
-def test_clipping_over_several_stages_is_torchs_own_over_the_whole_model(limit):
-    torch.manual_seed(3)
-    whole = {f"{s}.{name}": value for s in range(3) for name, value in gradients(s).items()}
-    stages = [{n: v for n, v in whole.items() if n.startswith(f"{s}.")} for s in range(3)]
-    norms = [squared_norm(stage) for stage in stages]
-    ours = {n: v for stage in stages for n, v in clipped(stage, norms, limit).items()}
-    plain = [nn.Parameter(torch.zeros_like(value)) for value in whole.values()]
-    for parameter, value in zip(plain, whole.values(), strict=True):
-        parameter.grad = value.clone()
-    nn.utils.clip_grad_norm_(plain, limit)
-    for parameter, name in zip(plain, whole, strict=True):
-        torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-6, atol=0)
-
-
-def test_clipping_makes_new_tensors():
-    given = gradients(0)
-    before = {name: value.clone() for name, value in given.items()}
-    clipped(given, [squared_norm(given)], 0.01)
-    assert all(torch.equal(given[name], before[name]) for name in given)
-
-
-def test_squared_norm_of_no_gradients_is_zero():
-    assert squared_norm({}).item() == 0.0

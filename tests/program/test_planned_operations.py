@@ -18,7 +18,6 @@ from pipetrain.methods.synchronous import Synchronous
 from pipetrain.methods.timeprest import TiMePReSt, VTiMePReSt
 from pipetrain.program.planned_operations import Activations, rebinds_weights
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.program.weight_reads import staleness
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
@@ -290,7 +289,3 @@ def test_steady_state_of_two_buffered_versions_begins_at_minibatch_1(D):
 @pytest.mark.parametrize("schedule", [GPipe(), Sequential(), OneFOneBFlush()])
 def test_synchronous_schedules_are_steady_from_the_start(schedule):
     assert PipelineRules(schedule, Synchronous(), 4, 3).steady == 0
-
-
-def test_staleness_counts_the_updates_between_a_read_and_its_own_update():
-    assert [staleness(version, 4) for version in (4, 3, 1)] == [0, 1, 3]

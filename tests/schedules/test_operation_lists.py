@@ -186,22 +186,6 @@ def test_recomputation_starts_its_lead_of_backwards_before_its_own_backward(case
                 done += 1
 
 
-@pytest.mark.parametrize(
-    ("firsts", "lead", "begins", "ends"),
-    [
-        ((0, 1, 2, 3), [0, 0, 0, 0], [True] * 4, [True] * 4),
-        ((0,), [6, 4, 2, 0], [True, False, False, False], [False, False, False, True]),
-        ((0, 2), [2, 0, 2, 0], [True, False, True, False], [False, True, False, True]),
-        ((0, 3), [4, 2, 0, 0], [True, False, False, True], [False, False, True, True]),
-    ],
-)
-def test_recomputations_of_neighboring_stages_in_a_segment_are_two_steps_apart(firsts, lead, begins, ends):
-    segments = RecomputeSegments(firsts, 4)
-    assert [segments.lead(r) for r in range(4)] == lead
-    assert [segments.begins(r) for r in range(4)] == begins
-    assert [segments.ends(r) for r in range(4)] == ends
-
-
 def test_recomputation_by_single_stages_stands_just_before_each_backward():
     assert RecomputeSegments.of_single_stages(3) == RecomputeSegments((0, 1, 2), 3)
     for schedule in SCHEDULES:

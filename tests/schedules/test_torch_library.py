@@ -7,7 +7,7 @@ from torch.distributed.pipelining.schedules import get_schedule_class
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.methods.synchronous import Synchronous
-from pipetrain.schedules import ListSchedule, Placement
+from pipetrain.schedules import ListSchedule
 from pipetrain.schedules.torch_library import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
 
 LOOPS = [cls(stages) for cls in (Interleaved1F1B, InterleavedZeroBubble) for stages in (2, 3)]
@@ -95,13 +95,3 @@ def test_stages_that_do_not_divide_among_processes_are_refused_with_those_that_d
         Interleaved1F1B(3).check(7, 4)
     with pytest.raises(ConfigError, match=r"partition.stages=1: .* partition.stages=2 works"):
         ZBVZeroBubble().check(1, 4)
-
-
-def test_placement_names_the_process_of_each_stage():
-    assert Placement.one_each(3).stages_of == ((0,), (1,), (2,))
-    assert Placement.loop(6, 2).stages_of == ((0, 2, 4), (1, 3, 5))
-    assert Placement.v(6).stages_of == ((0, 5), (1, 4), (2, 3))
-    assert [Placement.v(6).process_of(r) for r in range(6)] == [0, 1, 2, 2, 1, 0]
-    assert (Placement.v(6).of_last_stage, Placement.loop(6, 2).of_last_stage) == (0, 1)
-    assert Placement.v(4).in_order([["a", "d"], ["b", "c"]]) == ["a", "b", "c", "d"]
-    assert (Placement.one_each(3).name(1), Placement.v(4).name(0)) == ("stage 1", "stages 0 and 3")

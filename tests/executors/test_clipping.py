@@ -1,0 +1,55 @@
+"""Gradient clipping, against torch's own."""
+
+import pytest
+import torch
+from torch import nn
+
+from pipetrain.executors.clipping import Clipping, clipped, squared_norm
+
+
+def gradients(step):
+    torch.manual_seed(100 + step)
+    return {"weight": torch.randn(3, 2), "bias": torch.randn(3)}
+
+
+@pytest.mark.parametrize("limit", [0.1, 1.0, 100.0])
+def test_clipping_over_several_stages_is_torchs_own_over_the_whole_model(limit):
+    torch.manual_seed(3)
+    whole = {f"{s}.{name}": value for s in range(3) for name, value in gradients(s).items()}
+    stages = [{n: v for n, v in whole.items() if n.startswith(f"{s}.")} for s in range(3)]
+    norms = [squared_norm(stage) for stage in stages]
+    ours = {n: v for stage in stages for n, v in clipped(stage, norms, limit).items()}
+    plain = [nn.Parameter(torch.zeros_like(value)) for value in whole.values()]
+    for parameter, value in zip(plain, whole.values(), strict=True):
+        parameter.grad = value.clone()
+    nn.utils.clip_grad_norm_(plain, limit)
+    for parameter, name in zip(plain, whole, strict=True):
+        torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-6, atol=0)
+
+
+def test_clipping_makes_new_tensors():
+    given = gradients(0)
+    before = {name: value.clone() for name, value in given.items()}
+    clipped(given, [squared_norm(given)], 0.01)
+    assert all(torch.equal(given[name], before[name]) for name in given)
+
+
+def test_squared_norm_of_no_gradients_is_zero():
+    assert squared_norm({}).item() == 0.0
+
+
+@pytest.mark.parametrize("over_all_stages", [True, False])
+def test_norm_is_that_of_all_stages_only_where_all_are_asked(over_all_stages):
+    stages = [gradients(step) for step in range(3)]
+    norms = [squared_norm(each) for each in stages]
+    asked = []
+
+    def of_all_stages():
+        asked.append(True)
+        return norms
+
+    ours = Clipping(0.5, over_all_stages).clip(stages[0], norms[0], of_all_stages)
+    norm = sum(norms if over_all_stages else norms[:1]).sqrt()
+    assert bool(asked) is over_all_stages
+    for name, gradient in stages[0].items():
+        torch.testing.assert_close(ours[name], gradient * 0.5 / norm, rtol=1e-5, atol=0)

@@ -1,0 +1,26 @@
+"""Which process has which stages."""
+
+import pytest
+
+from pipetrain.schedules import Placement
+
+
+def test_placement_names_the_process_of_each_stage():
+    assert Placement.one_each(3).stages_of == ((0,), (1,), (2,))
+    assert Placement.loop(6, 2).stages_of == ((0, 2, 4), (1, 3, 5))
+    assert Placement.v(6).stages_of == ((0, 5), (1, 4), (2, 3))
+    assert [Placement.v(6).process_of(r) for r in range(6)] == [0, 1, 2, 2, 1, 0]
+    assert (Placement.v(6).of_last_stage, Placement.loop(6, 2).of_last_stage) == (0, 1)
+    assert Placement.v(4).in_order([["a", "d"], ["b", "c"]]) == ["a", "b", "c", "d"]
+    assert (Placement.one_each(3).name(1), Placement.v(4).name(0)) == ("stage 1", "stages 0 and 3")
+
+
+@pytest.mark.parametrize(
+    "placement", [Placement.one_each(6), Placement.loop(6, 2), Placement.loop(6, 3), Placement.v(6)]
+)
+def test_values_of_processes_come_back_in_the_order_of_stages(placement):
+    assert placement.in_order(placement.stages_of) == list(range(6))
+    assert [placement.process_of(r) for r in range(6)] == [
+        p for r in range(6) for p in range(placement.num_processes) if r in placement.stages_of[p]
+    ]
+    assert 5 in placement.stages_of[placement.of_last_stage]

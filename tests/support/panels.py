@@ -1,0 +1,20 @@
+"""Panels of a timeline to draw."""
+
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.methods.naive_async import NaiveAsync
+from pipetrain.program.playback import play
+from pipetrain.program.text_grid import unit_duration
+from pipetrain.report.timeline.panels import Box, Panel, boxes
+from pipetrain.schedules import Operation
+from pipetrain.schedules.one_f_one_b import OneFOneB
+
+
+def panel(title="a", D=2, N=1, M=3, start=0):
+    rules = PipelineRules(OneFOneB(), NaiveAsync(), D, N)
+    played = play(rules.lists(M), unit_duration)
+    rows = [list(boxes(row, rules.planned(r, M, start), start)) for r, row in enumerate(played)]
+    return Panel(title, N, "", rows, 0.0, max(row[-1].end for row in rows))
+
+
+def box(name, start, end):
+    return Box(Operation.parse(name), "v0", 0, start, end)
