@@ -151,7 +151,7 @@ def _check_executor(settings: Settings, components: Components) -> list[str]:
         if phase.rules.method.simulated_only:
             with chosen.naming_errors():
                 raise ConfigError(
-                    f"method={phase.rules.method.name} reads weights that no pipeline of processes has; use "
+                    f"method={chosen.choices['method']} reads weights that no pipeline of processes has; use "
                     "executor=simulated"
                 )
     if settings.train.recompute_boundaries is not None:
@@ -175,6 +175,7 @@ def _check_phases(settings: Settings, components: Components) -> list[str]:
         with chosen.naming_errors():
             notes += _check_lists(settings, components, phase.rules)
             notes += _check_method(settings, components.chain, phase.rules)
+            notes += _clip_note(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
     return notes
 
 
@@ -193,19 +194,20 @@ def _check_method(settings: Settings, chain: LayerChain, rules: PipelineRules) -
     if not parameters:
         raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
     rules.method.check_optimizer(build_torch_optimizer(settings.optimizer, parameters))
-    return [*rules.method.notes(rules.contexts), *_clip_note(settings.optimizer.clip_norm, rules)]
+    return [*rules.method.notes(rules.contexts)]
 
 
-def _clip_note(limit: float | None, rules: PipelineRules) -> list[str]:
+def _clip_note(limit: float | None, rules: PipelineRules, method: str) -> list[str]:
     if limit is None:
         return []
     alone = "per stage, since asynchronous stages have no common norm"
     where = "over all stages together" if rules.schedule.synchronous else alone
-    return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={rules.method.name})"]
+    return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={method})"]
 
 
-def _check_derived_weights(_settings: Settings, components: Components) -> list[str]:
-    changing = [phase.rules.method.name for phase in components.phases if _backward_reads_others(phase.rules)]
+def _check_derived_weights(settings: Settings, components: Components) -> list[str]:
+    phases = zip(components.phases, settings.phases, strict=True)
+    changing = [chosen.choices["method"] for phase, chosen in phases if _backward_reads_others(phase.rules)]
     if not changing:
         return []
     layers = weight_derived_layers(components.chain, components.data.example)
