@@ -1,0 +1,97 @@
+"""The objects that settings name."""
+
+import re
+
+import pytest
+import torch
+from support.methods import MethodCase
+from support.worker_pool import settings
+from torch import nn
+
+from pipetrain.config.instantiate import Target
+from pipetrain.errors import ConfigError
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.run.build import (
+    build_chain,
+    build_data,
+    build_rate,
+    build_recompute_segments,
+    build_rules,
+    build_torch_optimizer,
+)
+from pipetrain.run.timetable import timetable_of
+
+SMALL = Target("model", "support.small_model.build", {})
+
+
+def test_model_takes_from_the_data_set_what_its_settings_leave_open():
+    dataset = build_data(settings("gpipe")).dataset
+    assert build_chain(SMALL, dataset, seed=0).layers[-1].out_features == dataset.classes == 4
+    own = Target("model", "support.small_model.build", {"classes": 7})
+    assert build_chain(own, dataset, seed=0).layers[-1].out_features == 7
+
+
+def test_initial_weights_depend_on_the_seed_alone():
+    dataset = build_data(settings("gpipe")).dataset
+    first = build_chain(SMALL, dataset, seed=1).module.state_dict()
+    torch.rand(3)
+    again = build_chain(SMALL, dataset, seed=1).module.state_dict()
+    other = build_chain(SMALL, dataset, seed=2).module.state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["0.weight"], other["0.weight"])
+
+
+def test_data_set_without_a_split_is_refused_by_its_target():
+    loader = {"shuffle": True, "limit": None, "workers": 0}
+    with pytest.raises(ConfigError, match=r"dataset._target_=builtins.dict: returned a dict without `train`"):
+        build_data(settings("gpipe", dataset={"_target_": "builtins.dict", **loader}))
+
+
+def test_messages_of_an_evaluation_are_those_of_a_microbatch_unless_set():
+    data = build_data(settings("gpipe", train={"microbatches": 2}))
+    assert (data.train.sizes, data.evaluation.sizes) == ([4] * 5 + [2], [2] * 5)
+    assert build_data(settings("gpipe", eval={"batch_size": 7})).evaluation.sizes == [7, 3]
+
+
+@pytest.mark.parametrize(
+    ("method", "schedule", "works"),
+    [
+        ("gpipe", "pipedream", r"use schedule=1f1b_flush, gpipe, .* or method=.*naive_async, pipedream"),
+        ("pipedream_2bw", "gpipe", r"use schedule=1f1b_2bw, or method=gpipe"),
+    ],
+)
+def test_method_and_schedule_of_two_families_are_refused_with_those_that_fit(method, schedule, works):
+    case = MethodCase(MethodCase.named(method).method, MethodCase.named(schedule).schedule)
+    (phase,) = settings(case).phases
+    with pytest.raises(ConfigError, match=rf"^method=\w+ does not work with schedule=\w+; {works}"):
+        build_rules(phase, 2, 2, None)
+
+
+def test_recomputation_is_by_segments_by_stages_or_not_at_all():
+    stage_of = {0: 0, 2: 1, 5: 2}
+
+    def build(**train):
+        return build_recompute_segments(settings("gpipe", train=train).train, 3, stage_of)
+
+    assert build() is None
+    assert build(recompute=True) == RecomputeSegments((0, 1, 2), 3)
+    assert build(recompute_boundaries=[5]) == RecomputeSegments((0, 2), 3)
+    with pytest.raises(ConfigError, match=re.escape("recompute_boundaries=[2, 3]: first layers of stages")) as caught:
+        build(recompute_boundaries=[2, 3])
+    assert str(caught.value).endswith("0, 2, 5; not 3")
+
+
+def test_rate_is_the_optimizers_scaled_by_its_schedule():
+    chosen = settings("gpipe", optimizer={"lr": 0.5}, train={"epochs": 1})
+    rate = build_rate(chosen, timetable_of(chosen, 4))
+    factors = [chosen.lr_schedule.build().factor(step, 4, 4) for step in range(4)]
+    assert [rate(step) for step in range(4)] == [0.5 * factor for factor in factors]
+    assert factors[0] > factors[-1]
+    with pytest.raises(ConfigError, match=r"optimizer.lr is not set; .*: optimizer.lr=0.01"):
+        build_rate(settings("gpipe", optimizer={"lr": None}), timetable_of(chosen, 4))
+
+
+def test_optimizer_that_is_none_of_torchs_is_refused():
+    chosen = settings("gpipe", optimizer={"_target_": "builtins.dict", "lr": 0.1})
+    with pytest.raises(ConfigError, match=r"optimizer._target_=builtins.dict: "):
+        build_torch_optimizer(chosen.optimizer, [nn.Parameter(torch.ones(2))])

@@ -1,0 +1,129 @@
+"""What is found before a run starts, and what the processes are told."""
+
+import re
+
+import pytest
+import torch
+from support.worker_pool import settings, simulated
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+from pipetrain.run.preflight import device_of, prepare
+from pipetrain.tracking.run_directory import RunDirectory
+
+EVEN = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
+FINEGRAINED = {"_target_": "pipetrain.planner.finegrained.FineGrained", "stages": 5}
+
+
+def frozen(channels, classes):
+    """A model without anything to train."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64 * channels, classes).requires_grad_(requires_grad=False), nn.ReLU())
+
+
+def normed(channels, classes):
+    """A model whose first weight is computed in the forward."""
+    first = nn.utils.parametrizations.weight_norm(nn.Linear(64 * channels, 6))
+    layers = [nn.Flatten(), first, nn.ReLU(), nn.Linear(6, classes)]
+    return LayerChain(nn.ModuleList(layers), layers)
+
+
+@pytest.fixture
+def models(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "models_of_tests", sys.modules[__name__])
+
+
+def prepared(tmp_path, case="pipedream", **changes):
+    chosen = settings(case, **{"partition": EVEN, "device": "cpu", **changes})
+    return prepare(chosen, RunDirectory(tmp_path / "run"))
+
+
+def test_prepared_run_has_a_plan_a_job_and_no_files(tmp_path):
+    found = prepared(tmp_path)
+    job = found.job
+    assert job.bounds == [(stage.first, stage.last) for stage in found.plan.stages]
+    assert [stage["parameters"] for stage in job.plan] == [stage.parameters for stage in found.plan.stages]
+    assert (job.num_stages, job.timetable.total_steps, job.segments, job.resume) == (2, 12, None, None)
+    assert (found.devices, found.start_step, found.notes) == (["cpu", "cpu"], 0, [])
+    assert not (tmp_path / "run").exists()
+
+
+def test_job_of_a_prepared_run_trains(tmp_path):
+    assert simulated(prepared(tmp_path, train={"max_steps": 3}).job)["steps"] == 3
+
+
+def test_cores_are_shared_among_processes_unless_threads_are_set(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipetrain.run.preflight.usable_cores", lambda: 9)
+    assert prepared(tmp_path).job.threads == 4
+    assert prepared(tmp_path, threads=3).job.threads == 3
+    fine = prepared(tmp_path, partition=FINEGRAINED, executor={"name": "simulated"})
+    assert (fine.job.threads, fine.job.finegrained, fine.job.num_stages) == (9, True, 5)
+
+
+def test_user_is_told_of_clipping_per_stage_and_of_samples_left_out(tmp_path):
+    notes = prepared(tmp_path, optimizer={"clip_norm": 0.5}, train={"microbatches": 3}).notes
+    assert len(notes) == 2
+    assert notes[0] == "the last 2 samples of each epoch are dropped: fewer than train.microbatches=3"
+    assert re.match(r"gradients are clipped to optimizer.clip_norm=0.5 per stage", notes[1])
+    (note,) = prepared(tmp_path, "gpipe", optimizer={"clip_norm": 0.5}).notes
+    assert note == "gradients are clipped to optimizer.clip_norm=0.5 over all stages together (method=gpipe)"
+
+
+@pytest.mark.usefixtures("models")
+def test_user_is_warned_of_weights_computed_in_the_forward_where_the_backward_reads_others(tmp_path):
+    model = {"_target_": "models_of_tests.normed"}
+    (note,) = prepared(tmp_path, "pipemare", model=model).notes
+    assert re.match(r"warning: layer 1 saves a tensor derived from its weights; .*method=pipemare asks", note)
+    assert prepared(tmp_path, "pipedream", model=model).notes == []
+
+
+HOGWILD = {"method": {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3, "mean_delay": 1.5}}
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        ("gpipe", {"partition": FINEGRAINED}, "only executor=simulated can run"),
+        ("gpipe", {"partition": FINEGRAINED, "executor": {"name": "simulated"}, "trace": True}, "trace=true: .*leave"),
+        (
+            "gpipe",
+            {"partition": FINEGRAINED, "executor": {"name": "simulated"}, "train": {"recompute": True}},
+            r"train.recompute=true: .* train.recompute_boundaries=\[0\]",
+        ),
+        (
+            "naive_async",
+            HOGWILD,
+            "reads weights that no pipeline of processes has; use executor=simulated",
+        ),
+        ("gpipe", {"train": {"recompute_boundaries": [0]}}, r"recompute_boundaries=\[0\]: .*executor=simulated"),
+        ("gpipe", {"model": {"_target_": "models_of_tests.frozen"}}, "no parameter requires a gradient"),
+        ("gpipe", {"optimizer": {"lr": None}}, r"optimizer.lr is not set"),
+        ("gpipe", {"loss": {"_target_": "pipetrain.losses.CrossEntropy", "smoothing": 1}}, "unexpected keyword"),
+        ("pipedream", {"resume": "/nowhere"}, "/nowhere: no checkpoint here"),
+    ],
+)
+def test_run_that_cannot_work_is_refused_before_it_starts(tmp_path, case, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, case, **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_run_that_is_over_cannot_be_resumed_without_more_steps(tmp_path):
+    simulated(prepared(tmp_path).job)
+    resume = str(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"is at step 12, and this run ends at step 12; raise train.epochs"):
+        prepared(tmp_path, resume=resume)
+    longer = prepared(tmp_path, resume=resume, train={"epochs": 3})
+    assert (longer.start_step, longer.job.resume.name) == (12, "step-00000012")
+
+
+def test_device_is_cuda_only_where_there_is_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert (device_of("auto"), device_of("cpu")) == ("cpu", "cpu")
+    with pytest.raises(ConfigError, match=r"device=cuda: torch finds no CUDA device here; device=cpu works"):
+        device_of("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert (device_of("auto"), device_of("cuda"), device_of("cpu")) == ("cuda", "cuda", "cpu")
