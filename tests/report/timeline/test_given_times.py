@@ -29,12 +29,12 @@ def test_message_takes_its_bytes_over_the_bandwidth():
             "--forward-time 1,2: 2 numbers for 3 stages; give one for each, or one for all",
         ),
         (GivenTimes(link=(1.0, 2.0, 3.0)), "--link-time 1,2,3: 3 numbers for 2 links"),
-        (GivenTimes(forward=(0.0,)), "--forward-time 0: above 0"),
-        (GivenTimes(update=(-1.0,)), "--update-time -1: at least 0"),
-        (GivenTimes(backward=(float("inf"),)), "--backward-time inf: above 0"),
-        (GivenTimes(update=(float("nan"),)), "--update-time nan: at least 0"),
+        (GivenTimes(forward=(0.0,)), "--forward-time 0: must be above 0, and finite"),
+        (GivenTimes(update=(-1.0,)), "--update-time -1: must be at least 0, and finite"),
+        (GivenTimes(backward=(float("inf"),)), "--backward-time inf: must be above 0, and finite"),
+        (GivenTimes(update=(float("nan"),)), "--update-time nan: must be at least 0, and finite"),
         (GivenTimes(message_bytes=(1.0,)), "--message-bytes and --link-bandwidth go together"),
-        (GivenTimes(message_bytes=(1.0,), link_bandwidth=(0.0,)), "--link-bandwidth 0: above 0"),
+        (GivenTimes(message_bytes=(1.0,), link_bandwidth=(0.0,)), "--link-bandwidth 0: must be above 0, and finite"),
     ],
 )
 def test_times_that_make_no_sense_are_refused_by_their_option(given, message):
