@@ -31,7 +31,9 @@ def _curves(panel: "Axes", metric: str, groups: Sequence[SweepGroup]) -> None:
         runs = group.curves[metric]
         epochs = [epoch for epoch, _ in runs[0]]
         means = [statistics.fmean(run[i][1] for run in runs if i < len(run)) for i in range(len(epochs))]
-        panel.plot(epochs, means, color=_color(index, len(groups)), label=group.label, linewidth=1.4)
+        mark = "o" if len(epochs) == 1 else ""  # a line through one point cannot be seen
+        panel.plot(epochs, means, mark + "-", color=_color(index, len(groups)), label=group.label, linewidth=1.4)
+    panel.locator_params(axis="x", integer=True, min_n_ticks=1)
     panel.set(xlabel="epoch", ylabel=f"eval {metric}", title="mean over seeds")
 
 

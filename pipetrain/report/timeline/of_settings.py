@@ -72,7 +72,7 @@ class PhaseTimeline:
     title: str
     phase: ComposedPhase
     minibatches: int
-    given: GivenTimes
+    given_times: GivenTimes
 
     def panel(self) -> Panel:
         """The panel to draw."""
@@ -83,7 +83,7 @@ class PhaseTimeline:
             f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in self._steady.idle)}",
             f"most microbatches in flight, by stage: {', '.join(map(str, self._peaks()))}",
         )
-        unit = "s" if self.given.seconds else ""
+        unit = "s" if self.given_times.seconds else ""
         end = max(row[-1].end for row in rows)
         idle = sum(self._steady.idle) / len(self._steady.idle)
         return Panel(self.title, rules.num_microbatches, unit, rows, 0.0, end, facts=facts, idle_share=idle)
@@ -113,7 +113,7 @@ class PhaseTimeline:
 
     @cached_property
     def _times(self) -> StageTimes:
-        return self.given.times(self._rules.num_stages, self._rules.num_microbatches)
+        return self.given_times.times(self._rules.num_stages, self._rules.num_microbatches)
 
     @cached_property
     def _slices(self) -> list[list[Slice]]:
@@ -133,7 +133,7 @@ class PhaseTimeline:
 
     def _rate(self) -> str:
         rate = 1.0 / self._steady.period
-        if not self.given.seconds:
+        if not self.given_times.seconds:
             return f"{number(rate)} minibatches in a unit of time"
         return f"{number(rate)} minibatches, {number(self.phase.batch_size * rate)} samples per second"
 

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pipetrain.report.timeline.panels import FILL, INK, LINE, WORDS, Box, Message, Panel, note
+from pipetrain.report.timeline.panels import FILL, INK, LINE, MESSAGES, WORDS, Box, Message, Panel, note
 from pipetrain.schedules import Kind
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -26,6 +26,7 @@ def data_of(panels: Sequence[Panel]) -> dict[str, Any]:
     return {
         "kinds": {kind.value: {"word": WORDS[kind], "fill": FILL.get(kind, (INK, INK))} for kind in Kind},
         "line": LINE,
+        "messages": MESSAGES,
         "note": note(panels),
         "panels": [_panel(panel) for panel in panels],
     }

@@ -24,6 +24,7 @@ WORDS = {
 }
 LINE, INK = "#5b6470", "#14181d"
 MESSAGES = {"recv": "#8a929c", "send": "#c0392b"}
+"""Lines under the boxes -> their color."""
 _NOTE = "In a box: minibatch (or minibatch.microbatch); weight version read"
 _CHANGES = {
     r"\+\d+$": "+s: predicted s updates ahead",
