@@ -1,0 +1,55 @@
+"""Samples read and collated into minibatches."""
+
+import pickle
+
+import pytest
+import torch
+
+from pipetrain.data.fetch import Fetch
+from pipetrain.errors import ConfigError
+
+
+class Drawn:
+    """Samples of random numbers; tells its targets without them where asked to."""
+
+    def __init__(self):
+        self.read = 0
+
+    def __getitem__(self, index):
+        self.read += 1
+        return torch.rand(2), torch.tensor(index)
+
+
+class Telling(Drawn):
+    def target(self, index):
+        return torch.tensor(index)
+
+
+def test_sample_is_drawn_alike_in_any_minibatch_of_its_epoch():
+    fetch = Fetch(Drawn(), 7, inputs=True, targets=True)
+    before = torch.default_generator.get_state()
+    (first,), (targets,) = fetch(3, [5, 1])
+    (again,), _ = fetch(3, [1, 2, 5])
+    assert targets.tolist() == [5, 1]
+    assert torch.equal(first, again[[2, 0]])
+    assert not torch.equal(first, fetch(4, [5, 1])[0][0])
+    assert torch.equal(torch.default_generator.get_state(), before)
+
+
+@pytest.mark.parametrize(("dataset", "read"), [(Drawn, 2), (Telling, 0)])
+def test_targets_alone_are_read_without_their_inputs_where_the_data_set_can_tell(dataset, read):
+    fetch = Fetch(dataset(), 0, inputs=False, targets=True)
+    assert fetch.decodes is (read > 0)
+    inputs, (targets,) = fetch(0, [4, 2])
+    assert (inputs, targets.tolist(), fetch.dataset.read) == (None, [4, 2], read)
+
+
+def test_fetch_reaches_a_worker_process():
+    fetch = pickle.loads(pickle.dumps(Fetch(Drawn(), 7, inputs=True, targets=False)))
+    assert fetch(0, [0])[0][0].shape == (1, 2)
+
+
+def test_sample_that_is_no_pair_is_refused_by_its_number():
+    fetch = Fetch([(torch.zeros(1),) * 2, (torch.zeros(1),) * 3], 0, inputs=True, targets=True)
+    with pytest.raises(ConfigError, match=r"sample 1 must be an \(input, target\) pair, not a tuple of 3"):
+        fetch(0, [0, 1])
