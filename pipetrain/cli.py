@@ -8,11 +8,11 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain import __version__
-from pipetrain.commands import doctor, evaluate, export, hydra_jobs, list, report, stability, timeline
-from pipetrain.commands.error_line import report_error
+from pipetrain.commands import doctor, evaluate, export, list, report, run, stability, timeline
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.report.error_line import report_error
 
-_COMMANDS = (hydra_jobs, list, evaluate, export, timeline, stability, report, doctor)
+_COMMANDS = (run, list, evaluate, export, timeline, stability, report, doctor)
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4
 Completion:  eval "$(pipetrain run -sc install=bash)"

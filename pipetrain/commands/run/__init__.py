@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.commands import Subparsers
-from pipetrain.commands.run import run
+from pipetrain.commands.run.one_run import run
 from pipetrain.config.schema import config_dir, register_schema
 from pipetrain.config.settings import choices_made
 from pipetrain.errors import ExitCode

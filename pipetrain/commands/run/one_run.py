@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipetrain.commands.error_line import report_error
 from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.report.error_line import report_error
 from pipetrain.report.run_tables import plan_table, summary_lines
 from pipetrain.tracking.run_directory import RunDirectory
 
