@@ -4,13 +4,9 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-
 from pipetrain import __version__
 from pipetrain.commands import doctor, evaluate, export, list, report, run, stability, timeline
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.report.error_line import report_error
 
 _COMMANDS = (run, list, evaluate, export, timeline, stability, report, doctor)
 _EPILOG = """\
@@ -42,15 +38,20 @@ def carry_out(words: Sequence[str]) -> ExitCode:
         words = ["run", *words]
     if words[0].startswith("-"):
         parser.parse_args(words)  # --help and --version end the process, as a wrong flag does
-    if words[0] not in commands:
-        error = ConfigError(f"unknown command {words[0]!r}; choose from {', '.join(commands)}")
-        return report_error(error, ExitCode.WRONG_USAGE)
-    command = commands[words[0]]
-    parse = command.get_default("parse") or command.parse_args
-    options = parse(words[1:])
+    # --help needs no Hydra, which takes a while to import
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from pipetrain.report.error_line import report_error
+
     try:
+        if words[0] not in commands:
+            raise ConfigError(f"unknown command {words[0]!r}; choose from {', '.join(commands)}")
+        command = commands[words[0]]
+        parse = command.get_default("parse") or command.parse_args
+        options = parse(words[1:])
         code: ExitCode = options.carry_out(options)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (ConfigError, HydraException, OmegaConfBaseException) as error:
         return report_error(error, ExitCode.WRONG_USAGE)
     return code
 

@@ -3,8 +3,6 @@
 from enum import IntEnum
 from typing import TypeGuard
 
-from hydra.errors import CompactHydraException
-
 
 class ExitCode(IntEnum):
     """How a command ended."""
@@ -18,7 +16,7 @@ class ExitCode(IntEnum):
     """By Ctrl-C or SIGTERM."""
 
 
-class ConfigError(CompactHydraException):
+class ConfigError(Exception):
     """A configuration that cannot run. Names the setting, its value, and what would work; exit code 2."""
 
 
@@ -36,7 +34,7 @@ class InvariantError(RuntimeError):
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number, which `true` and `false` are not."""
+    """Whether the value is a whole number; `true` and `false` are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -63,5 +61,5 @@ def one_line(message: str | BaseException) -> str:
 
 
 def as_configured(value: object) -> str:
-    """As the command line takes it: true, false and null."""
+    """The value as the command line takes it: true, false and null."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -130,6 +130,14 @@ def test_completion_knows_the_choices_with_and_without_the_subcommand(tmp_path):
         assert {"method=pipedream", "method=pipedream_flush", "method=pipeoptim"} <= set(done.stdout.split())
 
 
+@pytest.mark.parametrize("words", [["-sc"], ["run", "-sc", "install=tcsh"]])
+def test_completion_without_a_known_shell_is_one_line_and_exit_code_2(capsys, words):
+    assert cli.carry_out(words) == 2
+    shown = capsys.readouterr().err
+    assert shown.endswith("takes install=SHELL or uninstall=SHELL; SHELL is one of bash, fish, zsh\n")
+    assert shown.count("\n") == 1
+
+
 def test_method_brings_its_schedule_and_an_explicit_one_wins(tmp_path):
     def schedule(*words):
         shown = pipetrain("run", *words, "--cfg", "job", "--package", "schedule", cwd=tmp_path).stdout
@@ -220,11 +228,11 @@ def test_unknown_command_is_told_the_known_ones(capsys):
     assert capsys.readouterr().err == f"pipetrain: error: unknown command 'trian'; choose from {known}\n"
 
 
-def test_help_describes_every_command_without_torch(tmp_path):
+def test_help_describes_every_command_without_torch_or_hydra(tmp_path):
     code = (
         "import sys, contextlib, pipetrain.cli as c\n"
         "with contextlib.suppress(SystemExit): c.carry_out(['--help'])\n"
-        "sys.exit(sum(name in sys.modules for name in ('torch', 'numpy', 'matplotlib')))"
+        "sys.exit(sum(name in sys.modules for name in ('torch', 'numpy', 'matplotlib', 'hydra')))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

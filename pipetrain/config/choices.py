@@ -11,14 +11,6 @@ from omegaconf import OmegaConf
 
 from pipetrain.config.schema import config_dir
 
-KINDS = {
-    "models": "model",
-    "datasets": "dataset",
-    "methods": "method",
-    "schedules": "schedule",
-    "experiments": "experiment",
-}
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -6,7 +6,7 @@ import traceback
 from hydra.errors import HydraException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from pipetrain.errors import ConfigError, ExitCode, one_line
+from pipetrain.errors import ExitCode, one_line
 
 
 def report_error(error: BaseException, code: ExitCode, *, debug: bool = False) -> ExitCode:
@@ -22,7 +22,7 @@ def _message(error: BaseException) -> str:
     """Hydra's and OmegaConf's messages without their search paths and types."""
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} is not set; give it a value: {error.full_key}=..."
-    if not isinstance(error, HydraException | OmegaConfBaseException) or isinstance(error, ConfigError):
+    if not isinstance(error, HydraException | OmegaConfBaseException):
         return str(error)
     text = str(error).split("Config search path")[0].split("\n    full_key")[0]
     cause = str(error.__cause__).splitlines()[0] if error.__cause__ else ""

@@ -5,16 +5,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
-from pipetrain.commands.run.one_run import run
-from pipetrain.config.schema import config_dir, register_schema
-from pipetrain.config.settings import choices_made
-from pipetrain.errors import ExitCode
+from pipetrain.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+_COMPLETION = ("-sc", "--shell-completion")
+_SHELLS = ("bash", "fish", "zsh")
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -24,20 +24,27 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Hands the words to Hydra, which calls back for each job; the first exit code other than 0."""
+    """Hands the words to Hydra, which calls back for each job; the first exit code other than 0.
+
+    Raises:
+        ConfigError: shell completion is asked for without a shell.
+    """
+    import hydra
+
+    from pipetrain.config.schema import config_dir, register_schema
+
+    _check_completion(options.words)
     codes: list[ExitCode] = []
 
-    def task(config: DictConfig) -> None:
-        settings = HydraConfig.get()
-        choices = choices_made(settings.runtime.choices)
-        codes.append(run(config, choices, Path(settings.runtime.output_dir), OmegaConf.structured(settings)))
+    def task(config: "DictConfig") -> None:
+        codes.append(_run_job(config))
 
-    # with it Hydra raises what it else prints in several lines before it exits with 1
+    # Hydra's own report of an error has several lines and exits with 1; with this it raises the error instead
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     if "COMP_LINE" in os.environ:
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace("pipetrain run", "pipetrain", 1)
     register_schema()
-    sys.argv = [sys.argv[0], *_among_workers(options.words)]
+    sys.argv = [sys.argv[0], *_as_worker(options.words)]
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
     except SystemExit as end:  # argparse, on --help and wrong flags
@@ -45,7 +52,31 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     return next((code for code in codes if code), ExitCode.COMPLETED)
 
 
-def _among_workers(words: Sequence[str]) -> Sequence[str]:
+def _run_job(config: "DictConfig") -> ExitCode:
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    from pipetrain.commands.run.one_run import run
+    from pipetrain.config.settings import choices_made
+
+    settings = HydraConfig.get()
+    choices = choices_made(settings.runtime.choices)
+    return run(config, choices, Path(settings.runtime.output_dir), OmegaConf.structured(settings))
+
+
+def _check_completion(words: Sequence[str]) -> None:
+    """Checks what Hydra would end with a traceback for."""
+    if not set(_COMPLETION) & set(words):
+        return
+    requests = [word for word in words if word.startswith(("install=", "uninstall=", "query="))]
+    if len(requests) != 1 or requests[0].partition("=")[2] not in _SHELLS:
+        raise ConfigError(
+            f"{' '.join(words)}: shell completion takes install=SHELL or uninstall=SHELL; SHELL is one of "
+            f"{', '.join(_SHELLS)}"
+        )
+
+
+def _as_worker(words: Sequence[str]) -> Sequence[str]:
     """The words; those of a worker other than rank 0 leave the run directory and its logs to rank 0."""
     if os.environ.get("RANK", "0") == "0":
         return words

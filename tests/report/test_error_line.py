@@ -5,9 +5,9 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipetrain.commands.error_line import report_error
 from pipetrain.config.schema import schema
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.report.error_line import report_error
 
 
 def shown(capsys, error, **options):

@@ -1,0 +1,75 @@
+"""What a process shows of a run and writes around it: the plan before, progress, the summary after."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from pipetrain.report.run_tables import plan_table, summary_lines
+from pipetrain.run.outcome import leave_summary
+from pipetrain.run.preflight import PreparedRun
+from pipetrain.tracking.progress import ProgressBar
+
+
+@dataclass
+class Reporting:
+    """What a process shows of a run: its progress, and at the end its summary, where it has one."""
+
+    bar: ProgressBar
+    summary: dict[str, Any] | None = None
+
+
+@contextlib.contextmanager
+def reporting(
+    prepared: PreparedRun, hydra: DictConfig, *, writes: bool = True, shows: bool = True
+) -> Iterator[Reporting]:
+    """Around a run: what is known before it, its progress and, however it ends, what it came to.
+
+    Args:
+        prepared: the run.
+        hydra: Hydra's own settings.
+        writes: whether the run directory is this process's to write.
+        shows: whether the terminal is.
+    """
+    job = prepared.job
+    if writes:
+        _begin(prepared, hydra)
+    bar = ProgressBar(job.timetable.total_steps, job.settings.train.epochs, prepared.start_step, hidden=not shows)
+    shown = Reporting(bar)
+    try:
+        yield shown
+    except (KeyboardInterrupt, Exception) as error:
+        if writes:
+            leave_summary(job, "failed" if isinstance(error, Exception) else "interrupted", str(error))
+        raise
+    finally:
+        bar.close()
+    if shows and shown.summary is not None:
+        print(*summary_lines(shown.summary), sep="\n", flush=True)
+
+
+def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
+    """Shows the partition, and writes what is known before the run."""
+    job, run = prepared.job, prepared.job.run
+    print(*plan_table(prepared.plan, prepared.devices), sep="\n")
+    for note in prepared.notes:
+        print(note)
+    if job.resume:
+        print(f"continuing {job.resume}")
+    elif job.settings.resume == "auto":
+        print("resume=auto: no unfinished run of this configuration; starting afresh")
+    print(f"writing to {run}", flush=True)
+    run.path.mkdir(parents=True, exist_ok=True)
+    if job.resume is None and (aside := run.set_aside()):
+        print(f"an earlier run's files are now in {aside}")
+    run.summary.unlink(missing_ok=True)
+    run.hydra.mkdir(exist_ok=True)
+    stored = OmegaConf.create(dict(job.settings.stored))
+    OmegaConf.save(stored, run.config)
+    OmegaConf.save(stored, run.hydra / "config.yaml")
+    OmegaConf.save(OmegaConf.create({"hydra": hydra}), run.hydra / "hydra.yaml")
+    OmegaConf.save(hydra.overrides.task, run.hydra / "overrides.yaml")
+    run.plan.write_text(json.dumps(prepared.plan.to_json(), indent=2) + "\n")
