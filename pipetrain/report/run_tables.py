@@ -47,13 +47,21 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     lines = [f"{summary['status']} after {summary['steps']} steps, {_duration(summary['wall_s'])}"]
     if summary.get("samples_per_second"):
         lines[0] += f", {summary['samples_per_second']:.0f} samples/s"
-    for which in ("final", "best"):
-        if summary.get(which):
-            values = "  ".join(f"{name} {value:.4g}" for name, value in summary[which].items())
-            lines.append(f"{which:5}  {values}")
+    lines += _metric_lines(summary.get("final"), summary.get("best"))
     if any("forward_staleness" in stage for stage in summary["per_stage"]):
         lines += _stage_table(summary["per_stage"])
     return lines
+
+
+def _metric_lines(final: Mapping[str, float] | None, best: Mapping[str, float] | None) -> list[str]:
+    shown = {
+        name: "  ".join(f"{metric} {value:.4g}" for metric, value in metrics.items())
+        for name, metrics in (("final", final), ("best", best))
+        if metrics
+    }
+    if len(shown) == 2 and shown["final"] == shown["best"]:
+        return [f"final  {shown['final']}  (also the best)"]
+    return [f"{name:5}  {values}" for name, values in shown.items()]
 
 
 def _stage_table(stages: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -66,3 +66,9 @@ def test_summary_says_how_the_run_ended_and_what_each_stage_did():
 def test_summary_of_a_run_that_failed_has_no_stage_table():
     summary = {"status": "failed", "steps": 0, "wall_s": 0.04, "final": {}, "per_stage": [{"parameters": 3}]}
     assert summary_lines(summary) == ["failed after 0 steps, 0.0 s"]
+
+
+def test_final_metrics_that_are_the_best_are_shown_once():
+    metrics = {"loss": 0.5, "top1": 81.0}
+    summary = {"status": "completed", "steps": 4, "wall_s": 1.0, "final": metrics, "best": metrics, "per_stage": []}
+    assert summary_lines(summary)[1:] == ["final  loss 0.5  top1 81  (also the best)"]
