@@ -139,7 +139,8 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
     known = ", ".join(kind.__name__ for kind in DELTA_RULES)
     rule = DELTA_RULES.get(type(optimizer))
     if rule is None:
-        raise ConfigError(f"optimizer {type(optimizer).__name__} has no prediction rule; those that have one: {known}")
+        name = type(optimizer).__name__
+        raise ConfigError(f"optimizer._target_: {name} has no prediction rule; those that have one: {known}")
     for variant in _VARIANTS:
         if optimizer.defaults.get(variant):
             raise ConfigError(

@@ -43,7 +43,7 @@ def save(
     coordinator: bool,
     barrier: Callable[[], None] | None,
 ) -> None:
-    """Writes one checkpoint: first beside its place, then renamed, so that none is ever half there.
+    """Writes one checkpoint under another name and then renames it, so that none is ever half there.
 
     Args:
         folder: `checkpoints/step-XXXXXXXX`.
@@ -82,13 +82,13 @@ def load_progress(folder: Path) -> dict[str, Any]:
     return progress
 
 
-def load_tensors(folder: Path, wanted: Callable[[TensorName], bool]) -> dict[TensorName, Tensor]:
-    """The tensors whose names are `wanted`, on the CPU, whoever wrote them."""
+def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[TensorName, Tensor]:
+    """The tensors whose names `selects` accepts, on the CPU, whichever process wrote them."""
     metadata = FileSystemReader(str(folder)).read_metadata().state_dict_metadata
     state: dict[str, Any] = {
         name: torch.empty(tuple(entry.size), dtype=entry.properties.dtype)
         for name, entry in metadata.items()
-        if isinstance(entry, TensorStorageMetadata) and wanted(TensorName.parse(name))
+        if isinstance(entry, TensorStorageMetadata) and selects(TensorName.parse(name))
     }
     if state:
         with _alone_is_fine():
@@ -100,13 +100,13 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
     """Puts a checkpoint's weights, buffers, optimizer state and statistics into a stage, as after `step` updates.
 
     Raises:
-        ConfigError: the checkpoint holds another model.
+        ConfigError: the checkpoint was saved from another model.
     """
     local_names = {full: local for local, full in stage.full_names.items()}
     tensors = load_tensors(folder, lambda name: name.kind is not Kind.HISTORY and name.of in local_names)
     model = {name.of: tensor for name, tensor in tensors.items() if name.kind is Kind.MODEL}
     if missing := local_names.keys() - model.keys():
-        raise ConfigError(f"resume={folder}: holds another model; it has no {min(missing)}")
+        raise ConfigError(f"resume={folder}: was saved from another model, without {min(missing)}")
     with torch.no_grad():
         for full, target in stage.state().items():
             target.copy_(model[full])
@@ -132,19 +132,19 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(path for path in folders if (path / _PROGRESS).is_file() and path.suffix == "")
 
 
-def find(place: str) -> Path:
-    """The checkpoint that `place` names: itself, or the newest of a run directory.
+def find(folder: str) -> Path:
+    """The checkpoint in `folder`: itself, or the newest of a run directory.
 
     Raises:
         ConfigError: there is none.
     """
-    path = Path(place)
+    path = Path(folder)
     if (path / _PROGRESS).is_file():
         return path.resolve()
-    found = checkpoints(path)
-    if not found:
-        raise ConfigError(f"{place}: no checkpoint here; a run directory has checkpoints/step-XXXXXXXX/")
-    return found[-1].resolve()
+    complete = checkpoints(path)
+    if not complete:
+        raise ConfigError(f"{folder}: no checkpoint here; a run directory has checkpoints/step-XXXXXXXX/")
+    return complete[-1].resolve()
 
 
 def at_step(run: Path, step: int | None) -> Path:
@@ -171,9 +171,9 @@ def whole_state(folder: Path, chain: LayerChain) -> dict[str, Tensor]:
     """A checkpoint's model for this chain.
 
     Raises:
-        ConfigError: it holds another model.
+        ConfigError: it was saved from another model.
     """
     state = model_state(folder)
     if wrong := set(chain.module.state_dict()) ^ set(state):
-        raise ConfigError(f"{folder}: holds another model; {min(wrong)} is in one of them alone")
+        raise ConfigError(f"{folder}: was saved from another model; only one of the two has {min(wrong)}")
     return state

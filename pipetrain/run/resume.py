@@ -1,4 +1,4 @@
-"""Which checkpoint `resume` names."""
+"""The checkpoint that the setting `resume` asks for."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
-from pipetrain.tracking import summary as summaries
+from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -20,12 +20,12 @@ _MAY_DIFFER = ("resume", "debug", "log", "launch", "checkpoint", "eval", "execut
 
 
 def checkpoint_to_resume(settings: Settings, run: RunDirectory) -> Path | None:
-    """The checkpoint that `resume=RUN` or `resume=auto` asks for, None for a fresh start.
+    """The checkpoint to continue from; None for a fresh start.
 
-    `auto` looks into this run's own directory, then into those beside it for the newest with an equal configuration.
+    `auto` looks in this run's own directory, then beside it for the newest with an identical configuration.
 
     Raises:
-        ConfigError: a named run has no checkpoint, or holds another model.
+        ConfigError: the named run has no checkpoint, or trained another model or on another data set.
     """
     if settings.resume is None:
         return None
@@ -33,8 +33,11 @@ def checkpoint_to_resume(settings: Settings, run: RunDirectory) -> Path | None:
     if folder is not None:
         progress = checkpoint.load_progress(folder)
         for name in ("model", "dataset"):
-            if progress[name] != (ours := settings.choices[name]):
-                raise ConfigError(f"resume={settings.resume}: holds {name}={progress[name]}, this run {ours}")
+            if progress[name] != (chosen := settings.choices[name]):
+                raise ConfigError(
+                    f"resume={settings.resume}: was trained with {name}={progress[name]}, but this run has "
+                    f"{name}={chosen}"
+                )
     return folder
 
 
@@ -42,22 +45,22 @@ def _automatic(settings: Settings, run: RunDirectory) -> Path | None:
     # the default directories are outputs/DATE/TIME
     day = run.path.parent
     days = day.parent.glob("????-??-??") if _DATE.fullmatch(day.name) else [day]
-    beside = (RunDirectory(path) for each in days for path in each.glob("*"))
-    others = sorted((other for other in beside if other.config.is_file()), key=_age)
-    for candidate in (run, *others):
+    siblings = (RunDirectory(path) for each in days for path in each.glob("*"))
+    newest_first = sorted((each for each in siblings if each.config.is_file()), key=_modified, reverse=True)
+    for candidate in (run, *newest_first):
         complete = checkpoint.checkpoints(candidate.path)
         if complete and (candidate == run or _continues(candidate, settings)):
             return complete[-1].resolve()
     return None
 
 
-def _age(run: RunDirectory) -> float:
-    return -run.config.stat().st_mtime
+def _modified(run: RunDirectory) -> float:
+    return run.config.stat().st_mtime
 
 
 def _continues(candidate: RunDirectory, settings: Settings) -> bool:
-    summary = summaries.read(candidate)
-    if summary is not None and summary["status"] == "completed":
+    result = summary.read(candidate)
+    if result is not None and result["status"] == "completed":
         return False
     stored = OmegaConf.to_container(OmegaConf.load(candidate.config))
     assert isinstance(stored, dict)

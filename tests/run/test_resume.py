@@ -124,7 +124,7 @@ def test_resume_auto_finds_the_unfinished_run_of_the_same_configuration(tmp_path
     assert newest == checkpoint.checkpoints(tmp_path / "day" / "a")[-1].resolve()
     assert checkpoint_to_resume(settings("pipeoptim", **EPOCHS, resume="auto", seed=9), fresh) is None
     named = settings("pipeoptim", **EPOCHS, resume=str(newest))
-    with pytest.raises(ConfigError, match="holds model=small, this run lenet5"):
+    with pytest.raises(ConfigError, match="was trained with model=small, but this run has model=lenet5"):
         checkpoint_to_resume(replace(named, choices={**named.choices, "model": "lenet5"}), fresh)
 
 
