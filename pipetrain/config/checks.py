@@ -27,7 +27,7 @@ _CHOICES = {"executor.name": EXECUTORS, "device": DEVICES}
 
 
 def check(settings: "Settings") -> None:
-    """Holds the settings against what they may be.
+    """Checks every setting that needs neither model nor data.
 
     Raises:
         ConfigError: the first setting that cannot work.
@@ -36,9 +36,9 @@ def check(settings: "Settings") -> None:
         value = attrgetter(setting)(settings)
         if value is not None and value < least:
             raise ConfigError(f"{setting}={value}: at least {least}")
-    for setting, known in _CHOICES.items():
-        if (value := attrgetter(setting)(settings)) not in known:
-            raise ConfigError(f"{setting}={value}: one of {', '.join(known)}")
+    for setting, choices in _CHOICES.items():
+        if (value := attrgetter(setting)(settings)) not in choices:
+            raise ConfigError(f"{setting}={value}: one of {', '.join(choices)}")
     _check_portions(settings.train)
     _check_target(settings.train.target)
     if settings.threads is not None and settings.threads < 1:
@@ -48,7 +48,7 @@ def check(settings: "Settings") -> None:
 
 
 def check_flag(setting: str, value: Any) -> None:
-    """Holds a value of an open section, whose types OmegaConf does not know, against being true or false.
+    """Checks that a value of an open section, whose types OmegaConf does not know, is true or false.
 
     Raises:
         ConfigError: it is something else.
@@ -58,7 +58,7 @@ def check_flag(setting: str, value: Any) -> None:
 
 
 def check_number(setting: str, value: Any) -> None:
-    """Holds a value of an open section against being a number or null.
+    """Checks that a value of an open section is a number or null.
 
     Raises:
         ConfigError: it is something else.

@@ -132,9 +132,9 @@ def _section(
         return str(choice[TARGET]), choice
     if not isinstance(choice, dict) or "name" not in choice:
         raise ConfigError(f"{where}={choice}: a name, or a mapping with `name` and settings to change")
-    known = [each.name for each in choices_of(part) if TARGET in each.content]
-    if choice["name"] not in known:
-        raise ConfigError(f"{where}={choice['name']}: no such {part}; there are {', '.join(known)}")
+    names = [each.name for each in choices_of(part) if TARGET in each.content]
+    if choice["name"] not in names:
+        raise ConfigError(f"{where}={choice['name']}: no such {part}; choose from {', '.join(names)}")
     changes = {key: value for key, value in choice.items() if key != "name"}
     # a section may refer to settings of the run, such as ${seed}
     whole = OmegaConf.create({**config, "phases": None, "_section": {**section(part, choice["name"]), **changes}})

@@ -12,7 +12,7 @@ from pipetrain.errors import ConfigError
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long and in which portions."""
+    """How long to train, and in which portions."""
 
     epochs: int = 10
     """Passes over the training set."""
@@ -23,7 +23,7 @@ class TrainConfig:
     microbatches: int = 1
     """N, the slices of a minibatch that pass the pipeline one by one; must divide batch_size."""
     recompute: bool = False
-    """Keep only a stage's inputs between forward and backward, and compute its activations again before the latter."""
+    """Keep only a stage's inputs between forward and backward, and recompute its activations before the backward."""
     recompute_boundaries: list[int] | None = None
     """First layers of segments of stages that recompute from the first one's input; simulated only; null: none."""
     target: Any = None  # a mapping or null, which Hydra cannot override where it is declared as such

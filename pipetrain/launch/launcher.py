@@ -18,7 +18,7 @@ from pipetrain.errors import ExitCode
 from pipetrain.launch.watchdog import EXIT_LOST
 from pipetrain.launch.worker import main
 from pipetrain.run.job import Job
-from pipetrain.tracking import summary as summaries
+from pipetrain.tracking import summary
 
 _LAUNCHER_LOGS = ("torch.distributed", "torch.multiprocessing")
 
@@ -36,7 +36,7 @@ def launch(job: Job) -> dict[str, Any]:
 
     Raises:
         Interrupted: a signal came.
-        WorkerError: a worker failed; the first one, not a neighbour that noticed.
+        WorkerError: a worker failed; the first one, not a neighbor that noticed.
     """
     run = job.run
     for note in run.failure_notes().values():
@@ -59,14 +59,14 @@ def launch(job: Job) -> dict[str, Any]:
             elastic_launch(config, main)(job)
         except ChildFailedError as error:
             diverged = any(failure.exitcode == ExitCode.DIVERGED for failure in error.failures.values())
-            if not diverged or summaries.read(run) is None:
+            if not diverged or summary.read(run) is None:
                 raise _explained(job, error) from None
         except SignalException as error:
             raise Interrupted(signal.Signals(error.sigval).name) from None
-    summary = summaries.read(run)
-    if summary is None:
+    result = summary.read(run)
+    if result is None:
         raise WorkerError(f"the workers ended without a summary; logs in {run.logs}")
-    return summary
+    return result
 
 
 def _explained(job: Job, error: ChildFailedError) -> WorkerError:

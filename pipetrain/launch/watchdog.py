@@ -1,4 +1,4 @@
-"""The thread that looks after a worker: signals while it waits, hangs of itself and of others, orders to stop."""
+"""The thread that watches a worker: signals while it waits, hangs of its own and of others, orders to stop."""
 
 import contextlib
 import json
@@ -17,11 +17,11 @@ from torch.distributed import Store
 from pipetrain.tracking.run_directory import RunDirectory
 
 EXIT_LOST = 75
-"""Exit code of a worker that lost a neighbour (EX_TEMPFAIL)."""
+"""Exit code of a worker that lost a neighbor (EX_TEMPFAIL)."""
 EXIT_HUNG = 70
 """Exit code of a worker that ends itself because it hangs (EX_SOFTWARE)."""
 BLAME_SECONDS = 8.0
-"""How long a worker that lost a neighbour waits before it ends: the launcher names whoever ends first."""
+"""How long a worker that lost a neighbor waits before it ends: the launcher names whoever ends first."""
 
 _POLL_SECONDS = 0.5
 _STOP = "pipetrain/stop"
@@ -62,7 +62,7 @@ class Activity:
 
 
 def leave_failure_note(run: RunDirectory, process: int, text: str) -> None:
-    """Leaves word for the launcher about why a process failed."""
+    """Tells the launcher why a process failed."""
     run.logs.mkdir(parents=True, exist_ok=True)
     run.failure_note(process).write_text(text + "\n")
 
@@ -84,10 +84,10 @@ class Watched:
 
 
 class Watchdog:
-    """Watches a worker, as a context manager, from when its process group stands until it leaves the group.
+    """Watches a worker, as a context manager, from when it has joined the process group until it leaves the group.
 
-    A signal handler of Python's does not run while the main thread sits in a wait of Gloo's, so signals are read from
-    a wake-up pipe here, and the process is ended from here.
+    A Python signal handler does not run while the main thread waits inside Gloo, so this thread reads signals from a
+    wake-up pipe and ends the process itself.
 
     Args:
         watched: the worker.
@@ -132,7 +132,7 @@ class Watchdog:
             self.close()  # else the process ends, watched to its last moment
 
     def close(self) -> None:
-        """Ends the thread and gives the signals back."""
+        """Ends the thread and restores the signal handlers."""
         self._closed.set()
         os.write(self._wakeup_write, bytes(1))
         self._thread.join()
@@ -143,7 +143,11 @@ class Watchdog:
         os.close(self._wakeup_write)
 
     def stop_others(self, seconds: float = 5.0) -> list[Any]:
-        """Tells every worker that the run stops; the reports sent within `seconds`, None of a worker that sent none."""
+        """Tells every worker that the run stops.
+
+        Returns:
+            Each worker's report; None for one that sent none within `seconds`.
+        """
         self._store.set(_STOP, "1")
         deadline = time.monotonic() + seconds
         keys = [_report_key(p) for p in range(self._num_processes) if p != self._process]
@@ -166,7 +170,7 @@ class Watchdog:
                 os._exit(128 + signal.SIGTERM)
             beat += 1
             self._look_at_self()
-            # the store goes with the process that hosts it, and the launcher sees to the rest
+            # the store ends with the process that hosts it, and the launcher deals with that
             with contextlib.suppress(RuntimeError):
                 self._store.set(_beat_key(self._process), json.dumps([beat, os.getpid(), socket.gethostname()]))
                 self._look_at_others()
@@ -181,7 +185,7 @@ class Watchdog:
             os._exit(EXIT_HUNG)
 
     def _look_at_others(self) -> None:
-        """A worker that is stopped, or holds the interpreter for ever, cannot look at itself."""
+        """Ends a worker without a heartbeat: one that is stopped, or never releases the interpreter, cannot do so."""
         for p in range(self._num_processes):
             if p == self._process or not self._store.check([_beat_key(p)]):
                 continue

@@ -17,9 +17,9 @@ _SAMPLES = 4
 def weight_derived_layers(chain: LayerChain, inputs: Tensors) -> list[str]:
     """The layers whose backward reads a tensor computed from weights in the forward, such as weight_norm's.
 
-    Where a method's backward reads other weights than its forward, such a tensor stays as the forward saved it,
-    being no view of a weight. It is told by running each layer three times: a saved tensor that is
-    the same for other inputs but not for other weights comes from the weights alone.
+    Where a method's backward reads other weights than its forward, such a tensor, being no view of a weight, stays as
+    the forward saved it. Each layer is run three times to find them: a saved tensor that is the same for other inputs
+    but not for other weights comes from the weights alone.
 
     Raises:
         ConfigError: a layer uses a parameter that is not registered, or one that its forward changes.
@@ -51,11 +51,11 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str) -> tuple[list[Tensor],
     parameters = dict(layer.named_parameters())
     leaves = leaves_over(parameters, {name: parameter.requires_grad for name, parameter in parameters.items()})
     weights = storage_pointers(leaves.values())
-    found: list[Tensor] = []
+    saved: list[Tensor] = []
 
     def pack(tensor: Tensor) -> Tensor:
         if tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() not in weights:
-            found.append(tensor.detach().clone())
+            saved.append(tensor.detach().clone())
         return tensor
 
     torch.default_generator.manual_seed(0)
@@ -64,7 +64,7 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str) -> tuple[list[Tensor],
     outputs = result if isinstance(result, tuple) else (result,)
     _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs])
     # behind the first layer a gradient flows to the inputs as well, and autograd saves what that needs
-    return found, tuple(output.detach().requires_grad_(output.is_floating_point()) for output in outputs)
+    return saved, tuple(output.detach().requires_grad_(output.is_floating_point()) for output in outputs)
 
 
 def _identity(tensor: Tensor) -> Tensor:
@@ -76,10 +76,10 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _refuse_hidden_parameters(label: str, outputs: Tensors, leaves: list[Tensor]) -> None:
-    known = {id(leaf) for leaf in leaves}
+    registered = {id(leaf) for leaf in leaves}
     for node in _graph(outputs):
         variable = getattr(node, "variable", None)
-        if isinstance(variable, Tensor) and id(variable) not in known:
+        if isinstance(variable, Tensor) and id(variable) not in registered:
             raise ConfigError(
                 f"model: layer {label} uses a parameter of shape {tuple(variable.shape)} that none of its modules "
                 "registers; assign it as an attribute of the module that uses it"
@@ -103,5 +103,5 @@ def _refuse_max_norm(label: str, layer: nn.Module) -> None:
         if getattr(module, "max_norm", None) is not None:
             raise ConfigError(
                 f"model: layer {label} is an embedding with max_norm={module.max_norm}, which changes its weights in "
-                "the forward, behind the back of every weight version; use max_norm=None"
+                "the forward, unseen by any weight version; use max_norm=None"
             )

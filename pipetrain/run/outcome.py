@@ -18,16 +18,16 @@ def summary_of_completed(
 ) -> dict[str, Any]:
     """The summary of a run that reached its end, with the hash of its last checkpoint's weights."""
     weights = checkpoint.model_state(job.run.checkpoint(len(recorder.losses)))
-    found = _summary_of_trained(job, recorder, reports, target)
-    return {**found, "status": "completed", "weights_sha256": summary.weights_sha256(weights)}
+    trained = _summary_of_trained(job, recorder, reports, target)
+    return {**trained, "status": "completed", "weights_sha256": summary.weights_sha256(weights)}
 
 
 def summary_of_diverged(
     job: Job, recorder: Recorder, reports: Reports, target: Mapping[str, Any] | None, error: DivergedError
 ) -> dict[str, Any]:
     """The summary of a run whose loss was not finite."""
-    found = _summary_of_trained(job, recorder, reports, target)
-    return {**found, "status": "diverged", "diverged_at_step": error.step, "reason": str(error)}
+    trained = _summary_of_trained(job, recorder, reports, target)
+    return {**trained, "status": "diverged", "diverged_at_step": error.step, "reason": str(error)}
 
 
 def _summary_of_trained(

@@ -7,21 +7,21 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 
 class MetricsFile:
-    """Appends records; a resumed run first drops those behind the checkpoint that it continues.
+    """Appends records; a resumed run first drops those after the checkpoint that it continues.
 
     Args:
         run: the run directory.
-        after_step: keep only records of the first so many steps.
+        after_step: the step of that checkpoint, up to which records stay; 0 for a fresh run.
     """
 
     def __init__(self, run: RunDirectory, after_step: int) -> None:
-        kept = [record for record in read(run) if record["step"] <= after_step] if after_step else []
+        earlier = [record for record in read(run) if record["step"] <= after_step] if after_step else []
         self._file = run.metrics.open("w", encoding="utf-8", buffering=1)
-        for record in kept:
+        for record in earlier:
             self.write(record)
 
     def write(self, record: dict[str, Any]) -> None:
-        """One line, flushed."""
+        """Writes one line, flushed."""
         self._file.write(json.dumps(record) + "\n")
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class ProgressBar:
             sys.stdout.flush()
             return
         if not self._started:
-            self._bar.unpause()  # the start of the processes counts to no step
+            self._bar.unpause()  # no step counts the start of the processes
             self._started = True
         self._bar.set_description(f"epoch {epoch}/{self._epochs}", refresh=False)
         speed = f"{record['samples_per_second']:.0f} samples/s"

@@ -21,7 +21,7 @@ LOWER_IS_BETTER = ("loss", "perplexity")
 
 
 def better(metric: str, new: float, old: float) -> bool:
-    """Whether `new` is an improvement."""
+    """Whether `new` improves on `old`."""
     return new < old if metric in LOWER_IS_BETTER else new > old
 
 
@@ -42,7 +42,7 @@ _NO_EARLIER_STEPS = EarlierSteps()
 
 
 class Recorder:
-    """Takes each step's loss and each evaluation's metrics, writes them down, and knows the totals.
+    """The record of a run: takes each step's loss and each evaluation's metrics, and writes metrics.jsonl.
 
     Args:
         run: the run directory.
@@ -80,7 +80,7 @@ class Recorder:
         self.best: dict[str, float] = progress.get("best", {})
 
     def start(self) -> None:
-        """To be called when a run starts or is resumed, once its processes are connected: `wall_s` counts from here."""
+        """Starts the clock of `wall_s`. Call it when a run starts or is resumed, once its processes are connected."""
         self._began = time.perf_counter() - self._seconds_before
 
     @property
@@ -89,11 +89,11 @@ class Recorder:
         return time.perf_counter() - self._began
 
     def resume_clock(self) -> None:
-        """To be called when training starts or goes on, so that an evaluation counts to no step."""
+        """Starts the time of the next step. Call it when training goes on, so that no step counts an evaluation."""
         self._last = time.perf_counter()
 
     def step(self, minibatch: int, loss: Tensor) -> None:
-        """After the update of `minibatch`.
+        """Records the loss of `minibatch`, after its update.
 
         Raises:
             DivergedError: its loss is not finite. On CUDA, where reading a loss waits for the device, found when it
@@ -129,7 +129,7 @@ class Recorder:
                 raise DivergedError(minibatch + 1, value)
 
     def epoch(self, step: int, metrics: dict[str, float] | None, per_stage: list[dict[str, Any]]) -> None:
-        """At the end of an epoch or of the run, with the metrics of its evaluation if there was one."""
+        """Records the end of an epoch or of the run, with the metrics of its evaluation if there was one."""
         recent = self.losses[-len(self._sizes) :]
         record: dict[str, Any] = {
             "step": step,
@@ -151,8 +151,8 @@ class Recorder:
     @property
     def samples_per_second(self) -> float | None:
         """Median over the steps after the first tenth."""
-        kept = self.speeds[math.ceil(len(self.speeds) / 10) :] or self.speeds
-        return statistics.median(kept) if kept else None
+        steady = self.speeds[math.ceil(len(self.speeds) / 10) :] or self.speeds
+        return statistics.median(steady) if steady else None
 
     def progress(self) -> dict[str, Any]:
         """What a checkpoint holds of this record beside its history."""
@@ -164,6 +164,6 @@ class Recorder:
         return {name: torch.tensor(series, dtype=torch.float32) for name, series in values.items()}
 
     def close(self, settings: dict[str, Any]) -> None:
-        """Closes the files."""
+        """Closes the files; `settings` go to TensorBoard's page of hyperparameters."""
         self._file.close()
         self._board.close(settings, self.final)

@@ -20,14 +20,14 @@ class Board:
         self._writer = SummaryWriter(str(run.tensorboard), purge_step=purge_step)
 
     def step(self, record: dict[str, Any]) -> None:
-        """One line of metrics.jsonl about a step."""
+        """Adds the points of one step, from its line of metrics.jsonl."""
         step = record["step"]
         self._writer.add_scalar("train/loss", record["loss"], step)
         self._writer.add_scalar("train/lr", record["lr"], step)
         self._writer.add_scalar("perf/samples_per_second", record["samples_per_second"], step)
 
     def epoch(self, record: dict[str, Any]) -> None:
-        """One line of metrics.jsonl about the end of an epoch."""
+        """Adds the points of an epoch's end, from its line of metrics.jsonl."""
         step = record["step"]
         for name, value in record.get("eval", {}).items():
             self._writer.add_scalar(f"eval/{name}", value, step)

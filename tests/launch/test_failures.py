@@ -103,7 +103,7 @@ def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):
     process, _ = started
     workers = children(process.pid)
     os.kill(workers[1], signal.SIGSTOP)
-    time.sleep(2)  # by now both neighbours wait
+    time.sleep(2)  # by now both neighbors wait
     os.kill(process.pid, signal.SIGTERM)
     time.sleep(0.5)
     os.kill(workers[1], signal.SIGCONT)

@@ -91,7 +91,7 @@ class _StageOfLibrary(PipelineStage):
 
     @override
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
-        """A first message to each neighbour, which 2.11 would send to its own process, and Gloo has no need of."""
+        """A first message to each neighbor, which 2.11 would send to its own process, and Gloo has no need of."""
         gloo = dist.get_backend(self.group) == "gloo"
         return [] if gloo else super()._get_init_p2p_neighbors_ops()
 
