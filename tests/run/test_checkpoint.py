@@ -67,5 +67,5 @@ def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain
     content = tensors(chain)
     content["model.extra"] = content.pop("model.0.bias")
     save(tmp_path, 1, content)
-    with pytest.raises(ConfigError, match=r"holds another model; 0\.bias is in one of them alone"):
+    with pytest.raises(ConfigError, match=r"was saved from another model; only one of the two has 0\.bias"):
         checkpoint.whole_state(checkpoint.find(str(tmp_path)), chain)
