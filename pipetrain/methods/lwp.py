@@ -14,10 +14,7 @@ from pipetrain.weights.update_average import UpdateAverage
 
 
 class LinearWeightPrediction(Method):
-    """F reads W_t + s · (W_t - W_{t-1}), s the updates until its own B; B reads the newest (their LWPw).
-
-    Needs nothing of the optimizer: the difference is that of two versions.
-    """
+    """F reads W_t + s · (W_t - W_{t-1}), s the updates until its own B; B reads the newest (their LWPw)."""
 
     name: ClassVar[str] = "lwp"
     family: ClassVar[Family] = Family.CONTINUOUS
