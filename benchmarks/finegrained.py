@@ -124,7 +124,7 @@ class Simulated:
 
 
 def time_of(stages: list[int], steps: int, rounds: int) -> dict[str, dict[str, float]]:
-    found: dict[str, list[tuple[float, float]]] = {"plain": [], **{str(D): [] for D in stages}}
+    measured: dict[str, list[tuple[float, float]]] = {"plain": [], **{str(D): [] for D in stages}}
     for _ in range(rounds):
         plain = Plain(torchvision_models.resnet_cifar(50, channels=3, classes=10))
         seconds = []
@@ -132,13 +132,13 @@ def time_of(stages: list[int], steps: int, rounds: int) -> dict[str, dict[str, f
             began = time.perf_counter()
             plain.step()
             seconds.append(time.perf_counter() - began)
-        found["plain"].append((statistics.median(seconds[1:]), 0.0))
+        measured["plain"].append((statistics.median(seconds[1:]), 0.0))
         for D in stages:
             chain = torchvision_models.resnet_cifar(50, channels=3, classes=10)
-            found[str(D)].append(Simulated(chain, D, steps).run())
+            measured[str(D)].append(Simulated(chain, D, steps).run())
     return {
         name: {"seconds": statistics.median(s for s, _ in pairs), "copying": statistics.median(c for _, c in pairs)}
-        for name, pairs in found.items()
+        for name, pairs in measured.items()
     }
 
 
@@ -158,7 +158,7 @@ def alive() -> int:
 
 
 def memory(_index: int, num_stages: int, out: str) -> None:
-    """Resident memory before and after a run of `stages` stages whose history is at its longest, and its bytes."""
+    """Resident memory before and after a run of `num_stages` stages whose history is at its longest, and its bytes."""
     torch.set_num_threads(1)
     chain = resnet_cifar.build(20, channels=3, classes=10)
     warm = Plain(chain)
@@ -178,12 +178,12 @@ def memory(_index: int, num_stages: int, out: str) -> None:
     (tensors, memory_then), (more_tensors, memory_now) = seen
     history = sum(stage.report()["weight_bytes_peak"] for stage in run.stages)
     newest = sum(parameter.nbytes for parameter in chain.module.parameters())
-    found = {
+    growth = {
         "history_bytes": history - newest,
         "tensor_growth_bytes": more_tensors - tensors,
         "resident_growth_bytes": memory_now - memory_then,
     }
-    Path(out).write_text(json.dumps(found))
+    Path(out).write_text(json.dumps(growth))
 
 
 def main() -> None:

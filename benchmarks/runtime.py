@@ -171,8 +171,8 @@ class Bench:
         targets = torch.randint(0, 10, (BATCH,), device=self.device)
 
         def gradient(step: int) -> None:
-            given = tuple(tensor.detach().requires_grad_(self.rank > 0) for tensor in inputs)
-            outputs = module(*given, microbatch=(step, 0))
+            leaves = tuple(tensor.detach().requires_grad_(self.rank > 0) for tensor in inputs)
+            outputs = module(*leaves, microbatch=(step, 0))
             if self.rank == STAGES - 1:
                 nn.functional.cross_entropy(outputs[0], targets).backward()
             else:
@@ -280,11 +280,11 @@ class Processes:
         context = mp.get_context("spawn")
         self._pipes: list[Connection] = []
         for rank in range(STAGES):
-            ours, theirs = context.Pipe()
+            here, there = context.Pipe()
             options = {"kind": device, "steps": steps, "rounds": rounds, "keep_memory": keep_memory}
-            context.Process(target=process, args=(theirs, rank, port), kwargs=options, daemon=True).start()
-            theirs.close()
-            self._pipes.append(ours)
+            context.Process(target=process, args=(there, rank, port), kwargs=options, daemon=True).start()
+            there.close()
+            self._pipes.append(here)
 
     def measure(self, name: str) -> float:
         """Samples per second of one round of the row.
@@ -294,9 +294,9 @@ class Processes:
         """
         for pipe in self._pipes:
             pipe.send(name)
-        known: list[list[float]] = [pipe.recv() for pipe in self._pipes]
+        seconds: list[list[float]] = [pipe.recv() for pipe in self._pipes]
         # every process times its own steps; the slowest is the pipeline's
-        return BATCH / max(statistics.median(each) for each in known if each)
+        return BATCH / max(statistics.median(each) for each in seconds if each)
 
 
 def process(  # noqa: PLR0913  (sent to a new process by name)
@@ -354,8 +354,8 @@ def report(speeds: dict[str, list[float]], kind: str, steps: int, *, alike: bool
 
 def _by_round(speeds: dict[str, list[float]]) -> dict[str, list[float]]:
     rounds = [dict(zip(speeds, values, strict=True)) for values in zip(*speeds.values(), strict=True)]
-    found = [_ratios(rows) for rows in rounds]
-    return {name: [ratios[name] for ratios in found] for name in found[0]}
+    by_round = [_ratios(rows) for rows in rounds]
+    return {name: [ratios[name] for ratios in by_round] for name in by_round[0]}
 
 
 def _ratios(rows: dict[str, float]) -> dict[str, float]:
@@ -384,11 +384,11 @@ def main() -> None:
     parser.add_argument("--alike", action="store_true", help="torch's processes keep freed memory, as pipetrain's do")
     parser.add_argument("--only", nargs="*", default=[], help="rows to measure; nothing is written then")
     options = parser.parse_args()
-    known = ROWS
+    rows = ROWS
     if options.device == "cuda" and torch.cuda.device_count() < STAGES:
         print("without torch's rows: its pipelines need a device for each process")
-        known = [name for name in ROWS if name not in TORCH]
-    names = [name for name in known if not options.only or name in options.only]
+        rows = [name for name in ROWS if name not in TORCH]
+    names = [name for name in rows if not options.only or name in options.only]
     speeds = measure(names, options.device, options.steps, options.repeats, alike=options.alike)
     if options.only:
         return

@@ -8,7 +8,7 @@ def key(*numbers: int) -> int:
     """A seed in [0, 2**63) for the place in a run that `numbers` name, such as (seed, epoch, sample).
 
     Each number is absorbed by one step of splitmix64 (Steele, Lea, Flood 2014: the golden-ratio increment and the
-    finaliser known as Mix13), in order, so that key(1, 2), key(2, 1) and key(1, 2, 0) differ. Numbers count modulo
+    finalizer known as Mix13), in order, so that key(1, 2), key(2, 1) and key(1, 2, 0) differ. Numbers count modulo
     2**64, negative ones included. The values are part of a run's reproducibility: integer arithmetic alone makes them,
     so they are the same on every platform and must stay the same in every version.
 

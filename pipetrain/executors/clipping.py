@@ -20,16 +20,16 @@ class Clipping:
     over_all_stages: bool
 
     def clip(
-        self, gradients: Mapping[str, Tensor], own: Tensor, of_all_stages: Callable[[], Sequence[Tensor]]
+        self, gradients: Mapping[str, Tensor], squared: Tensor, of_all_stages: Callable[[], Sequence[Tensor]]
     ) -> dict[str, Tensor]:
         """A stage's gradients, scaled down where the norm is above the limit.
 
         Args:
             gradients: by weight name.
-            own: the stage's squared norm.
+            squared: the stage's squared norm.
             of_all_stages: gives those of all stages in order; called only where the norm is over all of them.
         """
-        return clipped(gradients, of_all_stages() if self.over_all_stages else [own], self.limit)
+        return clipped(gradients, of_all_stages() if self.over_all_stages else [squared], self.limit)
 
 
 def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:

@@ -104,8 +104,8 @@ class _Neighbors:
     def send_recomputed(self, _: Tensors) -> None:
         raise RuntimeError("only the simulator recomputes across stages")
 
-    def offer_norm(self, own: Tensor) -> None:
-        self._own_norm = own.cpu()
+    def offer_norm(self, norm: Tensor) -> None:
+        self._own_norm = norm.cpu()
 
     def norms(self) -> list[Tensor]:
         norms = [torch.empty_like(self._own_norm) for _ in range(self._num_stages)]

@@ -82,7 +82,7 @@ class _Reader:
         return self._backward
 
     def update(self, minibatch: int, gradients: dict[str, Tensor], *, steady: bool) -> None:
-        """U; reads on."""
+        """Carries out U, and reads on."""
         planned, newest = self._cursor.next, self.stage.updates
         assert planned is not None, "a pass for each backward comes before the update"
         self.stage.update(minibatch, gradients, keep=not planned.releases or self._queued[newest] > 0, steady=steady)
@@ -228,9 +228,9 @@ class _Pass:
         self, weights: list[dict[str, Tensor]], at_layer: AtLayer
     ) -> tuple[Tensor, list[dict[str, Tensor]], SavedTensors | None]:
         leaves = [reader.stage.leaves(read) for reader, read in zip(self.readers, weights, strict=True)]
-        change = any(reader.rebinds for reader in self.readers)
-        saved = SavedTensors(_merged(weights)) if change else None
-        with saved.hooks() if saved else nullcontext(), self.model.module.reading(_merged(leaves), rebound=change):
+        rebound = any(reader.rebinds for reader in self.readers)
+        saved = SavedTensors(_merged(weights)) if rebound else None
+        with saved.hooks() if saved else nullcontext(), self.model.module.reading(_merged(leaves), rebound=rebound):
             outputs = self.model.module(*self.inputs, microbatch=self.microbatch, at_layer=at_layer)
             return self.model.loss(*outputs, *self.targets), leaves, saved
 
@@ -238,13 +238,14 @@ class _Pass:
         return _merged([reader.backward() or read for reader, read in zip(self.readers, used, strict=True)])
 
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
-        given = torch.full_like(loss, self.loss_weight)
-        for reader, own in zip(self.readers, leaves, strict=True):
-            reader.stage.gradients.attach(own)
-        torch.autograd.backward(loss, given)
-        taken = storage_pointers([given])  # one memory may be handed to weights of several stages
+        loss_gradient = torch.full_like(loss, self.loss_weight)
+        for reader, leaves_of_stage in zip(self.readers, leaves, strict=True):
+            reader.stage.gradients.attach(leaves_of_stage)
+        torch.autograd.backward(loss, loss_gradient)
+        # one memory may be handed to weights of several stages
+        foreign_storages = storage_pointers([loss_gradient])
         for reader in self.readers:
-            reader.stage.gradients.harvest(taken, reuse_leaves=False)
+            reader.stage.gradients.harvest(foreign_storages, reuse_leaves=False)
 
     def _store(self, stored: dict[int, Tensors], layer: int, tensors: Tensors) -> Tensors:
         if self.model.segments is not None and layer in self.model.segments:

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from pipetrain.errors import ConfigError, InvariantError
 from pipetrain.methods import Method
@@ -59,7 +59,7 @@ class PipelineRules:
                     "begin at each stage, or use a schedule with more microbatches in flight"
                 )
 
-    @property
+    @cached_property
     def list_schedule(self) -> ListSchedule:
         """The schedule, where it has lists.
 
@@ -85,8 +85,8 @@ class PipelineRules:
 
     def planned(self, stage: int, minibatches: int, start: int = 0) -> list[PlannedOperation]:
         """The list of `stage` and what each of its operations reads, `start` minibatches into the run."""
-        own, first = self._list(stage, minibatches), self._list(0, minibatches)
-        return planned_operations(self.contexts[stage], own, first, self.method, self._lead(stage), start)
+        operations, first = self._list(stage, minibatches), self._list(0, minibatches)
+        return planned_operations(self.contexts[stage], operations, first, self.method, self._lead(stage), start)
 
     @property
     def steady(self) -> int:
@@ -94,7 +94,7 @@ class PipelineRules:
         return self.contexts[0].delay
 
     def check(self, stage: int, planned: PlannedOperation, newest: int, start: int) -> None:
-        """What an operation of `stage` is about to read, held against the closed forms of schedule and method.
+        """Checks what an operation of `stage` is about to read against the closed forms of schedule and method.
 
         Args:
             stage: r.
@@ -103,7 +103,7 @@ class PipelineRules:
             start: minibatches of the run before then.
 
         Raises:
-            InvariantError: they say otherwise.
+            InvariantError: by the closed forms it reads something else.
         """
         moment = self._moment(stage, planned.operation, start)
         expected = self._expected(stage, moment, start)

@@ -60,8 +60,8 @@ class _Mailbox:
     def send_recomputed(self, tensors: Tensors) -> None:
         self._boxes[self._stage + 1].recomputed.append(_copied(tensors))
 
-    def offer_norm(self, own: Tensor) -> None:
-        self._offered.append(own)
+    def offer_norm(self, norm: Tensor) -> None:
+        self._offered.append(norm)
 
     def norms_are_complete(self) -> bool:
         return all(len(box._offered) > self._norms_read for box in self._boxes)

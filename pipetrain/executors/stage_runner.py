@@ -49,7 +49,7 @@ class Ports(Protocol):
         """Hands the recomputed outputs to the stage behind."""
         ...
 
-    def offer_norm(self, own: Tensor) -> None:
+    def offer_norm(self, norm: Tensor) -> None:
         """Tells all stages this one's squared gradient norm of the next minibatch."""
         ...
 
@@ -75,7 +75,7 @@ class StageRunner:
         ports: to its neighbors.
         feed: the data that it takes.
         clipping: of its gradients.
-        hooks: who is told.
+        hooks: who is told what happens.
     """
 
     def __init__(
@@ -216,6 +216,7 @@ class StageRunner:
             return self.stage.gradients.take()
         if self.clipping.over_all_stages:
             self.offer_norm()
-        own, self._norm = self._norm, None
+        offered, self._norm = self._norm, None
         gradients = self.stage.gradients.take()
-        return self.clipping.clip(gradients, squared_norm(gradients) if own is None else own, self._ports.norms)
+        norm = squared_norm(gradients) if offered is None else offered
+        return self.clipping.clip(gradients, norm, self._ports.norms)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from typing_extensions import override
@@ -27,24 +27,25 @@ class Hogwild(Method):
         max_delay: the largest x, the same for all stages; None: four times the largest mean.
         t1: PipeMare's learning-rate rescheduling with the mean as τ.
         anneal_steps: K of T1, in updates.
+        means: `mean_delay` as a tuple of one, or of one for each stage.
     """
 
     name: ClassVar[str] = "hogwild"
     family: ClassVar[Family] = Family.CONTINUOUS
     simulated_only: ClassVar[bool] = True
     seed: int = 0
-    mean_delay: InitVar[float | Sequence[float] | None] = None
-    means: tuple[float, ...] | None = field(init=False)
+    mean_delay: float | Sequence[float] | None = None
     max_delay: float | None = None
     t1: bool = False
     anneal_steps: int = 1000
+    means: tuple[float, ...] | None = field(init=False, repr=False)
 
-    def __post_init__(self, mean_delay: float | Sequence[float] | None) -> None:
+    def __post_init__(self) -> None:
         check_anneal_steps(self.anneal_steps)
-        means = (mean_delay,) if isinstance(mean_delay, int | float) else mean_delay
+        means = (self.mean_delay,) if isinstance(self.mean_delay, int | float) else self.mean_delay
         object.__setattr__(self, "means", None if means is None else tuple(means))
         if any(not mean > 0 for mean in self.means or ()):
-            raise ConfigError(f"method.mean_delay={mean_delay}: updates above 0, such as 3.5")
+            raise ConfigError(f"method.mean_delay={self.mean_delay}: updates above 0, such as 3.5")
         if self.max_delay is not None and not self.max_delay >= 0:
             raise ConfigError(f"method.max_delay={self.max_delay}: updates, at least 0")
 

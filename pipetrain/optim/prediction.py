@@ -136,14 +136,14 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
     Raises:
         ConfigError: there is none.
     """
-    known = ", ".join(kind.__name__ for kind in DELTA_RULES)
+    names = ", ".join(kind.__name__ for kind in DELTA_RULES)
     rule = DELTA_RULES.get(type(optimizer))
     if rule is None:
         name = type(optimizer).__name__
-        raise ConfigError(f"optimizer._target_: {name} has no prediction rule; those that have one: {known}")
+        raise ConfigError(f"optimizer._target_: {name} has no prediction rule; those that have one: {names}")
     for variant in _VARIANTS:
         if optimizer.defaults.get(variant):
             raise ConfigError(
-                f"optimizer.{variant}=true has no prediction rule; plain {known} have one (optimizer.{variant}=false)"
+                f"optimizer.{variant}=true has no prediction rule; plain {names} have one (optimizer.{variant}=false)"
             )
     return rule

@@ -1,4 +1,4 @@
-"""A stage's optimizer: torch.optim's, with its learning rate, clipping, and the step that it would take next (Δ)."""
+"""A stage's optimizer: torch.optim's, with its learning rate, and the step that it would take next (Δ)."""
 
 from collections.abc import Callable, Mapping
 
@@ -63,10 +63,10 @@ class StageOptimizer:
                 self.optimizer.state[self.parameters[name]][LAST_GRADIENT] = gradient
         self.updates += 1
 
-    def keep_last_gradients(self, *, wanted: bool) -> None:
-        """From here on keeps at each update what Δ takes of the gradient, or no longer keeps it."""
-        self._keeps_last_gradients = wanted
-        if not wanted and self.optimizer is not None:
+    def keep_last_gradients(self, *, enabled: bool) -> None:
+        """Keeps at each update from here on what Δ takes of the gradient; if not `enabled`, drops what was kept."""
+        self._keeps_last_gradients = enabled
+        if not enabled and self.optimizer is not None:
             for state in self.optimizer.state.values():
                 state.pop(LAST_GRADIENT, None)
 
@@ -76,8 +76,8 @@ class StageOptimizer:
         if rule is None:
             return {}
         settings = optimizer.param_groups[0]
-        kept = {name: rule.kept_gradient(g, self.parameters[name], settings) for name, g in gradients.items()}
-        return {name: gradient for name, gradient in kept.items() if gradient is not None}
+        by_name = {name: rule.kept_gradient(g, self.parameters[name], settings) for name, g in gradients.items()}
+        return {name: gradient for name, gradient in by_name.items() if gradient is not None}
 
     def deltas(self) -> dict[str, Tensor]:
         """Δ of every parameter that has one: the next step per unit of learning rate, from present state alone.
@@ -112,5 +112,5 @@ class StageOptimizer:
         follow = settings.get("fused") or settings.get("capturable")
         for name, values in state.items():
             p = self.parameters[name]
-            places = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
-            self.optimizer.state[p] = {key: value.to(places[key]) for key, value in values.items()}
+            devices = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
+            self.optimizer.state[p] = {key: value.to(devices[key]) for key, value in values.items()}

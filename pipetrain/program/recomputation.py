@@ -15,7 +15,7 @@ class RecomputeSegments:
 
     Attributes:
         firsts: the first stage of every segment, ascending from 0.
-        stages: D.
+        num_stages: D.
     """
 
     firsts: tuple[int, ...]
@@ -31,7 +31,7 @@ class RecomputeSegments:
         return r in self.firsts
 
     def ends(self, r: int) -> bool:
-        """Whether stage r's repeated outputs go to nobody."""
+        """Whether no stage recomputes from stage r's repeated outputs."""
         return r == self.num_stages - 1 or r + 1 in self.firsts
 
     def lead(self, r: int) -> int:

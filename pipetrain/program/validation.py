@@ -66,7 +66,7 @@ def _everything(num_microbatches: int, minibatches: int, kinds: Collection[Kind]
         yield Kind.UPDATE, t, None
 
 
-def _parts(op: Operation, num_microbatches: int) -> Iterator[_MicrobatchOp]:
+def _microbatch_ops(op: Operation, num_microbatches: int) -> Iterator[_MicrobatchOp]:
     if op.kind is Kind.UPDATE:
         yield op.kind, op.minibatch, None
     else:
@@ -93,23 +93,23 @@ def _first_fault(
 ) -> tuple[int | None, str] | None:
     position: dict[_MicrobatchOp, int] = {}
     for index, op in enumerate(operations):
-        for part in _parts(op, N):
-            if part in position:
+        for single in _microbatch_ops(op, N):
+            if single in position:
                 return index, f"{op} stands twice in its list"
-            if part not in expected:
+            if single not in expected:
                 return index, f"{op} is of no minibatch of this list"
-            position[part] = index
+            position[single] = index
     if missing := expected - position.keys():
-        return None, f"{min(_name(part) for part in missing)} is missing from its list"
-    for part, index in position.items():
-        if (other := _misplaced(part, index, position)) is not None:
+        return None, f"{min(_name(single) for single in missing)} is missing from its list"
+    for single, index in position.items():
+        if (other := _misplaced(single, index, position)) is not None:
             return index, f"{operations[index]} comes {other}"
     return None
 
 
-def _misplaced(part: _MicrobatchOp, index: int, position: Mapping[_MicrobatchOp, int]) -> str | None:
-    """Before or after what `part`, which is at `index`, stands and must not."""
-    kind, t, j = part
+def _misplaced(single: _MicrobatchOp, index: int, position: Mapping[_MicrobatchOp, int]) -> str | None:
+    """Before or after what `single`, which is at `index`, stands and must not."""
+    kind, t, j = single
     if kind is Kind.UPDATE:
         return "before the update of the minibatch before it" if position.get((kind, t - 1, None), -1) > index else None
     if kind is Kind.FORWARD:
@@ -121,6 +121,6 @@ def _misplaced(part: _MicrobatchOp, index: int, position: Mapping[_MicrobatchOp,
     return "after its update" if kind is Kind.BACKWARD and position[Kind.UPDATE, t, None] < index else None
 
 
-def _name(part: _MicrobatchOp) -> str:
-    kind, t, j = part
+def _name(single: _MicrobatchOp) -> str:
+    kind, t, j = single
     return str(update(t) if kind is Kind.UPDATE else forward(t, j or 0).like(kind))

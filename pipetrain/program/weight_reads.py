@@ -37,7 +37,7 @@ class WeightRead:
         return f"v{self.version}{self.transform or ''}"
 
     def moved(self, by: int) -> "WeightRead":
-        """The same with another count of versions, such as from the start of the run."""
+        """The read with its version counted from elsewhere, such as from the start of the run."""
         return WeightRead(self.version + by, self.transform)
 
 

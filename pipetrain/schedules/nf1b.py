@@ -32,7 +32,7 @@ class NF1B(ListSchedule):
 
     @override
     def delay(self, r: int, D: int, N: int) -> int:
-        """D - 1 - r."""
+        """D - 1 - r: one update for each minibatch that a later stage holds."""
         return D - 1 - r
 
     @override

@@ -19,7 +19,7 @@ class OneFOneBFlush(ListSchedule):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """min(N, D - r)."""
+        """min(N, D - r) microbatches."""
         return min(N, D - r)
 
     @override
@@ -67,7 +67,6 @@ class OneFOneB2BW(ListSchedule):
 
     @override
     def check(self, D: int, N: int) -> None:
-        """N must not be below D."""
         if N < D:
             raise ConfigError(
                 f"train.microbatches={N} with partition.stages={D}: schedule=1f1b_2bw needs at least as many "

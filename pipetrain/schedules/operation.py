@@ -54,7 +54,7 @@ class Operation:
         return range(num_microbatches) if self.microbatch is None else range(self.microbatch, self.microbatch + 1)
 
     def moved(self, by: int) -> "Operation":
-        """The same with another count of minibatches, such as from the start of the run."""
+        """The operation with its minibatch counted from elsewhere, such as from the start of the run."""
         return Operation(self.kind, self.minibatch + by, self.microbatch)
 
     def like(self, kind: Kind) -> "Operation":
@@ -68,17 +68,17 @@ _shared = lru_cache(maxsize=1 << 16)
 
 @_shared
 def forward(minibatch: int, microbatch: int = 0) -> Operation:
-    """F(t, j)."""
+    """F(t, j), the forward of a microbatch."""
     return Operation(Kind.FORWARD, minibatch, microbatch)
 
 
 @_shared
 def backward(minibatch: int, microbatch: int | None = 0) -> Operation:
-    """B(t, j); without j the one backward of all of minibatch t."""
+    """B(t, j), the backward of a microbatch; without j the one backward of all of minibatch t."""
     return Operation(Kind.BACKWARD, minibatch, microbatch)
 
 
 @_shared
 def update(minibatch: int) -> Operation:
-    """U(t)."""
+    """U(t), the update with the gradient of a minibatch."""
     return Operation(Kind.UPDATE, minibatch, None)

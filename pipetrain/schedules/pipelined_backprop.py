@@ -21,7 +21,7 @@ class PipelinedBackprop(ListSchedule):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """2(D-1-r) + 1."""
+        """2(D-1-r) + 1 microbatches."""
         return 2 * (D - 1 - r) + 1
 
     @override
@@ -38,5 +38,5 @@ class PipeMareSchedule(PipelinedBackprop):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """2(D-1-r) + 2."""
+        """2(D-1-r) + 2 microbatches."""
         return super().in_flight(r, D, N) + 1

@@ -24,7 +24,7 @@ class Placement:
 
     @classmethod
     def loop(cls, D: int, num_processes: int) -> "Placement":
-        """Stage r in process r mod `processes`: a microbatch goes round."""
+        """Stage r in process r mod `num_processes`: a microbatch goes round."""
         return cls(tuple(tuple(range(p, D, num_processes)) for p in range(num_processes)))
 
     @classmethod
@@ -34,28 +34,28 @@ class Placement:
 
     @property
     def num_processes(self) -> int:
-        """How many."""
+        """The number of processes that the stages are in."""
         return len(self.stages_of)
 
     def process_of(self, stage: int) -> int:
         """The process that has the stage."""
-        return next(p for p, mine in enumerate(self.stages_of) if stage in mine)
+        return next(p for p, stages in enumerate(self.stages_of) if stage in stages)
 
     @property
     def of_last_stage(self) -> int:
         """The process in which losses and metrics are known."""
-        return self.process_of(max(max(mine) for mine in self.stages_of))
+        return self.process_of(max(map(max, self.stages_of)))
 
     def in_order(self, values: Sequence[Sequence[T]]) -> list[T]:
-        """What each process says of its stages, in their order -> the same by stage."""
+        """The values of all stages in order, from those that each process gives for its own stages."""
         by_stage = {
             r: value
-            for mine, theirs in zip(self.stages_of, values, strict=True)
-            for r, value in zip(mine, theirs, strict=True)
+            for stages, of_process in zip(self.stages_of, values, strict=True)
+            for r, value in zip(stages, of_process, strict=True)
         }
         return [by_stage[r] for r in sorted(by_stage)]
 
     def name(self, process: int) -> str:
         """What messages call a process: `stage 2`, `stages 0 and 3`."""
-        mine = self.stages_of[process]
-        return f"stage{'s' if len(mine) > 1 else ''} {' and '.join(map(str, mine))}"
+        stages = self.stages_of[process]
+        return f"stage{'s' if len(stages) > 1 else ''} {' and '.join(map(str, stages))}"

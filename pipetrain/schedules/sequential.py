@@ -18,7 +18,6 @@ class Sequential(ListSchedule):
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
-        """1."""
         return 1
 
     @override

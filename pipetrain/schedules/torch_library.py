@@ -27,7 +27,6 @@ class TorchSchedule(Schedule):
 
     @override
     def check(self, D: int, N: int) -> None:
-        """Raises ConfigError where the library would refuse so many stages or microbatches."""
         if self.stages_per_rank < 2:
             raise ConfigError(
                 f"schedule.stages_per_rank={self.stages_per_rank}: at least 2; with one stage in each process "
@@ -43,7 +42,11 @@ class TorchSchedule(Schedule):
 
     @abstractmethod
     def check_microbatches(self, D: int, N: int) -> None:
-        """Raises ConfigError where the library would refuse so many microbatches."""
+        """Checks that the library runs N microbatches on D stages.
+
+        Raises:
+            ConfigError: it would refuse them.
+        """
 
     @override
     def delay(self, r: int, D: int, N: int) -> int:
@@ -62,7 +65,6 @@ class Interleaved(TorchSchedule):
 
     @override
     def placement(self, D: int) -> Placement:
-        """A loop over the processes."""
         return Placement.loop(D, D // self.stages_per_rank)
 
     @override
@@ -95,18 +97,17 @@ class InterleavedZeroBubble(Interleaved):
 
 
 class _V(TorchSchedule):
-    """Stages p and D - 1 - p in process p."""
+    """Stages p and D - 1 - p in process p: a microbatch goes there and back."""
 
     stages_per_rank: int = 2
 
     @override
     def placement(self, D: int) -> Placement:
-        """There and back."""
         return Placement.v(D)
 
     @override
     def check_microbatches(self, D: int, N: int) -> None:
-        """Any number."""
+        """Accepts any number."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class DualPipeV(_V):
 
     @override
     def check_microbatches(self, D: int, N: int) -> None:
-        """As many microbatches as stages."""
+        """Refuses fewer microbatches than stages."""
         if N < D:
             raise ConfigError(
                 f"train.microbatches={N} with partition.stages={D}: schedule={self.name} needs at least as many "

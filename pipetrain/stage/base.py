@@ -69,7 +69,7 @@ class BaseStage(ABC):
             predicts: whether this phase or a later one predicts with the optimizer's state.
         """
         self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start)
-        self.optimizer.keep_last_gradients(wanted=predicts)
+        self.optimizer.keep_last_gradients(enabled=predicts)
         self.weights.statistic = method.statistic(context, self.weights.trainable)
         self._resume_statistic(fresh=fresh)
         self.versions_allowed = method.weight_versions(context)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ class ForwardGraph:
 
     Attributes:
         inputs: the differentiable ones.
-        input_gradients: theirs, once the backward has found them; None where there is none.
+        input_gradients: of these inputs, after the backward; None where there is none.
         outputs: with their graph.
         leaves: the weights that the outputs were computed with, as leaves, by name.
         version: of these weights; None where the backward reads others, as nothing here may keep these alive.
@@ -36,7 +37,7 @@ class ForwardGraph:
     saved: SavedTensors | None
     bytes: ActivationBytes
 
-    @property
+    @cached_property
     def floating_outputs(self) -> list[Tensor]:
         """The outputs that gradients come back for."""
         return [output for output in self.outputs if output.is_floating_point()]
@@ -64,12 +65,13 @@ class ForwardGraph:
         Args:
             gradients: of the floating-point outputs.
         """
-        pairs = [(out, given) for out, given in zip(self.floating_outputs, gradients, strict=True) if out.requires_grad]
-        if not pairs:
+        pairs = zip(self.floating_outputs, gradients, strict=True)
+        differentiable = [(output, gradient) for output, gradient in pairs if output.requires_grad]
+        if not differentiable:
             return set()
-        outputs, given = zip(*pairs, strict=True)
-        torch.autograd.backward(outputs, given)
-        return storage_pointers([*given, *self.input_gradients])
+        outputs, output_gradients = zip(*differentiable, strict=True)
+        torch.autograd.backward(outputs, output_gradients)
+        return storage_pointers([*output_gradients, *self.input_gradients])
 
     def gradients_of_inputs(self) -> list[Tensor]:
         """What goes to the stage before: zeros where there is no gradient."""

@@ -1,8 +1,5 @@
 """Whether a stage's first layers change their inputs in place."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from pipetrain.tensors import Tensors
 
 
@@ -11,17 +8,22 @@ class InPlaceCheck:
 
     def __init__(self) -> None:
         self._changes: bool | None = None
+        self._versions: list[int] = []
 
-    @contextmanager
-    def watching(self, inputs: Tensors) -> Iterator[None]:
-        """Around a forward of these inputs."""
-        if self._changes is not None:
-            yield
-            return
-        versions = [tensor._version for tensor in inputs]
-        yield
-        self._changes = versions != [tensor._version for tensor in inputs]
+    def begin(self, inputs: Tensors) -> None:
+        """Takes note of the inputs before a forward."""
+        if self._changes is None:
+            self._versions = _versions(inputs)
+
+    def end(self, inputs: Tensors) -> None:
+        """Compares the inputs after that forward."""
+        if self._changes is None:
+            self._changes = self._versions != _versions(inputs)
 
     def stored(self, inputs: Tensors) -> Tensors:
         """The inputs as a recomputation can start from them: copies unless it is known that nothing changes them."""
         return inputs if self._changes is False else tuple(tensor.clone() for tensor in inputs)
+
+
+def _versions(inputs: Tensors) -> list[int]:
+    return [tensor._version for tensor in inputs]

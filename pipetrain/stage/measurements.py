@@ -17,15 +17,15 @@ class ActivationBytes(NamedTuple):
 
     Attributes:
         made: of its own making.
-        given: of its inputs.
+        inputs: of its inputs.
     """
 
     made: int = 0
-    given: int = 0
+    inputs: int = 0
 
     def beside(self, stored: Iterable[Tensor]) -> int:
-        """With the inputs stored for a recomputation, of which `given` is a part."""
-        return self.made + max(self.given, sum(tensor.nbytes for tensor in stored))
+        """With the inputs stored for a recomputation, of which `inputs` are a part."""
+        return self.made + max(self.inputs, sum(tensor.nbytes for tensor in stored))
 
 
 @dataclass

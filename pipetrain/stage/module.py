@@ -79,13 +79,13 @@ class StageModule(nn.Module):
     @contextmanager
     def spare_buffers(self) -> Iterator[None]:
         """Computes with copies of the buffers, which are then forgotten."""
-        own = [slots[name] for slots, name in self._buffer_slots]
+        buffers = [slots[name] for slots, name in self._buffer_slots]
         try:
-            for (slots, name), buffer in zip(self._buffer_slots, own, strict=True):
+            for (slots, name), buffer in zip(self._buffer_slots, buffers, strict=True):
                 slots[name] = buffer.clone() if buffer is not None else None
             yield
         finally:
-            for (slots, name), buffer in zip(self._buffer_slots, own, strict=True):
+            for (slots, name), buffer in zip(self._buffer_slots, buffers, strict=True):
                 slots[name] = buffer
 
     @override
@@ -140,7 +140,7 @@ class Arrive(torch.autograd.Function):
 
     @staticmethod
     @override
-    def backward(ctx: Any, *found: Any) -> Any:
+    def backward(ctx: Any, *gradients: Any) -> Any:
         """Leaves the gradients as they come in the list, None where there is none."""
-        ctx.gradients[:] = found
-        return None, *(None for _ in found)
+        ctx.gradients[:] = gradients
+        return None, *(None for _ in gradients)

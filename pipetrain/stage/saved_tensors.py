@@ -45,9 +45,9 @@ class SavedTensors:
 
         Inputs may be parts of one storage, such as the microbatches of a minibatch, and count by their own size.
         """
-        given = {tensor.untyped_storage().data_ptr(): tensor.nbytes for tensor in inputs}
-        made = sum(size for pointer, size in self._sizes.items() if pointer not in given)
-        return ActivationBytes(made, sum(size for pointer, size in given.items() if pointer in self._sizes))
+        input_sizes = {tensor.untyped_storage().data_ptr(): tensor.nbytes for tensor in inputs}
+        made = sum(size for pointer, size in self._sizes.items() if pointer not in input_sizes)
+        return ActivationBytes(made, sum(size for pointer, size in input_sizes.items() if pointer in self._sizes))
 
     def hooks(self) -> AbstractContextManager[None]:
         """The context in which the forward runs."""

@@ -22,6 +22,7 @@ from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.tensors import Tensors
 
 _CPU = torch.device("cpu")
+_UNMEASURED = ActivationBytes()
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class _InFlight:
     @property
     def bytes(self) -> int:
         """Of the activations held."""
-        activation_bytes = self.graph.bytes if self.graph is not None else ActivationBytes()
+        activation_bytes = self.graph.bytes if self.graph is not None else _UNMEASURED
         return activation_bytes.beside(self.inputs)
 
 
@@ -176,8 +177,10 @@ class Stage(BaseStage):
         saved = SavedTensors(weights) if rebound or unmeasured else None
         arrived, input_gradients = self._arrived(inputs)
         with saved.hooks() if saved else nullcontext():
-            with self._in_place.watching(arrived), self.module.reading(leaves, rebound=rebound):
+            self._in_place.begin(arrived)
+            with self.module.reading(leaves, rebound=rebound):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
+            self._in_place.end(arrived)
             if targets is not None:
                 assert self.loss is not None
                 outputs = (self.loss(*outputs, *targets.tensors),)
@@ -192,7 +195,7 @@ class Stage(BaseStage):
             version=None if rebound else version,
             number=version.number,
             saved=saved,
-            bytes=self._activation_bytes.get(shapes, ActivationBytes()),
+            bytes=self._activation_bytes.get(shapes, _UNMEASURED),
         )
         if rebound:
             graph.unbind()

@@ -59,13 +59,13 @@ class Clock:
                 for start, end in self._events
             ]
             self._events, self._origin = [], None
-        taken, self._spans = self._spans, []
-        return taken
+        spans, self._spans = self._spans, []
+        return spans
 
     def take_waits(self) -> list[Wait]:
         """The messages' time since the last call."""
-        taken, self._waits = self._waits, []
-        return taken
+        waits, self._waits = self._waits, []
+        return waits
 
 
 def _origin() -> tuple[torch.cuda.Event, float]:

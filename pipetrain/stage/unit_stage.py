@@ -29,8 +29,8 @@ class UnitStage(BaseStage):
         build_optimizer: BuildOptimizer,
         device: torch.device,
     ) -> None:
-        own = {name: parameter for name, parameter in module.named_parameters() if name in names}
-        super().__init__(index, own, build_optimizer, device)
+        parameters = {name: parameter for name, parameter in module.named_parameters() if name in names}
+        super().__init__(index, parameters, build_optimizer, device)
         self.full_names = dict(names)
         self._buffers = {name: buffer for name, buffer in module.named_buffers() if name in names}
 

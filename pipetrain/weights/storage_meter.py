@@ -35,8 +35,8 @@ class StorageMeter:
 
     def read(self) -> None:
         """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive."""
-        kept = [[(ref, size) for ref, size in storages if not ref.expired()] for storages in self._live]
-        self._live = [storages for storages in kept if storages]
+        live = [[(ref, size) for ref, size in storages if not ref.expired()] for storages in self._live]
+        self._live = [storages for storages in live if storages]
         self.versions_max = max(self.versions_max, len(self._live))
         self.versions_since = max(self.versions_since, len(self._live))
         self.bytes_peak = max(self.bytes_peak, sum(size for storages in self._live for _, size in storages))

@@ -1,4 +1,4 @@
-"""What each method declares, which optimizers it refuses, and how its configuration is found."""
+"""What each method declares, and which optimizers it refuses."""
 
 import math
 from dataclasses import replace
@@ -8,10 +8,7 @@ import torch
 from support.methods import ASYNCHRONOUS, METHODS, SYNCHRONOUS
 from support.moments import LATER, MOMENT, parameters
 
-from pipetrain.errors import ConfigError
-from pipetrain.executors.phase import PipelineRules
 from pipetrain.methods import Method
-from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.operation import Kind
@@ -91,25 +88,3 @@ PREDICTING = {"pipeoptim", "pipeoptim_backprop", "spectrain", "spectrain_depth"}
 @pytest.mark.parametrize("rule", sorted({*SYNCHRONOUS, *ASYNCHRONOUS} - PREDICTING))
 def test_methods_that_predict_nothing_take_any_optimizer(rule):
     METHODS[rule][0].check_optimizer(torch.optim.Rprop(parameters()))
-
-
-def test_1f1b_2bw_with_fewer_microbatches_than_stages_is_refused_by_the_rules():
-    method, schedule = METHODS["pipedream_2bw"]
-    with pytest.raises(ConfigError, match=r"train\.microbatches=2 .*partition\.stages=3"):
-        PipelineRules(schedule, method, 3, 2)
-    PipelineRules(schedule, method, 3, 3)
-
-
-@pytest.mark.parametrize("rule", ["pipedream", "v_timeprest", "pipedream_2bw"])
-def test_segments_that_do_not_fit_a_schedule_are_refused_with_what_would_fit(rule):
-    method, schedule = METHODS[rule]
-    with pytest.raises(ConfigError, match=r"train\.recompute_boundaries: stage . .* leaves room for \d .*in flight"):
-        PipelineRules(schedule, method, 4, 4, RecomputeSegments((0,), 4))
-    PipelineRules(schedule, method, 4, 4, RecomputeSegments.of_single_stages(4))
-
-
-@pytest.mark.parametrize("rule", ["pipemare", "stale", "gpipe", "pipedream_flush", "sequential"])
-def test_segments_fit_schedules_with_enough_in_flight_or_one_version(rule):
-    method, schedule = METHODS[rule]
-    for firsts in ((0,), (0, 2), (0, 1)):
-        PipelineRules(schedule, method, 4, 4, RecomputeSegments(firsts, 4)).lists(3)

@@ -63,7 +63,7 @@ def stage_optimizer(kind, rate=0.1, dtype=torch.float64, device="cpu", **chosen)
     torch.manual_seed(0)
     parameters = {name: nn.Parameter(torch.randn(shape, dtype=dtype).to(device)) for name, shape in SHAPES.items()}
     optimizer = StageOptimizer(lambda p: kind(p, lr=0.0, **chosen), parameters, lambda _k: rate)
-    optimizer.keep_last_gradients(wanted=True)
+    optimizer.keep_last_gradients(enabled=True)
     return optimizer
 
 

@@ -26,7 +26,7 @@ def rate(k):
 def predicting(build, named, updates=0):
     """An optimizer that keeps what its prediction needs."""
     optimizer = StageOptimizer(build, named, rate, updates)
-    optimizer.keep_last_gradients(wanted=True)
+    optimizer.keep_last_gradients(enabled=True)
     return optimizer
 
 

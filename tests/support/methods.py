@@ -1,6 +1,7 @@
 """The one registry of methods under test: each with its schedule, as objects and as configuration."""
 
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -44,7 +45,8 @@ class MethodCase(NamedTuple):
 
 def _section(chosen: Method | Schedule) -> dict[str, Any]:
     kind = type(chosen)
-    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **vars(chosen)}
+    names = [field.name for field in fields(chosen) if field.init] if is_dataclass(chosen) else []
+    return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **{name: getattr(chosen, name) for name in names}}
 
 
 METHODS = {

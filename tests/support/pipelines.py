@@ -159,6 +159,14 @@ def pipeline(
     return Pipeline(executor, losses, [phase.end for phase in phases])
 
 
+def trained(case: Case, num_stages: int = 3, N: int = 1, recompute: Sequence[int] | None = None) -> Pipeline:
+    """A pipeline of one linear layer for each stage, after an epoch of twelve minibatches."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(num_stages)])
+    pipe = pipeline(net, range(1, num_stages), case, N, recompute=recompute)
+    return pipe.train(batches(torch.randn(48, 4), torch.arange(48) % 4, 4, N))
+
+
 def batches(inputs: Tensor, targets: Tensor, size: int, num_microbatches: int = 1) -> Loader:
     """Minibatches in the order of the data; the last may be ragged."""
     return Loader(TensorDataset(inputs, targets), batch_size=size, microbatches=num_microbatches, shuffle=False)

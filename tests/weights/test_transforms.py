@@ -14,7 +14,7 @@ from pipetrain.weights.versions import Weights
 def weights_over(build, values, rate=0.1):
     parameters = {name: nn.Parameter(value.clone()) for name, value in values.items()}
     optimizer = StageOptimizer(build, parameters, lambda _k: rate)
-    optimizer.keep_last_gradients(wanted=True)
+    optimizer.keep_last_gradients(enabled=True)
     return Weights(parameters, optimizer)
 
 
@@ -82,7 +82,7 @@ def test_prediction_leaves_a_weight_without_gradients_alone():
 def test_prediction_uses_the_learning_rate_of_the_next_update():
     parameters = {"w": nn.Parameter(VALUES["w"].clone())}
     optimizer = StageOptimizer(lambda p: torch.optim.SGD(p, lr=9.0), parameters, lambda k: [0.1, 10.0, 0.01][k])
-    optimizer.keep_last_gradients(wanted=True)
+    optimizer.keep_last_gradients(enabled=True)
     weights = Weights(parameters, optimizer)
     weights.update({"w": GRADIENT["w"].clone()}, keep=False)
     expected = weights.newest.tensors["w"] - 2 * 10.0 * GRADIENT["w"]

@@ -120,9 +120,9 @@ class TorchPipeliningExecutor(ManyProcesses):
         gradients, clipping = [_taken_gradients(stage) for stage in self._stages], self.clipping(rules)
         if clipping is None:
             return gradients
-        own = [squared_norm(each) for each in gradients]
-        norms = [torch.tensor(norm) for norm in self.gather([norm.item() for norm in own])]
-        return [clipping.clip(each, norm, lambda: norms) for each, norm in zip(gradients, own, strict=True)]
+        squared = [squared_norm(each) for each in gradients]
+        norms = [torch.tensor(norm) for norm in self.gather([norm.item() for norm in squared])]
+        return [clipping.clip(each, norm, lambda: norms) for each, norm in zip(gradients, squared, strict=True)]
 
     # -- evaluation ------------------------------------------------------------------------------------------------
 

@@ -26,22 +26,23 @@ class Shapes:
 
     Attributes:
         inputs: what its layers take.
-        brought, taken: what the library carries, on torch's meta device; at the ends of the pipeline, data and outputs.
+        library_inputs, library_outputs: what the library carries, on torch's meta device; at the ends of the pipeline,
+            data and outputs.
     """
 
     inputs: tuple[Spec, ...]
-    brought: Tensors
-    taken: Tensors
+    library_inputs: Tensors
+    library_outputs: Tensors
 
     @classmethod
     def of(cls, inputs: Tensors, outputs: Tensors, *, first: bool, last: bool) -> "Shapes":
         """Those of these tensors."""
-        brought = inputs if first else tuple(map(packed, inputs))
-        taken = tuple(x.contiguous() for x in outputs) if last else tuple(map(packed, outputs))
+        library_inputs = inputs if first else tuple(map(packed, inputs))
+        library_outputs = tuple(x.contiguous() for x in outputs) if last else tuple(map(packed, outputs))
         return cls(
             tuple(map(Spec.of, inputs)),
-            tuple(_meta(x, differentiable=not first) for x in brought),
-            tuple(_meta(x, differentiable=x.is_floating_point()) for x in taken),
+            tuple(_meta(x, differentiable=not first) for x in library_inputs),
+            tuple(_meta(x, differentiable=x.is_floating_point()) for x in library_outputs),
         )
 
 
@@ -128,8 +129,8 @@ class Pipe:
                 stage.index,
                 rules.num_stages,
                 stage.device,
-                input_args=shapes[stage.index].brought,
-                output_args=shapes[stage.index].taken,
+                input_args=shapes[stage.index].library_inputs,
+                output_args=shapes[stage.index].library_outputs,
                 group=group,
             )
             for adapter, stage in zip(self._adapters, stages, strict=True)
