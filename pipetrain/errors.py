@@ -33,6 +33,14 @@ class InvariantError(RuntimeError):
     """What ran is not what the method and schedule promise: a bug of pipetrain, never an error of the user's."""
 
 
+class LostStageError(Exception):
+    """The connection to another stage broke; None where a library does not say to which."""
+
+    def __init__(self, stage: int | None) -> None:
+        super().__init__(f"lost the connection to {'another stage' if stage is None else f'stage {stage}'}")
+        self.stage = stage
+
+
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether the value is a whole number; `true` and `false` are not."""
     return isinstance(value, int) and not isinstance(value, bool)

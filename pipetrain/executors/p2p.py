@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pipetrain.errors import LostStageError
 from pipetrain.tensors import Tensors, dense, empty_dense, flat
 
 Key = Hashable
@@ -27,14 +28,6 @@ _DTYPES = (
     torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
 )  # fmt: skip
 _TAGS = 2**30
-
-
-class LostStageError(Exception):
-    """The connection to a neighboring stage broke; null where a library does not say which."""
-
-    def __init__(self, stage: int | None) -> None:
-        super().__init__(f"lost the connection to {'another stage' if stage is None else f'stage {stage}'}")
-        self.stage = stage
 
 
 @dataclass(frozen=True)

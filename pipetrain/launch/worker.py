@@ -10,10 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipetrain.errors import DivergedError, ExitCode
+from pipetrain.errors import DivergedError, ExitCode, LostStageError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import OnStep, RunHooks
-from pipetrain.executors.p2p import LostStageError
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.pipeline import Training, build_stages, connect_stages
 from pipetrain.launch.memory import keep_freed_memory

@@ -8,7 +8,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 
-from pipetrain.executors.p2p import Incoming, Link, LostStageError, Outgoing, Spec, decode, encode
+from pipetrain.errors import LostStageError
+from pipetrain.executors.p2p import Incoming, Link, Outgoing, Spec, decode, encode
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64,

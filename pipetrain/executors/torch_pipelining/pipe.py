@@ -10,8 +10,9 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import get_schedule_class
 from typing_extensions import override
 
+from pipetrain.errors import LostStageError
 from pipetrain.executors.hooks import Around
-from pipetrain.executors.p2p import LostStageError, Spec
+from pipetrain.executors.p2p import Spec
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.torch_pipelining.stage_adapter import TorchStage, packed
 from pipetrain.losses import Loss, count_of, step_loss
