@@ -90,7 +90,7 @@ def connected(rank, folder):
 
 
 def link(groups, way, rank):
-    return Link(1 - rank, 1 - rank, groups[way], torch.device("cpu"), direct=False)
+    return Link(1 - rank, 1 - rank, groups[way], torch.device("cpu"), device_to_device=False)
 
 
 def sender(groups, folder):
