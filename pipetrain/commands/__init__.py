@@ -1,4 +1,4 @@
-"""The subcommands: each module adds its parser to the command line and carries out what was parsed.
+"""The subcommands: each module or folder adds its parser to the command line and carries out what was parsed.
 
 To keep `pipetrain --help` fast, these modules import what takes time, torch above all, only when they carry it out.
 """
