@@ -26,8 +26,6 @@ def test_resumed_simulated_run_has_the_bits_of_one_never_stopped(tmp_path, metho
     train = {**EPOCHS["train"], "microbatches": 1 if fitting(method, 3, 1) else 3}
     momentum = {"momentum": 0.9} if optimizer == "SGD" else {}
     chosen = {"_target_": f"torch.optim.{optimizer}", "lr": 0.05, "weight_decay": 5e-4, **momentum}
-    momentum = {"momentum": 0.9} if optimizer == "SGD" else {}
-    chosen = {"_target_": f"torch.optim.{optimizer}", "lr": 0.05, "weight_decay": 5e-4, **momentum}
     changes = {**EPOCHS, "optimizer": chosen, "train": train}
     whole = simulated(job(tmp_path / "whole", method, 3, **changes))
     half = checkpoint.checkpoints(tmp_path / "whole")[1]
