@@ -34,6 +34,7 @@ def test_run_in_two_processes_writes_all_its_files(tmp_path):
     assert sum(stage["parameters"] for stage in json.loads((folder / "plan.json").read_text())["stages"]) == 61706
 
 
+@pytest.mark.slow
 def test_simulated_and_distributed_commands_give_the_same_bits_and_metrics(tmp_path):
     run(tmp_path / "a", *TINY)
     run(tmp_path / "b", *TINY, "executor=simulated")
@@ -150,6 +151,7 @@ def test_method_brings_its_schedule_and_an_explicit_one_wins(tmp_path):
     assert schedule("experiment=demo", "method=gpipe") == "GPipe"
 
 
+@pytest.mark.slow
 def test_stored_run_is_evaluated_and_exported(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "executor=simulated", "partition.stages=3", "checkpoint.at_start=true")
@@ -210,6 +212,7 @@ def test_users_own_model_runs(tmp_path):
     assert summary(folder)["model"] == "custom"
 
 
+@pytest.mark.slow
 def test_earlier_run_is_set_aside_only_by_a_run_that_starts(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "executor=simulated")

@@ -30,7 +30,8 @@ def shown_files():
 def shown_transcripts():
     for page in PAGES:
         for number, commands in enumerate(transcripts(page)):
-            marks = pytest.mark.slow if any(command.slow for command in commands) else ()
+            # each command is a process of its own, which imports torch
+            marks = pytest.mark.slow if any(command.slow for command in commands) or len(commands) > 2 else ()
             yield pytest.param(page, commands, id=f"{page.name}-{number}", marks=marks)
 
 

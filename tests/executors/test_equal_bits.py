@@ -88,7 +88,7 @@ def test_asynchronous_methods_end_with_weights_that_differ_from_each_other(tmp_p
     assert hashes["gpipe"] not in asynchronous
 
 
-@pytest.mark.parametrize("optimizer", ["Adam", "AdamW"])
+@pytest.mark.parametrize("optimizer", ["Adam", pytest.param("AdamW", marks=pytest.mark.slow)])
 def test_adam_with_clipping_has_equal_bits_in_both_executors(tmp_path, optimizer):
     changes = {
         "optimizer": {"_target_": f"torch.optim.{optimizer}", "lr": 1e-2, "clip_norm": 0.5, "weight_decay": 5e-4},

@@ -186,9 +186,9 @@ def first_update(pipe, microbatches=1):
     for stage in pipe.stages:
         original = stage.update
 
-        def spy(minibatch, gradients, keep, steady, stage=stage, original=original):
+        def spy(minibatch, gradients, *, keep, steady, stage=stage, original=original):
             seen.setdefault(stage.index, {name: value.clone() for name, value in gradients.items()})
-            original(minibatch, gradients, keep, steady)
+            original(minibatch, gradients, keep=keep, steady=steady)
 
         stage.update = spy
     x, y = data()

@@ -65,7 +65,7 @@ def test_last_gradient_that_a_prediction_needs_survives_resumption(tmp_path, opt
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
 
 
-@pytest.mark.parametrize("method", ["pipedream", "pipeoptim"])
+@pytest.mark.parametrize("method", [pytest.param("pipedream", marks=pytest.mark.slow), "pipeoptim"])
 def test_resumed_distributed_run_has_the_bits_of_one_never_stopped(tmp_path, method):
     whole = simulated(job(tmp_path / "whole", method, 2, **EPOCHS))
     half = checkpoint.checkpoints(tmp_path / "whole")[0]

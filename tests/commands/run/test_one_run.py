@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from support.methods import MethodCase
 from support.worker_pool import CONFIG
 
-from pipetrain.commands.run import run
+from pipetrain.commands.run.one_run import run
 from pipetrain.errors import ExitCode
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
