@@ -1,5 +1,7 @@
 """The scalars of a run in TensorBoard's event file."""
 
+import time
+
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -45,4 +47,5 @@ def test_resumed_run_supersedes_the_points_behind_its_checkpoint(run):
         for step in steps:
             board.step({"step": step, "loss": loss, "lr": 0.5, "samples_per_second": 8.0})
         board.close({}, {})
+        time.sleep(1.1)  # event files are read in the order of their names, which count seconds
     assert read(run)["train/loss"] == [(1, 2.0), (2, 2.0), (3, 1.0), (4, 1.0)]
