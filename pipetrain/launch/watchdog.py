@@ -23,6 +23,8 @@ EXIT_HUNG = 70
 BLAME_SECONDS = 8.0
 """How long a worker that lost a neighbor waits before it ends: the launcher names whoever ends first."""
 
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+"""Signals that end a worker; others are the library's or the user's own, such as SIGCHLD of a data set's workers."""
 _POLL_SECONDS = 0.5
 _STOP = "pipetrain/stop"
 
@@ -119,7 +121,7 @@ class Watchdog:
         self._closed = threading.Event()
         self._wakeup, self._wakeup_write = os.pipe()
         os.set_blocking(self._wakeup_write, False)
-        self._handlers = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGTERM, signal.SIGINT)}
+        self._handlers = {n: signal.signal(n, lambda *_: None) for n in _ENDING}
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
@@ -163,11 +165,12 @@ class Watchdog:
     def _watch(self) -> None:
         beat = 0
         while not self._closed.is_set():
-            if select.select([self._wakeup], [], [], _POLL_SECONDS)[0]:
-                if self._closed.is_set():
-                    return
+            signals = self._signals(_POLL_SECONDS)
+            if self._closed.is_set():
+                return
+            if ending := next((number for number in _ENDING if number in signals), None):
                 self._on_signal()
-                os._exit(128 + signal.SIGTERM)
+                os._exit(128 + ending)
             beat += 1
             self._look_at_self()
             # the store ends with the process that hosts it, and the launcher deals with that
@@ -177,6 +180,11 @@ class Watchdog:
                 if not self._reported and self._store.check([_STOP]):
                     self._reported = True
                     self._store.set(_report_key(self._process), json.dumps(self.report()))
+
+    def _signals(self, seconds: float) -> bytes:
+        """The numbers of the signals that came, after waiting for one: Python writes each that has a handler."""
+        ready = select.select([self._wakeup], [], [], seconds)[0]
+        return os.read(self._wakeup, 4096) if ready else b""
 
     def _look_at_self(self) -> None:
         stuck = time.monotonic() - self._activity.since

@@ -160,3 +160,12 @@ def test_torchrun_with_the_wrong_number_of_processes_is_refused(tmp_path):
     done = pipetrain("run", "model=lenet5", cwd=tmp_path, RANK="0", WORLD_SIZE="3")
     assert done.returncode == 2
     assert "WORLD_SIZE=3: partition.stages=2 needs as many processes" in done.stderr
+
+
+@pytest.mark.parametrize("method", ["pipeoptim", "gpipe"])
+def test_samples_read_by_worker_processes_leave_the_bits_as_they_are(tmp_path, method):
+    words = (f"method={method}", "model=lenet5", "dataset.limit=160", "train.batch_size=32", "train.epochs=2")
+    for folder, more in (("read", ("dataset.workers=2",)), ("plain", ("executor=simulated",))):
+        done = pipetrain("run", f"hydra.run.dir={folder}", *words, *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert summary(tmp_path / "read")["weights_sha256"] == summary(tmp_path / "plain")["weights_sha256"]

@@ -94,6 +94,30 @@ def test_worker_whose_beat_goes_on_is_left_alone(tmp_path):
     assert RunDirectory(tmp_path).failure_notes() == {}
 
 
+SIGNALED = """
+import os, signal, sys, time
+from torch.distributed import HashStore
+from pipetrain.launch import watchdog
+from pipetrain.tracking.run_directory import RunDirectory
+from pathlib import Path
+
+number = getattr(signal, sys.argv[2])
+seen = []
+signal.signal(number, lambda *_: seen.append(number))
+watched = watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 60.0)
+with watchdog.Watchdog(watched, watchdog.Activity(), HashStore()):
+    os.kill(os.getpid(), number)
+    time.sleep(1.0)  # longer than the watchdog's own look
+assert seen == [number]
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGCHLD", "SIGUSR1"])
+def test_signal_that_has_another_handler_reaches_it_and_the_worker_lives(tmp_path, name):
+    done = subprocess.run([sys.executable, "-c", SIGNALED, str(tmp_path), name], timeout=60, check=False)
+    assert done.returncode == 0
+
+
 HANGING = """
 import sys, time
 from torch.distributed import HashStore
@@ -123,14 +147,15 @@ def test_worker_that_hangs_names_itself_and_what_it_does(tmp_path):
     assert re.fullmatch(r"hung: \d+ s in F3\.0 of stage 0\n", RunDirectory(tmp_path).failure_note(0).read_text())
 
 
-def test_worker_that_waits_does_not_hang_and_ends_when_it_is_told_to(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_worker_that_waits_does_not_hang_and_ends_when_it_is_told_to(tmp_path, number):
     process = hanging(tmp_path, "waits")
     assert process.stdout.readline() == "ready\n"
     time.sleep(1.0)  # by now it would have hung
     assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     assert process.communicate(timeout=60)[0] == "told\n"
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == 128 + number
     assert RunDirectory(tmp_path).failure_notes() == {}
 
 
