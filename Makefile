@@ -10,7 +10,7 @@ LOWER_TESTS := tests/test_cli.py tests/test_torchvision_shim.py tests/executors/
 	tests/methods/test_lwp.py tests/optim tests/stage tests/report tests/data tests/models
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-lower test-cuda lint format bench clean
+.PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,10 @@ lint: setup  ## Check style, types and the direction of imports
 format: setup  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup  ## Write the pages and images of docs/ that are made from the code
+	$(BIN)/python scripts/write_settings_page.py
+	$(BIN)/python scripts/draw_docs_images.py
 
 bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), and the fine-grained simulation
 	$(BIN)/python benchmarks/runtime.py --device $(DEVICE)

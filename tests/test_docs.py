@@ -2,18 +2,16 @@
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 import tomllib
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 from support.transcripts import Command, modules, transcripts
 
-from pipetrain.config.schema import Config
 from pipetrain.run.compose import combinations, composed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,10 +97,9 @@ def test_settings_of_an_example_in_docs_compose(line):
         composed(combination)
 
 
-def test_settings_page_has_every_setting_with_its_default():
-    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([\w.]+)` \| (\S+) \|", page, re.MULTILINE)
-    assert {name: yaml.safe_load(default) for name, default in rows} == dict(settings(Config()))
+def test_settings_page_is_what_its_script_writes():
+    script = runpy.run_path(str(ROOT / "scripts" / "write_settings_page.py"))
+    assert script["PAGE"].read_text(encoding="utf-8") == script["page"](), "run scripts/write_settings_page.py"
 
 
 @pytest.mark.parametrize(("page", "commands"), list(shown_transcripts()))
@@ -143,18 +140,6 @@ def printed(command: Command, folder: Path) -> str:
         timeout=600,
     )
     return done.stdout
-
-
-def settings(section, prefix: str = ""):
-    """Names and defaults of the settings below a section of the schema; the executor's only one is a choice."""
-    for field in fields(section):
-        value = getattr(section, field.name)
-        if is_dataclass(value) and field.name != "executor":
-            yield from settings(value, f"{field.name}.")
-        elif isinstance(value, dict):
-            yield from ((f"{field.name}.{name}", default) for name, default in value.items())
-        elif field.name != "executor":
-            yield f"{prefix}{field.name}", value
 
 
 def headings(page: Path) -> set[str]:

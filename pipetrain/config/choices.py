@@ -30,6 +30,13 @@ def choices_of(group: str) -> Iterator[Choice]:
             yield Choice(name, _summary(named[name]), _content(named[name]))
 
 
+def default_choices() -> dict[str, str]:
+    """What a run chooses of each group where nothing else is asked for; the schedule is the method's."""
+    entries = [entry for entry in _content(config_dir() / "config.yaml")["defaults"] if isinstance(entry, dict)]
+    named = {str(group): str(name) for entry in entries for group, name in entry.items() if name is not None}
+    return {**named, "schedule": default_schedule(named["method"])}
+
+
 def section(group: str, name: str) -> dict[str, Any]:
     """The settings of a choice, its defaults list aside."""
     content = _content(config_dir() / group / f"{name}.yaml")

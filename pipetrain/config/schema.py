@@ -1,6 +1,6 @@
 """The structured configuration: the settings that `pipetrain run` accepts, their types and defaults."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +11,55 @@ from pipetrain.errors import ConfigError
 
 
 @dataclass(frozen=True)
+class LoaderConfig:
+    """How samples are read, of any data set, your own included."""
+
+    shuffle: bool = True
+    """Reshuffle the training set every epoch; false keeps its order."""
+    limit: int | None = None
+    """Use only the first so many training samples, and as many evaluation samples; null: all."""
+    workers: int = 0
+    """Processes that load samples for a stage; 0: the stage loads them itself."""
+
+
+@dataclass(frozen=True)
+class UpdateConfig:
+    """How weights are updated, by any optimizer, your own included."""
+
+    lr: float | None = None
+    """The learning rate that lr_schedule scales; every choice but custom sets one."""
+    clip_norm: float | None = None
+    """Clip gradients to this norm, of all stages under synchronous methods, of each stage otherwise; null: do not."""
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """How long to train, and in which portions."""
 
     epochs: int = 10
     """Passes over the training set."""
     max_steps: int | None = None
-    """Stop after so many optimizer steps; null: all epochs."""
+    """Stop after this many optimizer steps; null: run all epochs."""
     batch_size: int = 64
-    """Samples of a minibatch, one optimizer step."""
+    """Samples per minibatch, that is, per optimizer step."""
     microbatches: int = 1
-    """N, the slices of a minibatch that pass the pipeline one by one; must divide batch_size."""
+    """N, the microbatches per minibatch; must divide train.batch_size."""
     recompute: bool = False
-    """Keep only a stage's inputs between forward and backward, and recompute its activations before the backward."""
+    """Recompute activations before the backward instead of storing them: docs/recomputation.md."""
     recompute_boundaries: list[int] | None = None
-    """First layers of segments of stages that recompute from the first one's input; simulated only; null: none."""
+    """The first layer of each recomputation segment, such as [0,8]; simulated only; null: each stage by itself."""
     target: Any = None  # a mapping or null, which Hydra cannot override where it is declared as such
-    """Evaluation metrics at which the run ends, such as {top1: 66}; for `loss` and `perplexity` lower is better."""
+    """Metrics that end the run once evaluation reaches them, such as {top1: 66}; for loss lower is better."""
 
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """When and in which portions the evaluation set passes the pipeline."""
+    """When to evaluate, and in which portions."""
 
     every_epochs: int = 1
     """Epochs between evaluations; the last epoch is always evaluated. 0: never."""
     batch_size: int | None = None
-    """Samples of one message; null: those of a microbatch."""
+    """Samples per message during evaluation; null: as many as a microbatch has."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +67,11 @@ class CheckpointConfig:
     """When checkpoints are written; one is always written at the end."""
 
     at_start: bool = False
-    """Also keep the initial weights, as step 0."""
+    """Also save the initial weights, as step 0."""
     every_epochs: int = 1
-    """Epochs between checkpoints; 0: none but the last."""
+    """Epochs between checkpoints; 0: only the one at the end."""
     every_steps: int | None = None
-    """Also every so many steps. Each drains the pipeline, as the end of an epoch does."""
+    """Also save every so many steps; each of these drains the pipeline, as the end of an epoch does."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +91,23 @@ class LaunchConfig:
     """The worker processes."""
 
     hang_timeout: float = 600.0
-    """Seconds after which a worker that neither computes on nor waits for a neighbor is ended and named."""
+    """Seconds after which a worker that neither makes progress nor waits for a neighbor is stopped and named."""
 
 
 @dataclass(frozen=True)
 class LogConfig:
-    """What is written while training."""
+    """What is written during training."""
 
     every_steps: int = 1
-    """Steps between lines of metrics.jsonl and points in TensorBoard."""
+    """Steps between records in metrics.jsonl and TensorBoard."""
 
 
 def _loader() -> dict[str, Any]:
-    return {"shuffle": True, "limit": None, "workers": 0}
+    return asdict(LoaderConfig())
 
 
-def _rate_and_clipping() -> dict[str, Any]:
-    return {"lr": None, "clip_norm": None}
+def _update() -> dict[str, Any]:
+    return asdict(UpdateConfig())
 
 
 @dataclass(frozen=True)
@@ -93,35 +115,46 @@ class Config:
     """Everything of a run. The open groups, of type dict, are Hydra targets."""
 
     dataset: dict[str, Any] = field(default_factory=_loader)
-    """Beside a target and its options, what the loader does with any data set."""
+    """The data to train on."""
     model: dict[str, Any] = field(default_factory=dict)
+    """The model, a chain of layers."""
     partition: dict[str, Any] = field(default_factory=dict)
+    """Which layers form which stage."""
     schedule: dict[str, Any] = field(default_factory=dict)
+    """When each stage does what; a method brings its own default."""
     method: dict[str, Any] = field(default_factory=dict)
-    optimizer: dict[str, Any] = field(default_factory=_rate_and_clipping)
-    """Beside a target and its options, what the pipeline does with any optimizer."""
+    """Which weights each stage reads."""
+    optimizer: dict[str, Any] = field(default_factory=_update)
+    """How weights are updated."""
     lr_schedule: dict[str, Any] = field(default_factory=dict)
+    """How the learning rate changes during the run."""
     loss: dict[str, Any] = field(default_factory=dict)
+    """What is minimized, and which metrics an evaluation reports."""
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
+    """One process per stage, or all stages simulated in one process."""
     train: TrainConfig = field(default_factory=TrainConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     log: LogConfig = field(default_factory=LogConfig)
     phases: Any = None
-    """A list of {schedule, method, steps or epochs}, one after the other; null: `schedule` and `method` throughout."""
+    """Several schedules and methods in one run, one after the other: docs/phases.md; null: one throughout."""
     seed: int = 0
-    """What initial weights, order, augmentation and dropout are drawn from."""
+    """Determines initial weights, the order of the data, augmentation and dropout."""
     device: str = "auto"
-    """auto (CUDA where there is a device), cpu or cuda."""
+    """auto (CUDA if there is a device), cpu or cuda."""
     threads: int | None = None
-    """Intra-op threads of a process; null: cores // stage processes, at least 1. Part of the numerics on the CPU."""
+    """Intra-op threads per process; null: the cores divided by the processes. Decides the order of sums on the CPU."""
     resume: str | None = None
-    """A run directory or checkpoint to continue, or `auto`: the newest checkpoint with an identical configuration."""
+    """A run directory or checkpoint to continue; auto: the newest checkpoint with an identical configuration."""
     trace: bool = False
-    """Write trace.json, a Chrome trace of every operation and message; simulated runs write when each would happen."""
+    """Write trace.json, a Chrome trace of every operation and message: docs/timelines.md."""
     debug: bool = False
-    """Show tracebacks of errors in the configuration."""
+    """Show tracebacks of errors."""
+
+
+OPEN_SECTIONS = {"dataset": LoaderConfig, "optimizer": UpdateConfig}
+"""What the open groups take beside the options of their targets."""
 
 
 def schema() -> DictConfig:

@@ -1,0 +1,95 @@
+"""Every setting of a run with its default and its meaning, read off the schema and the files of the choices."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipetrain.config import schema
+from pipetrain.config.choices import choices_of
+from pipetrain.config.schema import OPEN_SECTIONS, Config, config_dir
+
+_COMMENTED = re.compile(r"^ *(?P<key>\w+):.*?(?: +# (?P<comment>.*))?$")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting under its name on the command line."""
+
+    name: str
+    default: Any
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """Settings that belong together; those of the run itself have no name in common."""
+
+    name: str
+    meaning: str
+    settings: tuple[Setting, ...]
+
+
+def groups() -> dict[str, str]:
+    """What is chosen by name, and what it is: the folders of the configuration."""
+    meanings = _meanings()[Config.__name__]
+    known = {field.name: meanings[field.name] for field in fields(Config) if (config_dir() / field.name).is_dir()}
+    return {**known, "experiment": "A preset for any of these."}
+
+
+def sections() -> tuple[Section, ...]:
+    """The settings that every run has, by section."""
+    run, found = [], []
+    config = Config()
+    for field in fields(Config):
+        value = getattr(config, field.name)
+        kind = OPEN_SECTIONS.get(field.name, type(value))
+        if is_dataclass(kind) and field.name != "executor":  # a choice, with no settings of its own
+            found.append(_section(field.name, kind))
+        elif field.name not in groups():
+            run.append(Setting(field.name, value, _meanings()[Config.__name__][field.name]))
+    return (Section("", "The run as a whole.", tuple(run)), *found)
+
+
+def _section(name: str, kind: type) -> Section:
+    defaults, meanings = kind(), _meanings()[kind.__name__]
+    settings = (
+        Setting(f"{name}.{field.name}", getattr(defaults, field.name), meanings[field.name]) for field in fields(kind)
+    )
+    return Section(name, meanings[""], tuple(settings))
+
+
+@cache
+def _meanings() -> Mapping[str, Mapping[str, str]]:
+    """Class of the schema -> its fields -> the docstring below each; "" is the class itself."""
+    tree = ast.parse(inspect.getsource(schema))
+    return {node.name: dict(_docstrings(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    yield "", ast.get_docstring(node) or ""
+    for before, after in zip(node.body, node.body[1:], strict=False):
+        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name):
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            yield before.target.id, " ".join(str(text).split())
+
+
+def settings_of_choice(group: str, name: str) -> Iterator[Setting]:
+    """The settings that a choice brings beside its target, each with the comment of its line."""
+    choice = next(each for each in choices_of(group) if each.name == name)
+    # a preset of phases is a whole configuration, in which the group's settings are one section
+    content = choice.content if "_target_" in choice.content else choice.content.get(group, {})
+    comments = _comments(config_dir() / group / f"{name}.yaml")
+    for key, default in content.items():
+        if key not in ("_target_", "defaults"):
+            yield Setting(f"{group}.{key}", default, comments.get(key, ""))
+
+
+def _comments(path: Path) -> dict[str, str]:
+    """Key -> the comment beside its first appearance."""
+    matches = filter(None, map(_COMMENTED.match, path.read_text(encoding="utf-8").splitlines()))
+    return {match["key"]: match["comment"] or "" for match in reversed(list(matches))}

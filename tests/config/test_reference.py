@@ -1,0 +1,55 @@
+"""What is said of every setting."""
+
+from dataclasses import fields, is_dataclass
+
+from pipetrain.config.choices import choices_of
+from pipetrain.config.reference import Setting, groups, sections, settings_of_choice
+from pipetrain.config.schema import Config, config_dir
+
+
+def defaults(section, prefix=""):
+    """Names and defaults of the settings below a section of the schema; the executor's only one is a choice."""
+    for field in fields(section):
+        value = getattr(section, field.name)
+        if is_dataclass(value) and field.name != "executor":
+            yield from defaults(value, f"{field.name}.")
+        elif isinstance(value, dict):
+            yield from ((f"{field.name}.{name}", default) for name, default in value.items())
+        elif field.name != "executor":
+            yield f"{prefix}{field.name}", value
+
+
+def test_every_setting_of_the_schema_is_listed_with_its_default_and_a_meaning():
+    listed = [setting for section in sections() for setting in section.settings]
+    assert {setting.name: setting.default for setting in listed} == dict(defaults(Config()))
+    assert [setting.name for setting in listed if not setting.meaning.endswith(".")] == []
+    assert all(section.meaning for section in sections())
+
+
+def test_every_folder_of_choices_is_a_group_with_a_meaning():
+    assert set(groups()) == {path.name for path in config_dir().iterdir() if path.is_dir()}
+    assert all(groups().values())
+
+
+def test_settings_of_a_choice_have_the_comments_of_its_file():
+    assert list(settings_of_choice("loss", "cross_entropy")) == [
+        Setting("loss.label_smoothing", 0.0, "share of the target spread over all classes, 0 to 1")
+    ]
+    assert list(settings_of_choice("method", "gpipe")) == []
+
+
+def test_settings_of_a_preset_of_phases_are_those_of_its_group():
+    found = {setting.name: setting for setting in settings_of_choice("method", "pipemare_w")}
+    assert found.keys() == {f"method.{name}" for name in ("warm_up_epochs", "t1", "t2", "anneal_steps", "decay")}
+    assert found["method.anneal_steps"].meaning.startswith("K of T1")
+
+
+def test_every_setting_of_every_choice_has_a_meaning_but_the_depth_that_its_name_says():
+    settings = (
+        setting
+        for group in groups()
+        if group != "experiment"
+        for choice in choices_of(group)
+        for setting in settings_of_choice(group, choice.name)
+    )
+    assert {setting.name for setting in settings if not setting.meaning} <= {"model.depth", "executor.name"}
