@@ -31,6 +31,8 @@ class Executor(ABC):
 
     stages: Sequence[BaseStage]
     """The stages of this process, in order."""
+    rank: int
+    """The number of this process."""
     unmeasured: ClassVar[tuple[str, ...]] = ()
     """Fields of a stage's report that cannot be known here."""
 
@@ -87,6 +89,10 @@ class Executor(ABC):
         """Metrics over the whole evaluation set where the last stage is, None elsewhere."""
 
     @abstractmethod
+    def exchange(self, value: Any) -> list[Any]:
+        """One value of each process -> those of all, in order of rank, in every process, once all have come here."""
+
+    @abstractmethod
     def gather(self, values: Sequence[Any]) -> list[Any]:
         """One value for each stage of this process -> those of all stages, in every process."""
 
@@ -97,6 +103,12 @@ class Executor(ABC):
 
 class OneProcess(Executor):
     """All stages are in this process."""
+
+    rank = 0
+
+    @override
+    def exchange(self, value: Any) -> list[Any]:
+        return [value]
 
     @override
     def gather(self, values: Sequence[Any]) -> list[Any]:
@@ -114,13 +126,18 @@ class ManyProcesses(Executor):
     def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None) -> None:
         super().__init__(phases, hooks, clip_norm)
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
+        self.rank = dist.get_rank()
+
+    @override
+    def exchange(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self._placement.num_processes
+        with self.hooks.waiting("all processes"):
+            dist.all_gather_object(values, value)
+        return values
 
     @override
     def gather(self, values: Sequence[Any]) -> list[Any]:
-        gathered: list[Any] = [None] * self._placement.num_processes
-        with self.hooks.waiting("the reports of all stages"):
-            dist.all_gather_object(gathered, list(values))
-        return self._placement.in_order(gathered)
+        return self._placement.in_order(self.exchange(list(values)))
 
     @override
     def agree(self, value: Any) -> Any:

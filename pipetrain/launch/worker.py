@@ -22,6 +22,7 @@ from pipetrain.launch.watchdog import BLAME_SECONDS, EXIT_LOST, Activity, Watchd
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
 from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
+from pipetrain.run.checkpoint import Writer
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged
 from pipetrain.run.trainer import Trainer
@@ -62,7 +63,7 @@ def main(
             executor = connect_stages(
                 stages, parts.phases, hooks, parts.training.clip_norm, device_to_device=process.device_to_device
             )
-            run = ProcessRun(job, parts, executor, barrier=dist.barrier)
+            run = ProcessRun(job, parts, executor)
             watchdog.report = run.trainer.own_reports
             result = run.train()
         except DivergedError as error:
@@ -128,16 +129,13 @@ class ProcessRun:
         job: what to run.
         parts: what it needs.
         executor: of the stages of this process.
-        barrier: waits for all processes; None where there is one alone.
     """
 
-    def __init__(
-        self, job: Job, parts: RunParts, executor: Executor, barrier: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, job: Job, parts: RunParts, executor: Executor) -> None:
         self._job = job
         self._parts = parts
         self._executor = executor
-        self._barrier = barrier
+        self._writer = Writer(executor.rank, executor.exchange, coordinates=parts.recorder is not None)
         self.trainer = Trainer(
             executor,
             parts.data,
@@ -193,8 +191,7 @@ class ProcessRun:
             self._job.run.checkpoint(step),
             self._tensors(),
             self._progress(step),
-            coordinator=self._parts.recorder is not None,
-            barrier=self._barrier,
+            self._writer,
         )
 
     def _tensors(self) -> dict[str, Tensor]:

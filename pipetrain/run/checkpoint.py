@@ -1,26 +1,60 @@
-"""Checkpoints: written by all stages together, complete or absent, loadable into any partition."""
+"""Checkpoints: written by all processes together, complete or absent, loadable into any partition."""
 
-import contextlib
 import json
+import re
 import shutil
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint import FileSystemReader
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
+from pipetrain.run import manifest, tensor_file
 from pipetrain.run.checkpoint_names import Kind, TensorName
+from pipetrain.run.manifest import FileEntry
 from pipetrain.stage.base import BaseStage
 from pipetrain.tracking.run_directory import RunDirectory
 
 _PROGRESS = "progress.json"
+_PARTIAL, _OLD = ".partial", ".old"
+_STEP = re.compile(r"step-\d+")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A process among those that write a checkpoint together.
+
+    Attributes:
+        rank: its number.
+        exchange: the value of each process, in order of rank, given its own; called in all processes together.
+        coordinates: whether it writes what concerns them all.
+    """
+
+    rank: int
+    exchange: Callable[[Any], list[Any]]
+    coordinates: bool
+
+    def together(self, work: Callable[[], T]) -> list[T]:
+        """What `work` returns in each process. An OSError of one is raised in all, so that none waits for it.
+
+        Raises:
+            OSError: that of the first process with one.
+        """
+        mine: T | OSError
+        try:
+            mine = work()
+        except OSError as error:
+            mine = error
+        results = self.exchange(mine)
+        for each in results:
+            if isinstance(each, OSError):
+                raise each
+        return results
 
 
 def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
@@ -35,65 +69,80 @@ def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
     return {str(name): tensor for name, tensor in tensors.items()}
 
 
-def save(
-    folder: Path,
-    tensors: Mapping[str, Tensor],
-    progress: Mapping[str, Any],
-    *,
-    coordinator: bool,
-    barrier: Callable[[], None] | None,
-) -> None:
+def save(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], writer: Writer) -> None:
     """Writes one checkpoint under another name and then renames it, so that none is ever half there.
 
     Args:
         folder: `checkpoints/step-XXXXXXXX`.
         tensors: this process's part.
-        progress: where the run stands; the coordinator's is written.
-        coordinator: whether this process renames.
-        barrier: waits for all processes; None in a run of one process.
+        progress: where the run stands; the coordinating process's is written.
+        writer: this process.
+
+    Raises:
+        OSError: one process could not write its part; raised in all of them.
     """
-    partial = folder.with_name(folder.name + ".partial")
-    if coordinator:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-    if barrier is not None:
-        barrier()
-    with _alone_is_fine():
-        dcp.save(dict(tensors), checkpoint_id=str(partial), no_dist=barrier is None)
-    if coordinator:
-        (partial / _PROGRESS).write_text(json.dumps(progress))
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
-    if barrier is not None:
-        barrier()
+    partial = folder.with_name(folder.name + _PARTIAL)
+    part = partial / f"process-{writer.rank}{tensor_file.SUFFIX}"
+
+    def begin() -> None:
+        if writer.coordinates:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+
+    def write() -> FileEntry:
+        tensor_file.write(part, tensors)
+        return FileEntry.of(part)
+
+    def publish() -> None:
+        if writer.coordinates:
+            manifest.write(partial, [*entries, _write_progress(partial, progress)])
+            _put_in_place(partial, folder)
+
+    writer.together(begin)
+    entries = writer.together(write)
+    writer.together(publish)
 
 
-@contextlib.contextmanager
-def _alone_is_fine() -> Iterator[None]:
-    """Silences torch's warning that one process saves or loads by itself."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        yield
+def _write_progress(partial: Path, progress: Mapping[str, Any]) -> FileEntry:
+    path = partial / _PROGRESS
+    path.write_text(json.dumps(progress), encoding="utf-8")
+    return FileEntry.of(path)
+
+
+def _put_in_place(partial: Path, folder: Path) -> None:
+    """Renames a complete checkpoint; an earlier one of the same step makes room at the last moment."""
+    old = folder.with_name(folder.name + _OLD)
+    if folder.exists():
+        folder.rename(old)
+    partial.rename(folder)
+    manifest.sync(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_leftovers(run: Path) -> None:
+    """Clears up after a run that was killed while it wrote a checkpoint; one that lacked only its name gets it."""
+    for partial in RunDirectory(run).checkpoints.glob(f"step-*{_PARTIAL}"):
+        folder = partial.with_suffix("")
+        if not folder.exists() and problem(partial) is None:
+            partial.rename(folder)
+    for left in (_PARTIAL, _OLD):
+        for path in RunDirectory(run).checkpoints.glob(f"step-*{left}"):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def load_progress(folder: Path) -> dict[str, Any]:
     """The progress that a checkpoint was saved with."""
-    progress: dict[str, Any] = json.loads((folder / _PROGRESS).read_text())
+    progress: dict[str, Any] = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
     return progress
 
 
 def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[TensorName, Tensor]:
     """The tensors whose names `selects` accepts, on the CPU, whichever process wrote them."""
-    metadata = FileSystemReader(str(folder)).read_metadata().state_dict_metadata
-    state: dict[str, Any] = {
-        name: torch.empty(tuple(entry.size), dtype=entry.properties.dtype)
-        for name, entry in metadata.items()
-        if isinstance(entry, TensorStorageMetadata) and selects(TensorName.parse(name))
-    }
-    if state:
-        with _alone_is_fine():
-            dcp.load(state, checkpoint_id=str(folder), no_dist=True)
-    return {TensorName.parse(name): tensor for name, tensor in state.items()}
+    tensors: dict[str, Tensor] = {}
+    for name in manifest.names(folder):
+        if name.endswith(tensor_file.SUFFIX):
+            tensors |= tensor_file.read(folder / name, lambda each: selects(TensorName.parse(each)))
+    return {TensorName.parse(name): tensor for name, tensor in tensors.items()}
 
 
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
@@ -126,40 +175,71 @@ def load_history(folder: Path) -> dict[str, Tensor]:
     return {str(name): tensor for name, tensor in load_tensors(folder, lambda n: n.kind is Kind.HISTORY).items()}
 
 
+def problem(folder: Path) -> str | None:
+    """Why a checkpoint cannot be used, in one line that names the file; None where it can."""
+    fault = manifest.problem(folder)
+    if fault is None and _PROGRESS not in manifest.names(folder):
+        return f"{folder / _PROGRESS}: damaged: it is not in the manifest"
+    return fault
+
+
 def checkpoints(run: Path) -> list[Path]:
-    """The complete checkpoints of a run directory, oldest first."""
+    """The checkpoints of a run directory, oldest first: all that were completed, damaged since or not."""
     folders = RunDirectory(run).checkpoints.glob("step-*")
-    return sorted(path for path in folders if (path / _PROGRESS).is_file() and path.suffix == "")
+    return sorted(path for path in folders if _STEP.fullmatch(path.name) and path.is_dir())
 
 
 def find(folder: str) -> Path:
     """The checkpoint in `folder`: itself, or the newest of a run directory.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or it is damaged.
     """
     path = Path(folder)
-    if (path / _PROGRESS).is_file():
-        return path.resolve()
+    if is_checkpoint(path):
+        return undamaged(path)
     complete = checkpoints(path)
     if not complete:
         raise ConfigError(f"{folder}: no checkpoint here; a run directory has checkpoints/step-XXXXXXXX/")
-    return complete[-1].resolve()
+    return undamaged(complete[-1])
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether this is the folder of a checkpoint, and not a run directory."""
+    return folder.is_dir() and (_STEP.fullmatch(folder.name) is not None or (folder / _PROGRESS).is_file())
 
 
 def at_step(run: Path, step: int | None) -> Path:
     """The checkpoint of a run directory at `step`, or its newest.
 
     Raises:
-        ConfigError: there is none; names those that there are.
+        ConfigError: there is none, with the names of those that there are; or it is damaged.
     """
     if step is None:
         return find(str(run))
     folder = RunDirectory(run).checkpoint(step)
-    if not (folder / _PROGRESS).is_file():
-        steps = ", ".join(str(int(path.name.removeprefix("step-"))) for path in checkpoints(run)) or "none"
+    if not folder.is_dir():
+        steps = ", ".join(str(step_of(path)) for path in checkpoints(run)) or "none"
         raise ConfigError(f"--step {step}: {run} has no checkpoint of that step; steps there are: {steps}")
-    return folder.resolve()
+    return undamaged(folder)
+
+
+def step_of(folder: Path) -> int:
+    """The step in the name of a checkpoint."""
+    return int(folder.name.removeprefix("step-"))
+
+
+def undamaged(folder: Path) -> Path:
+    """The checkpoint, every file of which has been read and found as it was written.
+
+    Raises:
+        ConfigError: it is damaged; names the newest one before it that is not.
+    """
+    if (fault := problem(folder)) is None:
+        return folder.resolve()
+    earlier = (path for path in reversed(checkpoints(folder.parent.parent)) if path.name < folder.name)
+    whole = next((path for path in earlier if problem(path) is None), None)
+    raise ConfigError(fault if whole is None else f"{fault}; the newest one before it that is whole is {whole}")
 
 
 def model_state(folder: Path) -> dict[str, Tensor]:

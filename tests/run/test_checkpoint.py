@@ -1,13 +1,25 @@
-"""Checkpoints: complete or absent, and found by step."""
+"""Checkpoints: complete or absent, found by step, and never used when damaged."""
+
+import errno
+import json
+import os
+import pickle
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 from support import small_model
 
 from pipetrain.errors import ConfigError
-from pipetrain.run import checkpoint
+from pipetrain.run import checkpoint, tensor_file
+from pipetrain.run.checkpoint import Writer
 from pipetrain.run.checkpoint_names import Kind
 from pipetrain.tracking.run_directory import RunDirectory
+
+ALONE = Writer(0, lambda value: [value], coordinates=True)
 
 
 def tensors(chain, value=1.0):
@@ -22,7 +34,7 @@ def chain():
 
 
 def save(run, step, content):
-    checkpoint.save(RunDirectory(run).checkpoint(step), content, {"step": step}, coordinator=True, barrier=None)
+    checkpoint.save(RunDirectory(run).checkpoint(step), content, {"step": step}, ALONE)
 
 
 def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
@@ -69,3 +81,152 @@ def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain
     save(tmp_path, 1, content)
     with pytest.raises(ConfigError, match=r"was saved from another model; only one of the two has 0\.bias"):
         checkpoint.whole_state(checkpoint.find(str(tmp_path)), chain)
+
+
+@pytest.fixture
+def folder(tmp_path, chain):
+    """The newest of two checkpoints of a run."""
+    save(tmp_path, 3, tensors(chain))
+    save(tmp_path, 6, tensors(chain))
+    return RunDirectory(tmp_path).checkpoint(6)
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGE = [
+    ("process-0.safetensors", flip_a_bit, r"its sha256 is not that of manifest\.json"),
+    ("process-0.safetensors", truncate, r"it has [\d,]+ bytes in place of [\d,]+"),
+    ("process-0.safetensors", Path.unlink, "it is missing"),
+    ("progress.json", truncate, "it has 5 bytes in place of 11"),
+    ("progress.json", Path.unlink, "it is missing"),
+    ("manifest.json", truncate, "it lists no files"),
+    ("manifest.json", lambda path: path.write_text("[]"), "it lists no files"),
+    ("manifest.json", lambda path: path.write_text('{"files": {"../x": {"size": 1, "sha256": ""}}}'), "lists no files"),
+    ("manifest.json", Path.unlink, "it is missing"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "fault"), DAMAGE)
+def test_damaged_checkpoint_names_the_file_and_the_newest_whole_one(tmp_path, folder, name, damage, fault):
+    assert checkpoint.problem(folder) is None
+    whole = RunDirectory(tmp_path).checkpoint(3)
+    damage(folder / name)
+    assert re.fullmatch(f"{re.escape(str(folder / name))}: damaged: .*{fault}.*", checkpoint.problem(folder))
+    refusal = f"{name}: damaged: .*; the newest one before it that is whole is {re.escape(str(whole))}$"
+    for found in (lambda: checkpoint.find(str(tmp_path)), lambda: checkpoint.at_step(tmp_path, 6)):
+        with pytest.raises(ConfigError, match=refusal):
+            found()
+    damage(whole / name)
+    with pytest.raises(ConfigError, match=r"damaged: [^;]*$"):
+        checkpoint.find(str(folder))
+
+
+def test_manifest_without_the_progress_is_no_checkpoint(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]["progress.json"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert checkpoint.problem(folder) == f"{folder}/progress.json: damaged: it is not in the manifest"
+
+
+def test_checkpoint_of_the_earlier_format_is_refused_and_never_unpickled(tmp_path):
+    folder = RunDirectory(tmp_path).checkpoint(4)
+    folder.mkdir(parents=True)
+    (folder / "progress.json").write_text('{"step": 4}')
+    (folder / ".metadata").write_bytes(pickle.dumps(_Trap(tmp_path / "ran")))
+    with pytest.raises(ConfigError, match=f"{folder}: written by an earlier version of pipetrain"):
+        checkpoint.find(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+
+
+class _Trap:
+    """Runs code where it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_no_file_of_a_checkpoint_is_a_pickle(folder):
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "manifest.json",
+        "process-0.safetensors",
+        "progress.json",
+    ]
+
+
+def test_leftovers_of_a_killed_run_are_removed_and_a_complete_one_gets_its_name(tmp_path, folder):
+    half = folder.with_name("step-00000009.partial")
+    half.mkdir()
+    (half / "process-0.safetensors").write_bytes(b"half")
+    folder.with_name("step-00000003.old").mkdir()
+    folder.rename(folder.with_name(folder.name + ".partial"))  # killed just before it was renamed
+    checkpoint.remove_leftovers(tmp_path)
+    names = [path.name for path in sorted(folder.parent.iterdir())]
+    assert names == ["step-00000003", "step-00000006"]
+
+
+class Pair:
+    """Two writers in threads of this process."""
+
+    def __init__(self):
+        self.values = [None, None]
+        self.barrier = threading.Barrier(2, timeout=10)
+
+    def writer(self, rank):
+        def exchange(value):
+            self.values[rank] = value
+            self.barrier.wait()
+            values = list(self.values)
+            self.barrier.wait()
+            return values
+
+        return Writer(rank, exchange, coordinates=rank == 1)
+
+    def save(self, folder, parts):
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [
+                pool.submit(checkpoint.save, folder, part, {"step": 1}, self.writer(rank))
+                for rank, part in enumerate(parts)
+            ]
+        return [job.exception() for job in jobs]
+
+
+def test_processes_write_a_file_each_and_one_manifest(tmp_path):
+    folder = RunDirectory(tmp_path).checkpoint(1)
+    parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
+    assert Pair().save(folder, parts) == [None, None]
+    assert checkpoint.problem(folder) is None
+    names = {"process-0.safetensors", "process-1.safetensors", "progress.json"}
+    assert json.loads((folder / "manifest.json").read_text())["files"].keys() == names
+    assert {name: tensor.tolist() for name, tensor in checkpoint.model_state(folder).items()} == {
+        "a": [1.0, 1.0],
+        "b": [0.0, 0.0, 0.0],
+    }
+
+
+def test_full_disk_of_one_process_is_the_error_of_all_and_keeps_the_checkpoint_before(tmp_path, monkeypatch):
+    folder = RunDirectory(tmp_path).checkpoint(1)
+    parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
+    Pair().save(folder, parts)
+    write = tensor_file.write
+
+    def full(path, tensors):
+        if path.name == "process-0.safetensors":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, tensors)
+
+    monkeypatch.setattr(tensor_file, "write", full)
+    errors = Pair().save(folder, parts)
+    assert [error.errno for error in errors] == [errno.ENOSPC, errno.ENOSPC]
+    assert all(error.filename.endswith("process-0.safetensors") for error in errors)
+    assert checkpoint.problem(folder) is None

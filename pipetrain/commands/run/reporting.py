@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.report.run_tables import plan_table, summary_lines
+from pipetrain.run import checkpoint
 from pipetrain.run.outcome import leave_summary
 from pipetrain.run.preflight import PreparedRun
 from pipetrain.tracking.progress import ProgressBar
@@ -63,6 +64,7 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
         print("resume=auto: no unfinished run of this configuration; starting afresh")
     print(f"writing to {run}", flush=True)
     run.path.mkdir(parents=True, exist_ok=True)
+    checkpoint.remove_leftovers(run.path)
     if job.resume is None and (aside := run.set_aside()):
         print(f"an earlier run's files are now in {aside}")
     run.summary.unlink(missing_ok=True)

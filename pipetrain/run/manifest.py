@@ -1,0 +1,100 @@
+"""manifest.json of a checkpoint: the size and sha256 of each of its files, written last and checked before use."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_NAME = "manifest.json"
+_FORMAT = 1
+_EARLIER = ".metadata"
+"""What marks a checkpoint of torch.distributed.checkpoint, the format of earlier versions."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """What a manifest says of one file.
+
+    Attributes:
+        name: within the folder.
+        size: in bytes.
+        sha256: of its content.
+    """
+
+    name: str
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> "FileEntry":
+        """The entry of a file as it is, which is on the disk from then on."""
+        sync(path)
+        return cls(path.name, path.stat().st_size, _sha256(path))
+
+    def fault(self, folder: Path) -> str | None:
+        """How the file differs from this entry; None where it does not."""
+        path = folder / self.name
+        if not path.is_file():
+            return "it is missing"
+        if (size := path.stat().st_size) != self.size:
+            return f"it has {size:,} bytes in place of {self.size:,}"
+        return None if _sha256(path) == self.sha256 else f"its sha256 is not that of {_NAME}"
+
+
+def write(folder: Path, entries: Iterable[FileEntry]) -> None:
+    """Writes the manifest; it and the folder are on the disk when this returns."""
+    files = {entry.name: {"size": entry.size, "sha256": entry.sha256} for entry in sorted(entries, key=_by_name)}
+    path = folder / _NAME
+    path.write_text(json.dumps({"format": _FORMAT, "files": files}, indent=2) + "\n", encoding="utf-8")
+    sync(path)
+    sync(folder)
+
+
+def names(folder: Path) -> list[str]:
+    """The files of a checkpoint without a problem, its manifest aside."""
+    return [entry.name for entry in _entries(folder)]
+
+
+def problem(folder: Path) -> str | None:
+    """Why a checkpoint cannot be used, in one line that names the file; None where all files are as written."""
+    path = folder / _NAME
+    if not path.is_file():
+        if (folder / _EARLIER).is_file():
+            return f"{folder}: written by an earlier version of pipetrain, in a format that is no longer read"
+        return f"{path}: damaged: it is missing"
+    try:
+        entries = _entries(folder)
+        faults = ((entry, entry.fault(folder)) for entry in entries)
+        return next((f"{folder / entry.name}: damaged: {fault}" for entry, fault in faults if fault), None)
+    except OSError as error:
+        return f"{error.filename or path}: cannot be read: {error.strerror}"
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return f"{path}: damaged: it lists no files"
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's content, or a folder's list of files, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _entries(folder: Path) -> Sequence[FileEntry]:
+    files = json.loads((folder / _NAME).read_text(encoding="utf-8"))["files"]
+    entries = [FileEntry(name, of["size"], of["sha256"]) for name, of in files.items()]
+    if not entries or any(Path(entry.name).name != entry.name for entry in entries):
+        raise ValueError("no files of this folder")
+    return entries
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _by_name(entry: FileEntry) -> str:
+    return entry.name

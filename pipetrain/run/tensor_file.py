@@ -1,0 +1,54 @@
+"""A file of named tensors in the safetensors format, which holds names, shapes and numbers, and nothing that runs."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+SUFFIX = ".safetensors"
+
+
+def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes the tensors, wherever they are in memory and on whatever device.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    try:
+        save_file(_apart(tensors), path)
+    except SafetensorError as error:
+        raise _os_error(error, path) from error
+    # the library makes files that their owner alone may read
+    path.chmod(path.parent.stat().st_mode & 0o666)
+
+
+def read(path: Path, selects: Callable[[str], bool]) -> dict[str, Tensor]:
+    """The tensors whose names `selects` accepts, on the CPU."""
+    with safe_open(path, framework="pt") as file:
+        # the library's tensors are views of the mapped file
+        return {name: file.get_tensor(name).clone() for name in file.keys() if selects(name)}  # noqa: SIM118
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as the library takes them: on the CPU, contiguous, each in a storage of its own."""
+    apart: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        dense = tensor.detach().cpu().contiguous()
+        if dense.untyped_storage().data_ptr() in storages:
+            dense = dense.clone()
+        storages.add(dense.untyped_storage().data_ptr())
+        apart[name] = dense
+    return apart
+
+
+def _os_error(error: SafetensorError, path: Path) -> OSError:
+    """The library's error of a file that it cannot write, as Python's own functions raise it."""
+    found = re.search(r"(?:os error |code: )(\d+)", str(error))
+    if found is None:
+        return OSError(str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1])), str(path))
