@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.whole_file import write_whole
 
 
 class MetricsFile:
@@ -16,17 +17,20 @@ class MetricsFile:
 
     def __init__(self, run: RunDirectory, after_step: int) -> None:
         earlier = [record for record in read(run) if record["step"] <= after_step] if after_step else []
-        self._file = run.metrics.open("w", encoding="utf-8", buffering=1)
-        for record in earlier:
-            self.write(record)
+        write_whole(run.metrics, "".join(map(_line, earlier)))
+        self._file = run.metrics.open("a", encoding="utf-8", buffering=1)
 
     def write(self, record: dict[str, Any]) -> None:
         """Writes one line, flushed."""
-        self._file.write(json.dumps(record) + "\n")
+        self._file.write(_line(record))
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record) + "\n"
 
 
 def read(run: RunDirectory) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """The directory of a run: what each of its files is called."""
 
 import contextlib
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing_extensions import override
 
 from pipetrain.config.settings import Settings, choices_made, settings_of
 from pipetrain.errors import ConfigError
+from pipetrain.tracking import earlier_run
 
 _HYDRA = ".hydra"
 
@@ -72,6 +72,11 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     @property
+    def log(self) -> Path:
+        """What the command itself logs; the name is Hydra's, `hydra.job.name`."""
+        return self.path / "pipetrain.log"
+
+    @property
     def logs(self) -> Path:
         """The folder of what the processes print, and of why they failed."""
         return self.path / "logs"
@@ -128,33 +133,29 @@ class RunDirectory:
                 folder.rmdir()
 
     def set_aside(self) -> Path | None:
-        """Moves an earlier run's files to a folder of their own, and returns it; None where there is no earlier run.
-
-        A fresh run must not be mistaken for the continuation of an earlier one, nor destroy it.
-        """
-        if not self.checkpoints.exists():
+        """Moves an earlier run's files to a folder of their own, and returns it; None where there is no earlier run."""
+        if not any(path.exists() for path in self._that_tell_of_a_run()):
             return None
-        numbered = (self.path / f"earlier-{number}" for number in itertools.count(1))
-        aside = next(folder for folder in numbered if not folder.exists())
-        aside.mkdir()
-        for path in self._of_one_run():
-            if path.exists():
-                path.rename(aside / path.name)
-        return aside
+        return earlier_run.set_aside(self.path, [path.name for path in self._of_one_run()])
+
+    def set_aside_checkpoints_after(self, checkpoint: Path) -> Path | None:
+        """Moves those of later steps than `checkpoint` to a folder of their own; None where there are none."""
+        later = sorted(path for path in self.checkpoints.glob("step-*") if path.name > checkpoint.name)
+        return earlier_run.set_aside(self.path, [str(path.relative_to(self.path)) for path in later])
+
+    def complete_set_aside(self) -> None:
+        """Finishes what a run was killed at while it set files aside."""
+        earlier_run.complete(self.path)
+
+    def _that_tell_of_a_run(self) -> tuple[Path, ...]:
+        return self.config, self.plan, self.metrics, self.summary, self.checkpoints
 
     def _of_one_run(self) -> tuple[Path, ...]:
-        files = (self.config, self.plan, self.metrics, self.summary, self.trace)
-        return (*files, self.hydra, self.tensorboard, self.trace_parts, self.checkpoints)
+        folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs)
+        return (*self._that_tell_of_a_run(), self.trace, self.log, *folders)
 
 
 def finished_runs(folder: Path) -> list[RunDirectory]:
     """The runs in a folder, at any depth, that have come to an end; those set aside for a later one are left out."""
     runs = (RunDirectory(path.parent) for path in sorted(folder.rglob("summary.json")))
-    return [run for run in runs if not run.path.name.startswith("earlier-")]
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file in one rename, so that whoever finds it finds all of it."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    return [run for run in runs if not run.path.name.startswith(earlier_run.PREFIX)]

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipetrain.tracking.run_directory import RunDirectory, write_whole
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.whole_file import write_whole
 
 
 def weights_sha256(state: Mapping[str, Tensor]) -> str:

@@ -1,6 +1,9 @@
 """The files of a run: set aside for a later one, taken back after a refusal."""
 
-from pipetrain.tracking.run_directory import RunDirectory, finished_runs, write_whole
+import pytest
+
+from pipetrain.tracking.run_directory import RunDirectory, finished_runs
+from pipetrain.tracking.whole_file import write_whole
 
 
 def test_refused_run_takes_back_its_empty_default_directories(tmp_path):
@@ -37,3 +40,31 @@ def test_earlier_run_is_set_aside_with_its_checkpoints(tmp_path):
     assert RunDirectory(aside).checkpoint(3).is_dir()
     assert (tmp_path / "notes.txt").exists()
     assert finished_runs(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "summary.json", "plan.json"])
+def test_earlier_run_without_a_checkpoint_is_set_aside_with_its_logs_and_event_files(tmp_path, name):
+    run = RunDirectory(tmp_path)
+    (tmp_path / name).write_text("{}")
+    for folder in (run.tensorboard, run.logs, run.hydra):
+        folder.mkdir()
+    aside = run.set_aside()
+    assert {path.name for path in aside.iterdir()} == {name, "tensorboard", "logs", ".hydra"}
+    assert list(tmp_path.iterdir()) == [aside]
+
+
+def test_folder_that_holds_no_run_is_left_as_it_is(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.logs.mkdir()
+    assert run.set_aside() is None
+    assert run.logs.exists()
+
+
+def test_checkpoints_after_the_one_that_a_run_goes_on_from_are_set_aside(tmp_path):
+    run = RunDirectory(tmp_path)
+    for step in (4, 8, 12):
+        run.checkpoint(step).mkdir(parents=True)
+    aside = RunDirectory(run.set_aside_checkpoints_after(run.checkpoint(4)))
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-00000004"]
+    assert sorted(aside.checkpoints.iterdir()) == [aside.checkpoint(8), aside.checkpoint(12)]
+    assert run.set_aside_checkpoints_after(run.checkpoint(4)) is None

@@ -30,8 +30,11 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: shell completion is asked for without a shell.
     """
     import hydra
+    from omegaconf import OmegaConf
 
+    from pipetrain.commands.run import sweep_lock
     from pipetrain.config.schema import config_dir, register_schema
+    from pipetrain.tracking.new_folder import new_folder
 
     _check_completion(options.words)
     codes: list[ExitCode] = []
@@ -44,11 +47,17 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if "COMP_LINE" in os.environ:
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace("pipetrain run", "pipetrain", 1)
     register_schema()
+    # cached as `now` is: the folder of a run, or of all runs of a sweep, is made once
+    OmegaConf.register_new_resolver(
+        "new_folder", lambda path: str(new_folder(Path(path))), use_cache=True, replace=True
+    )
     sys.argv = [sys.argv[0], *_as_worker(options.words)]
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
     except SystemExit as end:  # argparse, on --help and wrong flags
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
+    finally:
+        sweep_lock.release()
     return next((code for code in codes if code), ExitCode.COMPLETED)
 
 

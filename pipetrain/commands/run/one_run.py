@@ -15,6 +15,7 @@ from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.error_line import report_error
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.run_lock import locked
 
 if TYPE_CHECKING:
     from pipetrain.commands.run.reporting import Reporting
@@ -36,15 +37,20 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the run has ended its processes.
     """
-    with _sigterm_interrupts():
+    directory = RunDirectory(folder)
+    with _sigterm_interrupts(), contextlib.ExitStack() as lock:
         try:
+            if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
+                lock.enter_context(locked(directory.path))
+                directory.complete_set_aside()
             settings = settings_of(config, choices)
             # from here on torch is needed, which takes seconds to import
             from pipetrain.run.preflight import prepare
 
-            prepared = prepare(settings, RunDirectory(folder))
+            prepared = prepare(settings, directory)
         except (ConfigError, OmegaConfBaseException) as error:
-            RunDirectory(folder).remove_if_empty()
+            lock.close()
+            directory.remove_if_empty()
             return report_error(error, ExitCode.WRONG_USAGE, debug=bool(config.get("debug")))
         if "RANK" in os.environ:
             return _join(prepared, hydra)

@@ -10,9 +10,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.report.run_tables import plan_table, summary_lines
 from pipetrain.run import checkpoint
+from pipetrain.run.job import Job
 from pipetrain.run.outcome import leave_summary
 from pipetrain.run.preflight import PreparedRun
 from pipetrain.tracking.progress import ProgressBar
+from pipetrain.tracking.whole_file import write_whole
 
 
 @dataclass
@@ -63,15 +65,23 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
     elif job.settings.resume == "auto":
         print("resume=auto: no unfinished run of this configuration; starting afresh")
     print(f"writing to {run}", flush=True)
-    run.path.mkdir(parents=True, exist_ok=True)
     checkpoint.remove_leftovers(run.path)
-    if job.resume is None and (aside := run.set_aside()):
-        print(f"an earlier run's files are now in {aside}")
+    _set_aside(job)
     run.summary.unlink(missing_ok=True)
     run.hydra.mkdir(exist_ok=True)
-    stored = OmegaConf.create(dict(job.settings.stored))
-    OmegaConf.save(stored, run.config)
-    OmegaConf.save(stored, run.hydra / "config.yaml")
-    OmegaConf.save(OmegaConf.create({"hydra": hydra}), run.hydra / "hydra.yaml")
-    OmegaConf.save(hydra.overrides.task, run.hydra / "overrides.yaml")
-    run.plan.write_text(json.dumps(prepared.plan.to_json(), indent=2) + "\n")
+    stored = OmegaConf.to_yaml(OmegaConf.create(dict(job.settings.stored)))
+    write_whole(run.config, stored)
+    write_whole(run.hydra / "config.yaml", stored)
+    write_whole(run.hydra / "hydra.yaml", OmegaConf.to_yaml(OmegaConf.create({"hydra": hydra})))
+    write_whole(run.hydra / "overrides.yaml", OmegaConf.to_yaml(hydra.overrides.task))
+    write_whole(run.plan, json.dumps(prepared.plan.to_json(), indent=2) + "\n")
+
+
+def _set_aside(job: Job) -> None:
+    """Clears the directory of what is not this run's: an earlier run, or checkpoints behind the one it goes on from."""
+    run, resume = job.run, job.resume
+    if resume is not None and resume.parent == run.checkpoints.resolve():
+        if aside := run.set_aside_checkpoints_after(resume):
+            print(f"its later checkpoints are now in {aside}", flush=True)
+    elif aside := run.set_aside():
+        print(f"an earlier run's files are now in {aside}", flush=True)

@@ -1,6 +1,7 @@
 """One run as the command line sees it, in this process."""
 
 import json
+import os
 import signal
 
 import pytest
@@ -12,6 +13,7 @@ from pipetrain.commands.run.one_run import run
 from pipetrain.errors import ExitCode
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.run_lock import locked
 
 CHOICES = {"method": "pipedream", "schedule": "1f1b", "model": "small", "dataset": "synthetic_images"}
 HYDRA = OmegaConf.create({"overrides": {"task": ["method=pipedream", "seed=3"]}, "runtime": {"choices": CHOICES}})
@@ -82,3 +84,24 @@ def test_launcher_that_does_not_fit_the_run_is_refused(tmp_path, monkeypatch, ca
     monkeypatch.setenv("WORLD_SIZE", size)
     assert carried_out(tmp_path / "run", f"executor.name={executor}") is ExitCode.WRONG_USAGE
     assert capsys.readouterr().err == f"pipetrain: error: {message}\n"
+
+
+def test_run_sent_to_the_directory_of_a_live_one_is_refused_and_touches_nothing(tmp_path, capsys):
+    (tmp_path / "metrics.jsonl").write_text("")
+    with locked(tmp_path):
+        for resume in ("null", "auto"):
+            assert carried_out(tmp_path, f"resume={resume}") is ExitCode.WRONG_USAGE
+            out, err = capsys.readouterr()
+            assert out == ""
+            assert err.startswith(f"pipetrain: error: {tmp_path}: a run is writing here (process {os.getpid()} on ")
+            assert err.count("\n") == 1
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "metrics.jsonl"]
+
+
+def test_set_aside_that_was_killed_is_completed_before_the_next_run(tmp_path):
+    (tmp_path / "earlier-1.partial").mkdir()
+    (tmp_path / "earlier-1.partial" / "moving.json").write_text('["metrics.jsonl", "summary.json"]')
+    (tmp_path / "summary.json").write_text("{}")
+    assert carried_out(tmp_path, "train.epochs=0") is ExitCode.WRONG_USAGE
+    assert [path.name for path in tmp_path.iterdir()] == ["earlier-1"]
+    assert [path.name for path in (tmp_path / "earlier-1").iterdir()] == ["summary.json"]

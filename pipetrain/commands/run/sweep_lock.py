@@ -1,0 +1,33 @@
+"""The lock of a sweep's folder, so that no second sweep writes to it."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.report.error_line import report_error
+from pipetrain.tracking.run_lock import locked
+
+_held = ExitStack()
+"""Not a part of the callback, which launchers copy to their processes."""
+
+
+class SweepLock(Callback):
+    """Takes the lock before Hydra writes to the folder."""
+
+    @override
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        try:
+            _held.enter_context(locked(Path(config.hydra.sweep.dir)))
+        except ConfigError as error:
+            # Hydra takes an exception of a callback for a warning, and goes on
+            raise SystemExit(report_error(error, ExitCode.WRONG_USAGE)) from error
+
+
+def release() -> None:
+    """Frees the lock of the sweep that has ended, if there was one."""
+    _held.close()

@@ -1,0 +1,58 @@
+"""Setting an earlier run's files aside, so that a later one neither destroys them nor is taken for its continuation."""
+
+import itertools
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipetrain.tracking.whole_file import sync_folder, write_whole
+
+PREFIX = "earlier-"
+_PARTIAL = ".partial"
+_MOVES = "moving.json"
+
+
+def set_aside(folder: Path, names: Iterable[str]) -> Path | None:
+    """Moves those of the named files that exist into a new folder `earlier-N`; None where there are none.
+
+    The folder has another name until all are in it, and holds the list of them. So `complete` can finish what a kill
+    interrupted.
+    """
+    present = [name for name in names if (folder / name).exists()]
+    if not present:
+        return None
+    partial = _free_name(folder)
+    partial.mkdir()
+    write_whole(partial / _MOVES, json.dumps(present))
+    return _finish(partial)
+
+
+def complete(folder: Path) -> None:
+    """Finishes what was killed while it set files of `folder` aside."""
+    for partial in sorted(folder.glob(f"{PREFIX}*{_PARTIAL}")):
+        (partial / (_MOVES + _PARTIAL)).unlink(missing_ok=True)
+        if any(partial.iterdir()):
+            _finish(partial)
+        else:  # killed before its list was there
+            partial.rmdir()
+
+
+def _finish(partial: Path) -> Path:
+    folder, moves = partial.parent, partial / _MOVES
+    # without the list all are in it, and only the name is left to change
+    for name in json.loads(moves.read_text(encoding="utf-8")) if moves.exists() else ():
+        if (folder / name).exists() and not (partial / name).exists():
+            (partial / name).parent.mkdir(exist_ok=True)
+            (folder / name).rename(partial / name)
+    moves.unlink(missing_ok=True)
+    aside = partial.with_suffix("")
+    partial.rename(aside)
+    sync_folder(folder)
+    return aside
+
+
+def _free_name(folder: Path) -> Path:
+    """The next `earlier-N`, under the name it has until all is in it."""
+    numbered = (folder / f"{PREFIX}{number}" for number in itertools.count(1))
+    aside = next(each for each in numbered if not each.exists())
+    return aside.with_name(aside.name + _PARTIAL)

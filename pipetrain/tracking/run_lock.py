@@ -1,0 +1,195 @@
+"""The lock of a run directory, so that one run at a time writes to it."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Self
+
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError
+
+NAME = ".lock"
+SIGN_OF_LIFE_SECONDS = 30.0
+DEAD_SECONDS = 300.0
+_ATTEMPTS, _PAUSE_SECONDS = 20, 0.05
+_CONTENDED = (errno.EAGAIN, errno.EACCES)
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process that a lock belongs to.
+
+    Attributes:
+        since: when it took the lock, by its own clock.
+    """
+
+    pid: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=socket.gethostname)
+    since: str = field(default_factory=_now)
+
+    @override
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since}" if self.host else "process unknown"
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is on another machine."""
+        return bool(self.host) and self.host != socket.gethostname()
+
+
+_UNKNOWN = Owner(0, "", "")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Makes the folder where there is none, and keeps others out of it that ask in the same way.
+
+    The operating system frees the lock of a process that is gone. It may not know about other machines: a lock that
+    another one left counts until it has shown no sign of life for `DEAD_SECONDS`.
+
+    Raises:
+        ConfigError: another process has the lock, or the folder cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = _taken(folder / NAME)
+    except OSError as error:
+        raise ConfigError(f"{folder}: a run cannot write here ({error.strerror})") from error
+    with file.kept():
+        yield
+
+
+def owner_of(folder: Path) -> Owner | None:
+    """Who runs in a folder; None where nobody does."""
+    try:
+        file = _LockFile.opened(folder / NAME, os.O_RDONLY)
+    except OSError:
+        return None
+    with contextlib.closing(file):
+        return file.other_owner(fcntl.LOCK_SH)
+
+
+def _taken(path: Path) -> "_LockFile":
+    owner = _UNKNOWN
+    for _ in range(_ATTEMPTS):  # who merely looks at a lock has it for a moment
+        file = _LockFile.opened(path, os.O_RDWR | os.O_CREAT)
+        other = file.other_owner(fcntl.LOCK_EX)
+        if other is None and file.is_in_place():
+            file.write(Owner())
+            return file
+        file.close()
+        owner = other or owner
+        if owner.elsewhere:
+            break
+        time.sleep(_PAUSE_SECONDS)
+    raise ConfigError(_refusal(path, owner))
+
+
+def _refusal(path: Path, owner: Owner) -> str:
+    text = f"{path.parent}: a run is writing here ({owner}); wait for its end, or choose another directory"
+    if not owner.elsewhere:
+        return text
+    return f"{text}; if it is dead, remove {path}, or wait: {DEAD_SECONDS / 60:.0f} minutes of silence free it"
+
+
+@dataclass(frozen=True)
+class _LockFile:
+    """An open lock file; the operating system's lock on it ends when it is closed."""
+
+    path: Path
+    descriptor: int
+
+    @classmethod
+    def opened(cls, path: Path, flags: int) -> Self:
+        return cls(path, os.open(path, flags, 0o666))
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def other_owner(self, kind: int) -> Owner | None:
+        """Who has the lock; None where nobody has, and this process has it now."""
+        owner = self._written()
+        try:
+            fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _CONTENDED:
+                return owner or _UNKNOWN
+            if error.errno not in _UNSUPPORTED:
+                raise
+            # a file system without locks: what the file says must do
+            return owner if owner and not self._is_silent() else None
+        return owner if owner and owner.elsewhere and not self._is_silent() else None
+
+    def _written(self) -> Owner | None:
+        try:
+            return Owner(**json.loads(os.pread(self.descriptor, 1000, 0)))
+        except (ValueError, TypeError):
+            return None
+
+    def _is_silent(self) -> bool:
+        # a file's times are those of the machine that it lies on, so its age is measured by a new file there
+        try:
+            with tempfile.TemporaryFile(dir=self.path.parent) as new:
+                age = os.fstat(new.fileno()).st_mtime - os.fstat(self.descriptor).st_mtime
+        except OSError:
+            return False
+        return age > DEAD_SECONDS
+
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the open file: owners remove it at their end."""
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self.descriptor))
+        except FileNotFoundError:
+            return False
+
+    def write(self, owner: Owner) -> None:
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, json.dumps(asdict(owner)).encode(), 0)
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Shows life until the end of the block, and then frees the lock."""
+        ended = threading.Event()
+        alive = threading.Thread(target=self._show_life, args=(ended,), name="lock", daemon=True)
+        alive.start()
+        _kept.add(self)
+        try:
+            yield
+        finally:
+            ended.set()
+            alive.join()
+            _kept.discard(self)
+            if self.is_in_place():
+                self.path.unlink()
+            self.close()
+
+    def _show_life(self, ended: threading.Event) -> None:
+        while not ended.wait(SIGN_OF_LIFE_SECONDS):
+            os.utime(self.descriptor)
+
+
+_kept: set[_LockFile] = set()
+
+
+def _close_in_child() -> None:
+    for file in _kept:
+        file.close()
+
+
+# a worker of the data loader, forked from this process, would keep the lock for as long as it lives
+os.register_at_fork(after_in_child=_close_in_child)

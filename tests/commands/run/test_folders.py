@@ -1,0 +1,55 @@
+"""Which folders `pipetrain run` takes, in this process."""
+
+import datetime
+
+import hydra.core.utils
+import pytest
+from support.cli import TINY
+
+from pipetrain import cli
+from pipetrain.tracking.run_lock import locked
+
+SHORT = ("executor=simulated", *TINY, "device=cpu", "train.max_steps=1", "eval.every_epochs=0")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty working directory, in which it is always the same second."""
+
+    class Clock(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 1, 2, 3, 4, 5, tzinfo=tz)
+
+    monkeypatch.setattr(hydra.core.utils, "datetime", Clock)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_runs_of_the_same_second_have_a_directory_each(folder):
+    for _ in range(2):
+        assert cli.carry_out(["run", *SHORT]) == 0
+    taken = folder / "outputs" / "2026-01-02"
+    assert sorted(path.name for path in taken.iterdir()) == ["03-04-05", "03-04-05-2"]
+    assert all((path / "summary.json").exists() for path in taken.iterdir())
+
+
+def test_sweeps_of_the_same_second_have_a_directory_each(folder):
+    for _ in range(2):
+        assert cli.carry_out(["run", "--multirun", *SHORT, "seed=0"]) == 0
+    taken = folder / "multirun" / "2026-01-02"
+    assert sorted(path.name for path in taken.iterdir()) == ["03-04-05", "03-04-05-2"]
+    for sweep in taken.iterdir():
+        assert sorted(path.name for path in sweep.iterdir()) == ["0", "multirun.yaml"]
+        assert (sweep / "0" / "summary.json").exists()
+
+
+def test_sweep_sent_to_the_folder_of_a_live_one_is_refused_and_touches_nothing(folder, capsys):
+    words = ["run", "--multirun", f"hydra.sweep.dir={folder}/sweep", "train.epochs=0,-1"]
+    with locked(folder / "sweep"):
+        assert cli.carry_out(words) == 2
+        assert [path.name for path in (folder / "sweep").iterdir()] == [".lock"]
+    assert "sweep: a run is writing here" in capsys.readouterr().err
+    assert cli.carry_out(words) == 2
+    assert capsys.readouterr().err.count("at least 1") == 2
+    assert not (folder / "sweep" / ".lock").exists()
