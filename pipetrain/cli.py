@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pipetrain import __version__
 from pipetrain.commands import doctor, evaluate, export, list, report, run, stability, timeline
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.standard_streams import make_lenient
 
 _COMMANDS = (run, list, evaluate, export, timeline, stability, report, doctor)
 _EPILOG = """\
@@ -18,18 +19,17 @@ Exit codes:  0 completed, 1 failed, 2 wrong usage or configuration, 3 diverged, 
 
 def main() -> None:
     """Entry point; ends the process with an ExitCode."""
+    make_lenient()
     try:
         code = carry_out(sys.argv[1:])
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        code = ExitCode.FAILED
     sys.stdout.flush()
     sys.exit(code)
 
 
 def carry_out(words: Sequence[str]) -> ExitCode:
-    """Carries out the subcommand that `words` begin with; errors of usage and configuration are shown, not raised."""
+    """Carries out the subcommand that `words` begin with; errors that a user can cause are shown, not raised."""
     parser, commands = _parsers()
     if not words:
         parser.print_help()
@@ -53,6 +53,8 @@ def carry_out(words: Sequence[str]) -> ExitCode:
         code: ExitCode = options.carry_out(options)
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         return report_error(error, ExitCode.WRONG_USAGE)
+    except OSError as error:
+        return report_error(error, ExitCode.FAILED)
     return code
 
 

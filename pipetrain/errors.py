@@ -29,6 +29,10 @@ class DivergedError(Exception):
         self.loss = loss
 
 
+class RunError(Exception):
+    """A run that failed; the message says all that there is to say. Exit code 1."""
+
+
 class InvariantError(RuntimeError):
     """What ran is not what the method and schedule promise: a bug of pipetrain, never an error of the user's."""
 

@@ -8,6 +8,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from pipetrain.errors import ConfigError, one_line
+from pipetrain.failure import described
 
 TARGET = "_target_"
 
@@ -49,5 +50,5 @@ class Target:
             cause = error.__cause__
             if isinstance(cause, ConfigError):
                 raise cause from None
-            reason = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
-            raise ConfigError(f"{self.section}.{TARGET}={self.path}: {one_line(reason)}") from error
+            reason = described(cause) if cause is not None else one_line(error)
+            raise ConfigError(f"{self.section}.{TARGET}={self.path}: {reason}") from error

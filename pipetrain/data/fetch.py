@@ -76,6 +76,8 @@ def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:
     try:
         collated = default_collate(values)
     except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+        if len({_form(value) for value in values}) == 1 and _is_of_tensors(values[0]):
+            raise  # nothing is wrong with the samples: memory that cannot be had, for instance
         raise ConfigError(f"dataset: {_difference(values, side, indices)}") from error
     tensors = tuple(collated) if isinstance(collated, tuple | list) else (collated,)
     if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
@@ -89,6 +91,12 @@ def _difference(values: list[Any], side: str, indices: Sequence[int]) -> str:
         if form != forms[0]:
             return f"the {side} of samples {indices[0]} and {index} cannot share a minibatch: {forms[0]} and {form}"
     return f"the {side} must be tensors or tuples of tensors, not {forms[0]}"
+
+
+def _is_of_tensors(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_of_tensors, value))
+    return isinstance(value, Tensor)
 
 
 def _form(value: Any) -> str:

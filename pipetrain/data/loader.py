@@ -2,6 +2,7 @@
 
 import multiprocessing
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,9 +10,13 @@ from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
 from pipetrain.data.fetch import Fetch, Minibatch
-from pipetrain.errors import ConfigError, as_configured, check_whole
+from pipetrain.errors import ConfigError, RunError, as_configured, check_whole, one_line
+from pipetrain.failure import Failure, RemoteError
 from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
+
+_OF_SHARED_MEMORY = ("shm", "shared memory", "Bus error")
+"""Words in torch's errors of memory that processes share."""
 
 
 class Loader:
@@ -100,7 +105,7 @@ class Loader:
         return (fetch(epoch, indices) for indices in plan)
 
 
-class _Minibatches(Dataset[Minibatch | ConfigError]):
+class _Minibatches(Dataset[Minibatch | ConfigError | Failure]):
     """A data set whose items are whole minibatches, for workers to read.
 
     An error comes back as a value: raised in a worker it would arrive as a traceback in many lines.
@@ -110,11 +115,13 @@ class _Minibatches(Dataset[Minibatch | ConfigError]):
         self.fetch, self.epoch, self.plan = fetch, epoch, plan
 
     @override
-    def __getitem__(self, index: int) -> Minibatch | ConfigError:
+    def __getitem__(self, index: int) -> Minibatch | ConfigError | Failure:
         try:
             return self.fetch(self.epoch, self.plan[index])
         except ConfigError as error:
             return error
+        except (Exception, SystemExit) as error:
+            return Failure.of(error)
 
 
 def _fetched_by_workers(fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]], workers: int) -> Iterator[Minibatch]:
@@ -132,10 +139,35 @@ def _fetched_by_workers(fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]],
 
 
 def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
-    for minibatch in minibatches:
-        if isinstance(minibatch, ConfigError):
-            raise minibatch
+    workers = minibatches.num_workers
+    with _shared_memory_named(workers):
+        reading = iter(minibatches)
+    for _ in range(len(minibatches)):
+        with _shared_memory_named(workers):
+            minibatch = next(reading)
+            if isinstance(minibatch, ConfigError):
+                raise minibatch
+            if isinstance(minibatch, Failure):
+                raise RemoteError(minibatch)
         yield minibatch
+
+
+@contextmanager
+def _shared_memory_named(workers: int) -> Iterator[None]:
+    """Names the cause of what goes wrong between the workers and this process, which share memory.
+
+    Raises:
+        RunError: there is none, or too little of it.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, RemoteError) as error:
+        if not isinstance(error, OSError) and not any(word in str(error) for word in _OF_SHARED_MEMORY):
+            raise
+        raise RunError(
+            f"dataset.workers={workers}: the workers cannot pass on samples through shared memory (/dev/shm): "
+            f"{one_line(error)}; dataset.workers=0 does without"
+        ) from error
 
 
 def _unchanged(minibatch: Any) -> Any:

@@ -14,16 +14,17 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from pipetrain.errors import ExitCode
+from pipetrain.errors import RunError
+from pipetrain.failure import Failure, RemoteError
 from pipetrain.launch.watchdog import EXIT_LOST
-from pipetrain.launch.worker import main
+from pipetrain.launch.worker import launched
 from pipetrain.run.job import Job
 from pipetrain.tracking import summary
 
 _LAUNCHER_LOGS = ("torch.distributed", "torch.multiprocessing")
 
 
-class WorkerError(Exception):
+class WorkerError(RunError):
     """A process failed; says which stage's, and where its log is."""
 
 
@@ -56,13 +57,14 @@ def launch(job: Job) -> dict[str, Any]:
     )
     with mock.patch.dict(os.environ, OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(run.logs):
         try:
-            elastic_launch(config, main)(job)
+            elastic_launch(config, launched)(job)
         except ChildFailedError as error:
-            diverged = any(failure.exitcode == ExitCode.DIVERGED for failure in error.failures.values())
-            if not diverged or summary.read(run) is None:
-                raise _explained(job, error) from None
+            if summary.read(run) is None:
+                explained = _explained(job, error)
+                raise explained from explained.__cause__
         except SignalException as error:
-            raise Interrupted(signal.Signals(error.sigval).name) from None
+            if summary.read(run) is None:
+                raise Interrupted(signal.Signals(error.sigval).name) from None
     result = summary.read(run)
     if result is None:
         raise WorkerError(f"the workers ended without a summary; logs in {run.logs}")
@@ -71,20 +73,30 @@ def launch(job: Job) -> dict[str, Any]:
 
 def _explained(job: Job, error: ChildFailedError) -> WorkerError:
     logs = job.run.logs
-    notes = {process: note.read_text().strip() for process, note in job.run.failure_notes().items()}
-    hung = [(process, text) for process, text in notes.items() if text.startswith("hung")]
+    notes = {process: _told(note) for process, note in job.run.failure_notes().items()}
+    hung = [(process, note.line) for process, note in notes.items() if note.line.startswith("hung")]
     if hung:
         return WorkerError(f"{job.placement.name(hung[0][0])} {hung[0][1]}; logs in {logs}")
     # a lost connection is a symptom: blame the first worker that failed for another reason
     culprits = [item for item in error.failures.items() if item[1].exitcode != EXIT_LOST] or [*error.failures.items()]
     rank, failure = min(culprits, key=lambda item: item[1].timestamp)
-    return WorkerError(f"{job.placement.name(rank)} failed: {_reason(failure)}; logs in {logs}")
+    stage = job.placement.name(rank)
+    if rank in notes and notes[rank].line.startswith("failed"):
+        explained = WorkerError(f"{stage} {notes[rank].line}; traceback in {job.run.failure_note(rank)}")
+        explained.__cause__ = RemoteError(notes[rank])
+        return explained
+    return WorkerError(f"{stage} failed: {_reason(failure)}; logs in {logs}")
+
+
+def _told(note: Path) -> Failure:
+    line, _, traceback = note.read_text(encoding="utf-8").partition("\n")
+    return Failure(line, traceback)
 
 
 def _reason(failure: ProcessFailure) -> str:
     if failure.exitcode < 0:
         return f"killed by {signal.Signals(-failure.exitcode).name}"
-    # what the worker's own record says, where it had the time to write one
+    # torch's own record, of a worker that failed before it could leave a note
     message = (failure.error_file_data or {}).get("message", {})
     text = message.get("message", "") if isinstance(message, dict) else ""
     return text or f"exit code {failure.exitcode}"

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from torch.distributed import Store
 
+from pipetrain.errors import one_line
 from pipetrain.tracking.run_directory import RunDirectory
 
 EXIT_LOST = 75
@@ -63,10 +64,10 @@ class Activity:
             self.what, self.waiting = before
 
 
-def leave_failure_note(run: RunDirectory, process: int, text: str) -> None:
-    """Tells the launcher why a process failed."""
+def leave_failure_note(run: RunDirectory, process: int, text: str, traceback: str = "") -> None:
+    """Tells the launcher why a process failed: in the first line of a file, which holds the traceback as well."""
     run.logs.mkdir(parents=True, exist_ok=True)
-    run.failure_note(process).write_text(text + "\n")
+    run.failure_note(process).write_text(f"{one_line(text)}\n{traceback}", encoding="utf-8")
 
 
 @dataclass(frozen=True)

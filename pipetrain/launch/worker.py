@@ -1,23 +1,26 @@
 """One run from this process's point of view, in chronological order: build, restore, train, save."""
 
+import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipetrain.errors import DivergedError, ExitCode, LostStageError
+from pipetrain.errors import DivergedError, ExitCode, LostStageError, RunError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.pipeline import Training, build_stages, connect_stages
+from pipetrain.failure import Failure
 from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.launch.pipeline import in_one_process, training_of
-from pipetrain.launch.process import device_at, join, own_store
+from pipetrain.launch.process import ProcessEnvironment, device_at, join, own_store
 from pipetrain.launch.watchdog import BLAME_SECONDS, EXIT_LOST, Activity, Watchdog, Watched, leave_failure_note
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
@@ -49,10 +52,42 @@ def main(
     """Runs the stages of this process, which torch's launcher started; the summary where the last stage is.
 
     Ends the process with exit code 3 when the loss is not finite, 75 when a neighbor is lost.
+
+    Raises:
+        RunError: anything else was raised, by the user's code or ours; names the stage and the note with the traceback.
     """
     keep_freed_memory()
-    activity = Activity()
     process, job = join(job)
+    try:
+        return _run_stages(job, process, show, on_signal)
+    except BaseException as error:
+        failure = Failure.of(error)
+        leave_failure_note(job.run, process.rank, f"failed: {failure.line}", failure.traceback)
+        stage, note = job.placement.name(process.rank), job.run.failure_note(process.rank)
+        raise RunError(f"{stage} failed: {failure.line}; traceback in {note}") from error
+
+
+def launched(job: Job) -> None:
+    """Carries out `main` as a process of our launcher: one that fails says so in its note, and is gone."""
+    try:
+        main(job)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        end_at_once(ExitCode.FAILED)
+
+
+def end_at_once(code: ExitCode) -> NoReturn:
+    """Ends this process without its interpreter's last rites: a thread that still reads or sends would abort them."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(code)
+
+
+def _run_stages(
+    job: Job, process: ProcessEnvironment, show: Show, on_signal: Callable[[], None]
+) -> dict[str, Any] | None:
+    activity = Activity()
     placement = process.placement
     parts = build_parts(job, process.stages, process.device, show)
     stages = build_stages(parts.chain, job.bounds, parts.training, process.stages)

@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError, one_line
+from pipetrain.errors import ConfigError
+from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
 
 # Fitted to the layers of ResNet-20 and ResNet-56 at batch 64 on one CPU core, float32: nearly all are then right to a
@@ -89,7 +90,7 @@ def _run(chain: LayerChain, tensors: list[Tensor]) -> list[LayerCost]:
             cost, tensors = _cost(label, layer.train(), inputs)
         except Exception as error:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs)
-            problem = f"fails on an input of shape {shapes}: {one_line(error)}"
+            problem = f"fails on an input of shape {shapes}: {described(error)}"
             raise ConfigError(f"model: layer {i} ({label}) {problem}") from error
         costs.append(cost)
     return costs

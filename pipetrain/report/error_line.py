@@ -1,21 +1,30 @@
 """An error as a user sees it: one line on stderr."""
 
 import sys
-import traceback
 
 from hydra.errors import HydraException
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from pipetrain.errors import ExitCode, one_line
+from pipetrain.errors import ConfigError, DivergedError, ExitCode, RunError, one_line
+from pipetrain.failure import Failure, described
+
+_SAYS_ALL = (ConfigError, DivergedError, RunError)
+"""Errors whose message needs neither their type nor a place in the code."""
 
 
-def report_error(error: BaseException, code: ExitCode, *, debug: bool = False) -> ExitCode:
-    """Prints the error in one line on stderr, below its traceback with `debug`; returns the exit code."""
+def report_error(error: BaseException, code: ExitCode, *, debug: bool = False, more: str = "") -> ExitCode:
+    """Prints the error and `more` in one line on stderr, below its traceback with `debug`; returns the exit code."""
     if debug:
-        traceback.print_exception(error)
-    text = one_line(_message(error)) or type(error).__name__
-    print(f"pipetrain: error: {text}", file=sys.stderr, flush=True)
+        print(Failure.of(error).traceback, file=sys.stderr)
+    print(f"pipetrain: error: {message(error)}{more}", file=sys.stderr, flush=True)
     return code
+
+
+def message(error: BaseException) -> str:
+    """What the error says, in one line; its type and the user's file and line where the message alone is too little."""
+    if isinstance(error, (*_SAYS_ALL, HydraException, OmegaConfBaseException)):
+        return one_line(_message(error)) or type(error).__name__
+    return described(error)
 
 
 def _message(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """What a run came to: its summary, whether its workers finished it or not."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,10 +52,10 @@ def _summary_of_trained(
     }
 
 
-def leave_summary(job: Job, status: str, reason: str) -> None:
-    """Writes what the metrics tell of a run whose workers did not finish it, unless they left a summary."""
-    if summary.read(job.run) is not None:
-        return
+def leave_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
+    """The summary that the workers left; where they did not finish the run, what the metrics tell, now written."""
+    if (left := summary.read(job.run)) is not None:
+        return left
     records = metrics_file.read(job.run)
     evaluations = [record["eval"] for record in records if "eval" in record]
     unfinished = {
@@ -67,4 +68,6 @@ def leave_summary(job: Job, status: str, reason: str) -> None:
         "final": evaluations[-1] if evaluations else {},
         "per_stage": job.plan,
     }
-    summary.write(job.run, unfinished)
+    with contextlib.suppress(OSError):  # a full disk, or a directory that is gone
+        summary.write(job.run, unfinished)
+    return unfinished

@@ -33,13 +33,16 @@ def ending(monkeypatch, workers):
     monkeypatch.setattr(launcher, "elastic_launch", lambda _config, _main: workers)
 
 
-def failing(monkeypatch, failures, before=lambda _job: None):
+def failed(failures):
     error = ChildFailedError.__new__(ChildFailedError)
     error.failures = failures
+    return error
 
+
+def failing(monkeypatch, failures, before=lambda _job: None):
     def workers(job):
         before(job)
-        raise error
+        raise failed(failures)
 
     ending(monkeypatch, workers)
 
@@ -74,6 +77,30 @@ def test_worker_that_hung_is_named_whoever_ended_first(monkeypatch, made):
     failing(monkeypatch, {0: Failure(EXIT_LOST), 1: Failure(EXIT_HUNG, 5)}, notes)
     with pytest.raises(WorkerError, match=r"^stage 1 hung: 8 s in F3\.0; logs in "):
         launch(made)
+
+
+def test_exception_of_a_worker_is_told_as_its_note_tells_it(monkeypatch, made):
+    def notes(job):
+        leave_failure_note(job.run, 1, "failed: KeyError: 'label' (data.py:7)", "Traceback\n  in data.py")
+
+    failing(monkeypatch, {0: Failure(EXIT_LOST), 1: Failure(1, 5)}, notes)
+    with pytest.raises(WorkerError) as caught:
+        launch(made)
+    note = made.run.failure_note(1)
+    assert str(caught.value) == f"stage 1 failed: KeyError: 'label' (data.py:7); traceback in {note}"
+    assert caught.value.__cause__.failure.traceback == "Traceback\n  in data.py"
+
+
+@pytest.mark.parametrize(
+    "end", [lambda: SignalException("ended", signal.SIGTERM), lambda: failed({0: Failure(-15)})], ids=["signal", "kill"]
+)
+def test_run_whose_summary_is_there_ended_as_that_says(monkeypatch, made, end):
+    def workers(job):
+        summary.write(job.run, {"status": "completed"})
+        raise end()
+
+    ending(monkeypatch, workers)
+    assert launch(made) == {"status": "completed"}
 
 
 def test_note_of_an_earlier_failure_is_forgotten(monkeypatch, made):

@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain.config.schema import schema
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.errors import ConfigError, ExitCode, RunError
 from pipetrain.report.error_line import report_error
 
 
@@ -20,6 +20,11 @@ def shown(capsys, error, **options):
 def test_error_is_one_line_whatever_its_message(capsys):
     assert shown(capsys, ConfigError("two\n  lines")) == "pipetrain: error: two lines\n"
     assert shown(capsys, KeyError()) == "pipetrain: error: KeyError\n"
+
+
+def test_error_that_is_no_wrong_setting_names_its_type_and_more(capsys):
+    assert shown(capsys, KeyError("label"), more="; log: x") == "pipetrain: error: KeyError: 'label'; log: x\n"
+    assert shown(capsys, RunError("stage 1 failed")) == "pipetrain: error: stage 1 failed\n"
 
 
 def test_setting_that_is_missing_is_named_with_what_gives_it(capsys):

@@ -1,6 +1,7 @@
 """`pipetrain run`: Hydra composes the configuration of each job, and each is carried out in turn."""
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """Hands the words to Hydra, which calls back for each job; the first exit code other than 0.
 
     Raises:
-        ConfigError: shell completion is asked for without a shell.
+        ConfigError: shell completion is asked for without a shell, or the run directory cannot be made.
     """
     import hydra
     from omegaconf import OmegaConf
@@ -46,6 +47,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     if "COMP_LINE" in os.environ:
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace("pipetrain run", "pipetrain", 1)
+    logging.raiseExceptions = False  # a log on a full disk must not print tracebacks of its own
     register_schema()
     # cached as `now` is: the folder of a run, or of all runs of a sweep, is made once
     OmegaConf.register_new_resolver(
@@ -56,6 +58,11 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
     except SystemExit as end:  # argparse, on --help and wrong flags
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
+    except OSError as error:  # Hydra makes the directory of a run before it calls back
+        place = f"{error.filename}: {error.strerror}"
+        raise ConfigError(
+            f"{place}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) names a folder to write to"
+        ) from error
     finally:
         sweep_lock.release()
     return next((code for code in codes if code), ExitCode.COMPLETED)

@@ -1,7 +1,6 @@
 """One run as the command line sees it: prepare, show the plan, train, report."""
 
 import contextlib
-import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -11,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from pipetrain.commands.run.ending import ended_as, ended_early, failed_early
 from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.report.error_line import report_error
+from pipetrain.output_folder import check_writable
+from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from pipetrain.commands.run.reporting import Reporting
     from pipetrain.run.job import Job
     from pipetrain.run.preflight import PreparedRun
-
-log = logging.getLogger(__name__)
 
 
 def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictConfig) -> ExitCode:
@@ -40,6 +39,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
     directory = RunDirectory(folder)
     with _sigterm_interrupts(), contextlib.ExitStack() as lock:
         try:
+            check_writable(f"hydra.run.dir={folder}", folder)
             if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
                 lock.enter_context(locked(directory.path))
                 directory.complete_set_aside()
@@ -52,6 +52,8 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             lock.close()
             directory.remove_if_empty()
             return report_error(error, ExitCode.WRONG_USAGE, debug=bool(config.get("debug")))
+        except (SystemExit, Exception) as error:
+            return failed_early(error, directory, debug=bool(config.get("debug")))
         if "RANK" in os.environ:
             return _join(prepared, hydra)
         return _lead(prepared, hydra)
@@ -61,20 +63,12 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     """Runs the stages from this process, which starts the others or simulates them and alone writes to the terminal."""
     from pipetrain.commands.run.reporting import reporting
 
-    job = prepared.job
     try:
         with reporting(prepared, hydra) as shown:
-            summary = shown.summary = _carry_out(job, shown, prepared.start_step)
-    except KeyboardInterrupt:
-        print(f"interrupted; partial results are in {job.run}", flush=True)
-        raise
-    except Exception as error:
-        log.exception("the run failed")
-        code = ExitCode.WRONG_USAGE if isinstance(error, ConfigError) else ExitCode.FAILED
-        return report_error(error, code, debug=job.settings.debug)
-    if summary["status"] == "diverged":
-        return report_error(RuntimeError(summary["reason"]), ExitCode.DIVERGED)
-    return ExitCode.COMPLETED
+            shown.summary = _carry_out(prepared.job, shown, prepared.start_step)
+    except (KeyboardInterrupt, SystemExit, Exception) as error:
+        return ended_early(prepared.job, error, hydra)
+    return ended_as(shown.summary)
 
 
 def _carry_out(job: "Job", shown: "Reporting", start_step: int) -> dict[str, Any]:
@@ -93,7 +87,7 @@ def _carry_out(job: "Job", shown: "Reporting", start_step: int) -> dict[str, Any
 def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     """Runs the stages of this process, which an outer launcher (torchrun, Slurm) started as one of the workers."""
     from pipetrain.commands.run.reporting import reporting
-    from pipetrain.launch.worker import main
+    from pipetrain.launch.worker import end_at_once, main
     from pipetrain.run.outcome import leave_summary
 
     job, rank = prepared.job, int(os.environ["RANK"])
@@ -107,8 +101,13 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         if writes:  # there is no parent of ours to say how the run ended
             leave_summary(job, "interrupted", "signal")
 
-    with reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
-        shown.summary = main(job, shown.bar.update, on_signal)
+    try:
+        with reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
+            shown.summary = main(job, shown.bar.update, on_signal)
+    except Exception as error:
+        if writes:
+            leave_summary(job, "failed", message(error))
+        end_at_once(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
     return ExitCode.COMPLETED
 
 

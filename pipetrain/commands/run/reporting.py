@@ -11,7 +11,6 @@ from omegaconf import DictConfig, OmegaConf
 from pipetrain.report.run_tables import plan_table, summary_lines
 from pipetrain.run import checkpoint
 from pipetrain.run.job import Job
-from pipetrain.run.outcome import leave_summary
 from pipetrain.run.preflight import PreparedRun
 from pipetrain.tracking.progress import ProgressBar
 from pipetrain.tracking.whole_file import write_whole
@@ -29,7 +28,7 @@ class Reporting:
 def reporting(
     prepared: PreparedRun, hydra: DictConfig, *, writes: bool = True, shows: bool = True
 ) -> Iterator[Reporting]:
-    """Around a run: what is known before it, its progress and, however it ends, what it came to.
+    """Around a run: what is known before it, its progress, and what it came to.
 
     Args:
         prepared: the run.
@@ -44,10 +43,6 @@ def reporting(
     shown = Reporting(bar)
     try:
         yield shown
-    except (KeyboardInterrupt, Exception) as error:
-        if writes:
-            leave_summary(job, "failed" if isinstance(error, Exception) else "interrupted", str(error))
-        raise
     finally:
         bar.close()
     if shows and shown.summary is not None:

@@ -1,10 +1,15 @@
 """One run as the command line sees it, in this process."""
 
+import errno
 import json
 import os
+import re
+import shlex
+import shutil
 import signal
 
 import pytest
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from support.methods import MethodCase
 from support.worker_pool import CONFIG
@@ -19,11 +24,20 @@ CHOICES = {"method": "pipedream", "schedule": "1f1b", "model": "small", "dataset
 HYDRA = OmegaConf.create({"overrides": {"task": ["method=pipedream", "seed=3"]}, "runtime": {"choices": CHOICES}})
 
 
-def carried_out(folder, *overrides):
+def carried_out(folder, *overrides, hydra=HYDRA):
     base = OmegaConf.create({**CONFIG, **MethodCase.named("pipedream").sections(), "executor": {"name": "simulated"}})
     base.partition = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
     config = OmegaConf.merge(base, {"device": "cpu"}, OmegaConf.from_dotlist(list(overrides)))
-    return run(config, CHOICES, folder, HYDRA)
+    return run(config, CHOICES, folder, hydra)
+
+
+def ends(monkeypatch, error):
+    """Puts an exception in the place of a simulation."""
+
+    def simulate(_job, _show):
+        raise error
+
+    monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
 
 
 def test_completed_run_shows_its_plan_and_its_summary_and_leaves_its_settings(tmp_path, capsys):
@@ -51,25 +65,98 @@ def test_diverged_run_names_its_step(tmp_path, capsys):
     assert summary.read(RunDirectory(tmp_path / "run"))["status"] == "diverged"
 
 
-@pytest.mark.parametrize(
-    ("error", "status"), [(ValueError("no\nmore"), "failed"), (KeyboardInterrupt("SIGTERM"), "interrupted")]
-)
-def test_run_that_ends_early_leaves_a_summary_that_says_why(tmp_path, monkeypatch, capsys, error, status):
-    def simulate(_job, _show):
+def test_run_that_fails_is_one_line_and_leaves_a_summary_that_says_why(tmp_path, monkeypatch, capsys):
+    ends(monkeypatch, ValueError("no\nmore"))
+    assert carried_out(tmp_path / "run") is ExitCode.FAILED
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"pipetrain: error: ValueError: no more \(.*test_one_run.py:\d+\)\n", line)
+    left = summary.read(RunDirectory(tmp_path / "run"))
+    assert left["status"] == "failed"
+    assert left["reason"].startswith("ValueError: no more")
+
+
+def test_run_that_is_interrupted_leaves_a_summary_and_the_handlers_of_before(tmp_path, monkeypatch, capsys):
+    ends(monkeypatch, KeyboardInterrupt("SIGTERM"))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(tmp_path / "run")
+    assert f"interrupted; partial results are in {tmp_path / 'run'}" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert summary.read(RunDirectory(tmp_path / "run"))["status"] == "interrupted"
+
+
+def test_user_code_that_exits_is_a_failure_that_names_it(tmp_path, monkeypatch, capsys):
+    ends(monkeypatch, SystemExit(3))
+    assert carried_out(tmp_path / "run") is ExitCode.FAILED
+    assert "sys.exit(3) was called (" in capsys.readouterr().err
+
+
+def test_exception_while_a_run_is_prepared_is_one_line(tmp_path, monkeypatch, capsys):
+    def prepare(_settings, _run):
+        return {}["label"]
+
+    monkeypatch.setattr("pipetrain.run.preflight.prepare", prepare)
+    assert carried_out(tmp_path / "run") is ExitCode.FAILED
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"pipetrain: error: KeyError: 'label' \(.*test_one_run.py:\d+\)\n", line)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt("SIGTERM"), OSError("late")])
+def test_run_whose_summary_is_written_has_ended_as_that_says(tmp_path, monkeypatch, capsys, error):
+    def simulate(job, _show):
+        summary.write(job.run, {"status": "completed"})
         raise error
 
     monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
-    before = signal.getsignal(signal.SIGTERM)
-    if status == "failed":
-        assert carried_out(tmp_path / "run") is ExitCode.FAILED
-        assert capsys.readouterr().err == "pipetrain: error: no more\n"
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            carried_out(tmp_path / "run")
-        assert f"interrupted; partial results are in {tmp_path / 'run'}" in capsys.readouterr().out
-    assert signal.getsignal(signal.SIGTERM) is before
-    left = summary.read(RunDirectory(tmp_path / "run"))
-    assert (left["status"], left["reason"]) == (status, str(error))
+    assert carried_out(tmp_path / "run") is ExitCode.COMPLETED
+    assert capsys.readouterr().err == ""
+
+
+def test_sweep_ends_with_a_signal_that_comes_when_its_run_is_complete(tmp_path, monkeypatch):
+    def simulate(job, _show):
+        summary.write(job.run, {"status": "completed"})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(tmp_path / "run", hydra=OmegaConf.merge(HYDRA, {"mode": RunMode.MULTIRUN}))
+
+
+def test_full_disk_is_named_with_the_checkpoint_that_is_safe_and_how_to_go_on(tmp_path, monkeypatch, capsys):
+    def simulate(job, _show):
+        job.run.checkpoint(6).mkdir(parents=True)
+        (job.run.checkpoint(6) / "progress.json").touch()
+        (job.run.checkpoints / "step-00000012.partial").mkdir()
+        raise RuntimeError("write failed") from OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
+    folder = tmp_path / "a run"
+    assert carried_out(folder) is ExitCode.FAILED
+    error = capsys.readouterr().err
+    assert error.startswith(f"pipetrain: error: {folder}: no space left on device; the checkpoint of step 6 is safe;")
+    command = error.partition("go on with: ")[2]
+    assert shlex.split(command) == [
+        "pipetrain", "run", "method=pipedream", "seed=3", f"hydra.run.dir='{folder}'", "resume=auto",
+    ]  # fmt: skip
+    assert not (folder / "checkpoints" / "step-00000012.partial").exists()
+    assert summary.read(RunDirectory(folder))["status"] == "failed"
+
+
+def test_run_directory_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
+    def simulate(job, _show):
+        shutil.rmtree(job.run.path)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "events")
+
+    monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
+    assert carried_out(tmp_path / "run") is ExitCode.FAILED
+    expected = f"pipetrain: error: {tmp_path / 'run'}: the run directory was removed while the run was writing to it\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_run_directory_that_cannot_be_written_to_is_refused_before_anything_starts(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert carried_out(tmp_path / "file" / "run") is ExitCode.WRONG_USAGE
+    assert "hydra.run.dir=" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,98 @@
+"""How a run that ended early is told: why, where the traceback is, which checkpoint is safe and how to go on."""
+
+import logging
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from pipetrain.commands.run.continuation import command_to_continue
+from pipetrain.errors import ConfigError, ExitCode, RunError
+from pipetrain.failure import Failure
+from pipetrain.report.error_line import message, report_error
+from pipetrain.tracking.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from pipetrain.run.job import Job
+
+log = logging.getLogger(__name__)
+
+_EXIT_CODES = {
+    "completed": ExitCode.COMPLETED,
+    "failed": ExitCode.FAILED,
+    "diverged": ExitCode.DIVERGED,
+    "interrupted": ExitCode.INTERRUPTED,
+}
+_NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
+_LITTLE = 2**20
+"""Free bytes of a disk that is as good as full."""
+
+
+def ended_as(summary: Mapping[str, Any]) -> ExitCode:
+    """The exit code that goes with a summary; a divergence is told as well."""
+    if summary["status"] == "diverged":
+        report_error(RunError(summary["reason"]), ExitCode.DIVERGED)
+    return _EXIT_CODES[summary["status"]]
+
+
+def failed_early(error: BaseException, run: RunDirectory, *, debug: bool) -> ExitCode:
+    """Tells of an exception that nobody expected, in one line that names where its traceback is."""
+    log.error("the run failed\n%s", Failure.of(error).traceback)
+    if isinstance(error, RunError) or not run.log.is_file():
+        return report_error(error, ExitCode.FAILED, debug=debug)
+    return report_error(error, ExitCode.FAILED, debug=debug, more=f"; traceback in {run.log}")
+
+
+def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode:
+    """Tells of the exception that ended a run, unless the summary was there already: then that tells how it ended.
+
+    Args:
+        job: the run.
+        error: the exception.
+        hydra: Hydra's own settings of the run.
+
+    Raises:
+        KeyboardInterrupt: `error`; a sweep ends with it even if this run was complete.
+    """
+    from pipetrain.run.outcome import leave_summary
+
+    if not job.run.config.exists():
+        error = RunError(f"{job.run}: the run directory was removed while the run was writing to it")
+    elif _disk_is_full(job.run, error):
+        error = _no_space(job, hydra, error)
+    interrupted = isinstance(error, KeyboardInterrupt)
+    left = leave_summary(job, "interrupted" if interrupted else "failed", message(error))
+    if left["status"] not in ("interrupted", "failed"):
+        if interrupted and hydra.get("mode") is RunMode.MULTIRUN:
+            raise error
+        return ended_as(left)
+    if interrupted:
+        print(f"interrupted; partial results are in {job.run}", flush=True)
+        raise error
+    if isinstance(error, ConfigError):
+        return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
+    return failed_early(error, job.run, debug=job.settings.debug)
+
+
+def _disk_is_full(run: RunDirectory, error: BaseException) -> bool:
+    text = Failure.of(error).traceback
+    return any(words in text for words in _NO_SPACE) or shutil.disk_usage(run.path).free < _LITTLE
+
+
+def _no_space(job: "Job", hydra: DictConfig, error: BaseException) -> RunError:
+    from pipetrain.run import checkpoint
+
+    checkpoint.remove_leftovers(job.run.path)  # what was broken off takes the room that the summary needs
+    full = f"{job.run}: {_reason(error)}"
+    newest = [*checkpoint.checkpoints(job.run.path)[-1:], *([job.resume] if job.resume else [])]
+    if not newest:
+        return RunError(f"{full}; no checkpoint was written yet; free some space and start again")
+    safe, command = checkpoint.step_of(newest[0]), command_to_continue(job.run, hydra)
+    return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {command}")
+
+
+def _reason(error: BaseException) -> str:
+    text = Failure.of(error).traceback
+    return next((words.lower() for words in _NO_SPACE if words in text), "no space left on device")

@@ -1,0 +1,81 @@
+"""An exception, told in one line and in full: what it is, what it says, and where the user's own code raised it."""
+
+import sysconfig
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from pipetrain.errors import one_line
+
+_PACKAGE = Path(__file__).resolve().parent
+_STANDARD_LIBRARY = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
+_INSTALLED = {"site-packages", "dist-packages"}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What there is to say about an exception; can be sent to another process.
+
+    Attributes:
+        line: its type, its message and the user's file and line, without line breaks.
+        traceback: in full.
+    """
+
+    line: str
+    traceback: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """What there is to say about `error`, and about the original one where it comes from another process."""
+        text = "".join(traceback.format_exception(error))
+        remote = error if isinstance(error, RemoteError) else error.__cause__
+        if isinstance(remote, RemoteError):
+            text = f"{remote.failure.traceback}\nThis was in another process; in this one:\n\n{text}"
+        return cls(described(error), text)
+
+
+class RemoteError(Exception):
+    """An exception of another process, raised again in this one."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.line)
+        self.failure = failure
+
+
+def described(error: BaseException) -> str:
+    """The error in one line, such as `KeyError: 'label' (mydata.py:12)`; the place only where it is the user's."""
+    if isinstance(error, RemoteError):
+        return error.failure.line
+    if place := _place(error):
+        return one_line(f"{_named(error)} ({place})")
+    if isinstance(error, OSError) and error.filename is not None:
+        return one_line(f"{error.filename}: {error.strerror}")
+    return one_line(_named(error))
+
+
+def _named(error: BaseException) -> str:
+    kind, text = type(error).__name__, str(error)
+    if isinstance(error, SystemExit):
+        return f"sys.exit({text}) was called"
+    return f"{kind}: {text}" if text else kind
+
+
+def _place(error: BaseException) -> str | None:
+    """File and line of the innermost frame that is the user's own code; None where there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_users(frame.filename)]
+    return f"{_shown(Path(own[-1].filename))}:{own[-1].lineno}" if own else None
+
+
+def _is_users(file: str) -> bool:
+    if file.startswith("<"):
+        return False
+    path = Path(file).resolve()
+    above = set(path.parents)
+    return _PACKAGE not in above and not (above & _STANDARD_LIBRARY) and not (_INSTALLED & set(path.parts))
+
+
+def _shown(file: Path) -> str:
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)

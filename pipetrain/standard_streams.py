@@ -1,0 +1,66 @@
+"""The standard streams of the command: what reads them may go away, and they may be closed from the beginning."""
+
+import errno
+import os
+import sys
+from io import TextIOWrapper
+from pathlib import Path
+
+from typing_extensions import override
+
+_NOBODY_READS = {errno.EPIPE, errno.EIO, errno.EBADF}
+"""A pipe without a reader, a terminal that was hung up, a descriptor that was closed."""
+
+
+class LenientStream(TextIOWrapper):
+    """A stream whose reader may go away, as `head -1` does: what comes after is dropped, and nothing fails."""
+
+    @override
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            self._drop(error)
+            return len(text)
+
+    @override
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self._drop(error)
+
+    def _drop(self, error: OSError) -> None:
+        """Sends this stream, and what is still in its buffer, to nowhere.
+
+        Raises:
+            OSError: `error`, of a stream that somebody does read, such as a file on a full disk.
+        """
+        if error.errno not in _NOBODY_READS:
+            raise error
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
+
+
+def make_lenient() -> None:
+    """Lets the command do its work whatever becomes of its terminal."""
+    _open_closed()
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if type(stream) is TextIOWrapper:
+            encoding, errors, by_line = stream.encoding, stream.errors, stream.line_buffering
+            lenient = LenientStream(stream.detach(), encoding, errors, line_buffering=by_line)
+            setattr(sys, name, lenient)
+
+
+def _open_closed() -> None:
+    """Opens descriptors that were closed (`1>&-`) to nowhere: the next file would get that number, and all output."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.set_inheritable(number, True)  # noqa: FBT003  (as os has it)
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  (stays open)

@@ -1,0 +1,73 @@
+"""Exceptions told in one line."""
+
+import errno
+import json
+import os
+import pickle
+import re
+
+import pytest
+
+from pipetrain.failure import Failure, RemoteError, described
+
+
+def caught(function):
+    try:
+        function()
+    except BaseException as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def line_of(function):
+    return function.__code__.co_firstlineno + 1
+
+
+def missing_key():
+    return {}["label"]
+
+
+def in_a_library():
+    json.loads("{")
+
+
+def quits():
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (missing_key, "KeyError: 'label'"),
+        (in_a_library, "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        (quits, "sys.exit(3) was called"),
+    ],
+)
+def test_error_is_told_with_its_type_and_the_users_own_line(function, message):
+    place = rf"\({re.escape(os.path.relpath(__file__))}:{line_of(function)}\)"
+    assert re.fullmatch(rf"{re.escape(message)} {place}", described(caught(function)))
+
+
+def test_error_without_code_of_the_users_names_no_place():
+    assert described(ValueError("two\n  lines")) == "ValueError: two lines"
+    assert described(AssertionError()) == "AssertionError"
+
+
+def test_error_of_the_operating_system_names_its_file():
+    assert described(OSError(errno.EROFS, "Read-only file system", "/proc/x")) == "/proc/x: Read-only file system"
+
+
+def test_error_of_another_process_is_told_as_it_was_there():
+    there = pickle.loads(pickle.dumps(Failure.of(caught(missing_key))))
+
+    def here():
+        raise RemoteError(there)
+
+    def launcher():
+        raise RuntimeError("stage 1 failed") from RemoteError(there)
+
+    assert described(caught(here)) == there.line
+    for each in (here, launcher):
+        told = Failure.of(caught(each)).traceback
+        assert told.startswith(there.traceback)
+        assert "in missing_key" in told

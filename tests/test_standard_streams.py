@@ -1,0 +1,44 @@
+"""What becomes of a command whose output nobody reads."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.cli import environment
+
+from pipetrain.standard_streams import LenientStream
+
+_PRINTS = "from pipetrain.standard_streams import make_lenient; import sys; make_lenient(); {}; sys.stdout.flush()"
+
+
+def pipe_without_a_reader():
+    read, write = os.pipe()
+    os.close(read)
+    return LenientStream(os.fdopen(write, "wb"), "utf-8")
+
+
+def test_output_that_nobody_reads_is_dropped():
+    with pipe_without_a_reader() as stream:
+        print("one", file=stream, flush=True)
+        print("two" * 10_000, file=stream)
+
+
+def test_output_that_cannot_be_written_to_a_file_is_an_error():
+    with Path("/dev/full").open("wb") as full:
+        stream = LenientStream(full, "utf-8")
+        with pytest.raises(OSError) as caught:
+            print("one", file=stream, flush=True)
+        assert caught.value.errno == errno.ENOSPC
+        stream._drop(OSError(errno.EPIPE, ""))
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&-", "0<&- 1>&- 2>&-"])
+def test_closed_streams_take_no_output_of_other_files(tmp_path, closed):
+    work = "f = open('file', 'w'); print('out'); print('err', file=sys.stderr); f.write('kept'); f.close()"
+    words = [sys.executable, "-c", _PRINTS.format(work)]
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *words], cwd=tmp_path, env=environment(), timeout=60)
+    assert done.returncode == 0
+    assert (tmp_path / "file").read_text() == "kept"
