@@ -5,14 +5,14 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from pipetrain import __version__
-from pipetrain.commands import doctor, evaluate, export, list, report, run, stability, timeline
+from pipetrain.commands import completion, doctor, evaluate, export, list, report, run, stability, timeline
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.standard_streams import make_lenient
 
-_COMMANDS = (run, list, evaluate, export, timeline, stability, report, doctor)
+_COMMANDS = (run, list, evaluate, export, timeline, stability, report, doctor, completion)
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4
-Completion:  eval "$(pipetrain run -sc install=bash)"
+Completion:  eval "$(pipetrain completion bash)", or zsh, fish
 Exit codes:  0 completed, 1 failed, 2 wrong usage or configuration, 3 diverged, 130 interrupted
 """
 
@@ -34,8 +34,6 @@ def carry_out(words: Sequence[str]) -> ExitCode:
     if not words:
         parser.print_help()
         return ExitCode.WRONG_USAGE
-    if words[0] in ("-sc", "--shell-completion"):  # the shell asks without the subcommand
-        words = ["run", *words]
     if words[0].startswith("-"):
         parser.parse_args(words)  # --help and --version end the process, as a wrong flag does
     # --help needs no Hydra, which takes a while to import

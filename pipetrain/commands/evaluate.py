@@ -15,7 +15,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "overrides", nargs="*", metavar="OVERRIDE", help="settings to change, such as dataset.root=/data device=cpu"
     )
     parser.add_argument("--step", type=int, help="the checkpoint of this step; default the newest")
-    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out)
+    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:

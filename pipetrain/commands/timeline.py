@@ -31,7 +31,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--svg", action="store_true", help="also write timeline.svg")
     parser.add_argument("--from", type=int, dest="first", help="the first minibatch of RUN to draw, counted from 0")
     _add_given_times(parser)
-    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out)
+    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
 
 
 def _add_given_times(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """What there is to choose from, read off the configuration files and the code they name."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,25 @@ class Choice:
 
 def choices_of(group: str) -> Iterator[Choice]:
     """The files of a group, a user's own (`custom`) aside, sorted by name."""
-    folder = config_dir() / group
-    named = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.yaml")}
-    for name in sorted(named, key=_natural):
-        if name != "custom":
-            yield Choice(name, _summary(named[name]), _content(named[name]))
+    for name in names_of(group):
+        path = config_dir() / group / f"{name}.yaml"
+        yield Choice(name, _summary(path), _content(path))
 
 
-def default_choices() -> dict[str, str]:
-    """What a run chooses of each group where nothing else is asked for; the schedule is the method's."""
+def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
+    """What a run chooses of each group: what is asked for, the defaults, and the schedule that the method brings."""
     entries = [entry for entry in _content(config_dir() / "config.yaml")["defaults"] if isinstance(entry, dict)]
-    named = {str(group): str(name) for entry in entries for group, name in entry.items() if name is not None}
-    return {**named, "schedule": default_schedule(named["method"])}
+    defaults = {str(group): str(name) for entry in entries for group, name in entry.items() if name is not None}
+    method = asked.get("method", defaults["method"])
+    brought = {"schedule": default_schedule(method)} if method in names_of("method") else {}
+    return {**defaults, **brought, **{group: name for group, name in asked.items() if group in defaults}}
+
+
+def names_of(group: str) -> list[str]:
+    """What the choices of a group are called, sorted by name; a user's own aside."""
+    folder = config_dir() / group
+    names = (path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+    return sorted((name for name in names if name != "custom"), key=_natural)
 
 
 def section(group: str, name: str) -> dict[str, Any]:

@@ -14,22 +14,50 @@ from pipetrain.errors import ConfigError, ExitCode
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-_COMPLETION = ("-sc", "--shell-completion")
-_SHELLS = ("bash", "fish", "zsh")
+_EXAMPLES = """\
+pipetrain run method=pipedream model=resnet56 partition.stages=4    one run
+pipetrain run --multirun method=gpipe,pipedream,pipeoptim seed=0,1  a sweep
+pipetrain run experiment=demo --cfg job                             print the configuration and exit
+pipetrain run method=pipemare --help                                also show the settings of a choice"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds `run`, whose words are all Hydra's, flags included."""
-    parser = subparsers.add_parser("run", add_help=False, help="train; pipetrain run --help lists the settings")
-    parser.set_defaults(parse=lambda words: argparse.Namespace(words=words, carry_out=carry_out))
+    """Adds `run`; its settings and flags may stand in any order."""
+    parser = subparsers.add_parser(
+        "run",
+        add_help=False,
+        help="train; pipetrain run --help lists the settings",
+        usage="pipetrain run [GROUP=CHOICE | NAME=VALUE ...] [flags]",
+        description="Trains a model in pipeline stages, one process per stage.",
+    )
+    parser.add_argument("words", nargs="*", metavar="SETTING", help=argparse.SUPPRESS)
+    flags = parser.add_argument_group("flags")
+    flags.add_argument("-h", "--help", action="store_true", help="show this help and exit")
+    instead = flags.add_mutually_exclusive_group()
+    instead.add_argument("-m", "--multirun", action="store_true", help="a run for each combination of seed=0,1 ...")
+    instead.add_argument("-c", "--cfg", choices=("job", "hydra", "all"), help="print the configuration and exit")
+    instead.add_argument(
+        "-i", "--info", choices=("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
+        help="print how Hydra composes the configuration and exit",
+    )  # fmt: skip
+    instead.add_argument("--hydra-help", action="store_true", help="show Hydra's own settings and exit")
+    flags.add_argument("-p", "--package", metavar="GROUP", help="with --cfg: print only this part")
+    flags.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations")
+    flags.add_argument("-cd", "--config-dir", type=Path, metavar="FOLDER", help="look for choices here as well")
+    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, parser=parser, takes_settings=True)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
     """Hands the words to Hydra, which calls back for each job; the first exit code other than 0.
 
     Raises:
-        ConfigError: shell completion is asked for without a shell, or the run directory cannot be made.
+        ConfigError: a flag stands without the one that it belongs to, or the run directory cannot be made.
     """
+    if options.help:
+        return _help(options)
+    if not options.cfg and (options.resolve or options.package):
+        flag = "--resolve" if options.resolve else f"--package {options.package}"
+        raise ConfigError(f"{flag} goes with --cfg, which prints the configuration: --cfg job {flag}")
     import hydra
     from omegaconf import OmegaConf
 
@@ -37,7 +65,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from pipetrain.config.schema import config_dir, register_schema
     from pipetrain.tracking.new_folder import new_folder
 
-    _check_completion(options.words)
     codes: list[ExitCode] = []
 
     def task(config: "DictConfig") -> None:
@@ -45,18 +72,16 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     # Hydra's own report of an error has several lines and exits with 1; with this it raises the error instead
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    if "COMP_LINE" in os.environ:
-        os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace("pipetrain run", "pipetrain", 1)
     logging.raiseExceptions = False  # a log on a full disk must not print tracebacks of its own
     register_schema()
     # cached as `now` is: the folder of a run, or of all runs of a sweep, is made once
     OmegaConf.register_new_resolver(
         "new_folder", lambda path: str(new_folder(Path(path))), use_cache=True, replace=True
     )
-    sys.argv = [sys.argv[0], *_as_worker(options.words)]
+    sys.argv = [sys.argv[0], *_as_worker(options.words), *_flags(options)]
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
-    except SystemExit as end:  # argparse, on --help and wrong flags
+    except SystemExit as end:  # --cfg with a --package that is none, --hydra-help
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
     except OSError as error:  # Hydra makes the directory of a run before it calls back
         place = f"{error.filename}: {error.strerror}"
@@ -66,6 +91,22 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     finally:
         sweep_lock.release()
     return next((code for code in codes if code), ExitCode.COMPLETED)
+
+
+def _help(options: argparse.Namespace) -> ExitCode:
+    from pipetrain.report.settings_help import settings_help
+
+    print(options.parser.format_help())
+    print(*settings_help(options.words, options.config_dir), "", "Examples:", _EXAMPLES, sep="\n")
+    return ExitCode.COMPLETED
+
+
+def _flags(options: argparse.Namespace) -> list[str]:
+    """The flags as Hydra takes them: behind the settings."""
+    given = vars(options)
+    switches = [f"--{name.replace('_', '-')}" for name in ("multirun", "resolve", "hydra_help") if given[name]]
+    values = {name.replace("_", "-"): given[name] for name in ("cfg", "info", "package", "config_dir")}
+    return [*switches, *(f"--{name}={value}" for name, value in values.items() if value is not None)]
 
 
 def _run_job(config: "DictConfig") -> ExitCode:
@@ -78,18 +119,6 @@ def _run_job(config: "DictConfig") -> ExitCode:
     settings = HydraConfig.get()
     choices = choices_made(settings.runtime.choices)
     return run(config, choices, Path(settings.runtime.output_dir), OmegaConf.structured(settings))
-
-
-def _check_completion(words: Sequence[str]) -> None:
-    """Checks what Hydra would end with a traceback for."""
-    if not set(_COMPLETION) & set(words):
-        return
-    requests = [word for word in words if word.startswith(("install=", "uninstall=", "query="))]
-    if len(requests) != 1 or requests[0].partition("=")[2] not in _SHELLS:
-        raise ConfigError(
-            f"{' '.join(words)}: shell completion takes install=SHELL or uninstall=SHELL; SHELL is one of "
-            f"{', '.join(_SHELLS)}"
-        )
 
 
 def _as_worker(words: Sequence[str]) -> Sequence[str]:

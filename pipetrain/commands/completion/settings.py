@@ -1,0 +1,46 @@
+"""Settings and choices that a word may become: those that Hydra finds, and the values that we know."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.plugins.completion_plugin import DefaultCompletionPlugin
+
+from pipetrain.config.checks import DEVICES
+from pipetrain.config.reference import sections
+from pipetrain.config.schema import config_dir, register_schema
+
+
+def settings(before: Sequence[str], word: str) -> list[str]:
+    """The settings and choices that begin with `word`, under the settings `before` it."""
+    known = {setting.name: setting.default for section in sections() for setting in section.settings}
+    name, equals, value = word.partition("=")
+    if equals and (values := _values(name, known)):
+        return [f"{name}={each}" for each in values if each.startswith(value)]
+    # of a sweep such as method=gpipe,pip the last member is completed
+    *members, last = value.split(",")
+    register_schema()
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        found = _Completion(GlobalHydra.instance().config_loader()).of_line([*before, f"{name}{equals}{last}"])
+    if members:
+        return [f"{name}={','.join([*members, each.partition('=')[2]])}" for each in found]
+    return [_spelled(each, known) for each in found]
+
+
+def _values(name: str, known: Mapping[str, Any]) -> Sequence[str]:
+    """Those of switches, and of settings that are one of a few words."""
+    return DEVICES if name == "device" else ("true", "false") if isinstance(known.get(name), bool) else ()
+
+
+def _spelled(found: str, known: Mapping[str, Any]) -> str:
+    """What goes on behind a candidate: Hydra takes a list that is null for a section, and leaves folders bare."""
+    if found.removesuffix(".") in known:
+        return found.removesuffix(".") + "="
+    return found if set("=./") & set(found) else f"{found}/"
+
+
+class _Completion(DefaultCompletionPlugin):
+    def of_line(self, words: Sequence[str]) -> list[str]:
+        """What Hydra's own completion makes of a line of settings."""
+        return self._query(config_name="config", line=" ".join(words))

@@ -1,0 +1,71 @@
+"""`pipetrain run --help`: the choices of every group, and every setting with its default and its meaning."""
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pipetrain.config.choices import choices_of_run, names_of
+from pipetrain.config.reference import Setting, groups, sections, settings_of_choice
+from pipetrain.config.schema import config_dir
+from pipetrain.errors import as_configured
+
+_COLUMN = 34
+_CHOICE = re.compile(r"(\w+)=([\w/]+)")
+
+
+def settings_help(words: Sequence[str], folder: Path | None = None) -> list[str]:
+    """The lines of the help.
+
+    Args:
+        words: of the command line; the settings of what they choose are shown.
+        folder: the user's own configuration files, beside pipetrain's.
+    """
+    chosen = choices_of_run({match[1]: match[2] for word in words if (match := _CHOICE.fullmatch(word))})
+    return [
+        "GROUP=CHOICE chooses one of each group; `pipetrain list` describes them:",
+        *(line for group, meaning in groups().items() for line in _group(group, meaning, chosen, folder)),
+        "",
+        "NAME=VALUE changes a setting; these are all, with their defaults:",
+        *(line for section in sections() for line in ("", f"  {section.meaning}", *_settings(section.settings))),
+        "",
+        "Settings of the choices made:",
+        *_of_choices(chosen),
+    ]
+
+
+def _group(group: str, meaning: str, chosen: Mapping[str, str], folder: Path | None) -> list[str]:
+    default = f" Here: {chosen[group]}." if group in chosen else ""
+    return [f"  {group:{_COLUMN - 2}}{meaning}{default}", *_wrapped(", ".join(_names(group, folder)))]
+
+
+def _names(group: str, folder: Path | None) -> list[str]:
+    """Those of pipetrain as `pipetrain list` orders them, then the user's own."""
+    own = [] if folder is None else (folder / group).glob("*.yaml")
+    custom = ["custom"] if (config_dir() / group / "custom.yaml").is_file() else []
+    return [*names_of(group), *custom, *sorted(path.stem for path in own)]
+
+
+def _of_choices(chosen: Mapping[str, str]) -> Iterator[str]:
+    for group, name in chosen.items():
+        settings = list(settings_of_choice(group, name)) if name in names_of(group) else []
+        if settings:
+            yield from ("", f"  {group}={name}", *_settings(settings))
+
+
+def _settings(settings: Iterable[Setting]) -> Iterator[str]:
+    for setting in settings:
+        name = f"    {setting.name}={as_configured(setting.default)}"
+        lines = _wrapped(setting.meaning)
+        if len(name) < _COLUMN and lines:
+            yield name.ljust(_COLUMN) + lines[0].lstrip()
+            yield from lines[1:]
+        else:
+            yield from (name, *lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    width = min(120, shutil.get_terminal_size((100, 24)).columns)
+    indent = " " * _COLUMN
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)

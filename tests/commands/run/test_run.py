@@ -1,0 +1,40 @@
+"""The words and flags of `pipetrain run`."""
+
+import pytest
+
+from pipetrain import cli
+
+
+def shown(capsys, *words, code=0):
+    assert cli.carry_out(["run", *words]) == code
+    out, error = capsys.readouterr()
+    return out if code == 0 else error
+
+
+def test_help_shows_every_setting_and_the_choices_of_every_group(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    text = shown(capsys, "--help")
+    for line in ("train.batch_size=64", "Samples per minibatch", "pipemare_w, pipeoptim", "optimizer.momentum=0.9"):
+        assert line in text
+
+
+@pytest.mark.parametrize(
+    "words", ["--cfg job seed=3 method=gpipe", "seed=3 --cfg=job method=gpipe", "seed=3 method=gpipe -c job"]
+)
+def test_flags_may_stand_anywhere_among_the_settings(capsys, words):
+    text = shown(capsys, *words.split())
+    assert "\nseed: 3\n" in text
+    assert "_target_: pipetrain.methods.synchronous.Synchronous" in text
+
+
+@pytest.mark.parametrize("flag", [["--resolve"], ["--package", "train"]])
+def test_flag_of_the_printed_configuration_alone_is_refused(capsys, flag):
+    assert f"{' '.join(flag)} goes with --cfg" in shown(capsys, *flag, code=2)
+
+
+def test_choices_of_a_users_folder_are_taken_and_shown(capsys, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 7\n")
+    folder = ["--config-dir", str(tmp_path)]
+    assert "\nseed: 7\n" in shown(capsys, "experiment=mine", *folder, "--cfg", "job")
+    assert "comparison, demo, mine" in shown(capsys, *folder, "--help")
