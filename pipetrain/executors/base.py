@@ -9,6 +9,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from pipetrain.data.loader import Loader
+from pipetrain.executors import exchange
 from pipetrain.executors.clipping import Clipping
 from pipetrain.executors.evaluation import evaluate
 from pipetrain.executors.feed import Feed
@@ -90,7 +91,7 @@ class Executor(ABC):
 
     @abstractmethod
     def exchange(self, value: Any) -> list[Any]:
-        """One value of each process -> those of all, in order of rank, in every process, once all have come here."""
+        """One value of JSON's of each process -> those of all, by rank, in every process, once all have come here."""
 
     @abstractmethod
     def gather(self, values: Sequence[Any]) -> list[Any]:
@@ -130,10 +131,8 @@ class ManyProcesses(Executor):
 
     @override
     def exchange(self, value: Any) -> list[Any]:
-        values: list[Any] = [None] * self._placement.num_processes
         with self.hooks.waiting("all processes"):
-            dist.all_gather_object(values, value)
-        return values
+            return exchange.from_all(value)
 
     @override
     def gather(self, values: Sequence[Any]) -> list[Any]:
@@ -141,10 +140,8 @@ class ManyProcesses(Executor):
 
     @override
     def agree(self, value: Any) -> Any:
-        box = [value]
         with self.hooks.waiting("the decision of the last stage"):
-            dist.broadcast_object_list(box, src=self._placement.of_last_stage)
-        return box[0]
+            return exchange.from_one(value, self._placement.of_last_stage)
 
     @staticmethod
     def _metrics(outputs: Iterable[Tensors], feed: Feed, loss: Loss | None) -> dict[str, float] | None:

@@ -16,8 +16,9 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from pipetrain.errors import RunError
 from pipetrain.failure import Failure, RemoteError
+from pipetrain.launch import fork_server, loopback
+from pipetrain.launch.loopback import LoopbackRendezvous
 from pipetrain.launch.watchdog import EXIT_LOST
-from pipetrain.launch.worker import launched
 from pipetrain.run.job import Job
 from pipetrain.tracking import summary
 
@@ -43,21 +44,22 @@ def launch(job: Job) -> dict[str, Any]:
     for note in run.failure_notes().values():
         note.unlink()
     run.logs.mkdir(parents=True, exist_ok=True)
+    fork_server.start()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=job.placement.num_processes,
         run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
+        rdzv_backend=LoopbackRendezvous.NAME,
+        local_addr=loopback.ADDRESS,
         max_restarts=0,
         monitor_interval=0.1,
-        start_method="spawn",
+        start_method=fork_server.METHOD,
         logs_specs=DefaultLogsSpecs(log_dir=str(run.logs), redirects=Std.ALL),
     )
     with mock.patch.dict(os.environ, OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(run.logs):
         try:
-            elastic_launch(config, launched)(job)
+            elastic_launch(config, fork_server.run_worker)(job, fork_server.changes())
         except ChildFailedError as error:
             if summary.read(run) is None:
                 explained = _explained(job, error)

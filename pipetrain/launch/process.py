@@ -2,15 +2,18 @@
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.distributed import Store
 
+from pipetrain.executors import exchange
 from pipetrain.executors.p2p import NEVER
+from pipetrain.launch import loopback
 from pipetrain.run.job import Job
 from pipetrain.schedules import Placement
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ def join(job: Job) -> tuple[ProcessEnvironment, Job]:
     if job.device == "cuda":
         # a kernel that CUDA loads when it is first used may wait for the device, which may wait for a message behind it
         os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
+        loopback.use()
     device = device_at(job.device, int(os.environ.get("LOCAL_RANK", rank)))
     dist.init_process_group("gloo", timeout=NEVER)
     job = _agreed(job)
@@ -70,15 +75,12 @@ def own_store() -> Store:
 
 def _agreed(job: Job) -> Job:
     """Workers that an outer launcher started each named a run directory; rank 0's is that of all."""
-    paths: list[Any] = [job.run, job.resume]
-    dist.broadcast_object_list(paths, src=0)
-    return replace(job, run=paths[0], resume=paths[1])
+    run, resume = exchange.from_one([str(job.run), str(job.resume or "")], source=0)
+    return replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None)
 
 
 def _device_to_device(device: torch.device, placement: Placement) -> bool:
     """Whether every process has a device of its own: both ends of a connection must choose the same one."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", placement.num_processes))
     here = device.type == "cuda" and torch.cuda.device_count() >= local and dist.is_nccl_available()
-    everywhere = [here] * dist.get_world_size()
-    dist.all_gather_object(everywhere, here)
-    return all(everywhere)
+    return all(exchange.from_all(here))

@@ -4,9 +4,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +22,6 @@ from pipetrain.tracking.run_directory import RunDirectory
 _PROGRESS = "progress.json"
 _PARTIAL, _OLD = ".partial", ".old"
 _STEP = re.compile(r"step-\d+")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Writer:
 
     Attributes:
         rank: its number.
-        exchange: the value of each process, in order of rank, given its own; called in all processes together.
+        exchange: the value of each process, by rank, given its own; called in all processes together. They are JSON's.
         coordinates: whether it writes what concerns them all.
     """
 
@@ -39,22 +38,22 @@ class Writer:
     exchange: Callable[[Any], list[Any]]
     coordinates: bool
 
-    def together(self, work: Callable[[], T]) -> list[T]:
-        """What `work` returns in each process. An OSError of one is raised in all, so that none waits for it.
+    def together(self, work: Callable[[], Any]) -> list[Any]:
+        """What `work` returns in each process, values of JSON. An OSError of one is raised in all: none waits for it.
 
         Raises:
             OSError: that of the first process with one.
         """
-        mine: T | OSError
+        returned, failure = None, None
         try:
-            mine = work()
+            returned = work()
         except OSError as error:
-            mine = error
-        results = self.exchange(mine)
-        for each in results:
-            if isinstance(each, OSError):
-                raise each
-        return results
+            failure = [error.errno, error.strerror or str(error), error.filename and str(error.filename)]
+        results = self.exchange([returned, failure])
+        for _, failure in results:
+            if failure is not None:
+                raise OSError(*failure)
+        return [returned for returned, _ in results]
 
 
 def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
@@ -89,9 +88,9 @@ def save(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
 
-    def write() -> FileEntry:
+    def write() -> dict[str, Any]:
         tensor_file.write(part, tensors)
-        return FileEntry.of(part)
+        return asdict(FileEntry.of(part))
 
     def publish() -> None:
         if writer.coordinates:
@@ -99,7 +98,7 @@ def save(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any
             _put_in_place(partial, folder)
 
     writer.together(begin)
-    entries = writer.together(write)
+    entries = [FileEntry(**entry) for entry in writer.together(write)]
     writer.together(publish)
 
 

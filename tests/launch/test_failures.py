@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.cli import arguments, environment, fails, pipetrain, summary
+from support.processes import is_alive, workers
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,30 +37,11 @@ def started(tmp_path):
     process.communicate()
 
 
-def children(pid: int) -> list[int]:
-    """The workers of a run, stage 0 first."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-            command = (stat.parent / "cmdline").read_text()
-        except OSError:
-            continue
-        if parent == pid and "spawn_main" in command:
-            found.append(int(stat.parent.name))
-    return sorted(found)
-
-
-def ended(process: subprocess.Popen[str], workers: list[int], within: float) -> str:
+def ended(process: subprocess.Popen[str], pids: list[int], within: float) -> str:
     """What the run said on stderr; it and its workers must be gone."""
     _, error = process.communicate(timeout=within)
-    left = [pid for pid in workers if Path(f"/proc/{pid}/stat").exists() and not _zombie(pid)]
-    assert not left
+    assert not [pid for pid in pids if is_alive(pid)]
     return error
-
-
-def _zombie(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
 def checkpoints_load(folder: Path) -> None:
@@ -74,9 +56,9 @@ def checkpoints_load(folder: Path) -> None:
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_killed_worker_ends_the_run_and_is_named(started, stage):
     process, folder = started
-    workers = children(process.pid)
-    os.kill(workers[stage], signal.SIGKILL)
-    error = ended(process, workers, within=30)
+    pids = workers(process.pid)
+    os.kill(pids[stage], signal.SIGKILL)
+    error = ended(process, pids, within=30)
     assert process.returncode == 1
     assert error.splitlines() == [
         f"pipetrain: error: stage {stage} failed: killed by SIGKILL; logs in {folder / 'logs'}"
@@ -90,9 +72,9 @@ def test_killed_worker_ends_the_run_and_is_named(started, stage):
 )
 def test_signal_ends_the_run_promptly_as_interrupted(started, number, to_group):
     process, folder = started
-    workers = children(process.pid)
+    pids = workers(process.pid)
     (os.killpg if to_group else os.kill)(process.pid, number)
-    error = ended(process, workers, within=10)
+    error = ended(process, pids, within=10)
     assert process.returncode == 130
     assert error == ""
     assert summary(folder)["status"] == "interrupted"
@@ -101,21 +83,21 @@ def test_signal_ends_the_run_promptly_as_interrupted(started, number, to_group):
 
 def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):
     process, _ = started
-    workers = children(process.pid)
-    os.kill(workers[1], signal.SIGSTOP)
+    pids = workers(process.pid)
+    os.kill(pids[1], signal.SIGSTOP)
     time.sleep(2)  # by now both neighbors wait
     os.kill(process.pid, signal.SIGTERM)
     time.sleep(0.5)
-    os.kill(workers[1], signal.SIGCONT)
-    ended(process, workers, within=10)
+    os.kill(pids[1], signal.SIGCONT)
+    ended(process, pids, within=10)
     assert process.returncode == 130
 
 
 def test_stopped_worker_is_noticed_and_named(started):
     process, folder = started
-    workers = children(process.pid)
-    os.kill(workers[1], signal.SIGSTOP)
-    error = ended(process, workers, within=40)
+    pids = workers(process.pid)
+    os.kill(pids[1], signal.SIGSTOP)
+    error = ended(process, pids, within=40)
     assert process.returncode == 1
     assert re.search(r"stage 1 hung: no sign of life for 8 s", error)
     checkpoints_load(folder)

@@ -8,7 +8,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from pipetrain.errors import ExitCode
-from pipetrain.launch import launcher
+from pipetrain.launch import fork_server, launcher
 from pipetrain.launch.launcher import Interrupted, WorkerError, launch
 from pipetrain.launch.watchdog import EXIT_HUNG, EXIT_LOST, leave_failure_note
 from pipetrain.tracking import summary
@@ -30,7 +30,8 @@ def made(tmp_path):
 
 def ending(monkeypatch, workers):
     """Puts a function in the place of the worker processes."""
-    monkeypatch.setattr(launcher, "elastic_launch", lambda _config, _main: workers)
+    monkeypatch.setattr(fork_server, "start", lambda: None)
+    monkeypatch.setattr(launcher, "elastic_launch", lambda _config, _main: lambda job, _changed: workers(job))
 
 
 def failed(failures):

@@ -184,7 +184,7 @@ class Pair:
 
     def writer(self, rank):
         def exchange(value):
-            self.values[rank] = value
+            self.values[rank] = json.loads(json.dumps(value))  # as they travel
             self.barrier.wait()
             values = list(self.values)
             self.barrier.wait()

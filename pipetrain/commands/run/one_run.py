@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipetrain.commands.run.ending import ended_as, ended_early, failed_early
 from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.launch import fork_server
 from pipetrain.output_folder import check_writable
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking.run_directory import RunDirectory
@@ -44,6 +45,8 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
                 lock.enter_context(locked(directory.path))
                 directory.complete_set_aside()
             settings = settings_of(config, choices)
+            if not settings.executor.simulated and "RANK" not in os.environ:
+                fork_server.start()
             # from here on torch is needed, which takes seconds to import
             from pipetrain.run.preflight import prepare
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from support.cli import arguments, environment, fails, pipetrain, run, summary
 from support.pipelines import difference
+from support.processes import workers
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain import cli
@@ -204,19 +205,9 @@ def test_killed_process_of_several_stages_is_named_by_its_stages(tmp_path):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (folder / "metrics.jsonl").exists():
         time.sleep(0.1)
-    workers = sorted(int(path.parts[2]) for path in Path("/proc").glob("[0-9]*/stat") if _is_worker(path, process.pid))
-    assert len(workers) == 2
-    os.kill(workers[0], signal.SIGKILL)
+    first, _ = workers(process.pid)
+    os.kill(first, signal.SIGKILL)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "stages 0 and 2 failed: killed by SIGKILL" in error
     assert summary(folder)["status"] == "failed"
-
-
-def _is_worker(stat: Path, parent: int) -> bool:
-    try:
-        return int(stat.read_text().rsplit(")", 1)[1].split()[1]) == parent and (
-            "spawn_main" in (stat.parent / "cmdline").read_text()
-        )
-    except OSError:
-        return False

@@ -1,0 +1,37 @@
+"""Values that the processes of a run tell each other. They travel as JSON: nothing that arrives is ever unpickled."""
+
+import json
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def from_all(value: Any) -> list[Any]:
+    """The value that each process gives, in every process."""
+    sent, count = _encoded(value), dist.get_world_size()
+    sizes = [torch.empty(1, dtype=torch.int64) for _ in range(count)]
+    dist.all_gather(sizes, torch.tensor([len(sent)]))
+    longest = max(int(size) for size in sizes)
+    received = [torch.empty(longest, dtype=torch.uint8) for _ in range(count)]
+    dist.all_gather(received, torch.nn.functional.pad(sent, (0, longest - len(sent))))
+    return [_decoded(text[: int(size)]) for text, size in zip(received, sizes, strict=True)]
+
+
+def from_one(value: Any, source: int) -> Any:
+    """The value that the process `source` gives, in every process; the others' own is ignored."""
+    sent = _encoded(value)
+    size = torch.tensor([len(sent)])
+    dist.broadcast(size, source)
+    text = sent if dist.get_rank() == source else torch.empty(int(size), dtype=torch.uint8)
+    dist.broadcast(text, source)
+    return _decoded(text)
+
+
+def _encoded(value: Any) -> Tensor:
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def _decoded(text: Tensor) -> Any:
+    return json.loads(text.numpy().tobytes())

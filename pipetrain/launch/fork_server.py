@@ -1,0 +1,66 @@
+"""The process that a run's workers are forked from, which imports what they need while the launcher prepares the run.
+
+The launcher is the parent of the fork server, and the fork server that of the workers. It dies with the launcher, and
+each worker then gets a SIGINT from the system; `multiprocessing.parent_process()` is the launcher in a worker too. What
+must not be there when a process forks is not there: the fork server starts no thread, has no pool of OpenMP's, and does
+not touch CUDA. Each worker sets its own number of threads and its own device.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Mapping
+from multiprocessing import forkserver
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipetrain.run.job import Job
+
+METHOD = "forkserver"
+"""How multiprocessing calls this way of starting processes."""
+
+_PRELOAD = "pipetrain.launch.preload"
+
+Environment = Mapping[str, str | None]
+"""Environment variables by name; None for one that is not set."""
+
+_environment: dict[str, str] = {}
+"""The fork server's own environment."""
+
+
+def start() -> None:
+    """Starts the fork server, unless there is one. Its imports go on when this returns."""
+    from unittest import mock  # not for those who start none: it takes a while to import
+
+    if running():
+        return
+    _environment.clear()
+    _environment.update(os.environ)
+    multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
+    # a linear algebra library that numpy brings may start its threads when it is imported
+    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
+        forkserver.ensure_running()
+
+
+def running() -> bool:
+    """Whether there is a fork server, and it has not ended."""
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    # as seen from outside: multiprocessing waits for it by itself
+    return pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def changes() -> Environment:
+    """What has changed in this process's environment since the fork server started, by a user's code or by Hydra."""
+    names = {*_environment, *os.environ}
+    return {name: os.environ.get(name) for name in names if _environment.get(name) != os.environ.get(name)}
+
+
+def run_worker(job: "Job", changed: Environment) -> None:
+    """Runs the stages of this process, which was forked, in the launcher's environment."""
+    from pipetrain.launch.worker import launched
+
+    for name, value in changed.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    launched(job)

@@ -1,0 +1,27 @@
+"""What the fork server does before the first fork. Only the fork server imports this module."""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import signal
+
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+def _preload() -> None:
+    _die_with_parent()
+    # Ctrl-C at the terminal reaches this process too, which would answer with a traceback while it imports
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    importlib.import_module("pipetrain.launch.worker")
+    gc.freeze()  # else collections in the workers would copy the pages of what they share
+    signal.signal(signal.SIGINT, handler)
+
+
+def _die_with_parent() -> None:
+    """Has the system kill this process when the launcher dies, as far as the system can."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+_preload()
