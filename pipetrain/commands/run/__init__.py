@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.failure import described
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -59,6 +60,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         flag = "--resolve" if options.resolve else f"--package {options.package}"
         raise ConfigError(f"{flag} goes with --cfg, which prints the configuration: --cfg job {flag}")
     import hydra
+    from hydra.errors import HydraException
     from omegaconf import OmegaConf
 
     from pipetrain.commands.run import sweep_lock
@@ -84,9 +86,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     except SystemExit as end:  # --cfg with a --package that is none, --hydra-help
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
     except OSError as error:  # Hydra makes the directory of a run before it calls back
-        place = f"{error.filename}: {error.strerror}"
+        if isinstance(error, HydraException):  # a group or file of the configuration that is missing
+            raise
         raise ConfigError(
-            f"{place}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) names a folder to write to"
+            f"{described(error)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) names a folder to write to"
         ) from error
     finally:
         sweep_lock.release()
