@@ -2,7 +2,8 @@
 
 import pytest
 
-from pipetrain.errors import ConfigError
+from pipetrain.cli import carry_out
+from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.output_folder import check_writable
 
 
@@ -15,3 +16,18 @@ def test_folder_below_a_file_is_refused_with_the_setting_and_the_reason(tmp_path
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"^-o x: no file can be written to .*file: Not a directory$"):
         check_writable("-o x", tmp_path / "file" / "folder")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["timeline", "method=gpipe"], ["stability"], ["report", "staleness"], ["report", "runs", "."],
+    ],
+)  # fmt: skip
+def test_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, capsys, words):
+    (tmp_path / "file").touch()
+    assert carry_out([*words, "-o", str(tmp_path / "file" / "folder" / "x")]) is ExitCode.WRONG_USAGE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "file: Not a directory" in shown.err
+    assert shown.err.count("\n") == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ExitCode
+from pipetrain.output_folder import check_writable
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -35,6 +36,7 @@ def _add_runs(kinds: Subparsers) -> None:
 
 def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
     """Prints the tables; fails where a measurement differs from its closed form."""
+    _check_output(options.output)
     from pipetrain.reproduce.staleness import report
 
     holds = report(options.stages, options.microbatches, options.output)
@@ -43,7 +45,13 @@ def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
 
 def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     """Prints the table, and writes it and its figure where asked to."""
+    _check_output(options.output)
     from pipetrain.report.sweep.table import report
 
     report(options.folders, options.metric, options.output)
     return ExitCode.COMPLETED
+
+
+def _check_output(output: Path | None) -> None:
+    if output is not None:
+        check_writable(f"-o {output}", output.parent)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.output_folder import check_writable
 
 _SETTING = (
     ("--curvature", float, "λ; default 1"),
@@ -39,12 +40,13 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """Prints the tables and draws the figures; fails where the check of a lemma does.
 
     Raises:
-        ConfigError: an option is out of its range, the data cannot be read, or the output is no directory.
+        ConfigError: an option is out of its range, the data cannot be read, or the output is no directory to write to.
     """
     if options.iterations < 1:
         raise ConfigError(f"--iterations {options.iterations}: must be 1 or more")
     if options.output.exists() and not options.output.is_dir():
         raise ConfigError(f"-o {options.output}: exists and is not a directory")
+    check_writable(f"-o {options.output}", options.output)
     from pipetrain.report.stability.report import report
     from pipetrain.theory.stability.tables import Setting
 

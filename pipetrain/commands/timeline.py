@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.output_folder import check_writable
 
 if TYPE_CHECKING:
     from pipetrain.report.timeline.given_times import GivenTimes
@@ -57,6 +58,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     run = _run_of(options.words)
     if options.output.exists() and not options.output.is_dir():
         raise ConfigError(f"-o {options.output}: exists and is not a directory")
+    check_writable(f"-o {options.output}", options.output)
     if options.minibatches is not None and options.minibatches < 1:
         raise ConfigError(f"--minibatches {options.minibatches}: at least 1")
     if run is None and options.first is not None:
