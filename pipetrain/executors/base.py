@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch.distributed as dist
@@ -19,6 +20,20 @@ from pipetrain.losses import Loss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.base import BaseStage
 from pipetrain.tensors import Tensors
+
+
+@dataclass(frozen=True)
+class IntervalTimes:
+    """How the stages of this process spent an interval.
+
+    Attributes:
+        idle: the idle share of each; None where no stage runs by itself.
+        predicted: seconds that each step would take with every stage on a device of its own and messages that take no
+            time; empty where stages are not simulated, or not one by one.
+    """
+
+    idle: Sequence[float | None]
+    predicted: Sequence[float] = ()
 
 
 class Executor(ABC):
@@ -78,12 +93,8 @@ class Executor(ABC):
         return self.stages[-1].index == self.num_stages - 1
 
     @abstractmethod
-    def train(self, loader: Loader, interval: DrainInterval) -> Sequence[float | None]:
-        """Carries out the interval.
-
-        Returns:
-            The idle share of each stage of this process in it; None where no stage runs by itself.
-        """
+    def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
+        """Carries out the interval, and waits until every stage has."""
 
     @abstractmethod
     def evaluate(self, loader: Loader) -> dict[str, float] | None:
@@ -142,6 +153,11 @@ class ManyProcesses(Executor):
     def agree(self, value: Any) -> Any:
         with self.hooks.waiting("the decision of the last stage"):
             return exchange.from_one(value, self._placement.of_last_stage)
+
+    def _drained(self) -> None:
+        """Waits until the stages of all processes have drained."""
+        with self.hooks.waiting("the drain of all stages"):
+            dist.barrier()
 
     @staticmethod
     def _metrics(outputs: Iterable[Tensors], feed: Feed, loss: Loss | None) -> dict[str, float] | None:

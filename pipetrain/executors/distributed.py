@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import microbatch_sizes
-from pipetrain.executors.base import ManyProcesses
+from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import Around, RunHooks
 from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing
@@ -141,12 +141,7 @@ class DistributedExecutor(ManyProcesses):
         self._ports = _Neighbors(stage, self.num_stages, hooks.waiting, device_to_device=device_to_device)
 
     @override
-    def train(self, loader: Loader, interval: DrainInterval) -> list[float]:
-        """Carries out the interval.
-
-        Returns:
-            The share of its time in which this stage computed nothing.
-        """
+    def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
         cursor = ReadCursor(self._stage, rules, interval)
         keys = _keys(loader, interval, rules.num_microbatches)
@@ -157,12 +152,13 @@ class DistributedExecutor(ManyProcesses):
         while runner.next:
             runner.step()
         self._ports.end()
+        self._drained()
         spans, seconds = self._stage.clock.take(), time.perf_counter() - began
         if self.hooks.trace is not None:
             waits = self._stage.clock.take_waits()
             traced = TracedList(self._stage.index, cursor.planned, cursor.start, cursor.base, spans, waits)
             self.hooks.trace.add(interval, [traced])
-        return [1.0 - sum(span.seconds for span in spans) / seconds]
+        return IntervalTimes([1.0 - sum(span.seconds for span in spans) / seconds])
 
     @override
     def evaluate(self, loader: Loader) -> dict[str, float] | None:

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import split
-from pipetrain.executors.base import OneProcess
+from pipetrain.executors.base import IntervalTimes, OneProcess
 from pipetrain.executors.clipping import Clipping, squared_norm
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
@@ -153,12 +153,8 @@ class FinegrainedExecutor(OneProcess):
         return sum(stage.weights.copy_seconds for stage in self.stages)
 
     @override
-    def train(self, loader: Loader, interval: DrainInterval) -> list[float | None]:
-        """Carries out the interval.
-
-        Returns:
-            No idle shares, as no stage runs by itself.
-        """
+    def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
+        """Carries out the interval; no idle shares, as no stage runs by itself."""
         rules = self.enter(interval)
         readers = [_Reader(stage, rules, interval) for stage in self.stages if stage.weights.newest.tensors]
         feed = self.feed(loader, interval, self.stages)
@@ -170,7 +166,7 @@ class FinegrainedExecutor(OneProcess):
             for reader, gradient in zip(readers, gradients, strict=True):
                 reader.update(interval.start + t, gradient, steady=t >= rules.steady)
             self.hooks.on_step(interval.start + t, loss)
-        return [None] * len(self.stages)
+        return IntervalTimes([None] * len(self.stages))
 
     def _minibatch(self, readers: list[_Reader], t: int, inputs: list[Tensors], targets: list[Tensors]) -> Tensor:
         counts = [count_of(self._model.loss, target) for target in targets]

@@ -7,14 +7,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.base import OneProcess
+from pipetrain.executors.base import IntervalTimes, OneProcess
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.stage_runner import BackwardId, StageRunner
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.program.playback import Slice, idle_shares, play
+from pipetrain.program.playback import Slice, idle_shares, play, step_times
 from pipetrain.program.times import TimeSpan
 from pipetrain.schedules import Kind, Operation
 from pipetrain.stage.module import MicrobatchId
@@ -97,12 +97,7 @@ class SimulatedExecutor(OneProcess):
         self.stages: list[Stage] = list(stages)
 
     @override
-    def train(self, loader: Loader, interval: DrainInterval) -> list[float]:
-        """Carries out the interval.
-
-        Returns:
-            The idle share of each stage, as it would be with every stage on a device of its own.
-        """
+    def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
         boxes: list[_Mailbox] = []
         boxes += [_Mailbox(stage.index, boxes) for stage in self.stages]
@@ -120,7 +115,7 @@ class SimulatedExecutor(OneProcess):
         played = self._played(rules, interval.minibatches)
         if self.hooks.trace is not None:
             self._write(self.hooks.trace, interval, runners, played)
-        return idle_shares(played)
+        return IntervalTimes(idle_shares(played), step_times(played))
 
     def _run(self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox]) -> None:
         """Carries out all lists; each stage as far as it gets, then the next one."""

@@ -27,10 +27,12 @@ from pipetrain.run import checkpoint
 from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
 from pipetrain.run.checkpoint import Writer
 from pipetrain.run.job import Job
+from pipetrain.run.learning_rates import LearningRates
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged
 from pipetrain.run.trainer import Trainer
 from pipetrain.tracking import summary
-from pipetrain.tracking.recorder import EarlierSteps, Recorder, Show
+from pipetrain.tracking.hyperparameters import values_set
+from pipetrain.tracking.recorder import EarlierSteps, RecordedRun, Recorder, Show
 from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 
@@ -152,9 +154,22 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     recorder = None
     if job.num_stages - 1 in stages:
         earlier = EarlierSteps(progress, checkpoint.load_history(job.resume) if job.resume else {})
-        recorder = Recorder(job.run, rate, data.train.sizes, settings.log.every_steps, earlier, show)
+        recorder = Recorder(_recorded(job, data, LearningRates(rate, phases)), earlier, show)
     trace = TraceFile(job.run, stages[0], progress.get("step", 0)) if settings.trace else None
     return RunParts(data, chain, phases, training_of(settings, rate, device), progress, recorder, trace)
+
+
+def _recorded(job: Job, data: Data, rates: LearningRates) -> RecordedRun:
+    settings = job.settings
+    return RecordedRun(
+        job.run,
+        data.train.sizes,
+        rates,
+        settings.log.every_steps,
+        simulated=settings.executor.simulated,
+        config=settings.stored,
+        hyperparameters=values_set(settings.stored, settings.choices),
+    )
 
 
 class ProcessRun:
@@ -217,17 +232,20 @@ class ProcessRun:
         if self._parts.trace is not None:
             self._parts.trace.close()
             assemble(job.run, job.num_stages)
-        recorder.close({**job.settings.choices, "stages": job.num_stages, "seed": job.settings.seed})
+        recorder.close(result)
         summary.write(job.run, result)
         return result
 
     def _save(self, step: int) -> None:
+        recorder, began = self._parts.recorder, time.perf_counter()
         checkpoint.save(
             self._job.run.checkpoint(step),
             self._tensors(),
             self._progress(step),
             self._writer,
         )
+        if recorder is not None:
+            recorder.clock.spend("checkpoint_s", time.perf_counter() - began)
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = self._parts.recorder.history() if self._parts.recorder else {}

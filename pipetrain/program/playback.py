@@ -1,5 +1,6 @@
 """Plays operation lists against each other: when each operation runs, where a stage idles, whether all can finish."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -83,3 +84,10 @@ def idle_shares(played: Sequence[Sequence[Slice]]) -> list[float]:
     if end <= 0:
         return [0.0 for _ in played]
     return [1.0 - sum(s.end - s.start for s in slices) / end for slices in played]
+
+
+def step_times(played: Sequence[Sequence[Slice]]) -> list[float]:
+    """The time of each minibatch: from the update before to its own on the last stage; the last one until the drain."""
+    ends = [0.0, *(piece.end for piece in played[-1] if piece.operation.kind is Kind.UPDATE)]
+    ends[-1] = max(slices[-1].end for slices in played if slices)
+    return [end - begin for begin, end in itertools.pairwise(ends)]

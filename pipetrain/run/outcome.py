@@ -8,8 +8,11 @@ from pipetrain.errors import DivergedError
 from pipetrain.planner.plan import stale_weight_share
 from pipetrain.run import checkpoint
 from pipetrain.run.job import Job
-from pipetrain.tracking import metrics_file, summary
+from pipetrain.tracking import metrics_file, records, summary
+from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.recorder import Recorder
+from pipetrain.tracking.records import Record
+from pipetrain.tracking.throughput import MEASURED, SIMULATOR
 
 Reports = Sequence[Mapping[str, Any]]
 
@@ -18,8 +21,8 @@ def summary_of_completed(
     job: Job, recorder: Recorder, reports: Reports, target: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The summary of a run that reached its end, with the hash of its last checkpoint's weights."""
-    weights = checkpoint.model_state(job.run.checkpoint(len(recorder.losses)))
     trained = _summary_of_trained(job, recorder, reports, target)
+    weights = checkpoint.model_state(job.run.checkpoint(len(recorder.losses)))
     return {**trained, "status": "completed", "weights_sha256": summary.weights_sha256(weights)}
 
 
@@ -34,20 +37,15 @@ def summary_of_diverged(
 def _summary_of_trained(
     job: Job, recorder: Recorder, reports: Reports, target: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    steps = len(recorder.losses)
     return {
         "status": None,
         **job.head(),
-        "steps": steps,
-        "epochs": round(steps / job.timetable.steps_per_epoch, 4),
-        "wall_s": recorder.wall_s,
-        "samples_per_second": recorder.samples_per_second,
+        **recorder.summary(),
         "target": target,
-        "final": recorder.final,
-        "best": recorder.best,
         "weights_sha256": None,
         "loss_sha256": summary.loss_sha256(recorder.losses),
         "stale_weight_share": stale_weight_share([stage["parameters"] for stage in job.plan]),
+        **job.origin(),
         "per_stage": [{**plan, **report} for plan, report in zip(job.plan, reports, strict=True)],
     }
 
@@ -56,18 +54,36 @@ def leave_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
     """The summary that the workers left; where they did not finish the run, what the metrics tell, now written."""
     if (left := summary.read(job.run)) is not None:
         return left
-    records = metrics_file.read(job.run)
-    evaluations = [record["eval"] for record in records if "eval" in record]
+    found = metrics_file.read(job.run)
+    epochs = [record for record in found if record["kind"] == "epoch"]
+    measured = records.measured_of_stages(epochs[-1], job.num_stages) if epochs else [{}] * job.num_stages
     unfinished = {
         "status": status,
         **job.head(),
         "reason": reason,
-        "steps": records[-1]["step"] if records else 0,
-        "epochs": sum("per_stage" in record for record in records),
-        "wall_s": records[-1]["wall_s"] if records else 0.0,
-        "final": evaluations[-1] if evaluations else {},
-        "per_stage": job.plan,
+        **_summary_of_records(job, found),
+        **job.origin(),
+        "per_stage": [{**plan, **stage} for plan, stage in zip(job.plan, measured, strict=True)],
     }
     with contextlib.suppress(OSError):  # a full disk, or a directory that is gone
         summary.write(job.run, unfinished)
     return unfinished
+
+
+def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:
+    """What the records tell of steps, times, throughput and metrics."""
+    steps = found[-1]["step"] if found else 0
+    evaluations = Evaluations({})
+    for record in found:
+        if record["kind"] == "eval":
+            evaluations.add(record["step"], record["epoch"], records.metrics_of(record))
+    steady = [record for record in found if record["kind"] == "interval" and record["step"] > steps / 10]
+    seconds = sum(record["train_s"] for record in steady)
+    speed = sum(record["samples"] for record in steady) / seconds if seconds else None
+    return {
+        "steps": steps,
+        "epochs": round(steps / job.timetable.steps_per_epoch, 4),
+        "wall_s": found[-1]["wall_s"] if found else 0.0,
+        SIMULATOR if job.settings.executor.simulated else MEASURED: speed,
+        **evaluations.fields(),
+    }

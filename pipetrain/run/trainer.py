@@ -1,15 +1,18 @@
 """A run from its first step to its last: segments, epochs, evaluation, when to save, when to stop."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor
+from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.run.build import Data
 from pipetrain.run.timetable import Timetable
 from pipetrain.stage.measurements import peak_memory_bytes
-from pipetrain.tracking.recorder import LOWER_IS_BETTER, Recorder
+from pipetrain.tracking.evaluations import LOWER_IS_BETTER
+from pipetrain.tracking.recorder import Recorder
 
 Save = Callable[[int], None]
 """Writes a checkpoint after so many steps; called in every process together."""
@@ -42,12 +45,7 @@ class Trainer:
             DivergedError: in the process of the last stage.
         """
         for interval in self.timetable.segments(self.step):
-            if self.recorder:
-                self.recorder.resume_clock()
-            self._add_idle(self.executor.train(self.data.train, interval), interval.last - interval.first)
-            self.step = interval.start + interval.last - interval.first
-            if self.recorder:
-                self.recorder.flush()
+            self._train(interval)
             if self.timetable.ends_epoch(self.step):
                 self._end_epoch()
             done = bool(self.reached) or self.step == self.timetable.total_steps
@@ -57,19 +55,33 @@ class Trainer:
                 break
         return self.reports()
 
-    def _end_epoch(self) -> None:
-        metrics = None
-        if self.timetable.evaluates(self.step):
-            metrics = self.executor.evaluate(self.data.evaluation)
-        per_stage = self.reports()
+    def _train(self, interval: DrainInterval) -> None:
         if self.recorder:
-            self.recorder.epoch(self.step, metrics, per_stage)
-            self.reached = self.reached or self._target_reached(metrics)
+            self.recorder.begin(interval)
+        times = self.executor.train(self.data.train, interval)
+        self._add_idle(times.idle, interval.minibatches)
+        self.step = interval.start + interval.minibatches
+        if self.recorder:
+            self.recorder.drain(times.predicted)
+
+    def _end_epoch(self) -> None:
+        reports = self.reports()
+        if self.recorder:
+            self.recorder.epoch(self.step, reports)
+        if self.timetable.evaluates(self.step):
+            self._evaluate()
         if self.target:
             self.reached = self.executor.agree(self.reached)
 
-    def _target_reached(self, metrics: Mapping[str, float] | None) -> dict[str, Any] | None:
-        if not self.target or metrics is None or self.recorder is None:
+    def _evaluate(self) -> None:
+        began = time.perf_counter()
+        metrics = self.executor.evaluate(self.data.evaluation)
+        if self.recorder and metrics is not None:
+            self.recorder.evaluation(self.step, metrics, time.perf_counter() - began)
+            self.reached = self.reached or self._target_reached(metrics)
+
+    def _target_reached(self, metrics: Mapping[str, float]) -> dict[str, Any] | None:
+        if not self.target or self.recorder is None:
             return None
         if unknown := self.target.keys() - metrics.keys():
             raise ConfigError(f"train.target: no metric {min(unknown)}; an evaluation gives {', '.join(metrics)}")
@@ -77,7 +89,7 @@ class Trainer:
             if not (metrics[name] <= value if name in LOWER_IS_BETTER else metrics[name] >= value):
                 return None
         epoch = -(-self.step // self.timetable.steps_per_epoch)
-        return {"step": self.step, "epoch": epoch, "wall_s": self.recorder.wall_s}
+        return {"step": self.step, "epoch": epoch, "wall_s": self.recorder.clock.wall_s}
 
     def reports(self) -> list[dict[str, Any]]:
         """What was measured on every stage of the run so far, in every process."""

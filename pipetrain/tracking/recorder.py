@@ -1,9 +1,8 @@
 """Keeps the record of a run where the last stage is: losses, metrics, throughput."""
 
 import math
-import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,18 +10,41 @@ import torch
 from torch import Tensor
 
 from pipetrain.errors import DivergedError
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.tracking import records
+from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.metrics_file import MetricsFile
+from pipetrain.tracking.records import Record
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.tensorboard import Board
+from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, THROUGHPUTS, Throughput
+from pipetrain.tracking.wall_clock import WallClock
 
-Show = Callable[[dict[str, Any]], None]
-LOSSES, SPEEDS = "run.losses", "run.speeds"
-LOWER_IS_BETTER = ("loss", "perplexity")
+Show = Callable[[Record], None]
+LOSSES = "run.losses"
 
 
-def better(metric: str, new: float, old: float) -> bool:
-    """Whether `new` improves on `old`."""
-    return new < old if metric in LOWER_IS_BETTER else new > old
+@dataclass(frozen=True)
+class RecordedRun:
+    """The run that is recorded.
+
+    Attributes:
+        directory: where.
+        sizes: samples of each minibatch of an epoch.
+        rates: the learning rates of a step, counted from 0, as fields of its record.
+        every_steps: steps between records.
+        simulated: whether all stages share this process, so that the wall time is the simulator's.
+        config: the configuration, resolved.
+        hyperparameters: what was set, by name on the command line.
+    """
+
+    directory: RunDirectory
+    sizes: Sequence[int]
+    rates: Callable[[int], Record]
+    every_steps: int = 1
+    simulated: bool = False
+    config: Mapping[str, Any] = field(default_factory=dict)
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,51 +67,42 @@ class Recorder:
     """The record of a run: takes each step's loss and each evaluation's metrics, and writes metrics.jsonl.
 
     Args:
-        run: the run directory.
-        rate: the learning rate of each step.
-        sizes: samples of each minibatch of an epoch.
-        every_steps: steps between lines of the log.
+        recorded: the run.
         earlier: the record of the steps before, of a run that is resumed.
         show: is given every record.
     """
 
     def __init__(
-        self,
-        run: RunDirectory,
-        rate: Callable[[int], float],
-        sizes: list[int],
-        every_steps: int,
-        earlier: EarlierSteps = _NO_EARLIER_STEPS,
-        show: Show = lambda _record: None,
+        self, recorded: RecordedRun, earlier: EarlierSteps = _NO_EARLIER_STEPS, show: Show = lambda _record: None
     ) -> None:
         progress, history = earlier.progress, earlier.history
-        step = progress.get("step", 0)
-        self._file = MetricsFile(run, step)
-        self._board = Board(run, step + 1 if step else None)
-        self._rate = rate
-        self._sizes = sizes
-        self._every = every_steps
+        self._resumed_at: int = progress.get("step", 0)
+        self._recorded = recorded
+        self._file = MetricsFile(recorded.directory, self._resumed_at)
+        self._board = Board(recorded.directory, self._resumed_at + 1 if self._resumed_at else None)
         self._show = show
-        self._seconds_before: float = progress.get("wall_s", 0.0)
-        self.start()
         self._last = time.perf_counter()
+        self._drains_after = 0
         self._unread: list[tuple[int, Tensor]] = []
-        self.losses: list[float] = history[LOSSES].tolist() if history else []
-        self.speeds: list[float] = history[SPEEDS].tolist() if history else []
-        self.final: dict[str, float] = progress.get("final", {})
-        self.best: dict[str, float] = progress.get("best", {})
+        self.clock = WallClock(progress)
+        self.evaluations = Evaluations(progress)
+        self.losses: list[float] = history[LOSSES].tolist() if LOSSES in history else []
+        self._throughputs = {
+            name: Throughput(recorded.sizes, history[f"run.{name}"].tolist() if f"run.{name}" in history else ())
+            for name in THROUGHPUTS
+        }
+        self._speed_name = SIMULATOR if recorded.simulated else MEASURED
+        self._speed = self._throughputs[self._speed_name]
 
     def start(self) -> None:
-        """Starts the clock of `wall_s`. Call it when a run starts or is resumed, once its processes are connected."""
-        self._began = time.perf_counter() - self._seconds_before
+        """Starts the clock. Call it when a run starts or is resumed, once its processes are connected."""
+        self.clock.start()
+        self._board.start(self._recorded.config)
+        self._write(self._record("start", self._resumed_at))
 
-    @property
-    def wall_s(self) -> float:
-        """Seconds that the run has trained, its earlier parts included."""
-        return time.perf_counter() - self._began
-
-    def resume_clock(self) -> None:
-        """Starts the time of the next step. Call it when training goes on, so that no step counts an evaluation."""
+    def begin(self, interval: DrainInterval) -> None:
+        """Starts the time of the interval's first step. Call it when training goes on after something else."""
+        self._drains_after = interval.start + interval.minibatches
         self._last = time.perf_counter()
 
     def step(self, minibatch: int, loss: Tensor) -> None:
@@ -100,70 +113,124 @@ class Recorder:
                 is logged.
         """
         self._unread.append((minibatch, loss))
-        due = (minibatch + 1) % self._every == 0
+        due = self._due(minibatch + 1)
         if due or loss.device.type == "cpu":
-            self.flush()
-        if due:
-            record = {
-                "step": minibatch + 1,
-                "epoch": minibatch // len(self._sizes),
-                "wall_s": round(self.wall_s, 4),
-                "loss": self.losses[-1],
-                "lr": self._rate(minibatch),
-                "samples_per_second": round(self.speeds[-1], 2),
-            }
-            self._file.write(record)
-            self._board.step(record)
-            self._show(record)
+            self._read()
+        if due and minibatch + 1 != self._drains_after:  # the last step lasts until the drain
+            self._interval(minibatch + 1)
 
-    def flush(self) -> None:
+    def drain(self, predicted: Sequence[float] = ()) -> None:
+        """Ends the interval, after every stage has drained: its last step has lasted until now.
+
+        Args:
+            predicted: seconds that each of its steps would take with every stage on a device of its own, where they
+                are simulated.
+
+        Raises:
+            DivergedError: as `step`.
+        """
+        self._read()
+        step = len(self.losses)
+        self._speed.prolong(time.perf_counter() - self._last)
+        for minibatch, seconds in enumerate(predicted, start=step - len(predicted)):
+            self._throughputs[PREDICTED].add(minibatch, seconds)
+        if step == self._drains_after and self._due(step):
+            self._interval(step)
+
+    def _due(self, step: int) -> bool:
+        return step % self._recorded.every_steps == 0
+
+    def _read(self) -> None:
         """Reads the losses still on the device, waiting for it: they share the time since the last ones."""
         unread, self._unread = self._unread, []
         values = [loss.item() for _, loss in unread]
-        began, self._last = self._last, time.perf_counter()
+        if values:
+            began, self._last = self._last, time.perf_counter()
         for (minibatch, _), value in zip(unread, values, strict=True):
             self.losses.append(value)
-            size = self._sizes[minibatch % len(self._sizes)]
-            self.speeds.append(size * len(unread) / (self._last - began))
+            self._speed.add(minibatch, (self._last - began) / len(unread))
             if not math.isfinite(value):
                 raise DivergedError(minibatch + 1, value)
 
-    def epoch(self, step: int, metrics: dict[str, float] | None, per_stage: list[dict[str, Any]]) -> None:
-        """Records the end of an epoch or of the run, with the metrics of its evaluation if there was one."""
-        recent = self.losses[-len(self._sizes) :]
-        record: dict[str, Any] = {
-            "step": step,
-            "epoch": (step - 1) // len(self._sizes),
-            "wall_s": round(self.wall_s, 4),
-            "loss": sum(recent) / len(recent),
-            "per_stage": per_stage,
+    def _interval(self, step: int) -> None:
+        first = max(0, step - self._recorded.every_steps)
+        record = {
+            **self._record("interval", step),
+            "samples": self._speed.samples(first, step),
+            "train_s": round(self._speed.train_s(first, step), 6),
+            "loss": _mean(self.losses[first:step]),
+            **self._recorded.rates(step - 1),
+            self._speed_name: _rounded(self._speed.of(first, step)),
         }
-        if metrics is not None:
-            record["eval"] = metrics
-            self.final = metrics
-            for name, value in metrics.items():
-                if name not in self.best or better(name, value, self.best[name]):
-                    self.best[name] = value
-        self._file.write(record)
+        self._board.interval(record)
+        self._write(record)
+
+    def epoch(self, step: int, reports: Sequence[Mapping[str, Any]]) -> None:
+        """Records the end of an epoch or of the run, with what was measured of each stage so far."""
+        first = (self._epoch_of(step) - 1) * len(self._recorded.sizes)
+        speeds = {name: _rounded(each.of(first, step)) for name, each in self._throughputs.items() if each.seconds}
+        record = {
+            **self._record("epoch", step),
+            "samples": self._speed.samples(first, step),
+            "train_s": round(self._speed.train_s(first, step), 6),
+            "loss": _mean(self.losses[first:step]),
+            **speeds,
+            **records.of_stages(reports),
+        }
         self._board.epoch(record)
+        self._write(record)
+
+    def evaluation(self, step: int, metrics: Mapping[str, float], seconds: float) -> None:
+        """Records the metrics of an evaluation after `step` steps, which took so long."""
+        self.clock.spend("eval_s", seconds)
+        self.evaluations.add(step, self._epoch_of(step), metrics)
+        record = {**self._record("eval", step), "eval_s": round(seconds, 4), **records.of_evaluation(metrics)}
+        self._board.evaluation(record)
+        self._write(record)
+
+    def _epoch_of(self, step: int) -> int:
+        """The epoch, counted from 1, of a step counted from 1."""
+        return -(-step // len(self._recorded.sizes))
+
+    def _record(self, kind: str, step: int) -> Record:
+        return {"kind": kind, "step": step, "epoch": self._epoch_of(step), "wall_s": round(self.clock.wall_s, 4)}
+
+    def _write(self, record: Record) -> None:
+        self._file.write(record)
         self._show(record)
 
-    @property
-    def samples_per_second(self) -> float | None:
-        """Median over the steps after the first tenth."""
-        steady = self.speeds[math.ceil(len(self.speeds) / 10) :] or self.speeds
-        return statistics.median(steady) if steady else None
+    def summary(self) -> dict[str, Any]:
+        """What the summary says of losses, times, throughput and metrics."""
+        steps = len(self.losses)
+        return {
+            "steps": steps,
+            "epochs": round(steps / len(self._recorded.sizes), 4),
+            "samples": self._speed.samples(0, steps),
+            "train_s": self._speed.train_s(0, steps),
+            **self.clock.fields(),
+            **{name: throughput.of_run() for name, throughput in self._throughputs.items()},
+            **self.evaluations.fields(),
+        }
 
     def progress(self) -> dict[str, Any]:
         """What a checkpoint holds of this record beside its history."""
-        return {"wall_s": self.wall_s, "final": self.final, "best": self.best}
+        return {**self.clock.fields(), **self.evaluations.fields()}
 
     def history(self) -> dict[str, Tensor]:
-        """Losses and samples per second of every step so far, float32 (steps,)."""
-        values = {LOSSES: self.losses, SPEEDS: self.speeds}
-        return {name: torch.tensor(series, dtype=torch.float32) for name, series in values.items()}
+        """Losses and seconds of every step so far, float32 (steps,)."""
+        seconds = {f"run.{name}": each.seconds for name, each in self._throughputs.items() if each.seconds}
+        series = {LOSSES: self.losses, **seconds}
+        return {name: torch.tensor(values, dtype=torch.float32) for name, values in series.items()}
 
-    def close(self, settings: dict[str, Any]) -> None:
-        """Closes the files; `settings` go to TensorBoard's page of hyperparameters."""
+    def close(self, summary: Mapping[str, Any]) -> None:
+        """Closes the files; what was set and what came of it go to TensorBoard's page of hyperparameters."""
         self._file.close()
-        self._board.close(settings, self.final)
+        self._board.close(self._recorded.hyperparameters, summary)
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return sum(losses) / len(losses)
+
+
+def _rounded(speed: float | None) -> float | None:
+    return None if speed is None else round(speed, 2)

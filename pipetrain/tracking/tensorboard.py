@@ -1,15 +1,46 @@
 """The TensorBoard event file of a run, written where the last stage is."""
 
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+from omegaconf import OmegaConf
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from pipetrain.tracking.hyperparameters import results
+from pipetrain.tracking.records import Record, metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.throughput import THROUGHPUTS
+
+_MB = 1e-6
+
+
+class Chart(NamedTuple):
+    """A quantity of the stages: its tags are `name/stage0` and so on."""
+
+    name: str
+    scale: float = 1.0
+
+
+_CHARTS = {
+    "idle_share": Chart("idle_share"),
+    "activation_bytes_peak": Chart("activations_MB", _MB),
+    "weight_bytes_peak": Chart("weights_MB", _MB),
+    "peak_memory_bytes": Chart("memory_MB", _MB),
+    "weight_versions_max": Chart("weight_versions"),
+    "forward_staleness": Chart("forward_staleness"),
+    "backward_staleness": Chart("backward_staleness"),
+    "lr": Chart("stage_lr"),
+}
+"""Field of a record, after `stageR_` -> its chart."""
+_OF_STAGE = re.compile(r"stage(\d+)_(\w+)")
+_LAYOUT = {"stages": {chart.name: ["Multiline", [rf"{chart.name}/stage\d+"]] for chart in _CHARTS.values()}}
+"""On the page of custom scalars, every quantity has the lines of all stages in one chart."""
 
 
 class Board:
-    """Scalars under `train/`, `eval/`, `perf/`, `memory/` and `weights/`, by step.
+    """Scalars by step: `train/`, `eval/`, `throughput/`, `time/`, and a group for each quantity of the stages.
 
     Args:
         run: the run directory.
@@ -19,34 +50,46 @@ class Board:
     def __init__(self, run: RunDirectory, purge_step: int | None) -> None:
         self._writer = SummaryWriter(str(run.tensorboard), purge_step=purge_step)
 
-    def step(self, record: dict[str, Any]) -> None:
-        """Adds the points of one step, from its line of metrics.jsonl."""
-        step = record["step"]
-        self._writer.add_scalar("train/loss", record["loss"], step)
-        self._writer.add_scalar("train/lr", record["lr"], step)
-        self._writer.add_scalar("perf/samples_per_second", record["samples_per_second"], step)
+    def start(self, config: Mapping[str, Any]) -> None:
+        """Adds the layout of the custom scalars, and the configuration as text."""
+        self._writer.add_custom_scalars(_LAYOUT)
+        text = OmegaConf.to_yaml(OmegaConf.create(dict(config)))
+        self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))
 
-    def epoch(self, record: dict[str, Any]) -> None:
-        """Adds the points of an epoch's end, from its line of metrics.jsonl."""
-        step = record["step"]
-        for name, value in record.get("eval", {}).items():
-            self._writer.add_scalar(f"eval/{name}", value, step)
-        for r, stage in enumerate(record["per_stage"]):
-            self._writer.add_scalar(f"memory/stage{r}_bytes", stage["peak_memory_bytes"], step)
-            self._writer.add_scalar(f"memory/stage{r}_weight_bytes", stage["weight_bytes_peak"], step)
-            self._writer.add_scalar(f"weights/stage{r}_versions", stage["weight_versions_max"], step)
-            for tag, field in (("memory/stage{}_activation_bytes", "activation_bytes_peak"),
-                               ("perf/stage{}_idle_share", "idle_share")):  # fmt: skip
-                if stage[field] is not None:
-                    self._writer.add_scalar(tag.format(r), stage[field], step)
-            for which in ("forward", "backward"):
-                if values := stage[f"{which}_staleness"]:
-                    self._writer.add_scalar(f"weights/stage{r}_{which}_staleness", max(values), step)
+    def interval(self, record: Record) -> None:
+        """Adds the points of some steps."""
+        self._add(record, {"train/loss": record["loss"], "train/lr": record["lr"]})
+        self._add(record, {f"throughput/{name}": record[name] for name in THROUGHPUTS if name in record})
+        self._add_stages(record)
+
+    def epoch(self, record: Record) -> None:
+        """Adds the points of an epoch's end."""
+        self._add(record, {"train/epoch_loss": record["loss"], "time/wall_s": record["wall_s"]})
+        self._add(record, {f"throughput/epoch_{name}": record[name] for name in THROUGHPUTS if name in record})
+        self._add_stages(record)
         self._writer.flush()
 
-    def close(self, settings: dict[str, Any], metrics: dict[str, float]) -> None:
-        """Adds the settings and final metrics for TensorBoard's HPARAMS page, in this same file."""
-        tagged = {f"eval/{name}": value for name, value in metrics.items()}
-        for summary in hparams(settings, tagged):
-            self._writer._get_file_writer().add_summary(summary)
+    def evaluation(self, record: Record) -> None:
+        """Adds the points of an evaluation."""
+        self._add(record, {f"eval/{name}": value for name, value in metrics_of(record).items()})
+        self._add(record, {"time/eval_s": record["eval_s"]})
+        self._writer.flush()
+
+    def _add_stages(self, record: Record) -> None:
+        for name, value in record.items():
+            if (found := _OF_STAGE.fullmatch(name)) and value is not None:
+                chart = _CHARTS[found[2]]
+                self._writer.add_scalar(f"{chart.name}/stage{found[1]}", value * chart.scale, record["step"])
+
+    def _add(self, record: Record, points: Mapping[str, float | None]) -> None:
+        for tag, value in points.items():
+            if value is not None:
+                self._writer.add_scalar(tag, value, record["step"])
+
+    def close(self, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+        """Adds what was set and what came of it for TensorBoard's HPARAMS page, in this same file."""
+        points = results(summary)
+        self._add({"step": summary["steps"]}, points)
+        for part in hparams(dict(hyperparameters), dict(points)):
+            self._writer._get_file_writer().add_summary(part)
         self._writer.close()

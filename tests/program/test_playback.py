@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipetrain.program.playback import DeadlockError, idle_shares, play
+from pipetrain.program.playback import DeadlockError, idle_shares, play, step_times
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.text_grid import unit_duration
 from pipetrain.program.validation import checked_lists
@@ -127,3 +127,17 @@ def test_deadlock_reports_what_ran_and_where_each_stage_is_stuck():
         play(lists, unit_duration)
     assert {r: str(op) for r, op in caught.value.stuck.items()} == {0: "B0.0", 1: "F0.1"}
     assert [len(row) for row in caught.value.played] == [1, 1]
+
+
+@pytest.mark.parametrize("schedule", [GPipe(), OneFOneB(), PipelinedBackprop()])
+def test_times_of_the_minibatches_add_up_to_the_whole_with_fill_and_drain(schedule):
+    rows = played(schedule, 4, 1, 6)
+    times = step_times(rows)
+    assert len(times) == 6
+    assert sum(times) == length(rows)
+
+
+def test_steady_minibatch_of_1f1b_takes_a_forward_and_a_backward():
+    times = step_times(played(OneFOneB(), 3, 1, 8))
+    assert times[2:-1] == [2.0] * 5
+    assert times[-1] > times[-2]  # the drain of the stages before

@@ -6,19 +6,27 @@ from support.worker_pool import job, simulated
 
 from pipetrain.run.outcome import leave_summary
 from pipetrain.tracking import summary
+from pipetrain.tracking.records import MEASURED_OF_STAGES
 
 
 def test_summary_of_an_interrupted_run_tells_what_its_metrics_do(tmp_path):
     made = job(tmp_path, "pipedream", 2)
+    stages = {f"stage{r}_{name}": 7 for r in range(2) for name in MEASURED_OF_STAGES}
+    times = {"samples": 24, "train_s": 0.5}
     records = [
-        {"step": 6, "epoch": 0, "wall_s": 1.0, "per_stage": [], "eval": {"top1": 20.0}},
-        {"step": 7, "epoch": 1, "wall_s": 1.5, "loss": 2.0},
+        {"kind": "start", "step": 0, "epoch": 0, "wall_s": 0.0},
+        {"kind": "epoch", "step": 6, "epoch": 1, "wall_s": 1.0, "loss": 2.0, **times, **stages},
+        {"kind": "eval", "step": 6, "epoch": 1, "wall_s": 1.2, "eval_s": 0.2, "eval_top1": 20.0},
+        {"kind": "interval", "step": 7, "epoch": 2, "wall_s": 1.5, "loss": 2.0, **times},
     ]
     made.run.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
     leave_summary(made, "interrupted", "SIGTERM")
     left = summary.read(made.run)
     assert (left["status"], left["reason"], left["method"]) == ("interrupted", "SIGTERM", "pipedream")
-    assert (left["steps"], left["epochs"], left["wall_s"], left["final"]) == (7, 1, 1.5, {"top1": 20.0})
+    assert (left["steps"], left["epochs"], left["wall_s"]) == (7, round(7 / 6, 4), 1.5)
+    assert (left["final"], left["best_step"]) == ({"top1": 20.0}, {"top1": 6})
+    assert left["samples_per_second"] == 48.0
+    assert left["per_stage"][1]["activation_bytes_peak"] == 7
 
 
 def test_summary_of_a_run_that_never_started_has_no_steps(tmp_path):

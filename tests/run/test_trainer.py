@@ -1,9 +1,12 @@
 """The trainer on an executor that only keeps count."""
 
+from types import SimpleNamespace
+
 import pytest
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
+from pipetrain.executors.base import IntervalTimes
 from pipetrain.run.build import build_data
 from pipetrain.run.timetable import Timetable
 from pipetrain.run.trainer import Trainer
@@ -21,7 +24,7 @@ class Counting:
 
     def train(self, _loader, interval):
         self.trained.append((interval.start, interval.start + interval.minibatches))
-        return []
+        return IntervalTimes([])
 
     def evaluate(self, _loader):
         return self.metrics.pop(0)
@@ -34,21 +37,25 @@ class Counting:
 
 
 class Noting:
-    """A recorder that notes the epochs it is told of."""
+    """A recorder that notes the epochs and evaluations it is told of."""
 
-    wall_s = 1.5
+    clock = SimpleNamespace(wall_s=1.5)
 
     def __init__(self):
         self.epochs = []
+        self.evaluations = []
 
-    def resume_clock(self):
+    def begin(self, _interval):
         pass
 
-    def flush(self):
+    def drain(self, _predicted):
         pass
 
-    def epoch(self, step, metrics, _per_stage):
-        self.epochs.append((step, metrics))
+    def epoch(self, step, _reports):
+        self.epochs.append(step)
+
+    def evaluation(self, step, metrics, _seconds):
+        self.evaluations.append((step, metrics))
 
 
 def trainer(metrics=(), target=None, step=0, every=1, **changes):
@@ -66,7 +73,8 @@ def test_trainer_evaluates_after_epochs_and_saves_at_the_end():
     made, saved = trainer([{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}])
     made.run()
     assert made.executor.trained == [(0, 4), (4, 8), (8, 12)]
-    assert made.recorder.epochs == [(4, {"loss": 3.0}), (8, {"loss": 2.0}), (12, {"loss": 1.0})]
+    assert made.recorder.epochs == [4, 8, 12]
+    assert made.recorder.evaluations == [(4, {"loss": 3.0}), (8, {"loss": 2.0}), (12, {"loss": 1.0})]
     assert (saved, made.step, made.reached) == ([12], 12, None)
 
 
@@ -74,7 +82,7 @@ def test_trainer_resumed_within_an_epoch_goes_on_with_its_next_step():
     made, saved = trainer([{"loss": 2.0}, {"loss": 1.0}], step=6, every=2, save_every_steps=5)
     made.run()
     assert made.executor.trained == [(6, 8), (8, 10), (10, 12)]
-    assert [step for step, _ in made.recorder.epochs] == [8, 12]
+    assert [step for step, _ in made.recorder.evaluations] == [8, 12]
     assert saved == [10, 12]
 
 

@@ -1,4 +1,4 @@
-"""What the recorder makes of steps whose losses stay on the device until they are logged."""
+"""What the recorder makes of losses, times and evaluations."""
 
 import time
 
@@ -6,8 +6,12 @@ import pytest
 import torch
 
 from pipetrain.errors import DivergedError
-from pipetrain.tracking.recorder import Recorder
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.tracking import metrics_file
+from pipetrain.tracking.recorder import EarlierSteps, RecordedRun, Recorder
 from pipetrain.tracking.run_directory import RunDirectory
+
+SIZES = [4, 4, 2]
 
 
 class OnDevice:
@@ -23,10 +27,24 @@ class OnDevice:
         return self.value
 
 
-def recorder(path, every):
-    made = Recorder(RunDirectory(path), lambda _step: 0.1, [4, 4, 2], every)
-    made.resume_clock()
+def recorder(path, every, **options):
+    made = Recorder(RecordedRun(RunDirectory(path), SIZES, lambda _step: {"lr": 0.1}, every, **options))
+    made.start()
+    made.begin(DrainInterval.whole(3))
     return made
+
+
+def train(made, first, last, seconds=0.0):
+    """Steps with losses 0, 1, 2 ... that take so long, drained at the end."""
+    made.begin(DrainInterval(first // 3, first % 3, first % 3 + last - first, first))
+    for step in range(first, last):
+        time.sleep(seconds)
+        made.step(step, torch.tensor(float(step)))
+    made.drain()
+
+
+def records(path, kind):
+    return [record for record in metrics_file.read(RunDirectory(path)) if record["kind"] == kind]
 
 
 def test_steps_share_the_time_spent_on_reading_their_losses(tmp_path):
@@ -35,15 +53,92 @@ def test_steps_share_the_time_spent_on_reading_their_losses(tmp_path):
         made.step(step, OnDevice(value, seconds=0.02))
         assert len(made.losses) == (3 if step == 2 else 0)
     assert made.losses == [3.0, 2.0, 1.0]
-    first, second, third = made.speeds
-    assert first == second == 2 * third  # of 4, 4 and 2 samples
-    assert first <= 4 / 0.02  # not the time that it takes to queue a step
+    first, second, third = made.history()["run.samples_per_second"].tolist()
+    assert first == second == third
+    assert first >= 0.02  # not the time that it takes to queue a step
 
 
-def test_first_loss_that_is_not_finite_ends_the_run_with_a_speed_for_each_loss(tmp_path):
+def test_first_loss_that_is_not_finite_ends_the_run_with_a_time_for_each_loss(tmp_path):
     made = recorder(tmp_path, every=3)
     made.step(0, OnDevice(1.0))
     made.step(1, OnDevice(float("nan")))
     with pytest.raises(DivergedError, match="2"):
         made.step(2, OnDevice(1.0))
-    assert len(made.losses) == len(made.speeds) == 2
+    assert len(made.losses) == len(made.history()["run.samples_per_second"]) == 2
+
+
+def test_record_of_some_steps_has_their_mean_loss_and_their_samples_over_their_time(tmp_path):
+    made = recorder(tmp_path, every=2)
+    train(made, 0, 3, seconds=0.02)
+    train(made, 3, 6)
+    found = records(tmp_path, "interval")
+    assert [(each["step"], each["epoch"], each["samples"], each["loss"]) for each in found] == [
+        (2, 1, 8, 0.5), (4, 2, 6, 2.5), (6, 2, 6, 4.5),
+    ]  # fmt: skip
+    for each in found:
+        assert each["samples_per_second"] == pytest.approx(each["samples"] / each["train_s"], rel=1e-3)
+    assert 0.04 <= found[0]["train_s"] < found[0]["wall_s"]
+
+
+def test_last_step_before_a_drain_lasts_until_the_drain_ends(tmp_path):
+    made = recorder(tmp_path, every=1)
+    for step in range(3):
+        made.step(step, torch.tensor(1.0))
+    assert [each["step"] for each in records(tmp_path, "interval")] == [1, 2]
+    time.sleep(0.05)
+    made.drain()
+    last = records(tmp_path, "interval")[-1]
+    assert last["step"] == 3
+    assert last["train_s"] >= 0.05
+
+
+def test_evaluation_between_two_intervals_belongs_to_no_step(tmp_path):
+    made = recorder(tmp_path, every=3)
+    train(made, 0, 3)
+    time.sleep(0.2)
+    made.evaluation(3, {"loss": 1.5, "top1": 50.0}, 0.2)
+    train(made, 3, 6)
+    made.epoch(6, [{"idle_share": 0.25, "forward_staleness": [0, 1]}])
+    (evaluation,), (epoch,) = records(tmp_path, "eval"), records(tmp_path, "epoch")
+    assert (evaluation["step"], evaluation["eval_loss"], evaluation["eval_s"]) == (3, 1.5, 0.2)
+    assert epoch["train_s"] < 0.2 < epoch["wall_s"]
+    assert (epoch["loss"], epoch["samples"], epoch["epoch"]) == (4.0, 10, 2)
+    assert (epoch["stage0_idle_share"], epoch["stage0_forward_staleness"]) == (0.25, 1)
+    result = made.summary()
+    assert result["train_s"] < 0.2 <= result["eval_s"] <= result["wall_s"]
+
+
+def test_epoch_that_is_cut_short_averages_its_own_losses(tmp_path):
+    made = recorder(tmp_path, every=1)
+    train(made, 0, 3)
+    train(made, 3, 4)
+    made.epoch(4, [])
+    assert records(tmp_path, "epoch")[0]["loss"] == 3.0
+
+
+def test_simulation_has_the_simulators_speed_and_the_predicted_one_of_its_pipeline(tmp_path):
+    made = recorder(tmp_path, every=1, simulated=True)
+    for step in range(3):
+        made.step(step, torch.tensor(1.0))
+    made.drain([1.0, 1.0, 0.5])
+    made.epoch(3, [])
+    assert "samples_per_second" not in records(tmp_path, "interval")[0]
+    assert records(tmp_path, "epoch")[0]["predicted_samples_per_second"] == 4.0
+    result = made.summary()
+    assert (result["samples_per_second"], result["predicted_samples_per_second"]) == (None, 4.0)
+    assert result["simulator_samples_per_second"] > 0
+
+
+def test_resumed_record_goes_on_where_the_earlier_one_was_saved(tmp_path):
+    made = recorder(tmp_path, every=2)
+    train(made, 0, 3)
+    made.evaluation(3, {"top1": 50.0}, 0.5)
+    earlier = EarlierSteps({"step": 3, **made.progress()}, made.history())
+    again = Recorder(RecordedRun(RunDirectory(tmp_path), SIZES, lambda _step: {"lr": 0.1}, 2), earlier)
+    again.start()
+    train(again, 3, 6)
+    assert [each["loss"] for each in records(tmp_path, "interval")] == [0.5, 2.5, 4.5]
+    assert [each["step"] for each in records(tmp_path, "start")] == [0, 3]
+    result = again.summary()
+    assert (result["steps"], result["samples"], result["eval_s"]) == (6, 20, 0.5)
+    assert (result["best_step"], result["best_epoch"]) == ({"top1": 3}, {"top1": 1})

@@ -1,22 +1,40 @@
 """The scalars of a run in TensorBoard's event file."""
 
+import re
 import time
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
+from pipetrain.tracking.records import of_stages
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.tensorboard import Board
 
 STAGE = {
-    "peak_memory_bytes": 1000, "weight_bytes_peak": 400, "weight_versions_max": 2, "activation_bytes_peak": 300,
-    "idle_share": 0.25, "forward_staleness": [0, 1], "backward_staleness": [],
+    "peak_memory_bytes": 2_000_000, "weight_bytes_peak": 400_000, "weight_versions_max": 2,
+    "activation_bytes_peak": 300, "idle_share": 0.25, "forward_staleness": [0, 1], "backward_staleness": [],
 }  # fmt: skip
+SUMMARY = {
+    "steps": 2, "wall_s": 3.0, "samples_per_second": 8.0, "simulator_samples_per_second": None,
+    "final": {"top1": 50.0}, "best": {"top1": 60.0}, "per_stage": [STAGE],
+}  # fmt: skip
+TIMES = {"wall_s": 1.0, "samples_per_second": 8.0}
+
+
+def interval(step, loss=2.5, **more):
+    return {"kind": "interval", "step": step, "loss": loss, "lr": 0.5, **TIMES, **more}
 
 
 def read(run):
     events = EventAccumulator(str(run.tensorboard))
     events.Reload()
+    return events
+
+
+def points(run):
+    events = read(run)
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
@@ -27,25 +45,57 @@ def run(tmp_path):
 
 def test_board_has_what_each_stage_measured_and_nothing_of_what_it_did_not(run):
     board = Board(run, None)
-    board.step({"step": 1, "loss": 2.5, "lr": 0.5, "samples_per_second": 8.0})
+    board.interval(interval(1, stage0_lr=0.25))
     unmeasured = {**STAGE, "activation_bytes_peak": None, "idle_share": None}
-    board.epoch({"step": 2, "eval": {"top1": 50.0}, "per_stage": [STAGE, unmeasured]})
-    board.close({"method": "gpipe"}, {"top1": 50.0})
-    found = read(run)
+    board.epoch({"step": 2, "loss": 2.0, **TIMES, **of_stages([STAGE, unmeasured])})
+    board.evaluation({"step": 2, "eval_s": 0.5, "eval_top1": 50.0})
+    board.close({"method": "gpipe"}, SUMMARY)
+    found = points(run)
     assert found["train/loss"] == [(1, 2.5)]
-    assert found["eval/top1"][0] == (2, 50.0)
-    assert found["perf/stage0_idle_share"] == [(2, 0.25)]
-    assert found["weights/stage0_forward_staleness"] == [(2, 1.0)]
-    assert found["memory/stage1_weight_bytes"] == [(2, 400.0)]
-    for tag in ("perf/stage1_idle_share", "memory/stage1_activation_bytes", "weights/stage0_backward_staleness"):
-        assert tag not in found
+    assert (found["train/epoch_loss"], found["time/wall_s"]) == ([(2, 2.0)], [(2, 1.0)])
+    assert found["throughput/samples_per_second"] == [(1, 8.0)]
+    assert found["throughput/epoch_samples_per_second"] == [(2, 8.0)]
+    assert found["eval/top1"] == [(2, 50.0)]
+    assert found["idle_share/stage0"] == [(2, 0.25)]
+    assert found["stage_lr/stage0"] == [(1, 0.25)]
+    assert found["forward_staleness/stage0"] == [(2, 1.0)]
+    assert found["weights_MB/stage1"] == [(2, pytest.approx(0.4))]
+    assert not {"idle_share/stage1", "activations_MB/stage1", "backward_staleness/stage0"} & found.keys()
+
+
+def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
+    board = Board(run, None)
+    board.start({"seed": 3})
+    board.epoch({"step": 2, "loss": 2.0, **TIMES, **of_stages([STAGE, STAGE])})
+    board.close({}, SUMMARY)
+    (event,) = read(run).Tensors("custom_scalars__config__")
+    layout = Layout.FromString(event.tensor_proto.string_val[0])
+    charts = {chart.title: chart.multiline.tag[0] for chart in layout.category[0].chart}
+    tags = [tag for tag in points(run) if re.fullmatch(charts["activations_MB"], tag)]
+    assert tags == ["activations_MB/stage0", "activations_MB/stage1"]
+    (event,) = read(run).Tensors("config/text_summary")
+    assert b"seed: 3" in event.tensor_proto.string_val[0]
+
+
+def test_hyperparameters_come_with_all_results_of_the_run(run):
+    board = Board(run, None)
+    board.close({"optimizer.lr": 0.5, "method": "gpipe"}, SUMMARY)
+    plugin = read(run).PluginTagToContent("hparams")
+    set_values = HParamsPluginData.FromString(plugin["_hparams_/session_start_info"]).session_start_info.hparams
+    assert (set_values["optimizer.lr"].number_value, set_values["method"].string_value) == (0.5, "gpipe")
+    experiment = HParamsPluginData.FromString(plugin["_hparams_/experiment"]).experiment
+    metrics = {info.name.tag for info in experiment.metric_infos}
+    assert {"final/top1", "best/top1", "run/samples_per_second", "run/wall_s", "run/memory_MB"} <= metrics
+    found = points(run)
+    assert metrics <= found.keys()
+    assert found["run/samples_per_second"] == [(2, 8.0)]
 
 
 def test_resumed_run_supersedes_the_points_behind_its_checkpoint(run):
     for steps, purge, loss in (((1, 2, 3), None, 2.0), ((3, 4), 3, 1.0)):
         board = Board(run, purge)
         for step in steps:
-            board.step({"step": step, "loss": loss, "lr": 0.5, "samples_per_second": 8.0})
-        board.close({}, {})
+            board.interval(interval(step, loss))
+        board.close({}, SUMMARY)
         time.sleep(1.1)  # event files are read in the order of their names, which count seconds
-    assert read(run)["train/loss"] == [(1, 2.0), (2, 2.0), (3, 1.0), (4, 1.0)]
+    assert points(run)["train/loss"] == [(1, 2.0), (2, 2.0), (3, 1.0), (4, 1.0)]

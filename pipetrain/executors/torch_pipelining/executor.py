@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import split
-from pipetrain.executors.base import ManyProcesses
+from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.clipping import squared_norm
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
@@ -64,12 +64,8 @@ class TorchPipeliningExecutor(ManyProcesses):
     # -- training ------------------------------------------------------------------------------------------------
 
     @override
-    def train(self, loader: Loader, interval: DrainInterval) -> list[None]:
-        """Carries out the interval.
-
-        Returns:
-            No idle shares: they are not known.
-        """
+    def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
+        """Carries out the interval; its idle shares are not known."""
         rules = self.enter(interval)
         feed = self.feed(loader, interval, self._stages)
         for t, size in enumerate(loader.sizes[interval.first : interval.last], start=interval.start):
@@ -81,7 +77,8 @@ class TorchPipeliningExecutor(ManyProcesses):
             self._update(rules, t)
             if loss is not None:
                 self.hooks.on_step(t, loss)
-        return [None] * len(self._stages)
+        self._drained()
+        return IntervalTimes([None] * len(self._stages))
 
     def _pipe(self, rules: PipelineRules, samples: int, inputs: Tensors) -> Pipe:
         """The library's objects for microbatches of so many samples, which its buffers are made for."""

@@ -76,5 +76,5 @@ def _add(group: SweepGroup, run: RunDirectory, content: dict[str, Any]) -> None:
 
 
 def _curve(run: RunDirectory, metric: str) -> list[tuple[float, float]]:
-    records = [record for record in metrics_file.read(run) if "eval" in record]
-    return [(record["epoch"] + 1, record["eval"][metric]) for record in records]
+    records = [record for record in metrics_file.read(run) if record["kind"] == "eval"]
+    return [(record["epoch"], record[f"eval_{metric}"]) for record in records]

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.report.text_table import markdown_table
-from pipetrain.tracking.recorder import LOWER_IS_BETTER
+from pipetrain.tracking.evaluations import LOWER_IS_BETTER
 
 
 def report(folders: Sequence[Path], metric: str, output: Path | None) -> None:

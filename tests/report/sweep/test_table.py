@@ -14,8 +14,8 @@ def write_run(folder, method, seed, top1, status="completed", copies=1):
     final, best = {"top1": top1, "loss": 1.0}, {"top1": top1 + 5.0, "loss": 0.5}
     summary = {"status": status, "method": method, "final": final, "best": best, "per_stage": stages}
     (folder / "summary.json").write_text(json.dumps(summary))
-    lines = [json.dumps({"step": 5 * e, "epoch": e, "eval": {"top1": top1 - 1 + e, "loss": 1.0}}) for e in (0, 1)]
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    records = [{"kind": "eval", "step": 5 * e, "epoch": e, "eval_top1": top1 - 2 + e, "eval_loss": 1.0} for e in (1, 2)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def test_report_puts_runs_that_differ_in_the_seed_in_one_row(tmp_path):

@@ -1,0 +1,43 @@
+"""The records of metrics.jsonl: an `interval` of steps, the end of an `epoch`, an evaluation (`eval`); all flat."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Record = dict[str, Any]
+
+MEASURED_OF_STAGES = (
+    "idle_share",
+    "weight_versions_max",
+    "weight_bytes_peak",
+    "activation_bytes_peak",
+    "peak_memory_bytes",
+)
+STALENESS = ("forward_staleness", "backward_staleness")
+
+
+def of_stages(reports: Sequence[Mapping[str, Any]]) -> Record:
+    """What was measured of each stage, as `stage0_idle_share`; of the staleness values seen, the largest."""
+    record: Record = {}
+    for r, report in enumerate(reports):
+        record.update({f"stage{r}_{name}": report.get(name) for name in MEASURED_OF_STAGES})
+        record.update({f"stage{r}_{name}": max(report.get(name) or [], default=None) for name in STALENESS})
+    return record
+
+
+def measured_of_stages(record: Mapping[str, Any], num_stages: int) -> list[Record]:
+    """What such a record tells of each stage, as its report has it."""
+    return [{name: record[f"stage{r}_{name}"] for name in MEASURED_OF_STAGES} for r in range(num_stages)]
+
+
+def of_evaluation(metrics: Mapping[str, float]) -> Record:
+    """The metrics of an evaluation, as `eval_loss`."""
+    return {f"eval_{name}": value for name, value in metrics.items()}
+
+
+def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of a record of kind `eval`, by their names."""
+    return {
+        name.removeprefix("eval_"): value
+        for name, value in record.items()
+        if name.startswith("eval_") and name != "eval_s"
+    }

@@ -1,0 +1,58 @@
+"""Throughput: the samples of some steps over the wall time of their training."""
+
+import math
+from collections.abc import Sequence
+
+MEASURED, SIMULATOR, PREDICTED = (
+    "samples_per_second",
+    "simulator_samples_per_second",
+    "predicted_samples_per_second",
+)
+"""What a run's own throughput is called, that of a simulation, and that of the pipeline it simulates."""
+THROUGHPUTS = (MEASURED, SIMULATOR, PREDICTED)
+
+
+class Throughput:
+    """Samples per second over any steps of a run.
+
+    A step lasts from the update before it to its own, on the last stage; the last step before a drain, until every
+    stage has drained. Evaluations and checkpoints belong to no step.
+
+    Args:
+        sizes: samples of each minibatch of an epoch.
+        seconds: of the steps so far, nan where unknown.
+    """
+
+    def __init__(self, sizes: Sequence[int], seconds: Sequence[float] = ()) -> None:
+        self._sizes = sizes
+        self.seconds = list(seconds)
+
+    def add(self, step: int, seconds: float) -> None:
+        """Adds the time of a step, counted from 0; steps before it that have none stay unknown."""
+        self.seconds += [math.nan] * (step - len(self.seconds)) + [seconds]
+
+    def prolong(self, seconds: float) -> None:
+        """Adds to the time of the last step."""
+        self.seconds[-1] += seconds
+
+    def train_s(self, first: int, last: int) -> float:
+        """Seconds of the steps `first` to `last`, exclusive."""
+        return sum(self.seconds[step] for step in self._known(first, last))
+
+    def samples(self, first: int, last: int) -> int:
+        """Samples of these steps."""
+        return sum(self._sizes[step % len(self._sizes)] for step in range(first, last))
+
+    def of(self, first: int, last: int) -> float | None:
+        """Samples per second over these steps, as far as their times are known; None where none is."""
+        samples = sum(self._sizes[step % len(self._sizes)] for step in self._known(first, last))
+        seconds = self.train_s(first, last)
+        return samples / seconds if seconds else None
+
+    def of_run(self) -> float | None:
+        """Samples per second over the steps after the first tenth, in which caches and pipelines warm up."""
+        steps = len(self.seconds)
+        return self.of(math.ceil(steps / 10), steps) or self.of(0, steps)
+
+    def _known(self, first: int, last: int) -> list[int]:
+        return [step for step in range(first, min(last, len(self.seconds))) if not math.isnan(self.seconds[step])]
