@@ -1,6 +1,7 @@
 """What a process is told of a run."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Job:
         device: cpu or cuda.
         resume: the checkpoint to continue from.
         finegrained: whether stages are of single weights.
+        provenance: where the run comes from, for the summary.
     """
 
     settings: Settings
@@ -40,6 +42,7 @@ class Job:
     device: str
     resume: Path | None = None
     finegrained: bool = False
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def num_stages(self) -> int:
@@ -47,6 +50,17 @@ class Job:
         return len(self.bounds)
 
     def head(self) -> dict[str, Any]:
-        """The first fields of the summary."""
+        """The first fields of the summary: what was asked for."""
         names = {name: self.settings.choices[name] for name in ("method", "schedule", "model", "dataset")}
         return {**names, "executor": self.settings.executor.name, "stages": self.num_stages}
+
+    def origin(self) -> dict[str, Any]:
+        """The last fields of the summary: every choice that was made, and where the run comes from."""
+        return {
+            "choices": {group: choice for group, choice in self.settings.choices.items() if choice != "None"},
+            "target_metrics": self.settings.train.target,
+            "seed": self.settings.seed,
+            "device": self.device,
+            "threads": self.threads,
+            **self.provenance,
+        }

@@ -31,6 +31,7 @@ from pipetrain.run.build import (
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.job import Job
 from pipetrain.run.model_check import weight_derived_layers
+from pipetrain.run.provenance import provenance
 from pipetrain.run.resume import checkpoint_to_resume
 from pipetrain.run.timetable import Timetable, timetable_of
 from pipetrain.schedules import ListSchedule, Placement
@@ -102,6 +103,7 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         device=components.device,
         resume=resume,
         finegrained=components.finegrained,
+        provenance=provenance(components.device),
     )
     return PreparedRun(job, components.plan, _devices(job), start, list(dict.fromkeys(notes)))
 
