@@ -22,6 +22,7 @@ _LEAST = {
     "eval.batch_size": 1,
     "checkpoint.every_steps": 1,
     "log.every_steps": 1,
+    "log.progress_seconds": 0,
 }
 _CHOICES = {"executor.name": EXECUTORS, "device": DEVICES}
 

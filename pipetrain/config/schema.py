@@ -100,6 +100,8 @@ class LogConfig:
 
     every_steps: int = 1
     """Steps between records in metrics.jsonl and TensorBoard."""
+    progress_seconds: float = 60.0
+    """Seconds between lines of progress where there is no terminal for a bar; 0: only a line per epoch."""
 
 
 def _loader() -> dict[str, Any]:

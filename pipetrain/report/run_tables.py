@@ -1,32 +1,42 @@
 """What a run shows on the terminal: its plan before, its summary after."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipetrain.report.text_table import both_ends, number_list, text_table
+from pipetrain.report.text_table import both_ends, counted, number_list, shortened, size_of, text_table
+from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR
 
 if TYPE_CHECKING:
     from pipetrain.planner.plan import Plan, StagePlan
 
-_LABEL_WIDTH = 20
+_WIDTH = 100
+"""Columns of a table where there is no terminal that says how many it has."""
+_LEAST_LABEL, _MOST_LABEL = 8, 60
 
 
 def plan_table(plan: "Plan", devices: Sequence[str]) -> list[str]:
-    """A line for each stage: its layers, parameters, share of the estimated time, and device; at most 100 columns."""
+    """A line for each stage: its layers, parameters, share of the estimated time, and device; fits the terminal."""
     total = sum(stage.estimated_seconds for stage in plan.stages) or 1.0
     rows = [
         (
             str(r),
             _range(stage),
-            _labels(stage),
+            stage.labels,
             f"{stage.parameters:,}",
             f"{100 * stage.estimated_seconds / total:.1f} %",
             device,
         )
         for r, (stage, device) in enumerate(zip(plan.stages, devices, strict=True))
     ]
-    heads = ("stage", "layers", "", "parameters", "time", "device")
-    return text_table(heads, both_ends(rows, "stages, in plan.json"), "><<>><")
+    heads = ("stage", "layers", "", "parameters", "est. time", "device")
+    columns = shutil.get_terminal_size((_WIDTH, 24)).columns
+    for width in range(_MOST_LABEL, _LEAST_LABEL - 1, -1):
+        labeled = [(*row[:2], _labels(row[2], width), *row[3:]) for row in rows]
+        table = text_table(heads, both_ends(labeled, "stages, in plan.json"), "><<>><")
+        if max(map(len, table)) <= columns:
+            break
+    return table
 
 
 def _range(stage: "StagePlan") -> str:
@@ -35,22 +45,40 @@ def _range(stage: "StagePlan") -> str:
     return str(stage.first) if stage.last == stage.first + 1 else f"{stage.first}-{stage.last - 1}"
 
 
-def _labels(stage: "StagePlan") -> str:
-    names = [label if len(label) <= _LABEL_WIDTH else "..." + label[3 - _LABEL_WIDTH :] for label in stage.labels]
-    if not names:
-        return ""
-    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+def _labels(labels: Sequence[str], width: int) -> str:
+    """The first and the last label, each at most `width` wide."""
+    ends = [labels[0], labels[-1]] if len(labels) > 1 else labels
+    return " to ".join(shortened(label, width) for label in ends)
 
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """The few lines that a run ends with: how it went, its metrics, and what was measured of each stage."""
-    lines = [f"{summary['status']} after {summary['steps']} steps, {_duration(summary['wall_s'])}"]
-    if summary.get("samples_per_second"):
-        lines[0] += f", {summary['samples_per_second']:.0f} samples/s"
+    lines = [*_outcome(summary), *_target_lines(summary)]
     lines += _metric_lines(summary.get("final"), summary.get("best"))
     if any("forward_staleness" in stage for stage in summary["per_stage"]):
         lines += _stage_table(summary["per_stage"])
     return lines
+
+
+def _outcome(summary: Mapping[str, Any]) -> list[str]:
+    text = f"{summary['status']} after {counted(summary['steps'], 'step', 'steps')}, {_duration(summary['wall_s'])}"
+    if evaluation := summary.get("eval_s"):
+        text += f" (evaluation {_duration(evaluation)})"
+    if speed := summary.get(MEASURED):
+        return [f"{text}, {speed:.0f} samples/s"]
+    lines = [f"{text}, simulated at {speed:.0f} samples/s" if (speed := summary.get(SIMULATOR)) else text]
+    if speed := summary.get(PREDICTED):
+        lines.append(f"as a pipeline {speed:.0f} samples/s, predicted from the measured times of the stages")
+    return lines
+
+
+def _target_lines(summary: Mapping[str, Any]) -> list[str]:
+    if not (wanted := summary.get("target_metrics")):
+        return []
+    shown = f"train.target={{{', '.join(f'{name}: {value}' for name, value in wanted.items())}}}"
+    if (target := summary.get("target")) is None:
+        return [f"{shown} was not reached"]
+    return [f"{shown} was reached at step {target['step']}, epoch {target['epoch']}, {_duration(target['wall_s'])}"]
 
 
 def _metric_lines(final: Mapping[str, float] | None, best: Mapping[str, float] | None) -> list[str]:
@@ -70,13 +98,13 @@ def _stage_table(stages: Sequence[Mapping[str, Any]]) -> list[str]:
             str(r),
             _percent(stage["idle_share"]),
             str(stage["weight_versions_max"]),
-            _megabytes(stage["weight_bytes_peak"]),
-            _megabytes(stage["activation_bytes_peak"]),
+            _size(stage["weight_bytes_peak"]),
+            _size(stage["activation_bytes_peak"]),
             f"{number_list(stage['forward_staleness'])} / {number_list(stage['backward_staleness'])}",
         )
         for r, stage in enumerate(stages)
     ]
-    heads = ("stage", "idle", "versions", "weights MB", "activations MB", "staleness F / B")
+    heads = ("stage", "idle", "versions", "weights", "activations", "staleness F / B")
     return text_table(heads, both_ends(rows, "stages, in summary.json"), ">>>>><")
 
 
@@ -84,8 +112,8 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
 
 
-def _megabytes(count: int | None) -> str:
-    return "-" if count is None else f"{count / 1e6:.1f}"
+def _size(count: int | None) -> str:
+    return "-" if count is None else size_of(count)
 
 
 def _duration(seconds: float) -> str:

@@ -43,6 +43,29 @@ def number_list(values: Iterable[int]) -> str:
     return ",".join(map(str, values)) or "-"
 
 
+def counted(number: int, one: str, several: str) -> str:
+    """The number with its noun."""
+    return f"{number} {one if number == 1 else several}"
+
+
+def size_of(count: float) -> str:
+    """So many bytes, in the unit that suits them."""
+    value, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 99.95 else f"{value:.3g} {unit}"
+
+
+def shortened(text: str, width: int) -> str:
+    """The text with dots in place of its middle where it is longer than `width`."""
+    if len(text) <= width:
+        return text
+    kept = max(2, width - 3)
+    return f"{text[: kept // 2]}...{text[len(text) - (kept - kept // 2) :]}"
+
+
 def _widths(rows: Iterable[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 

@@ -50,6 +50,12 @@ class Timetable:
             return False
         return step == self.total_steps or (step // self.steps_per_epoch) % self.evaluate_every == 0
 
+    @property
+    def evaluations(self) -> list[int]:
+        """The steps after which the evaluation set is passed."""
+        ends = [*range(self.steps_per_epoch, self.total_steps, self.steps_per_epoch), self.total_steps]
+        return [step for step in ends if self.evaluates(step)]
+
     def saves(self, step: int) -> bool:
         """Whether a checkpoint is due after `step` steps."""
         if step == self.total_steps or (self.save_every_steps and step % self.save_every_steps == 0):

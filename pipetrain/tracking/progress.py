@@ -1,49 +1,106 @@
-"""The progress bar: the one thing that writes to the terminal while a run trains."""
+"""The progress of a run on the terminal: a bar, or a line now and then where there is no terminal."""
 
 import json
 import sys
 import threading
 import time
-from typing import Any
 
 from tqdm import tqdm
 
+from pipetrain.tracking.records import Record, metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.throughput import MEASURED, SIMULATOR
+from pipetrain.tracking.time_left import RunLength, TimeLeft
 
 _POLL_SECONDS = 0.2
 
 
 class ProgressBar:
-    """Epoch, step, loss, samples/s and the last evaluation; a line per epoch, also where there is no terminal."""
+    """Share of the epoch, loss, samples/s and the time left of the run; a line per epoch.
 
-    def __init__(self, total_steps: int, epochs: int, step: int = 0, *, hidden: bool = False) -> None:
-        self._epochs = epochs
-        self._evaluated = ""
-        self._started = False
-        self._bar = tqdm(
-            total=total_steps, initial=step, unit="step", disable=hidden or None, dynamic_ncols=True, leave=False,
-            file=sys.stderr,
-        )  # fmt: skip
+    Args:
+        length: of the run.
+        starting: what the run does before its first step.
+        step: where a resumed run goes on.
+        line_seconds: where there is no terminal, the seconds between lines of progress; 0: only a line per epoch.
+        hidden: whether nothing is shown at all.
+    """
 
-    def update(self, record: dict[str, Any]) -> None:
-        """Shows one line of metrics.jsonl."""
-        epoch = record["epoch"] + 1
-        if "per_stage" in record:
-            self._evaluated = " ".join(f"{name} {value:.4g}" for name, value in record.get("eval", {}).items())
-            loss = "" if record.get("loss") is None else f" | train loss {record['loss']:.4f}"
-            shown = f" | eval {self._evaluated}" if self._evaluated else ""
-            tqdm.write(f"epoch {epoch}/{self._epochs} | step {record['step']}{loss}{shown}", file=sys.stdout)
+    def __init__(
+        self, length: RunLength, starting: str, step: int = 0, *, line_seconds: float = 60.0, hidden: bool = False
+    ) -> None:
+        self._length = length
+        self._left = TimeLeft(length, step)
+        self._epoch = 0
+        self._train_loss: float | None = None
+        self._hidden = hidden
+        self._line_seconds = line_seconds
+        self._line_at = time.monotonic()
+        self._bar = tqdm(disable=hidden or None, dynamic_ncols=True, leave=False, file=sys.stderr, bar_format=starting)
+        self._wait_for(starting)
+        if self._bar.disable:
+            self._line(starting)
+
+    def _wait_for(self, what: str) -> None:
+        self._waits_for, self._since = what, time.monotonic()
+        self.tick()
+
+    def tick(self) -> None:
+        """Shows how long the run has been waiting for something other than a step."""
+        if self._waits_for and not self._bar.disable:
+            seconds = int(time.monotonic() - self._since)
+            self._bar.bar_format = self._waits_for + (f", {seconds} s" if seconds else "")
+            self._bar.refresh()
+
+    def update(self, record: Record) -> None:
+        """Shows one record of metrics.jsonl."""
+        self._left.add(record)
+        kind, evaluated = record["kind"], record["step"] in self._length.evaluations
+        if kind == "start":
+            self._wait_for("waiting for the first step")
+        elif kind == "interval":
+            self._step(record)
+        elif kind == "epoch":
+            self._train_loss = record["loss"]
+            if evaluated:
+                self._wait_for(f"{self._of(record['epoch'])}  evaluating")
+            else:
+                self._end_epoch(record)
+        else:
+            self._end_epoch(record)
+
+    def _of(self, epoch: int) -> str:
+        return f"epoch {epoch}/{self._length.epochs}"
+
+    def _end_epoch(self, record: Record) -> None:
+        """Prints the line of an epoch, at its last record."""
+        metrics = " ".join(f"{name} {value:.4g}" for name, value in metrics_of(record).items())
+        loss = "" if self._train_loss is None else f"train loss {self._train_loss:.4f}"
+        parts = [self._of(record["epoch"]), f"step {record['step']}", loss, f"eval {metrics}" if metrics else ""]
+        self._line(" | ".join(filter(None, parts)))
+
+    def _step(self, record: Record) -> None:
+        epoch, step = record["epoch"], record["step"]
+        self._waits_for = ""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._bar.reset(self._length.steps_of(epoch))
+        self._bar.bar_format = f"{self._of(epoch)} {{percentage:3.0f}}%|{{bar}}| {', '.join(self._measured(record))}"
+        self._bar.update(step - (epoch - 1) * self._length.steps_per_epoch - self._bar.n)
+        if self._bar.disable and self._line_seconds and time.monotonic() - self._line_at >= self._line_seconds:
+            self._line(" | ".join([self._of(epoch), f"step {step}/{self._length.steps}", *self._measured(record)]))
+
+    def _measured(self, record: Record) -> list[str]:
+        speed = f"simulator {record[SIMULATOR]:.0f}" if SIMULATOR in record else f"{record[MEASURED]:.0f}"
+        left = tqdm.format_interval(self._left.seconds())
+        return [f"loss {record['loss']:.4f}", f"{speed} samples/s", f"{left} left"]
+
+    def _line(self, text: str) -> None:
+        """Prints a line that stays, above the bar where there is one."""
+        self._line_at = time.monotonic()
+        if not self._hidden:
+            tqdm.write(text, file=sys.stdout)
             sys.stdout.flush()
-            return
-        if not self._started:
-            self._bar.unpause()  # no step counts the start of the processes
-            self._started = True
-        self._bar.set_description(f"epoch {epoch}/{self._epochs}", refresh=False)
-        speed = f"{record['samples_per_second']:.0f} samples/s"
-        self._bar.set_postfix_str(
-            " ".join(filter(None, (f"loss {record['loss']:.4f}", speed, self._evaluated))), refresh=False
-        )
-        self._bar.update(record["step"] - self._bar.n)
 
     def close(self) -> None:
         """Takes the bar off the terminal."""
@@ -64,6 +121,7 @@ class Follower:
 
     def _follow(self) -> None:
         while not self._stop.is_set() and not self._fresh():
+            self._bar.tick()
             self._stop.wait(_POLL_SECONDS)
         if not self._fresh():
             return
@@ -74,12 +132,15 @@ class Follower:
                 rest += file.read()
                 *lines, rest = rest.split("\n")
                 for line in lines:
-                    record = json.loads(line)
-                    if record["step"] > self._after:
-                        self._bar.update(record)
+                    self._show(json.loads(line))
                 if stopping:
                     return
+                self._bar.tick()
                 stopping = self._stop.wait(_POLL_SECONDS)
+
+    def _show(self, record: Record) -> None:
+        if record["step"] > self._after or (record["kind"] == "start" and record["step"] == self._after):
+            self._bar.update(record)
 
     def _fresh(self) -> bool:
         # a file that an earlier run left here is rewritten when the workers start

@@ -12,10 +12,18 @@ def test_plan_table_has_a_line_for_each_stage():
         StagePlan(3, 4, ["a.very.long.name.of.one.layer"], 1_048_120, 1.0, 1),
     ]
     assert plan_table(Plan("even", stages), ["cpu", "cuda:1"]) == [
-        "stage  layers                        parameters    time  device",
-        "    0  0-2     conv1 to conv2             2,572  75.0 %  cpu",
-        "    1  3       ...name.of.one.layer   1,048,120  25.0 %  cuda:1",
+        "stage  layers                                 parameters  est. time  device",
+        "    0  0-2     conv1 to conv2                      2,572     75.0 %  cpu",
+        "    1  3       a.very.long.name.of.one.layer   1,048,120     25.0 %  cuda:1",
     ]
+
+
+def test_plan_table_keeps_both_ends_of_labels_that_are_too_long_for_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    labels = [f"transformer.layers.{k}.attention.output.projection" for k in range(2)]
+    table = plan_table(Plan("even", [StagePlan(0, 2, labels, 2_572, 3.0, 1)]), ["cpu"])
+    assert "transf...ection to transf...ection" in table[1]
+    assert max(map(len, table)) <= 80
 
 
 def test_plan_table_of_a_big_model_fits_in_100_columns():
@@ -49,18 +57,38 @@ def test_summary_says_how_the_run_ended_and_what_each_stage_did():
         "status": "completed",
         "steps": 10,
         "wall_s": 61.2,
+        "eval_s": 5.25,
         "samples_per_second": 512.4,
         "final": {"loss": 0.51234, "top1": 81.0},
         "best": {},
         "per_stage": [stage(0.25, [0, 1], 2_000_000), stage(None, [], None)],
     }
     assert summary_lines(summary) == [
-        "completed after 10 steps, 1 min 1 s, 512 samples/s",
+        "completed after 10 steps, 1 min 1 s (evaluation 5.2 s), 512 samples/s",
         "final  loss 0.5123  top1 81",
-        "stage  idle  versions  weights MB  activations MB  staleness F / B",
-        "    0   25%         2         1.2             2.0  0,1 / 0",
-        "    1     -         2         1.2               -  - / 0",
+        "stage  idle  versions  weights  activations  staleness F / B",
+        "    0   25%         2  1.25 MB         2 MB  0,1 / 0",
+        "    1     -         2  1.25 MB            -  - / 0",
     ]
+
+
+def ended(**fields):
+    return summary_lines({"status": "completed", "steps": 1, "wall_s": 1.0, "final": {}, "per_stage": [], **fields})
+
+
+def test_summary_of_a_simulation_tells_its_own_speed_from_that_of_the_pipeline():
+    speeds = {"simulator_samples_per_second": 90.4, "predicted_samples_per_second": 160.2}
+    assert ended(samples_per_second=None, **speeds) == [
+        "completed after 1 step, 1.0 s, simulated at 90 samples/s",
+        "as a pipeline 160 samples/s, predicted from the measured times of the stages",
+    ]
+
+
+def test_summary_says_whether_the_target_ended_the_run():
+    target = {"step": 8, "epoch": 2, "wall_s": 20.0}
+    reached = ended(target_metrics={"top1": 66, "loss": 1.5}, target=target)
+    assert reached[1] == "train.target={top1: 66, loss: 1.5} was reached at step 8, epoch 2, 20.0 s"
+    assert ended(target_metrics={"top1": 66}, target=None)[1] == "train.target={top1: 66} was not reached"
 
 
 def test_summary_of_a_run_that_failed_has_no_stage_table():

@@ -1,5 +1,7 @@
 """What the terminal shows of a run."""
 
+import io
+import re
 import time
 
 import pytest
@@ -7,25 +9,91 @@ import pytest
 from pipetrain.tracking.metrics_file import MetricsFile
 from pipetrain.tracking.progress import Follower, ProgressBar
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.time_left import RunLength
+
+LENGTH = RunLength(8, 4, [4, 8])
 
 
-def of_step(step, epoch=0):
-    return {"step": step, "epoch": epoch, "loss": 2.0, "samples_per_second": 100.0}
+def of(kind, step, **more):
+    return {"kind": kind, "step": step, "epoch": -(-step // 4), **more}
 
 
-def of_epoch(step, epoch, **more):
-    return {"step": step, "epoch": epoch, "loss": 1.5, "per_stage": [], **more}
+def of_steps(step, **more):
+    return of("interval", step, **{"loss": 2.0, "train_s": 0.5, "samples_per_second": 100.0, **more})
 
 
-def test_every_epoch_is_a_line_also_without_a_terminal(capsys):
-    bar = ProgressBar(8, 2)
-    for record in (of_step(1), of_epoch(4, 0, eval={"loss": 1.25, "top1": 60.0}), of_epoch(8, 1, loss=None)):
+def shown(records, capsys, length=LENGTH, **options):
+    bar = ProgressBar(length, "starting 2 processes", **options)
+    for record in records:
         bar.update(record)
     bar.close()
-    assert capsys.readouterr().out.splitlines() == [
+    return capsys.readouterr().out.splitlines()
+
+
+def test_start_and_every_epoch_are_lines_where_there_is_no_terminal(capsys):
+    evaluation = of("eval", 4, eval_loss=1.25, eval_top1=60.0, eval_s=1.0)
+    records = [of("start", 0), of_steps(1), of("epoch", 4, loss=1.5), evaluation, of("epoch", 8, loss=1.0)]
+    assert shown(records, capsys, RunLength(8, 4, [4])) == [
+        "starting 2 processes",
         "epoch 1/2 | step 4 | train loss 1.5000 | eval loss 1.25 top1 60",
-        "epoch 2/2 | step 8",
+        "epoch 2/2 | step 8 | train loss 1.0000",
     ]
+
+
+def test_progress_between_epochs_is_a_line_now_and_then_where_there_is_no_terminal(capsys):
+    every, never = ([*shown([of_steps(1), of_steps(2)], capsys, line_seconds=each)] for each in (1e-9, 0))
+    assert every[1:] == [
+        "epoch 1/2 | step 1/8 | loss 2.0000 | 100 samples/s | 00:03 left",
+        "epoch 1/2 | step 2/8 | loss 2.0000 | 100 samples/s | 00:03 left",
+    ]
+    assert never == ["starting 2 processes"]
+
+
+def test_speed_of_a_simulation_is_called_the_simulators(capsys):
+    record = {"kind": "interval", "step": 1, "epoch": 1, "loss": 2.0, "train_s": 0.5}
+    lines = shown([{**record, "simulator_samples_per_second": 90.0}], capsys, line_seconds=1e-9)
+    assert "simulator 90 samples/s" in lines[-1]
+
+
+def test_hidden_progress_shows_nothing(capsys):
+    assert shown([of_steps(1), of("epoch", 8, loss=1.0)], capsys, hidden=True) == []
+
+
+def on_terminal(monkeypatch, records, columns=80):
+    """The states of the bar on a terminal of so many columns, the last ones those it ends with."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setattr("tqdm.std._screen_shape_wrapper", lambda: lambda _file: (columns, 24))
+    bar = ProgressBar(LENGTH, "starting 2 processes")
+    for record in records:
+        bar.update(record)
+        bar._bar.refresh()
+    bar.close()
+    return [state.strip() for state in re.split(r"[\r\n]", terminal.getvalue()) if state.strip()]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_bar_shows_what_it_waits_for_and_the_share_of_the_epoch(monkeypatch):
+    records = [of("start", 0), of_steps(2), of("epoch", 4, loss=1.5), of("eval", 4, eval_loss=1.0, eval_s=1.0)]
+    states = on_terminal(monkeypatch, [*records, of_steps(5)])
+    assert states[0] == "starting 2 processes"
+    assert "waiting for the first step" in states
+    assert any(state.startswith("epoch 1/2  50%|") for state in states)
+    assert "epoch 1/2  evaluating" in states
+    assert "epoch 1/2 | step 4 | train loss 1.5000 | eval loss 1" in states
+    assert states[-1].startswith("epoch 2/2  25%|")
+
+
+def test_bar_is_not_cut_at_80_columns(monkeypatch):
+    long = of_steps(3, loss=12.3456, samples_per_second=123456.0, train_s=99_999.0)
+    (state,) = {state for state in on_terminal(monkeypatch, [long]) if state.startswith("epoch")}
+    assert re.fullmatch(r"epoch 1/2  75%\|.+\| loss 12.3456, 123456 samples/s, \d+:\d\d:\d\d left", state)
+    assert len(state) <= 80
 
 
 class Shown:
@@ -38,6 +106,9 @@ class Shown:
     def update(self, record):
         self.steps.append(record["step"])
 
+    def tick(self):
+        pass
+
     def close(self):
         self.closed = True
 
@@ -48,9 +119,9 @@ def test_follower_shows_each_record_of_another_process_once(tmp_path, after):
     follower = Follower(run, bar, after)
     file = MetricsFile(run, 0)
     for step in (1, 2, 3):
-        file.write(of_step(step))
+        file.write(of_steps(step))
         time.sleep(0.05)
-    file.write(of_step(4))
+    file.write(of_steps(4))
     file.close()
     follower.close()
     assert bar.steps == list(range(after + 1, 5))

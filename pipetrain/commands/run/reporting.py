@@ -9,10 +9,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.report.run_tables import plan_table, summary_lines
+from pipetrain.report.text_table import counted
 from pipetrain.run import checkpoint
 from pipetrain.run.job import Job
 from pipetrain.run.preflight import PreparedRun
 from pipetrain.tracking.progress import ProgressBar
+from pipetrain.tracking.time_left import RunLength
 from pipetrain.tracking.whole_file import write_whole
 
 
@@ -39,7 +41,13 @@ def reporting(
     job = prepared.job
     if writes:
         _begin(prepared, hydra)
-    bar = ProgressBar(job.timetable.total_steps, job.settings.train.epochs, prepared.start_step, hidden=not shows)
+    bar = ProgressBar(
+        RunLength(job.timetable.total_steps, job.timetable.steps_per_epoch, job.timetable.evaluations),
+        _starting(job),
+        prepared.start_step,
+        line_seconds=job.settings.log.progress_seconds,
+        hidden=not shows,
+    )
     shown = Reporting(bar)
     try:
         yield shown
@@ -47,6 +55,13 @@ def reporting(
         bar.close()
     if shows and shown.summary is not None:
         print(*summary_lines(shown.summary), sep="\n", flush=True)
+
+
+def _starting(job: Job) -> str:
+    """What a run does before its first step."""
+    if job.settings.executor.simulated:
+        return "starting the simulation"
+    return f"starting {counted(job.placement.num_processes, 'process', 'processes')}"
 
 
 def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:

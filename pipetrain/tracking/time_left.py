@@ -1,0 +1,54 @@
+"""How long a run is, and how much longer it will take."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipetrain.tracking.records import Record
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """How long a run is.
+
+    Attributes:
+        steps: of the whole run.
+        steps_per_epoch: minibatches of an epoch.
+        evaluations: the steps after which the evaluation set is passed.
+    """
+
+    steps: int
+    steps_per_epoch: int
+    evaluations: Sequence[int] = ()
+
+    @property
+    def epochs(self) -> int:
+        """How many there are, a last one that is cut short included."""
+        return -(-self.steps // self.steps_per_epoch)
+
+    def steps_of(self, epoch: int) -> int:
+        """How many steps an epoch has, which counts from 1."""
+        return min(self.steps_per_epoch, self.steps - (epoch - 1) * self.steps_per_epoch)
+
+
+class TimeLeft:
+    """How much longer a run will take, by the steps and the evaluations seen so far."""
+
+    def __init__(self, length: RunLength, step: int) -> None:
+        self._length = length
+        self._first = self._step = step
+        self._train_s = 0.0
+        self._eval_s = 0.0
+
+    def add(self, record: Record) -> None:
+        """Takes a record into account."""
+        if record["kind"] == "interval":
+            self._step = record["step"]
+            self._train_s += record["train_s"]
+        elif record["kind"] == "eval":
+            self._eval_s = record["eval_s"]
+
+    def seconds(self) -> float:
+        """Of the steps that are left and, once one has been seen, of the evaluations; checkpoints left out."""
+        of_step = self._train_s / max(1, self._step - self._first)
+        evaluations = sum(step >= self._step for step in self._length.evaluations)
+        return (self._length.steps - self._step) * of_step + evaluations * self._eval_s
