@@ -92,6 +92,8 @@ class LaunchConfig:
 
     hang_timeout: float = 600.0
     """Seconds after which a worker that neither makes progress nor waits for a neighbor is stopped and named."""
+    start_timeout: float = 1800.0
+    """Seconds that a worker may take to start, its data set and model included; then it is stopped and named."""
 
 
 @dataclass(frozen=True)

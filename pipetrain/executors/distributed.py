@@ -173,7 +173,8 @@ class DistributedExecutor(ManyProcesses):
     def _outputs(self, sizes: Sequence[int], feed: Feed) -> Iterator[Tensors]:
         """This stage's outputs of each part of the evaluation set, sent on to the stage behind."""
         ports = self._ports
-        for size in sizes:
+        for part, size in enumerate(sizes, start=1):
+            self.hooks.on_progress(f"evaluation {part} of {len(sizes)}")
             inputs = feed.inputs() if ports.activations_in is None else ports.activations_in.take()
             outputs = self._stage.evaluate(inputs)
             if ports.activations_out is not None:

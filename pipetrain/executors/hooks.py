@@ -23,6 +23,10 @@ def _ignore_operation(operation: Operation) -> None:
     pass
 
 
+def _ignore_words(_description: str) -> None:
+    pass
+
+
 def _nothing_around(_description: str) -> AbstractContextManager[None]:
     return nullcontext()
 
@@ -34,6 +38,7 @@ class RunHooks:
     Attributes:
         on_step: told the loss of each minibatch, where the last stage is.
         on_operation: told each operation of a stage of this process before it starts.
+        on_progress: told in words what else a process does before it starts.
         waiting: around each wait for another process.
         computing: around each forward that torch's library starts.
         trace: the file of the operations' times; None for no trace.
@@ -41,6 +46,7 @@ class RunHooks:
 
     on_step: OnStep = _ignore_step
     on_operation: Callable[[Operation], None] = _ignore_operation
+    on_progress: Callable[[str], None] = _ignore_words
     waiting: Around = _nothing_around
     computing: Around = _nothing_around
     trace: TraceFile | None = None

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 from collections.abc import Mapping
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def changes() -> Environment:
     return {name: os.environ.get(name) for name in names if _environment.get(name) != os.environ.get(name)}
 
 
-def run_worker(job: "Job", changed: Environment) -> None:
+def run_worker(job: "Job", changed: Environment, line: Connection) -> None:
     """Runs the stages of this process, which was forked, in the launcher's environment."""
     from pipetrain.launch.worker import launched
 
@@ -63,4 +64,4 @@ def run_worker(job: "Job", changed: Environment) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    launched(job)
+    launched(job, line)

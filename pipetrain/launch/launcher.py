@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import signal
 import uuid
@@ -10,18 +11,22 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from pipetrain.errors import RunError
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.launch import fork_server, loopback
+from pipetrain.launch.lifeline import EXIT_LOST
 from pipetrain.launch.loopback import LoopbackRendezvous
-from pipetrain.launch.watchdog import EXIT_LOST
+from pipetrain.launch.overseer import Overseer, WorkerMissing
+from pipetrain.launch.signals import interruptible
 from pipetrain.run.job import Job
 from pipetrain.tracking import summary
 
+_END_SECONDS = 10
+"""How long a worker may take to end when it is told to; one that is stopped never would."""
 _LAUNCHER_LOGS = ("torch.distributed", "torch.multiprocessing")
 
 
@@ -45,32 +50,51 @@ def launch(job: Job) -> dict[str, Any]:
         note.unlink()
     run.logs.mkdir(parents=True, exist_ok=True)
     fork_server.start()
-    config = LaunchConfig(
+    with _surroundings(job), Overseer(job) as overseer:
+        try:
+            elastic_launch(_config(job, overseer), fork_server.run_worker)(job, fork_server.changes(), overseer.line)
+        except ChildFailedError as error:
+            if summary.read(run) is None:
+                explained = _explained(job, error)
+                raise explained from explained.__cause__
+        except WorkerMissing as error:
+            if summary.read(run) is None:
+                raise WorkerError(f"{job.placement.name(error.process)} {error}; logs in {run.logs}") from None
+        except KeyboardInterrupt as error:
+            for worker in multiprocessing.active_children():  # a second signal came before they had all ended
+                worker.kill()
+            if summary.read(run) is None:
+                raise Interrupted(*error.args) from None
+    result = summary.read(run)
+    if result is None:
+        raise WorkerError(f"the workers ended without a summary; logs in {run.logs}")
+    return result
+
+
+def _config(job: Job, overseer: Overseer) -> LaunchConfig:
+    return LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=job.placement.num_processes,
         run_id=uuid.uuid4().hex,
         rdzv_backend=LoopbackRendezvous.NAME,
+        rdzv_configs={"check": overseer.check},
         local_addr=loopback.ADDRESS,
         max_restarts=0,
         monitor_interval=0.1,
         start_method=fork_server.METHOD,
-        logs_specs=DefaultLogsSpecs(log_dir=str(run.logs), redirects=Std.ALL),
+        # these are ours to handle: torch would keep its handlers for good, and undo what nohup asks for
+        signals_to_handle="SIGRTMAX",
+        shutdown_timeout=_END_SECONDS,
+        logs_specs=DefaultLogsSpecs(log_dir=str(job.run.logs), redirects=Std.ALL),
     )
-    with mock.patch.dict(os.environ, OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(run.logs):
-        try:
-            elastic_launch(config, fork_server.run_worker)(job, fork_server.changes())
-        except ChildFailedError as error:
-            if summary.read(run) is None:
-                explained = _explained(job, error)
-                raise explained from explained.__cause__
-        except SignalException as error:
-            if summary.read(run) is None:
-                raise Interrupted(signal.Signals(error.sigval).name) from None
-    result = summary.read(run)
-    if result is None:
-        raise WorkerError(f"the workers ended without a summary; logs in {run.logs}")
-    return result
+
+
+@contextlib.contextmanager
+def _surroundings(job: Job) -> Iterator[None]:
+    """Around the life of the workers."""
+    with mock.patch.dict(os.environ, OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(job.run.logs), interruptible():
+        yield
 
 
 def _explained(job: Job, error: ChildFailedError) -> WorkerError:

@@ -5,6 +5,7 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Callable
 from typing import ClassVar
 
 from torch.distributed import PrefixStore, TCPStore
@@ -51,13 +52,15 @@ class LoopbackRendezvous(RendezvousHandler):
 
     Args:
         run_id: tells runs apart.
+        check: called while the launcher finds nothing wrong with its workers; raises what it does not see.
     """
 
     NAME: ClassVar[str] = "pipetrain-loopback"
     """Under which torch's launcher finds it."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, check: Callable[[], None]) -> None:
         self._run_id = run_id
+        self._check = check
         listener = socket.create_server((ADDRESS, 0))
         self._port = listener.getsockname()[1]
         self._store = TCPStore(
@@ -88,6 +91,7 @@ class LoopbackRendezvous(RendezvousHandler):
 
     @override
     def num_nodes_waiting(self) -> int:
+        self._check()  # torch asks each time it has looked at the workers
         return 0
 
     @override
@@ -100,7 +104,7 @@ class LoopbackRendezvous(RendezvousHandler):
 
 
 def _create(parameters: RendezvousParameters) -> RendezvousHandler:
-    return LoopbackRendezvous(parameters.run_id)
+    return LoopbackRendezvous(parameters.run_id, parameters.config["check"])
 
 
 rendezvous_handler_registry.register(LoopbackRendezvous.NAME, _create)

@@ -1,24 +1,28 @@
-"""The thread that watches a worker: signals while it waits, hangs of its own and of others, orders to stop."""
+"""The thread that watches a worker: signals while it waits, hangs of its own, orders to stop, signs of life."""
 
 import contextlib
 import json
+import multiprocessing
 import os
 import select
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Self
-
-from torch.distributed import Store
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from pipetrain.errors import one_line
+from pipetrain.launch import lifeline
+from pipetrain.launch.activity import Activity
+from pipetrain.launch.awake_clock import AwakeClock
+from pipetrain.launch.heartbeat import BEAT_SECONDS, Heartbeat
 from pipetrain.tracking.run_directory import RunDirectory
 
-EXIT_LOST = 75
-"""Exit code of a worker that lost a neighbor (EX_TEMPFAIL)."""
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
 EXIT_HUNG = 70
 """Exit code of a worker that ends itself because it hangs (EX_SOFTWARE)."""
 BLAME_SECONDS = 8.0
@@ -26,42 +30,12 @@ BLAME_SECONDS = 8.0
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a worker; others are the library's or the user's own, such as SIGCHLD of a data set's workers."""
-_POLL_SECONDS = 0.5
+_ORDER_SECONDS = 2.0
+"""How long the launcher, which gets a Ctrl-C as well, may take to say what is to be done."""
 _STOP = "pipetrain/stop"
 
-
-@dataclass
-class Activity:
-    """What a worker's main thread does, and since when."""
-
-    what: str = "starting"
-    since: float = field(default_factory=time.monotonic)
-    waiting: bool = False
-
-    def now(self, what: str) -> None:
-        """The main thread starts something else."""
-        self.what, self.since = what, time.monotonic()
-
-    @contextlib.contextmanager
-    def wait(self, what: str) -> Iterator[None]:
-        """Around a wait for another process: whoever waits does not hang, the one waited for may."""
-        before = self.what
-        self.what, self.since, self.waiting = f"{before}, waiting for {what}", time.monotonic(), True
-        try:
-            yield
-        finally:
-            self.what, self.since, self.waiting = before, time.monotonic(), False
-
-    @contextlib.contextmanager
-    def compute(self, what: str) -> Iterator[None]:
-        """Around a computation inside such a wait: a library waits and computes in one call."""
-        before = self.what, self.waiting
-        self.what, self.since, self.waiting = what, time.monotonic(), False
-        try:
-            yield
-        finally:
-            self.since = time.monotonic()
-            self.what, self.waiting = before
+Tell = Callable[[Heartbeat], None]
+"""Passes on a sign of life; must not wait."""
 
 
 def leave_failure_note(run: RunDirectory, process: int, text: str, traceback: str = "") -> None:
@@ -77,57 +51,65 @@ class Watched:
     Attributes:
         process, num_processes: its number, and how many there are.
         run: the run directory.
-        hang_timeout: seconds.
+        hang_timeout: seconds that it may take for one thing.
+        start_timeout: seconds that it may take until the run begins.
     """
 
     process: int
     num_processes: int
     run: RunDirectory
     hang_timeout: float
+    start_timeout: float
 
 
 class Watchdog:
-    """Watches a worker, as a context manager, from when it has joined the process group until it leaves the group.
+    """Watches a worker from its first line to its last; as a context manager, only for so long.
 
     A Python signal handler does not run while the main thread waits inside Gloo, so this thread reads signals from a
     wake-up pipe and ends the process itself.
 
     Args:
         watched: the worker.
-        activity: kept up to date by the main thread.
-        store: a connection of this thread's own.
-        on_signal: called before a signal ends the process.
+        tell: passes its heartbeats on to whoever watches all workers; None where nobody does yet.
+        on_signal: called with the signal's number before it ends the process.
 
     Attributes:
+        activity: kept up to date by the main thread.
         report: what this worker has measured, for that of the last stage to write when the run stops early.
     """
 
     def __init__(
         self,
         watched: Watched,
-        activity: Activity,
-        store: Store,
-        on_signal: Callable[[], None] = lambda: None,
+        tell: Tell | None = None,
+        on_signal: Callable[[int], None] = lambda _number: None,
     ) -> None:
-        self._process = watched.process
-        self._num_processes = watched.num_processes
-        self._run = watched.run
-        self._hang_timeout = watched.hang_timeout
-        self._activity = activity
-        self._store = store
-        self._on_signal = on_signal
+        self.watched = watched
+        self.activity = Activity()
         self.report: Callable[[], Any] = list
-        self._seen: dict[int, tuple[str, float]] = {}
+        self.tell = tell
+        self._on_signal = on_signal
+        self._store: Store | None = None
+        self._clock = AwakeClock()
+        self._changes = -1
+        self._changed_at = 0.0
+        self._beats = 0
         self._reported = False
         self._closed = threading.Event()
         self._wakeup, self._wakeup_write = os.pipe()
         os.set_blocking(self._wakeup_write, False)
         self._handlers = {n: signal.signal(n, lambda *_: None) for n in _ENDING}
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        os.register_at_fork(after_in_child=self._forget)
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Begins to watch."""
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -145,75 +127,100 @@ class Watchdog:
         os.close(self._wakeup)
         os.close(self._wakeup_write)
 
+    def meet(self, store: "Store", run: RunDirectory) -> None:
+        """Takes a connection of this thread's own to the others' store, and the run directory that all agree on."""
+        self.watched = replace(self.watched, run=run)
+        self._store = store
+
     def stop_others(self, seconds: float = 5.0) -> list[Any]:
         """Tells every worker that the run stops.
 
         Returns:
             Each worker's report; None for one that sent none within `seconds`.
         """
+        assert self._store is not None, "not met the others yet"
         self._store.set(_STOP, "1")
         deadline = time.monotonic() + seconds
-        keys = [_report_key(p) for p in range(self._num_processes) if p != self._process]
+        others = [p for p in range(self.watched.num_processes) if p != self.watched.process]
+        keys = [_report_key(p) for p in others]
         while time.monotonic() < deadline and keys and not self._store.check(keys):
             time.sleep(0.05)
-        reports: list[Any] = [None] * self._num_processes
-        reports[self._process] = self.report()
-        for p in range(self._num_processes):
-            if p != self._process and self._store.check([_report_key(p)]):
+        reports: list[Any] = [None] * self.watched.num_processes
+        reports[self.watched.process] = self.report()
+        for p in others:
+            if self._store.check([_report_key(p)]):
                 reports[p] = json.loads(self._store.get(_report_key(p)))
         return reports
 
     def _watch(self) -> None:
-        beat = 0
         while not self._closed.is_set():
-            signals = self._signals(_POLL_SECONDS)
+            signals = self._signals(BEAT_SECONDS)
             if self._closed.is_set():
                 return
-            if ending := next((number for number in _ENDING if number in signals), None):
-                self._on_signal()
-                os._exit(128 + ending)
-            beat += 1
+            self._obey(signals)
             self._look_at_self()
+            self._give_sign()
             # the store ends with the process that hosts it, and the launcher deals with that
             with contextlib.suppress(RuntimeError):
-                self._store.set(_beat_key(self._process), json.dumps([beat, os.getpid(), socket.gethostname()]))
-                self._look_at_others()
-                if not self._reported and self._store.check([_STOP]):
-                    self._reported = True
-                    self._store.set(_report_key(self._process), json.dumps(self.report()))
+                self._answer()
 
     def _signals(self, seconds: float) -> bytes:
         """The numbers of the signals that came, after waiting for one: Python writes each that has a handler."""
         ready = select.select([self._wakeup], [], [], seconds)[0]
         return os.read(self._wakeup, 4096) if ready else b""
 
+    def _obey(self, signals: bytes) -> None:
+        if signal.SIGINT in signals and multiprocessing.parent_process() is not None:
+            signals = self._signals(_ORDER_SECONDS) or signals
+        if ending := next((number for number in _ENDING if number in signals), None):
+            self._give_sign(told=True)
+            self._on_signal(ending)
+            lifeline.end(128 + ending)
+
+    def _forget(self) -> None:
+        """In a process that this one has forked, such as one that reads samples: its signals are not the worker's."""
+        if not self._closed.is_set():
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the worker
+
     def _look_at_self(self) -> None:
-        stuck = time.monotonic() - self._activity.since
-        if not self._activity.waiting and stuck > self._hang_timeout:
-            leave_failure_note(self._run, self._process, f"hung: {stuck:.0f} s in {self._activity.what}")
-            os._exit(EXIT_HUNG)
+        now, activity = self._clock.look(), self.activity
+        if activity.changes != self._changes:
+            self._changes, self._changed_at = activity.changes, now
+        if activity.finished:
+            return
+        if activity.starting:
+            self._look_at_start(now)
+        elif not activity.waiting and now - self._changed_at > self.watched.hang_timeout:
+            self._hang(f"hung: {now - self._changed_at:.0f} s in {activity.what}")
 
-    def _look_at_others(self) -> None:
-        """Ends a worker without a heartbeat: one that is stopped, or never releases the interpreter, cannot do so."""
-        for p in range(self._num_processes):
-            if p == self._process or not self._store.check([_beat_key(p)]):
-                continue
-            beat = self._store.get(_beat_key(p)).decode()
-            before, since = self._seen.get(p, ("", time.monotonic()))
-            if beat != before:
-                self._seen[p] = beat, time.monotonic()
-            elif time.monotonic() - since > self._hang_timeout:
-                leave_failure_note(self._run, p, f"hung: no sign of life for {self._hang_timeout:.0f} s")
-                _, pid, host = json.loads(beat)
-                if host == socket.gethostname():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                else:
-                    os._exit(EXIT_LOST)
+    def _look_at_start(self, seconds: float) -> None:
+        """A start may take long, but not for ever; whoever waits gives the one waited for time to name itself."""
+        limit = self.watched.start_timeout
+        if seconds > (2 * limit if self.activity.waiting else limit):
+            self._hang(f"hung: not started after launch.start_timeout={limit:g} s; it was {self.activity.what}")
 
+    def _hang(self, note: str) -> None:
+        leave_failure_note(self.watched.run, self.watched.process, note)
+        lifeline.end(EXIT_HUNG)
 
-def _beat_key(process: int) -> str:
-    return f"pipetrain/beat/{process}"
+    def _give_sign(self, *, told: bool = False) -> None:
+        self._beats += 1
+        if self.tell is None:
+            return
+        activity = self.activity
+        beat = Heartbeat(
+            self.watched.process, os.getpid(), socket.gethostname(), self._beats, activity.what,
+            activity.waiting, activity.starting, activity.finished, activity.changes, told,
+        )  # fmt: skip
+        with contextlib.suppress(OSError, RuntimeError):  # whoever listened is gone, or too busy
+            self.tell(beat)
+
+    def _answer(self) -> None:
+        if self._store is not None and not self._reported and self._store.check([_STOP]):
+            self._reported = True
+            self._store.set(_report_key(self.watched.process), json.dumps(self.report()))
 
 
 def _report_key(process: int) -> str:

@@ -1,12 +1,13 @@
 """One run from this process's point of view, in chronological order: build, restore, train, save."""
 
-import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,10 +19,14 @@ from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.pipeline import Training, build_stages, connect_stages
 from pipetrain.failure import Failure
+from pipetrain.launch import lifeline
+from pipetrain.launch.heartbeat import Heartbeat
+from pipetrain.launch.lifeline import EXIT_LOST
 from pipetrain.launch.memory import keep_freed_memory
+from pipetrain.launch.peers import Peers
 from pipetrain.launch.pipeline import in_one_process, training_of
 from pipetrain.launch.process import ProcessEnvironment, device_at, join, own_store
-from pipetrain.launch.watchdog import BLAME_SECONDS, EXIT_LOST, Activity, Watchdog, Watched, leave_failure_note
+from pipetrain.launch.watchdog import BLAME_SECONDS, Watchdog, Watched, leave_failure_note
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
 from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
@@ -48,9 +53,42 @@ def simulate(job: Job, show: Show) -> dict[str, Any]:
         return run.diverge(error, run.trainer.reports())
 
 
-def main(
-    job: Job, show: Show = lambda _record: None, on_signal: Callable[[], None] = lambda: None
-) -> dict[str, Any] | None:
+def launched(job: Job, line: Connection) -> None:
+    """The life of a process that our launcher started, which listens at the other end of `line`."""
+
+    def tell(beat: Heartbeat) -> None:
+        line.send_bytes(beat.encoded())
+
+    lifeline.follow_launcher()
+    watchdog = Watchdog(watched(job), tell)
+    watchdog.start()
+    try:
+        main(job, watchdog)
+    except RunError as error:
+        print(error, file=sys.stderr)
+        lifeline.leave(ExitCode.FAILED)
+    watchdog.activity.finish()
+    # multiprocessing would wait for threads and processes of the user's own, before it ends this one
+    Finalize(None, lifeline.leave, args=(ExitCode.COMPLETED,), exitpriority=0)
+
+
+def joined(job: Job, show: Show, on_signal: Callable[[int], None]) -> dict[str, Any] | None:
+    """The life of a process that an outer launcher started, until it ends; the summary where the last stage is."""
+    watchdog = Watchdog(watched(job), on_signal=on_signal)
+    watchdog.start()
+    result = main(job, watchdog, show)
+    watchdog.activity.finish()
+    return result
+
+
+def watched(job: Job) -> Watched:
+    """This worker, as its watchdog needs to know it."""
+    limits = job.settings.launch
+    rank = int(os.environ["RANK"])
+    return Watched(rank, job.placement.num_processes, job.run, limits.hang_timeout, limits.start_timeout)
+
+
+def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dict[str, Any] | None:
     """Runs the stages of this process, which torch's launcher started; the summary where the last stage is.
 
     Ends the process with exit code 3 when the loss is not finite, 75 when a neighbor is lost.
@@ -59,9 +97,14 @@ def main(
         RunError: anything else was raised, by the user's code or ours; names the stage and the note with the traceback.
     """
     keep_freed_memory()
-    process, job = join(job)
+    activity = watchdog.activity
+    with activity.wait("the other processes"):
+        process, job = join(job)
+    watchdog.meet(own_store(), job.run)
+    if watchdog.tell is None:
+        watchdog.tell = Peers(watchdog.watched, own_store()).exchange
     try:
-        return _run_stages(job, process, show, on_signal)
+        return _run_stages(job, process, show, watchdog)
     except BaseException as error:
         failure = Failure.of(error)
         leave_failure_note(job.run, process.rank, f"failed: {failure.line}", failure.traceback)
@@ -69,49 +112,35 @@ def main(
         raise RunError(f"{stage} failed: {failure.line}; traceback in {note}") from error
 
 
-def launched(job: Job) -> None:
-    """Carries out `main` as a process of our launcher: one that fails says so in its note, and is gone."""
-    try:
-        main(job)
-    except RunError as error:
-        print(error, file=sys.stderr)
-        end_at_once(ExitCode.FAILED)
-
-
-def end_at_once(code: ExitCode) -> NoReturn:
-    """Ends this process without its interpreter's last rites: a thread that still reads or sends would abort them."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
-            stream.flush()
-    os._exit(code)
-
-
-def _run_stages(
-    job: Job, process: ProcessEnvironment, show: Show, on_signal: Callable[[], None]
-) -> dict[str, Any] | None:
-    activity = Activity()
+def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Watchdog) -> dict[str, Any] | None:
+    activity = watchdog.activity
+    activity.now("building the data set and the model")
     placement = process.placement
     parts = build_parts(job, process.stages, process.device, show)
     stages = build_stages(parts.chain, job.bounds, parts.training, process.stages)
-    hooks = RunHooks(parts.on_step, lambda op: activity.now(str(op)), activity.wait, activity.compute, parts.trace)
-    watched = Watched(process.rank, placement.num_processes, job.run, job.settings.launch.hang_timeout)
-    with Watchdog(watched, activity, own_store(), on_signal) as watchdog:
-        try:
+    hooks = RunHooks(
+        parts.on_step, lambda op: activity.now(str(op)), activity.now, activity.wait, activity.compute, parts.trace
+    )
+    try:
+        activity.now("connecting the stages")
+        with activity.wait("the other processes"):
             executor = connect_stages(
                 stages, parts.phases, hooks, parts.training.clip_norm, device_to_device=process.device_to_device
             )
-            run = ProcessRun(job, parts, executor)
-            watchdog.report = run.trainer.own_reports
-            result = run.train()
-        except DivergedError as error:
-            sent = zip(placement.stages_of, watchdog.stop_others(), strict=True)
-            reports = [report or [{}] * len(expected) for expected, report in sent]
-            run.diverge(error, placement.in_order(reports))
-            os._exit(ExitCode.DIVERGED)
-        except LostStageError as error:
+        activity.begin()
+        run = ProcessRun(job, parts, executor)
+        watchdog.report = run.trainer.own_reports
+        result = run.train()
+    except DivergedError as error:
+        sent = zip(placement.stages_of, watchdog.stop_others(), strict=True)
+        reports = [report or [{}] * len(expected) for expected, report in sent]
+        run.diverge(error, placement.in_order(reports))
+        lifeline.end(ExitCode.DIVERGED)
+    except LostStageError as error:
+        with activity.wait("its end"):
             leave_failure_note(job.run, process.rank, str(error))
             time.sleep(BLAME_SECONDS)
-            os._exit(EXIT_LOST)
+            lifeline.end(EXIT_LOST)
     dist.destroy_process_group()
     return result
 
@@ -203,7 +232,9 @@ class ProcessRun:
         Raises:
             DivergedError: in the process of the last stage.
         """
+        doing = self._executor.hooks.on_progress
         if self._job.resume is not None:
+            doing(f"loading {self._job.resume.name}")
             for stage in self._executor.stages:
                 checkpoint.restore(stage, self._job.resume, self.trainer.step)
         recorder = self._parts.recorder
@@ -229,6 +260,7 @@ class ProcessRun:
 
     def _finish(self, recorder: Recorder, result: dict[str, Any]) -> dict[str, Any]:
         job = self._job
+        self._executor.hooks.on_progress("writing the summary")
         if self._parts.trace is not None:
             self._parts.trace.close()
             assemble(job.run, job.num_stages)
@@ -237,6 +269,7 @@ class ProcessRun:
         return result
 
     def _save(self, step: int) -> None:
+        self._executor.hooks.on_progress(f"writing the checkpoint of step {step}")
         recorder, began = self._parts.recorder, time.perf_counter()
         checkpoint.save(
             self._job.run.checkpoint(step),

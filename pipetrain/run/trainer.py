@@ -65,6 +65,7 @@ class Trainer:
             self.recorder.drain(times.predicted)
 
     def _end_epoch(self) -> None:
+        self.executor.hooks.on_progress("ending the epoch")
         reports = self.reports()
         if self.recorder:
             self.recorder.epoch(self.step, reports)

@@ -1,16 +1,17 @@
 """How the end of the worker processes is explained."""
 
+import os
 import signal
 
 import pytest
 from support.worker_pool import job
-from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from pipetrain.errors import ExitCode
 from pipetrain.launch import fork_server, launcher
 from pipetrain.launch.launcher import Interrupted, WorkerError, launch
-from pipetrain.launch.watchdog import EXIT_HUNG, EXIT_LOST, leave_failure_note
+from pipetrain.launch.lifeline import EXIT_LOST
+from pipetrain.launch.watchdog import EXIT_HUNG, leave_failure_note
 from pipetrain.tracking import summary
 
 
@@ -31,7 +32,7 @@ def made(tmp_path):
 def ending(monkeypatch, workers):
     """Puts a function in the place of the worker processes."""
     monkeypatch.setattr(fork_server, "start", lambda: None)
-    monkeypatch.setattr(launcher, "elastic_launch", lambda _config, _main: lambda job, _changed: workers(job))
+    monkeypatch.setattr(launcher, "elastic_launch", lambda _config, _main: lambda job, _changed, _line: workers(job))
 
 
 def failed(failures):
@@ -93,7 +94,7 @@ def test_exception_of_a_worker_is_told_as_its_note_tells_it(monkeypatch, made):
 
 
 @pytest.mark.parametrize(
-    "end", [lambda: SignalException("ended", signal.SIGTERM), lambda: failed({0: Failure(-15)})], ids=["signal", "kill"]
+    "end", [lambda: KeyboardInterrupt("SIGTERM"), lambda: failed({0: Failure(-15)})], ids=["signal", "kill"]
 )
 def test_run_whose_summary_is_there_ended_as_that_says(monkeypatch, made, end):
     def workers(job):
@@ -126,10 +127,11 @@ def test_workers_that_end_without_a_summary_have_failed(monkeypatch, made):
         launch(made)
 
 
-def test_signal_to_the_launcher_is_an_interruption(monkeypatch, made):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_to_the_launcher_is_an_interruption(monkeypatch, made, number):
     def workers(_job):
-        raise SignalException("ended", signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     ending(monkeypatch, workers)
-    with pytest.raises(Interrupted, match="SIGTERM"):
+    with pytest.raises(Interrupted, match=signal.Signals(number).name):
         launch(made)

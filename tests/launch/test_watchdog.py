@@ -1,9 +1,8 @@
 """What the watching thread of a worker sees, and what it does about it."""
 
-import json
+import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ import pytest
 from torch.distributed import HashStore
 
 from pipetrain.launch import watchdog
-from pipetrain.launch.watchdog import Activity, Watchdog, Watched, leave_failure_note
+from pipetrain.launch.watchdog import Watchdog, Watched, leave_failure_note
 from pipetrain.tracking.run_directory import RunDirectory
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are read from a pipe")
@@ -25,33 +24,14 @@ def eventually(holds):
         time.sleep(0.01)
 
 
-def watch(run, store, process=0, hang_timeout=60.0):
-    return Watchdog(Watched(process, 2, RunDirectory(run), hang_timeout), Activity(waiting=True), store)
+def watched(run, process=0, hang_timeout=60.0, start_timeout=60.0):
+    return Watched(process, 2, RunDirectory(run), hang_timeout, start_timeout)
 
 
-def test_activity_within_a_wait_is_told_as_what_waits_for_what():
-    activity = Activity()
-    activity.now("F3.0")
-    with activity.wait("stage 1"):
-        assert (activity.what, activity.waiting) == ("F3.0, waiting for stage 1", True)
-        with activity.compute("F3.1"):
-            assert (activity.what, activity.waiting) == ("F3.1", False)
-        assert activity.waiting
-    assert (activity.what, activity.waiting) == ("F3.0", False)
-
-
-def test_wait_that_fails_is_over():
-    activity = Activity()
-    with pytest.raises(ValueError, match="lost"), activity.wait("stage 1"):
-        raise ValueError("lost")
-    assert (activity.what, activity.waiting) == ("starting", False)
-
-
-def test_end_of_a_wait_counts_as_a_sign_of_life():
-    activity = Activity(since=0.0)
-    with activity.wait("stage 1"):
-        pass
-    assert activity.since > 0.0
+def watch(run, store, process=0):
+    watchdog = Watchdog(watched(run, process))
+    watchdog.meet(store, RunDirectory(run))
+    return watchdog
 
 
 def test_watchdog_gives_the_signals_back_when_it_closes(tmp_path):
@@ -76,24 +56,6 @@ def test_reports_of_workers_that_stop_are_collected_and_a_silent_one_gives_none(
         assert first.stop_others(seconds=5.0) == [[{"stage": 0}], [{"stage": 1}]]
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs processes that can be killed")
-def test_worker_without_a_sign_of_life_is_named_and_killed(tmp_path):
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    store = HashStore()
-    store.set("pipetrain/beat/1", json.dumps([7, sleeper.pid, socket.gethostname()]))
-    with watch(tmp_path, store, hang_timeout=1.0):
-        assert sleeper.wait(timeout=20) == -signal.SIGKILL
-    assert RunDirectory(tmp_path).failure_notes().keys() == {1}
-    assert RunDirectory(tmp_path).failure_note(1).read_text() == "hung: no sign of life for 1 s\n"
-
-
-def test_worker_whose_beat_goes_on_is_left_alone(tmp_path):
-    store = HashStore()
-    with watch(tmp_path, store, hang_timeout=1.5), watch(tmp_path, store, process=1):
-        time.sleep(2.0)
-    assert RunDirectory(tmp_path).failure_notes() == {}
-
-
 SIGNALED = """
 import os, signal, sys, time
 from torch.distributed import HashStore
@@ -104,8 +66,8 @@ from pathlib import Path
 number = getattr(signal, sys.argv[2])
 seen = []
 signal.signal(number, lambda *_: seen.append(number))
-watched = watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 60.0)
-with watchdog.Watchdog(watched, watchdog.Activity(), HashStore()):
+watched = watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 60.0, 60.0)
+with watchdog.Watchdog(watched):
     os.kill(os.getpid(), number)
     time.sleep(1.0)  # longer than the watchdog's own look
 assert seen == [number]
@@ -119,32 +81,59 @@ def test_signal_that_has_another_handler_reaches_it_and_the_worker_lives(tmp_pat
 
 
 HANGING = """
-import sys, time
-from torch.distributed import HashStore
+import contextlib, sys, time
 from pipetrain.launch import watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
 
-activity = watchdog.Activity()
-watched = watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 0.3)
-with watchdog.Watchdog(watched, activity, HashStore(), lambda: print("told", flush=True)):
-    activity.now("F3.0 of stage 0")
-    if sys.argv[2] == "waits":
-        with activity.wait("stage 1"):
-            print("ready", flush=True)
+watched = watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 0.3, 1.5)
+with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, flush=True)) as watch:
+    if "starts" not in sys.argv:
+        watch.activity.begin()
+    watch.activity.now("F3.0")
+    with watch.activity.wait("stage 1") if "waits" in sys.argv else contextlib.nullcontext():
+        print("ready", flush=True)
+        if "moves" not in sys.argv:
             time.sleep(60)
-    time.sleep(60)
+        for part in range(20):
+            watch.activity.now(f"evaluation {part} of 20")
+            time.sleep(0.1)
 """
 
 
-def hanging(tmp_path, how):
-    return subprocess.Popen([sys.executable, "-c", HANGING, str(tmp_path), how], stdout=subprocess.PIPE, text=True)
+def hanging(tmp_path, *how):
+    return subprocess.Popen([sys.executable, "-c", HANGING, str(tmp_path), *how], stdout=subprocess.PIPE, text=True)
+
+
+def note(tmp_path):
+    return RunDirectory(tmp_path).failure_note(0).read_text()
 
 
 def test_worker_that_hangs_names_itself_and_what_it_does(tmp_path):
-    process = hanging(tmp_path, "computes")
+    assert hanging(tmp_path).wait(timeout=60) == watchdog.EXIT_HUNG
+    assert re.fullmatch(r"hung: \d+ s in F3\.0\n", note(tmp_path))
+
+
+def test_worker_that_goes_on_in_small_steps_does_not_hang(tmp_path):
+    assert hanging(tmp_path, "moves").wait(timeout=60) == 0
+    assert RunDirectory(tmp_path).failure_notes() == {}
+
+
+def test_worker_that_starts_may_take_longer_than_the_hang_timeout_and_not_for_ever(tmp_path):
+    began = time.monotonic()
+    process = hanging(tmp_path, "starts")
+    process.stdout.readline()
     assert process.wait(timeout=60) == watchdog.EXIT_HUNG
-    assert re.fullmatch(r"hung: \d+ s in F3\.0 of stage 0\n", RunDirectory(tmp_path).failure_note(0).read_text())
+    assert time.monotonic() - began > 1.5
+    assert note(tmp_path) == "hung: not started after launch.start_timeout=1.5 s; it was F3.0\n"
+
+
+def test_worker_that_waits_for_one_that_starts_lets_that_one_name_itself(tmp_path):
+    process = hanging(tmp_path, "starts", "waits")
+    process.stdout.readline()
+    time.sleep(2.2)
+    assert process.poll() is None
+    assert process.wait(timeout=60) == watchdog.EXIT_HUNG
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -154,9 +143,42 @@ def test_worker_that_waits_does_not_hang_and_ends_when_it_is_told_to(tmp_path, n
     time.sleep(1.0)  # by now it would have hung
     assert process.poll() is None
     process.send_signal(number)
-    assert process.communicate(timeout=60)[0] == "told\n"
+    assert process.communicate(timeout=60)[0] == f"told {number}\n"
     assert process.returncode == 128 + number
     assert RunDirectory(tmp_path).failure_notes() == {}
+
+
+def test_worker_that_was_stopped_and_goes_on_does_not_hang(tmp_path):
+    script = HANGING.replace("0.3, 1.5", "4.0, 60.0").replace("time.sleep(60)", "time.sleep(3)")
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(5.0)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(timeout=60) == 0
+    assert RunDirectory(tmp_path).failure_notes() == {}
+
+
+def test_signal_to_a_process_that_the_worker_has_forked_does_not_end_the_worker(tmp_path):
+    with watch(tmp_path, HashStore()):
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        time.sleep(1.0)
+
+
+def test_watchdog_tells_what_the_worker_does(tmp_path):
+    heard = []
+    with Watchdog(watched(tmp_path, process=1), heard.append) as watchdog:
+        watchdog.activity.begin()
+        watchdog.activity.now("F3.0")
+        eventually(lambda: heard and heard[-1].what == "F3.0")
+        watchdog.activity.finish()
+        eventually(lambda: heard[-1].finished)
+    assert {(beat.process, beat.pid) for beat in heard} == {(1, os.getpid())}
+    assert [beat.number for beat in heard] == list(range(1, len(heard) + 1))
 
 
 def test_failure_notes_are_kept_by_process(tmp_path):

@@ -16,7 +16,8 @@ from support.small_model import bounds
 
 from pipetrain.config.schema import ExecutorConfig
 from pipetrain.config.settings import Settings, settings_of
-from pipetrain.launch.worker import main, simulate
+from pipetrain.launch.watchdog import Watchdog
+from pipetrain.launch.worker import main, simulate, watched
 from pipetrain.run.build import build_data, build_recompute_segments
 from pipetrain.run.job import Job
 from pipetrain.run.timetable import timetable_of
@@ -118,7 +119,8 @@ def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:
             MASTER_ADDR="localhost",
             MASTER_PORT=str(port),
         )
-        main(each)
+        with Watchdog(watched(each), lambda _beat: None) as watchdog:
+            main(each, watchdog)
 
 
 def _free_ports(count: int) -> list[int]:

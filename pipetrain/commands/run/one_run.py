@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,8 @@ from pipetrain.commands.run.ending import ended_as, ended_early, failed_early
 from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.launch import fork_server
+from pipetrain.launch.lifeline import leave
+from pipetrain.launch.signals import interruptible
 from pipetrain.output_folder import check_writable
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking.run_directory import RunDirectory
@@ -38,7 +38,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the run has ended its processes.
     """
     directory = RunDirectory(folder)
-    with _sigterm_interrupts(), contextlib.ExitStack() as lock:
+    with interruptible(), contextlib.ExitStack() as lock:
         try:
             check_writable(f"hydra.run.dir={folder}", folder)
             if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
@@ -90,7 +90,7 @@ def _carry_out(job: "Job", shown: "Reporting", start_step: int) -> dict[str, Any
 def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     """Runs the stages of this process, which an outer launcher (torchrun, Slurm) started as one of the workers."""
     from pipetrain.commands.run.reporting import reporting
-    from pipetrain.launch.worker import end_at_once, main
+    from pipetrain.launch.worker import joined
     from pipetrain.run.outcome import leave_summary
 
     job, rank = prepared.job, int(os.environ["RANK"])
@@ -100,17 +100,17 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
     writes = rank == 0
 
-    def on_signal() -> None:
+    def on_signal(_number: int) -> None:
         if writes:  # there is no parent of ours to say how the run ended
             leave_summary(job, "interrupted", "signal")
 
     try:
         with reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
-            shown.summary = main(job, shown.bar.update, on_signal)
+            shown.summary = joined(job, shown.bar.update, on_signal)
     except Exception as error:
         if writes:
             leave_summary(job, "failed", message(error))
-        end_at_once(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
+        leave(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
     return ExitCode.COMPLETED
 
 
@@ -121,17 +121,3 @@ def _check_launcher(job: "Job") -> None:
     if size != placement.num_processes:
         needed = "as many" if placement.num_processes == job.num_stages else str(placement.num_processes)
         raise ConfigError(f"WORLD_SIZE={size}: partition.stages={job.num_stages} needs {needed} processes")
-
-
-@contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does."""
-
-    def interrupt(number: int, _frame: Any) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

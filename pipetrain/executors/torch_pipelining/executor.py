@@ -69,6 +69,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         rules = self.enter(interval)
         feed = self.feed(loader, interval, self._stages)
         for t, size in enumerate(loader.sizes[interval.first : interval.last], start=interval.start):
+            self.hooks.on_progress(f"minibatch {t}")
             inputs = feed.inputs() if self._stages[0].index == 0 else ()
             targets = split(feed.targets(), rules.num_microbatches) if self.has_last_stage else []
             pipe = self._pipe(rules, size // rules.num_microbatches, inputs)
@@ -133,7 +134,8 @@ class TorchPipeliningExecutor(ManyProcesses):
 
     def _outputs(self, sizes: Sequence[int], feed: Feed) -> Iterator[Tensors]:
         """The outputs of the last stage of this process for each part of the evaluation set."""
-        for size in sizes:
+        for part, size in enumerate(sizes, start=1):
+            self.hooks.on_progress(f"evaluation {part} of {len(sizes)}")
             yield self._relay.carry(("evaluation", size), feed.inputs, lambda stage, tensors: stage.evaluate(tensors))
 
 

@@ -1,0 +1,71 @@
+"""Ends a process when the one that started the run is gone. Imports little, to be at work before torch is."""
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from typing import NoReturn
+
+EXIT_LOST = 75
+"""Exit code of a worker that lost a neighbor or its launcher (EX_TEMPFAIL)."""
+
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
+_POLL_SECONDS = 0.5
+
+
+def follow_launcher() -> None:
+    """Ends this process when the launcher that started it does, whatever parent it has got in between."""
+    launcher = multiprocessing.parent_process()
+    if launcher is not None:
+        die_with_parent(signal.SIGKILL)  # even if it is stopped, or holds the interpreter's lock
+        _start(lambda: wait([launcher.sentinel]))
+
+
+def follow_parent() -> None:
+    """Ends this process when its parent does, which is an outer launcher such as torchrun."""
+    parent = os.getppid()
+
+    def until_gone() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_SECONDS)
+
+    _start(until_gone)
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Has the system send this process a signal when its parent dies; does nothing where the system cannot."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def end(code: int) -> NoReturn:
+    """Ends this process and those it has started, from any thread, whatever its main thread does."""
+    for child in multiprocessing.active_children():
+        with contextlib.suppress(Exception):  # its main thread may be about to end it, too
+            child.kill()
+    os._exit(code)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process from its main thread, without the interpreter's last rites.
+
+    It would wait for threads and processes of the user's own, and a thread that still reads or sends would abort it.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    end(code)
+
+
+def _start(until_gone: Callable[[], object]) -> None:
+    def follow() -> None:
+        until_gone()
+        end(EXIT_LOST)
+
+    threading.Thread(target=follow, name="lifeline", daemon=True).start()

@@ -1,0 +1,57 @@
+"""The signals that end a run: how they reach it, and that everything is as before when it has ended."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
+"""Ctrl-C, a batch system, a terminal that is closed, Ctrl-\\."""
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Around a run: a signal that ends it raises KeyboardInterrupt. Afterwards signals do what they did before."""
+    with _handled_by(_interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Around what takes a moment and must not be broken off: signals that would end the run are ignored."""
+    with _handled_by(signal.SIG_IGN):
+        yield
+
+
+@contextlib.contextmanager
+def blocked() -> Iterator[None]:
+    """Around the start of processes that are not to answer a Ctrl-C at the terminal: they inherit the mask."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(ENDING) - {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+@contextlib.contextmanager
+def _handled_by(handler: Handler | signal.Handlers) -> Iterator[None]:
+    """Signals that are ignored stay ignored, as nohup asks for; so do those whose handler is not Python's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread has handlers
+        return
+    before = {number: signal.getsignal(number) for number in ENDING}
+    changed = {number: was for number, was in before.items() if was not in (signal.SIG_IGN, None)}
+    for number in changed:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, was in changed.items():
+            signal.signal(number, was)

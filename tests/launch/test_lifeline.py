@@ -1,0 +1,83 @@
+"""Processes end with the one that started the run."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+
+LAUNCHER = """
+import multiprocessing, sys, time
+from pipetrain.launch import lifeline
+
+def worker(pid):
+    lifeline.follow_launcher()
+    pid.send(multiprocessing.current_process().pid)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    receiver, sender = context.Pipe(duplex=False)
+    context.Process(target=worker, args=(sender,)).start()
+    print(receiver.recv(), flush=True)
+    time.sleep(60)
+"""
+
+OUTER = '''
+import subprocess, sys, time
+inner = """
+import time
+from pipetrain.launch import lifeline
+lifeline.follow_parent()
+print(1, flush=True)
+time.sleep(60)
+"""
+process = subprocess.Popen([sys.executable, "-c", inner], stdout=subprocess.PIPE)
+process.stdout.readline()
+print(process.pid, flush=True)
+time.sleep(60)
+'''
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ends_with(script, *arguments, stopped=False):
+    """Whether a process that the script starts is gone 5 s after the script was killed."""
+    launcher = subprocess.Popen([sys.executable, *script, *arguments], stdout=subprocess.PIPE, text=True)
+    pid = int(launcher.stdout.readline())
+    try:
+        if stopped:
+            os.kill(pid, signal.SIGSTOP)
+        launcher.kill()
+        deadline = time.monotonic() + 5
+        while is_alive(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return not is_alive(pid)
+    finally:
+        launcher.wait()
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_worker_ends_when_its_launcher_is_killed(tmp_path, method, stopped):
+    script = tmp_path / "launcher.py"
+    script.write_text(LAUNCHER)
+    if method == "forkserver" and stopped:
+        pytest.skip("the fork server must die first: see the drill")
+    assert ends_with([str(script)], method, stopped=stopped)
+
+
+def test_worker_of_an_outer_launcher_ends_when_that_is_killed():
+    assert ends_with(["-c", OUTER])

@@ -1,0 +1,64 @@
+"""Signals that end a run raise KeyboardInterrupt, once around a run, and are given back."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from pipetrain.launch.signals import ENDING, blocked, interruptible, uninterrupted
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_signal_raises_within_a_run_and_does_afterwards_what_it_did_before(number):
+    seen = []
+    before = signal.signal(number, lambda *_: seen.append(number))
+    try:
+        with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name), interruptible():
+            os.kill(os.getpid(), number)
+        assert seen == []
+        os.kill(os.getpid(), number)
+        assert seen == [number]
+    finally:
+        signal.signal(number, before)
+
+
+def test_signal_that_was_ignored_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_second_signal_does_not_break_off_what_must_be_done():
+    with interruptible():
+        with uninterrupted():
+            os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_run_in_another_thread_leaves_signals_alone():
+    before = [signal.getsignal(number) for number in ENDING]
+    inside = []
+
+    def run():
+        with interruptible():
+            inside.extend(signal.getsignal(number) for number in ENDING)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert inside == before
+
+
+def test_signals_of_the_terminal_are_blocked_while_processes_start_and_sigterm_is_not():
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with blocked():
+        inside = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    assert {signal.SIGINT, signal.SIGHUP, signal.SIGQUIT} <= inside
+    assert signal.SIGTERM not in inside
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

@@ -1,0 +1,23 @@
+"""Processes that do nothing, in the place of workers."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from pipetrain.launch.heartbeat import Heartbeat
+
+
+@contextlib.contextmanager
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def beat_of(process: int, pid: int, number: int = 1, **activity: object) -> Heartbeat:
+    return Heartbeat(process, pid, socket.gethostname(), number, **{"starting": False, **activity})
