@@ -15,7 +15,7 @@ from pipetrain.launch.loopback import LoopbackRendezvous
 
 @pytest.fixture
 def rendezvous():
-    parameters = RendezvousParameters(LoopbackRendezvous.NAME, "", "some-run", 1, 1)
+    parameters = RendezvousParameters(LoopbackRendezvous.NAME, "", "some-run", 1, 1, check=lambda: None)
     return get_rendezvous_handler(parameters)
 
 
@@ -37,8 +37,17 @@ def test_workers_reach_the_store_of_the_launcher(rendezvous):
 
 
 def test_two_runs_meet_in_two_places():
-    ports = {LoopbackRendezvous(run).next_rendezvous().bootstrap_store_info.master_port for run in ("one", "other")}
-    assert len(ports) == 2
+    meetings = [LoopbackRendezvous(run, lambda: None).next_rendezvous() for run in ("one", "other")]
+    assert len({meeting.bootstrap_store_info.master_port for meeting in meetings}) == 2
+
+
+def test_launcher_that_finds_nothing_wrong_asks_whether_anything_else_is():
+    def check():
+        raise ValueError("stage 1 is gone")
+
+    parameters = RendezvousParameters(LoopbackRendezvous.NAME, "", "some-run", 1, 1, check=check)
+    with pytest.raises(ValueError, match="stage 1 is gone"):
+        get_rendezvous_handler(parameters).num_nodes_waiting()
 
 
 def test_interface_is_found_by_its_address_whatever_it_is_called(monkeypatch):
