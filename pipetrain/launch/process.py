@@ -75,8 +75,9 @@ def own_store() -> Store:
 
 def _agreed(job: Job) -> Job:
     """Workers that an outer launcher started each named a run directory; rank 0's is that of all."""
-    run, resume = exchange.from_one([str(job.run), str(job.resume or "")], source=0)
-    return replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None)
+    found = [str(job.run), str(job.resume or ""), job.finished]
+    run, resume, finished = exchange.from_one(found, source=0)
+    return replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None, finished=finished)
 
 
 def _device_to_device(device: torch.device, placement: Placement) -> bool:

@@ -34,7 +34,7 @@ from pipetrain.run.checkpoint import Writer
 from pipetrain.run.job import Job
 from pipetrain.run.learning_rates import LearningRates
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged
-from pipetrain.run.trainer import Trainer
+from pipetrain.run.trainer import Trainer, progress_of_target, target_reached
 from pipetrain.tracking import summary
 from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.recorder import EarlierSteps, RecordedRun, Recorder, Show
@@ -100,6 +100,9 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
     activity = watchdog.activity
     with activity.wait("the other processes"):
         process, job = join(job)
+    if job.finished:
+        dist.destroy_process_group()
+        return None
     watchdog.meet(own_store(), job.run)
     if watchdog.tell is None:
         watchdog.tell = Peers(watchdog.watched, own_store()).exchange
@@ -222,8 +225,9 @@ class ProcessRun:
             parts.recorder,
             self._save,
             job.settings.train.target,
-            reached=parts.progress.get("target"),
+            reached=target_reached(parts.progress, job.settings.train.target),
             step=parts.progress.get("step", 0),
+            measured=parts.progress.get("per_stage", []),
         )
 
     def train(self) -> dict[str, Any] | None:
@@ -242,10 +246,18 @@ class ProcessRun:
             recorder.start()
         if self._job.settings.checkpoint.at_start and not self.trainer.step:
             self._save(0)
-        reports = self.trainer.run()
+        reports: Sequence[dict[str, Any]] = self.trainer.run()
+        if self._parts.progress and self.trainer.step == self._parts.progress["step"]:
+            reports = self._repeated_end()
         if recorder is None:
             return None
         return self._finish(recorder, summary_of_completed(self._job, recorder, reports, self.trainer.reached))
+
+    def _repeated_end(self) -> Sequence[dict[str, Any]]:
+        """The end of a run that had done all its steps before: what was measured of its stages then."""
+        if self._job.resume is not None and self._job.resume.parent != self._job.run.checkpoints.resolve():
+            self._save(self.trainer.step)
+        return self.trainer.measured
 
     def diverge(self, error: DivergedError, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Ends the run whose recorder raised `error`.
@@ -288,4 +300,11 @@ class ProcessRun:
 
     def _progress(self, step: int) -> dict[str, Any]:
         record = self._parts.recorder.progress() if self._parts.recorder else {}
-        return {"step": step, "target": self.trainer.reached, **self._job.head(), **record}
+        return {
+            "step": step,
+            "steps_per_epoch": self._job.timetable.steps_per_epoch,
+            **progress_of_target(self.trainer.reached, self._job.settings.train.target),
+            "per_stage": self.trainer.measured,
+            **self._job.head(),
+            **record,
+        }

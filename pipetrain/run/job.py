@@ -29,6 +29,7 @@ class Job:
         resume: the checkpoint to continue from.
         finegrained: whether stages are of single weights.
         provenance: where the run comes from, for the summary.
+        finished: whether all is done, and nothing left to run or to write.
     """
 
     settings: Settings
@@ -43,6 +44,7 @@ class Job:
     resume: Path | None = None
     finegrained: bool = False
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    finished: bool = False
 
     @property
     def num_stages(self) -> int:

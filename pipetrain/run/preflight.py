@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -16,7 +15,6 @@ from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
 from pipetrain.program.planned_operations import rebinds_weights
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.run import checkpoint
 from pipetrain.run.build import (
     Data,
     build_chain,
@@ -32,7 +30,7 @@ from pipetrain.run.cores import usable_cores
 from pipetrain.run.job import Job
 from pipetrain.run.model_check import weight_derived_layers
 from pipetrain.run.provenance import provenance
-from pipetrain.run.resume import checkpoint_to_resume
+from pipetrain.run.start import start_of
 from pipetrain.run.timetable import Timetable, timetable_of
 from pipetrain.schedules import ListSchedule, Placement
 from pipetrain.tracking.run_directory import RunDirectory
@@ -88,7 +86,7 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
     """
     components = build(settings)
     notes = [note for check in CHECKS for note in check(settings, components)]
-    resume, start = _resumed(settings, components.timetable, run)
+    start = start_of(settings, run, components.chain, components.timetable)
     placement = components.placement
     processes = 1 if components.finegrained else placement.num_processes
     job = Job(
@@ -101,11 +99,12 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         placement=placement,
         threads=settings.threads or max(1, usable_cores() // processes),
         device=components.device,
-        resume=resume,
+        resume=start.checkpoint,
         finegrained=components.finegrained,
         provenance=provenance(components.device),
+        finished=start.finished,
     )
-    return PreparedRun(job, components.plan, _devices(job), start, list(dict.fromkeys(notes)))
+    return PreparedRun(job, components.plan, _devices(job), start.step, list(dict.fromkeys([*notes, *start.notes])))
 
 
 def build(settings: Settings) -> Components:
@@ -246,20 +245,6 @@ CHECKS = (
     _check_targets,
 )
 """Each raises ConfigError for what cannot work, and returns what the user should know."""
-
-
-def _resumed(settings: Settings, timetable: Timetable, run: RunDirectory) -> tuple[Path | None, int]:
-    """The checkpoint to continue from, and its step."""
-    resume = checkpoint_to_resume(settings, run)
-    if resume is None:
-        return None, 0
-    start, total = checkpoint.load_progress(resume)["step"], timetable.total_steps
-    if start >= total:
-        raise ConfigError(
-            f"resume={settings.resume}: {resume} is at step {start}, and this run ends at step {total}; "
-            "raise train.epochs or train.max_steps"
-        )
-    return resume, start
 
 
 def device_of(device: str) -> str:

@@ -1,71 +1,178 @@
-"""The checkpoint that the setting `resume` asks for."""
+"""What the setting `resume` asks for: the checkpoint to go on from, and whether this run may."""
 
-import json
+import contextlib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from pipetrain.config.settings import Settings
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, as_configured
 from pipetrain.run import checkpoint
+from pipetrain.run.carry_over import Difference, comparable, differences
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.run_lock import owner_of
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_MAY_DIFFER = ("resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "partition")
-"""Settings that do not change what is computed, or that a checkpoint does not depend on."""
 
 
-def checkpoint_to_resume(settings: Settings, run: RunDirectory) -> Path | None:
-    """The checkpoint to continue from; None for a fresh start.
+@dataclass(frozen=True)
+class Resumption:
+    """What a run goes on from.
 
-    `auto` looks in this run's own directory, then beside it for the newest with an identical configuration.
+    Attributes:
+        checkpoint: None for a fresh start.
+        notes: what the user should know of it.
+        differences: the settings that the checkpoint was made with and this run has otherwise.
+    """
+
+    checkpoint: Path | None = None
+    notes: list[str] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def source(self) -> RunDirectory:
+        """The run that the checkpoint is of."""
+        assert self.checkpoint is not None
+        return RunDirectory(self.checkpoint.parent.parent)
+
+
+def resumption(settings: Settings, run: RunDirectory) -> Resumption:
+    """The checkpoint to continue from.
+
+    `auto` looks in this run's own directory, then beside it for the newest run of an identical configuration. Where
+    the newest checkpoint of a run is damaged, the newest whole one takes its place.
 
     Raises:
-        ConfigError: the named run has no checkpoint, or trained another model or on another data set.
+        ConfigError: the named run has no whole checkpoint or is still alive, or a setting differs that a run keeps.
     """
     if settings.resume is None:
-        return None
-    folder = _automatic(settings, run) if settings.resume == "auto" else checkpoint.find(settings.resume)
-    if folder is not None:
-        progress = checkpoint.load_progress(folder)
-        for name in ("model", "dataset"):
-            if progress[name] != (chosen := settings.choices[name]):
-                raise ConfigError(
-                    f"resume={settings.resume}: was trained with {name}={progress[name]}, but this run has "
-                    f"{name}={chosen}"
-                )
-    return folder
+        return Resumption()
+    checkpoint.remove_leftovers(run.path)
+    found = _automatic(settings, run) if settings.resume == "auto" else _named(settings.resume, run)
+    return found if found.checkpoint is None else _compared(settings, found)
 
 
-def _automatic(settings: Settings, run: RunDirectory) -> Path | None:
+def _named(resume: str, run: RunDirectory) -> Resumption:
+    found = Resumption(checkpoint.find(resume))
+    if found.source.path != run.path.resolve():
+        _check_ended(f"resume={resume}", found.source)
+    return found
+
+
+def _automatic(settings: Settings, run: RunDirectory) -> Resumption:
+    if checkpoint.checkpoints(run.path):
+        found = _newest_whole(run)
+        if found.checkpoint is None:
+            raise ConfigError(
+                f"resume=auto: no checkpoint here is whole: {found.notes[0]}; start afresh without resume"
+            )
+        return found
+    return _beside(settings, run)
+
+
+def _beside(settings: Settings, run: RunDirectory) -> Resumption:
+    """The newest run of this configuration beside `run` decides; one that has left no checkpoint is passed over."""
+    for candidate in _newest_first(run):
+        if not _is_same(candidate, settings):
+            continue
+        _check_ended("resume=auto", candidate)
+        if completed(candidate):
+            return Resumption(notes=[f"resume=auto: {candidate} has completed this configuration"])
+        if (found := _newest_whole(candidate)).checkpoint is not None:
+            return found
+    return Resumption()
+
+
+def _newest_first(run: RunDirectory) -> list[RunDirectory]:
     # the default directories are outputs/DATE/TIME
     day = run.path.parent
     days = day.parent.glob("????-??-??") if _DATE.fullmatch(day.name) else [day]
-    siblings = (RunDirectory(path) for each in days for path in each.glob("*"))
-    newest_first = sorted((each for each in siblings if each.config.is_file()), key=_modified, reverse=True)
-    for candidate in (run, *newest_first):
-        complete = checkpoint.checkpoints(candidate.path)
-        if complete and (candidate == run or _continues(candidate, settings)):
-            return complete[-1].resolve()
-    return None
+    others = (RunDirectory(path) for each in days for path in each.glob("*") if path != run.path)
+    return sorted((each for each in others if each.config.is_file()), key=_modified, reverse=True)
 
 
 def _modified(run: RunDirectory) -> float:
     return run.config.stat().st_mtime
 
 
-def _continues(candidate: RunDirectory, settings: Settings) -> bool:
-    result = summary.read(candidate)
-    if result is not None and result["status"] == "completed":
-        return False
-    stored = OmegaConf.to_container(OmegaConf.load(candidate.config))
-    assert isinstance(stored, dict)
-    return _comparable(stored) == _comparable(settings.stored)
+def _is_same(candidate: RunDirectory, settings: Settings) -> bool:
+    config = _stored(candidate)
+    return config is not None and comparable(config) == comparable(settings.stored)
 
 
-def _comparable(config: Mapping[Any, Any]) -> str:
-    return json.dumps({key: value for key, value in config.items() if key not in _MAY_DIFFER}, sort_keys=True)
+def _stored(run: RunDirectory) -> Mapping[str, Any] | None:
+    """The configuration of a run; None where its file is damaged: it may be no run of ours."""
+    with contextlib.suppress(ConfigError):
+        return OmegaConf.to_container(run.stored_config())  # type: ignore[return-value]
+    return None
+
+
+def completed(run: RunDirectory) -> bool:
+    """Whether the summary of a run says so; a damaged one says nothing."""
+    with contextlib.suppress(ConfigError):
+        return (summary.read(run) or {}).get("status") == "completed"
+    return False
+
+
+def _check_ended(setting: str, run: RunDirectory) -> None:
+    if owner := owner_of(run.path):
+        raise ConfigError(f"{setting}: {run} is still running ({owner}); wait for its end")
+
+
+def _newest_whole(run: RunDirectory) -> Resumption:
+    """The newest checkpoint without a problem; what is wrong with those after it are the notes."""
+    faults: list[str] = []
+    for folder in reversed(checkpoint.checkpoints(run.path)):
+        if (fault := checkpoint.problem(folder)) is None:
+            passed = [f"{each}; an earlier checkpoint takes its place" for each in faults]
+            return Resumption(folder.resolve(), passed)
+        faults.append(fault)
+    return Resumption(notes=faults)
+
+
+def _compared(settings: Settings, found: Resumption) -> Resumption:
+    """With what differs between this run and the one that it continues.
+
+    Raises:
+        ConfigError: a setting that a run keeps.
+    """
+    source = found.source
+    _check_names(settings, found)
+    config = _stored(source)
+    if config is None:
+        note = f"{source} has no readable {source.config.name}; its settings cannot be compared with those of this run"
+        return replace(found, notes=[*found.notes, note])
+    others = differences(config, settings.stored, (_names(source), settings.choices))
+    for each in others:
+        if each.obstacle:
+            raise ConfigError(_refusal(settings, source, each))
+    notes = [f"other settings than {source} had: {', '.join(map(str, others))}"] if others else []
+    return replace(found, notes=[*found.notes, *notes], differences=others)
+
+
+def _check_names(settings: Settings, found: Resumption) -> None:
+    assert found.checkpoint is not None
+    progress = checkpoint.load_progress(found.checkpoint)
+    for group in ("model", "dataset"):
+        difference = Difference(group, progress[group], settings.choices[group])
+        if difference.old != difference.new:
+            raise ConfigError(_refusal(settings, found.source, difference))
+
+
+def _names(run: RunDirectory) -> Mapping[str, str]:
+    with contextlib.suppress(ConfigError):
+        return run.choices()
+    return {}
+
+
+def _refusal(settings: Settings, source: RunDirectory, difference: Difference) -> str:
+    setting, old, new = difference.setting, as_configured(difference.old), as_configured(difference.new)
+    return (
+        f"resume={settings.resume}: {source} was trained with {setting}={old}, but this run has {setting}={new}, and "
+        f"{difference.obstacle}; leave it as it was, or start a run of its own without resume"
+    )

@@ -25,6 +25,9 @@ class Trainer:
     Attributes:
         recorder: where the last stage is; None elsewhere.
         target: metrics at which the run ends.
+        reached: when they were reached.
+        step: minibatches trained so far.
+        measured: the report of every stage at the end of the last epoch.
     """
 
     executor: Executor
@@ -35,6 +38,7 @@ class Trainer:
     target: Mapping[str, float] | None = None
     reached: dict[str, Any] | None = None
     step: int = 0
+    measured: list[dict[str, Any]] = field(default_factory=list)
     _idle: list[float] = field(default_factory=list)
     _idle_steps: int = 0
 
@@ -44,7 +48,7 @@ class Trainer:
         Raises:
             DivergedError: in the process of the last stage.
         """
-        for interval in self.timetable.segments(self.step):
+        for interval in () if self.reached else self.timetable.segments(self.step):
             self._train(interval)
             if self.timetable.ends_epoch(self.step):
                 self._end_epoch()
@@ -66,9 +70,9 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         self.executor.hooks.on_progress("ending the epoch")
-        reports = self.reports()
+        self.measured = self.reports()
         if self.recorder:
-            self.recorder.epoch(self.step, reports)
+            self.recorder.epoch(self.step, self.measured)
         if self.timetable.evaluates(self.step):
             self._evaluate()
         if self.target:
@@ -113,3 +117,13 @@ class Trainer:
         total = self._idle_steps + steps
         self._idle = [(a * self._idle_steps + b * steps) / total for a, b in zip(old, known, strict=True)]
         self._idle_steps = total
+
+
+def progress_of_target(reached: Mapping[str, Any] | None, target: Mapping[str, float] | None) -> dict[str, Any]:
+    """What a checkpoint holds of the run's target."""
+    return {"target": reached, "target_wanted": target}
+
+
+def target_reached(progress: Mapping[str, Any], target: Mapping[str, float] | None) -> dict[str, Any] | None:
+    """When a run reached its target, as its checkpoint has it; None where that was another target."""
+    return progress.get("target") if progress.get("target_wanted") == target else None

@@ -1,8 +1,10 @@
 """metrics.jsonl: one JSON object a line, complete lines only, readable while the run goes on."""
 
+import contextlib
 import json
 from typing import Any
 
+from pipetrain.errors import is_whole
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.whole_file import write_whole
 
@@ -16,8 +18,7 @@ class MetricsFile:
     """
 
     def __init__(self, run: RunDirectory, after_step: int) -> None:
-        earlier = [record for record in read(run) if record["step"] <= after_step] if after_step else []
-        write_whole(run.metrics, "".join(map(_line, earlier)))
+        take_over(run, run, after_step)
         self._file = run.metrics.open("a", encoding="utf-8", buffering=1)
 
     def write(self, record: dict[str, Any]) -> None:
@@ -34,8 +35,21 @@ def _line(record: dict[str, Any]) -> str:
 
 
 def read(run: RunDirectory) -> list[dict[str, Any]]:
-    """The records of a run, without a last line still being written."""
+    """The records of a run. Lines that are none, as a crash may leave the last one, are left out."""
     if not run.metrics.is_file():
         return []
-    lines = run.metrics.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1] if line]
+    lines = run.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
+    return [record for line in lines[:-1] if (record := _record(line)) is not None]
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError):
+        record = json.loads(line)
+        if isinstance(record, dict) and is_whole(record.get("step")):
+            return record
+    return None
+
+
+def take_over(source: RunDirectory, run: RunDirectory, step: int) -> None:
+    """Begins the records of a run with those of the one that it continues, up to the step of the checkpoint."""
+    write_whole(run.metrics, "".join(_line(record) for record in read(source) if record["step"] <= step))

@@ -5,12 +5,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from typing_extensions import override
 
 from pipetrain.config.settings import Settings, choices_made, settings_of
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import earlier_run
 
 _HYDRA = ".hydra"
@@ -98,30 +99,51 @@ class RunDirectory:
         """The settings of the run, with `overrides` such as `dataset.root=/data` on top.
 
         Raises:
-            ConfigError: this is no run directory, or an override no setting of the run.
+            ConfigError: this is no run directory, a file of it is damaged, or an override no setting of the run.
         """
-        if not self.config.is_file():
-            raise ConfigError(f"{self}: not a run directory (it has no {self.config.name})")
-        config = OmegaConf.load(self.config)
-        assert isinstance(config, DictConfig)
+        config = self.stored_config()
         OmegaConf.set_struct(config, value=True)
+        choices = self.choices()
         try:
             config.merge_with_dotlist(list(overrides))
-            return settings_of(config, self._choices())
+            return settings_of(config, choices)
         except ConfigError:
             raise
         except Exception as error:
             raise ConfigError(f"{' '.join(overrides) or self.config}: {str(error).splitlines()[0]}") from error
 
-    def _choices(self) -> dict[str, str]:
-        """What the run was started with of each group; nothing where Hydra's record is missing."""
+    def stored_config(self) -> DictConfig:
+        """config.yaml as it was written.
+
+        Raises:
+            ConfigError: there is none, or it is damaged.
+        """
+        if not self.config.is_file():
+            raise ConfigError(f"{self}: not a run directory (it has no {self.config.name})")
+        return _loaded(self.config, DictConfig)
+
+    def choices(self) -> dict[str, str]:
+        """What the run was started with of each group; nothing where Hydra's record is missing.
+
+        Raises:
+            ConfigError: the record is damaged.
+        """
         record = self.hydra / "hydra.yaml"
-        return choices_made(OmegaConf.load(record).hydra.runtime.choices) if record.is_file() else {}
+        if not record.is_file():
+            return {}
+        choices = OmegaConf.select(_loaded(record, DictConfig), "hydra.runtime.choices")
+        if not isinstance(choices, DictConfig):
+            raise ConfigError(f"{record}: damaged: hydra.runtime.choices is missing")
+        return choices_made(choices)
 
     def overrides(self) -> list[str]:
-        """The overrides that the run was started with."""
+        """The overrides that the run was started with.
+
+        Raises:
+            ConfigError: their record is damaged.
+        """
         record = self.hydra / "overrides.yaml"
-        return [str(override) for override in OmegaConf.load(record)] if record.is_file() else []
+        return [str(override) for override in _loaded(record, ListConfig)] if record.is_file() else []
 
     def remove_if_empty(self) -> None:
         """Takes back what Hydra made for a refused run: the folder, and outputs/DATE/ above it where it is empty."""
@@ -153,6 +175,24 @@ class RunDirectory:
     def _of_one_run(self) -> tuple[Path, ...]:
         folders = (self.hydra, self.tensorboard, self.trace_parts, self.logs)
         return (*self._that_tell_of_a_run(), self.trace, self.log, *folders)
+
+
+Kind = TypeVar("Kind", DictConfig, ListConfig)
+
+
+def _loaded(path: Path, kind: type[Kind]) -> Kind:
+    """The YAML of a file.
+
+    Raises:
+        ConfigError: it is none, or not of this kind.
+    """
+    try:
+        content = OmegaConf.load(path)
+    except Exception as error:  # of the parser, of the decoder, of the file system
+        raise ConfigError(f"{path}: damaged: {one_line(error)}") from error
+    if not isinstance(content, kind):
+        raise ConfigError(f"{path}: damaged: it holds no {'settings' if kind is DictConfig else 'list'}")
+    return content
 
 
 def finished_runs(folder: Path) -> list[RunDirectory]:

@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.whole_file import write_whole
+
+STATUSES = ("completed", "diverged", "failed", "interrupted")
 
 
 def weights_sha256(state: Mapping[str, Tensor]) -> str:
@@ -38,5 +41,17 @@ def write(run: RunDirectory, summary: Mapping[str, Any]) -> None:
 
 
 def read(run: RunDirectory) -> dict[str, Any] | None:
-    """The summary of a run, None where it has none."""
-    return json.loads(run.summary.read_text(encoding="utf-8")) if run.summary.is_file() else None
+    """The summary of a run, None where it has none.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    if not run.summary.is_file():
+        return None
+    try:
+        content = json.loads(run.summary.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{run.summary}: damaged: {one_line(error)}") from error
+    if not isinstance(content, dict) or content.get("status") not in STATUSES:
+        raise ConfigError(f"{run.summary}: damaged: it names no status")
+    return content

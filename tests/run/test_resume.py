@@ -1,19 +1,24 @@
 """A run that was stopped and resumed gives the bits of a run that was never stopped."""
 
-import json
+import os
+import re
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from support.cli import TINY, records, run, summary
 from support.methods import DISTINCT, fitting
-from support.worker_pool import distributed, job, settings, simulated
+from support.one_run import CHOICES, carried_out
+from support.worker_pool import distributed, job, simulated
 
+from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
-from pipetrain.run.resume import checkpoint_to_resume
+from pipetrain.run.resume import resumption
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.run_lock import locked
 
 EPOCHS = {"train": {"epochs": 4}, "checkpoint": {"every_epochs": 1}}
 
@@ -111,19 +116,251 @@ def test_command_resumes_a_run_by_name_and_automatically(tmp_path):
     run(tmp_path / "more", *TINY, "executor=simulated", f"resume={whole}", code=2)
 
 
-def test_resume_auto_finds_the_unfinished_run_of_the_same_configuration(tmp_path):
-    simulated(job(tmp_path / "day" / "a", "pipeoptim", 2, **EPOCHS))
-    automatic = settings("pipeoptim", **EPOCHS, resume="auto")
-    (tmp_path / "day" / "a" / "config.yaml").write_text(json.dumps(automatic.stored))
-    fresh = RunDirectory(tmp_path / "day" / "b")
-    assert checkpoint_to_resume(automatic, fresh) is None  # completed: nothing to go on with
-    (tmp_path / "day" / "a" / "summary.json").unlink()
-    newest = checkpoint_to_resume(automatic, fresh)
-    assert newest == checkpoint.checkpoints(tmp_path / "day" / "a")[-1].resolve()
-    assert checkpoint_to_resume(settings("pipeoptim", **EPOCHS, resume="auto", seed=9), fresh) is None
-    named = settings("pipeoptim", **EPOCHS, resume=str(newest))
-    with pytest.raises(ConfigError, match="was trained with model=small, but this run has model=lenet5"):
-        checkpoint_to_resume(replace(named, choices={**named.choices, "model": "lenet5"}), fresh)
+TWO_EPOCHS = ("train.epochs=2", "checkpoint.every_epochs=1")
+SAME = ("status", "steps", "weights_sha256", "loss_sha256", "final", "best", "per_stage")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of two epochs of six steps with a checkpoint after each, as the command leaves it."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    assert carried_out(folder, *TWO_EPOCHS) == 0
+    return folder
+
+
+@pytest.fixture
+def completed(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "day" / "run")
+
+
+@pytest.fixture
+def stopped(completed):
+    """The same run, killed in its second epoch."""
+    (completed / "summary.json").unlink()
+    shutil.rmtree(completed / "checkpoints" / "step-00000012")
+    return completed
+
+
+@pytest.fixture
+def unsummarized(completed):
+    """The same run, killed between its last checkpoint and its summary."""
+    (completed / "summary.json").unlink()
+    return completed
+
+
+def resumed(folder, *overrides, resume="auto", code=0):
+    assert carried_out(folder, *TWO_EPOCHS, *overrides, f"resume={resume}") == code
+
+
+def content(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def steps_recorded(folder):
+    """Without the starts, of which a resumed run has another."""
+    return [(record["kind"], record["step"]) for record in records(folder) if record["kind"] != "start"]
+
+
+def assert_same(folder, trained, fields=SAME):
+    one, other = summary(folder), summary(trained)
+    for stage in (*one["per_stage"], *other["per_stage"]):
+        del stage["peak_memory_bytes"]  # which evaluating and saving may raise
+    assert {field: one[field] for field in fields} == {field: other[field] for field in fields}
+    assert steps_recorded(folder) == steps_recorded(trained)
+
+
+BITS = tuple(field for field in SAME if field != "per_stage")
+"""The measurements are of the resumed part."""
+
+
+def test_auto_goes_on_with_the_unfinished_run_beside_it_and_with_its_metrics(stopped, trained, capsys):
+    new = stopped.with_name("new")
+    resumed(new)
+    assert f"continuing {stopped.resolve()}/checkpoints/step-00000006" in capsys.readouterr().out
+    assert_same(new, trained, BITS)
+
+
+def test_auto_starts_afresh_beside_a_completed_run_and_says_so(completed, capsys):
+    resumed(completed.with_name("new"))
+    out = capsys.readouterr().out
+    assert f"resume=auto: {completed} has completed this configuration" in out
+    assert "starting afresh" in out
+    assert "continuing" not in out
+
+
+@pytest.mark.parametrize("change", ["seed=9", "optimizer.lr=0.01", "train.epochs=3", "partition.stages=3"])
+def test_auto_passes_over_a_run_of_another_configuration(stopped, capsys, change):
+    resumed(stopped.with_name("new"), change)
+    assert "resume=auto: no unfinished run of this configuration; starting afresh" in capsys.readouterr().out
+
+
+def test_auto_finishes_what_lacks_only_its_summary_in_its_own_directory(unsummarized, trained):
+    before = content(unsummarized / "checkpoints")
+    resumed(unsummarized)
+    assert_same(unsummarized, trained)
+    assert content(unsummarized / "checkpoints") == before
+
+
+def test_auto_beside_a_run_that_lacks_only_its_summary_takes_its_end_over(unsummarized, trained):
+    new = unsummarized.with_name("new")
+    resumed(new)
+    assert_same(new, trained)
+    assert checkpoint.problem(RunDirectory(new).checkpoint(12)) is None
+
+
+def test_run_that_reached_its_target_and_lacks_only_its_summary_trains_no_further(tmp_path):
+    target = "train.target={loss: 9}"
+    assert carried_out(tmp_path / "run", *TWO_EPOCHS, target) == 0
+    reached = summary(tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    resumed(tmp_path / "run", target)
+    again = summary(tmp_path / "run")
+    assert (again["steps"], again["target"], again["loss_sha256"]) == (6, reached["target"], reached["loss_sha256"])
+
+
+def test_another_target_lets_a_run_go_on_that_had_reached_its_own(tmp_path):
+    assert carried_out(tmp_path / "run", *TWO_EPOCHS, "train.target={loss: 9}") == 0
+    resumed(tmp_path / "run", "train.target={loss: 0}")
+    assert (summary(tmp_path / "run")["steps"], summary(tmp_path / "run")["target"]) == (12, None)
+
+
+def test_auto_of_a_completed_run_says_so_and_touches_nothing(completed, capsys):
+    before = content(completed)
+    resumed(completed, "log.every_steps=2")
+    assert (
+        capsys.readouterr().out == f"resume=auto: {completed} has completed all its 12 steps; nothing is left to do\n"
+    )
+    assert content(completed) == before
+
+
+@pytest.mark.parametrize(
+    ("resume", "change", "message"),
+    [
+        (
+            "auto",
+            "optimizer.lr=0.3",
+            r"it was completed with other settings \(optimizer.lr 0.05 -> 0.3\)$",
+        ),
+        ("auto", "train.epochs=1", "is at step 12, and this run ends at step 6; raise train.epochs"),
+        ("RUN", "seed=3", "is at step 12, and this run ends at step 12; raise train.epochs or train.max_steps$"),
+    ],
+)
+def test_completed_run_that_is_asked_for_something_else_is_refused(completed, capsys, resume, change, message):
+    before = content(completed)
+    resumed(completed, change, resume=completed if resume == "RUN" else resume, code=2)
+    assert re.search(message, capsys.readouterr().err, re.MULTILINE)
+    assert content(completed) == before
+
+
+def test_longer_run_goes_on_from_a_completed_one_and_says_what_differs(completed, capsys):
+    resumed(completed, "train.epochs=3", "optimizer.lr=0.01")
+    assert "other settings than" in (out := capsys.readouterr().out)
+    assert "had: optimizer.lr 0.05 -> 0.01, train.epochs 2 -> 3\n" in out
+    assert summary(completed)["steps"] == 18
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "seed=9",
+        "train.batch_size=2",
+        "dataset.limit=12",
+        "dataset.shuffle=false",
+        "dataset._target_=support.no_data",
+        "model._target_=support.no_model",
+        "optimizer._target_=torch.optim.Adagrad",
+    ],
+)
+def test_setting_that_a_run_keeps_is_refused_before_anything_is_touched(stopped, change):
+    """The objects of other settings need not be built: what is stored tells."""
+    setting = change.partition("=")[0].removesuffix("._target_")
+    before = content(stopped)
+    config = settings_of(
+        OmegaConf.merge(OmegaConf.load(stopped / "config.yaml"), OmegaConf.from_dotlist([change])), CHOICES
+    )
+    for resume in ("auto", str(stopped)):
+        with pytest.raises(ConfigError, match=f"resume=.*was trained with {setting}=.*, but this run has {setting}="):
+            resumption(replace(config, resume=resume), RunDirectory(stopped))
+    assert content(stopped) == before
+
+
+def test_optimizer_whose_new_settings_need_other_state_is_refused(tmp_path, capsys):
+    adam = ("optimizer={_target_: torch.optim.Adam, lr: 0.01}", "train.epochs=1")
+    assert carried_out(tmp_path / "run", *adam) == 0
+    assert carried_out(tmp_path / "run", *adam, "train.epochs=2", "optimizer.amsgrad=true", "resume=auto") == 2
+    assert "torch.optim.Adam cannot go on from the state in" in capsys.readouterr().err
+
+
+def damage(folder):
+    part = next(folder.glob("*.safetensors"))
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+
+
+def test_auto_takes_the_newest_whole_checkpoint_and_says_so(unsummarized, trained, capsys):
+    damage(RunDirectory(unsummarized).checkpoint(12))
+    resumed(unsummarized)
+    out = capsys.readouterr().out
+    assert re.search(r"step-00000012/\S+: damaged: .*; an earlier checkpoint takes its place\n", out)
+    assert "continuing" in out
+    assert "step-00000006\n" in out
+    assert f"the checkpoints after step-00000006 are now in {unsummarized}/earlier-1\n" in out
+    assert_same(unsummarized, trained, BITS)
+
+
+def test_auto_does_not_start_afresh_where_every_checkpoint_is_damaged(stopped, capsys):
+    damage(RunDirectory(stopped).checkpoint(6))
+    before = content(stopped)
+    resumed(stopped, code=2)
+    assert re.search("resume=auto: no checkpoint here is whole: .*damaged", capsys.readouterr().err)
+    assert content(stopped) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.yaml", b"a: [1\n"),
+        ("config.yaml", b"- 1\n"),
+        ("config.yaml", b"\xff\x00\x80"),
+        ("config.yaml", b""),
+        ("summary.json", b'{"status": "comp'),
+        ("summary.json", b"{}"),
+        ("summary.json", b"[1]"),
+    ],
+)
+def test_broken_file_of_another_run_does_not_matter(stopped, name, text):
+    (stopped / name).write_bytes(text)
+    config = settings_of(OmegaConf.load(stopped / ".hydra" / "config.yaml"), CHOICES)
+    new = RunDirectory(stopped.with_name("new"))
+    other = resumption(replace(config, resume="auto", stored={**config.stored, "seed": 9}), new)
+    assert other.checkpoint is None
+    same = resumption(replace(config, resume="auto"), new)
+    assert (same.checkpoint is None) == (name == "config.yaml")
+
+
+def test_live_run_is_not_resumed_by_another(stopped, capsys):
+    new = stopped.with_name("new")
+    with locked(stopped):
+        for resume in ("auto", str(stopped), str(RunDirectory(stopped).checkpoint(6))):
+            resumed(new, resume=resume, code=2)
+            assert re.search(f"resume=.*: .*run is still running \\(process {os.getpid()} on ", capsys.readouterr().err)
+    assert not new.exists()
+    resumed(new, resume=stopped)
+
+
+def test_checkpoint_without_its_run_is_resumed_uncompared(stopped, tmp_path, capsys):
+    folder = tmp_path / "elsewhere" / "checkpoints" / "step-00000006"
+    shutil.copytree(RunDirectory(stopped).checkpoint(6), folder)
+    resumed(tmp_path / "new", resume=folder)
+    assert "elsewhere has no readable config.yaml" in capsys.readouterr().out
+    resumed(tmp_path / "other", "train.batch_size=2", resume=folder, code=2)
+    assert "an epoch has 11 steps now, and had 6 when" in capsys.readouterr().err
+
+
+def test_partial_checkpoint_that_lacks_only_its_name_is_resumed(stopped, trained):
+    whole = RunDirectory(trained).checkpoint(12)
+    shutil.copytree(whole, RunDirectory(stopped).checkpoints / "step-00000012.partial")
+    resumed(stopped)
+    assert_same(stopped, trained)
 
 
 def test_checkpoint_holds_the_whole_models_state_under_its_own_names(tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +42,12 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
     with interruptible(), contextlib.ExitStack() as lock:
         try:
             check_writable(f"hydra.run.dir={folder}", folder)
+            settings = settings_of(config, choices)
             if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
                 lock.enter_context(locked(directory.path))
                 directory.complete_set_aside()
-            settings = settings_of(config, choices)
+            else:  # and finds the checkpoint to resume for all
+                settings = replace(settings, resume=None)
             if not settings.executor.simulated and "RANK" not in os.environ:
                 fork_server.start()
             # from here on torch is needed, which takes seconds to import
@@ -66,12 +69,20 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     """Runs the stages from this process, which starts the others or simulates them and alone writes to the terminal."""
     from pipetrain.commands.run.reporting import reporting
 
+    if prepared.job.finished:
+        _say_finished(prepared)
+        return ExitCode.COMPLETED
     try:
         with reporting(prepared, hydra) as shown:
             shown.summary = _carry_out(prepared.job, shown, prepared.start_step)
     except (KeyboardInterrupt, SystemExit, Exception) as error:
         return ended_early(prepared.job, error, hydra)
     return ended_as(shown.summary)
+
+
+def _say_finished(prepared: "PreparedRun") -> None:
+    job, steps = prepared.job, prepared.start_step
+    print(f"resume={job.settings.resume}: {job.run} has completed all its {steps} steps; nothing is left to do")
 
 
 def _carry_out(job: "Job", shown: "Reporting", start_step: int) -> dict[str, Any]:
@@ -98,7 +109,9 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         _check_launcher(job)
     except ConfigError as error:
         return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
-    writes = rank == 0
+    if job.finished:
+        _say_finished(prepared)
+    writes = rank == 0 and not job.finished
 
     def on_signal(_number: int) -> None:
         if writes:  # there is no parent of ours to say how the run ended

@@ -13,7 +13,9 @@ from pipetrain.report.text_table import counted
 from pipetrain.run import checkpoint
 from pipetrain.run.job import Job
 from pipetrain.run.preflight import PreparedRun
+from pipetrain.tracking import metrics_file
 from pipetrain.tracking.progress import ProgressBar
+from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.time_left import RunLength
 from pipetrain.tracking.whole_file import write_whole
 
@@ -88,10 +90,14 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
 
 
 def _set_aside(job: Job) -> None:
-    """Clears the directory of what is not this run's: an earlier run, or checkpoints behind the one it goes on from."""
+    """Clears the directory of an earlier run, or of checkpoints after the one that this run goes on from."""
     run, resume = job.run, job.resume
     if resume is not None and resume.parent == run.checkpoints.resolve():
         if aside := run.set_aside_checkpoints_after(resume):
-            print(f"its later checkpoints are now in {aside}", flush=True)
-    elif aside := run.set_aside():
+            print(f"the checkpoints after {resume.name} are now in {aside}", flush=True)
+        return
+    if aside := run.set_aside():
         print(f"an earlier run's files are now in {aside}", flush=True)
+    if resume is not None:
+        step = checkpoint.load_progress(resume)["step"]
+        metrics_file.take_over(RunDirectory(resume.parent.parent), run, step)

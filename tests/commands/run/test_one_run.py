@@ -11,24 +11,12 @@ import signal
 import pytest
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from support.methods import MethodCase
-from support.worker_pool import CONFIG
+from support.one_run import HYDRA, carried_out
 
-from pipetrain.commands.run.one_run import run
 from pipetrain.errors import ExitCode
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
-
-CHOICES = {"method": "pipedream", "schedule": "1f1b", "model": "small", "dataset": "synthetic_images"}
-HYDRA = OmegaConf.create({"overrides": {"task": ["method=pipedream", "seed=3"]}, "runtime": {"choices": CHOICES}})
-
-
-def carried_out(folder, *overrides, hydra=HYDRA):
-    base = OmegaConf.create({**CONFIG, **MethodCase.named("pipedream").sections(), "executor": {"name": "simulated"}})
-    base.partition = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
-    config = OmegaConf.merge(base, {"device": "cpu"}, OmegaConf.from_dotlist(list(overrides)))
-    return run(config, CHOICES, folder, hydra)
 
 
 def ends(monkeypatch, error):
@@ -189,6 +177,6 @@ def test_set_aside_that_was_killed_is_completed_before_the_next_run(tmp_path):
     (tmp_path / "earlier-1.partial").mkdir()
     (tmp_path / "earlier-1.partial" / "moving.json").write_text('["metrics.jsonl", "summary.json"]')
     (tmp_path / "summary.json").write_text("{}")
-    assert carried_out(tmp_path, "train.epochs=0") is ExitCode.WRONG_USAGE
+    assert carried_out(tmp_path, "partition.stages=99") is ExitCode.WRONG_USAGE
     assert [path.name for path in tmp_path.iterdir()] == ["earlier-1"]
     assert [path.name for path in (tmp_path / "earlier-1").iterdir()] == ["summary.json"]

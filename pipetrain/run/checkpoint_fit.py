@@ -1,0 +1,79 @@
+"""Whether the state in a checkpoint fits the model, the optimizer and the data of the run that would go on from it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pipetrain.config.settings import OptimizerSettings
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+from pipetrain.run import checkpoint
+from pipetrain.run.build import build_torch_optimizer
+from pipetrain.run.checkpoint_names import Kind
+
+
+def check_weights(folder: Path, chain: LayerChain) -> None:
+    """Checks that the checkpoint's weights and buffers are those of the chain.
+
+    Raises:
+        ConfigError: one is missing, or has another shape.
+    """
+    saved = checkpoint.whole_state(folder, chain)
+    for name, tensor in chain.module.state_dict().items():
+        if saved[name].shape != tensor.shape:
+            raise ConfigError(
+                f"model: {name} has the shape {_shape(tensor)}, but {_shape(saved[name])} in {folder}; leave the "
+                "model's settings as they were, or start a run of its own without resume"
+            )
+
+
+def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
+    """Lets the optimizer take a step from what the checkpoint holds of one weight.
+
+    Raises:
+        ConfigError: it needs something else.
+    """
+    loaded = checkpoint.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
+    states: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in loaded.items():
+        states.setdefault(name.of, {})[name.key] = tensor
+    if not states:
+        return
+    smallest, state = min(states.items(), key=lambda item: sum(tensor.numel() for tensor in item[1].values()))
+    try:
+        _step(settings, state, checkpoint.model_state(folder)[smallest])
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"optimizer: with its new settings {settings.target.path} cannot go on from the state in {folder} "
+            f"({type(error).__name__}: {error}); leave them as they were, or start a run of its own without resume"
+        ) from error
+
+
+def _step(settings: OptimizerSettings, state: Mapping[str, Tensor], weight: Tensor) -> None:
+    parameter = nn.Parameter(weight)
+    parameter.grad = torch.zeros_like(weight)
+    optimizer = build_torch_optimizer(settings, [parameter])
+    optimizer.state[parameter] = dict(state)
+    optimizer.step()
+
+
+def check_data(folder: Path, steps_per_epoch: int) -> None:
+    """Checks that an epoch has as many steps as it had, or the run's place in the data would be another.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    before = checkpoint.load_progress(folder).get("steps_per_epoch", steps_per_epoch)
+    if before != steps_per_epoch:
+        raise ConfigError(
+            f"dataset: an epoch has {steps_per_epoch} steps now, and had {before} when {folder} was saved: the data "
+            "set has changed; start a run of its own without resume"
+        )
+
+
+def _shape(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "of a number"

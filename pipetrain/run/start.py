@@ -1,0 +1,77 @@
+"""Where a run starts: at its first step, at the step of a checkpoint, or at its end, where nothing is left to do."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+from pipetrain.run import checkpoint
+from pipetrain.run.checkpoint_fit import check_data, check_optimizer, check_weights
+from pipetrain.run.resume import Resumption, completed, resumption
+from pipetrain.run.timetable import Timetable
+from pipetrain.run.trainer import target_reached
+from pipetrain.tracking.run_directory import RunDirectory
+
+_STATELESS = ("optimizer.lr", "optimizer.clip_norm")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run starts.
+
+    Attributes:
+        step: steps that are done.
+        checkpoint: what they came to; None for a fresh run.
+        finished: whether the run has its summary too.
+        notes: what the user should know.
+    """
+
+    step: int = 0
+    checkpoint: Path | None = None
+    finished: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def start_of(settings: Settings, run: RunDirectory, chain: LayerChain, timetable: Timetable) -> Start:
+    """Where this run starts.
+
+    Raises:
+        ConfigError: it cannot go on from the checkpoint that `resume` names, or has none of its steps to go.
+    """
+    found = resumption(settings, run)
+    folder = found.checkpoint
+    if folder is None:
+        return Start(notes=found.notes)
+    check_data(folder, timetable.steps_per_epoch)
+    check_weights(folder, chain)
+    if any(each.setting.startswith("optimizer.") for each in found.differences if each.setting not in _STATELESS):
+        check_optimizer(folder, settings.optimizer)
+    progress = checkpoint.load_progress(folder)
+    step, total = progress["step"], timetable.total_steps
+    if step > total:
+        raise ConfigError(_nothing_to_do(settings, found, step, total))
+    done = step == total or target_reached(progress, settings.train.target) is not None
+    return Start(step, folder, done and _has_ended(settings, run, found, step), found.notes)
+
+
+def _has_ended(settings: Settings, run: RunDirectory, found: Resumption, step: int) -> bool:
+    """Whether a run that has done all its steps has its summary too.
+
+    Raises:
+        ConfigError: it has, and this run is another.
+    """
+    if not completed(found.source):
+        return False
+    others = [str(each) for each in found.differences if each.changes_weights]
+    if settings.resume == "auto" and found.source.path == run.path.resolve() and not others:
+        return True
+    had = f"; it was completed with other settings ({', '.join(others)})" if others else ""
+    raise ConfigError(_nothing_to_do(settings, found, step, step) + had)
+
+
+def _nothing_to_do(settings: Settings, found: Resumption, step: int, last: int) -> str:
+    return (
+        f"resume={settings.resume}: {found.checkpoint} is at step {step}, and this run ends at step {last}; raise "
+        "train.epochs or train.max_steps"
+    )

@@ -1,0 +1,21 @@
+"""One run of a tiny model as the command line sees it, in this process."""
+
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from support.methods import MethodCase
+from support.worker_pool import CONFIG
+
+from pipetrain.commands.run.one_run import run
+from pipetrain.errors import ExitCode
+
+CHOICES = {"method": "pipedream", "schedule": "1f1b", "model": "small", "dataset": "synthetic_images"}
+HYDRA = OmegaConf.create({"overrides": {"task": ["method=pipedream", "seed=3"]}, "runtime": {"choices": CHOICES}})
+
+
+def carried_out(folder: Path, *overrides: str, hydra: DictConfig = HYDRA) -> ExitCode:
+    """Two simulated stages, six steps an epoch."""
+    base = OmegaConf.create({**CONFIG, **MethodCase.named("pipedream").sections(), "executor": {"name": "simulated"}})
+    base.partition = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
+    config = OmegaConf.merge(base, {"device": "cpu"}, OmegaConf.from_dotlist(list(overrides)))
+    return run(config, CHOICES, folder, hydra)
