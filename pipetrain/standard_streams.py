@@ -49,8 +49,10 @@ def make_lenient() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if type(stream) is TextIOWrapper:
-            encoding, errors, by_line = stream.encoding, stream.errors, stream.line_buffering
-            lenient = LenientStream(stream.detach(), encoding, errors, line_buffering=by_line)
+            encoding, errors, by_line, at_once = (
+                stream.encoding, stream.errors, stream.line_buffering, stream.write_through
+            )  # fmt: skip
+            lenient = LenientStream(stream.detach(), encoding, errors, line_buffering=by_line, write_through=at_once)
             setattr(sys, name, lenient)
 
 

@@ -42,3 +42,9 @@ def test_closed_streams_take_no_output_of_other_files(tmp_path, closed):
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *words], cwd=tmp_path, env=environment(), timeout=60)
     assert done.returncode == 0
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_unbuffered_output_stays_unbuffered(tmp_path):
+    words = [sys.executable, "-c", _PRINTS.format("import os; print('out', end=''); os._exit(0)")]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(PYTHONUNBUFFERED="1"), capture_output=True, timeout=60)
+    assert done.stdout == b"out"

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.report.text_table import both_ends, counted, number_list, shortened, size_of, text_table
@@ -79,6 +80,15 @@ def _target_lines(summary: Mapping[str, Any]) -> list[str]:
     if (target := summary.get("target")) is None:
         return [f"{shown} was not reached"]
     return [f"{shown} was reached at step {target['step']}, epoch {target['epoch']}, {_duration(target['wall_s'])}"]
+
+
+def next_steps(run: Path, *, traced: bool) -> str:
+    """A line of commands that look at a run."""
+    here = run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
+    commands = [f"tensorboard --logdir {here}", f"pipetrain report runs {here.parent}"]
+    if traced:
+        commands.append(f"pipetrain timeline {here}")
+    return f"next: {', '.join(commands)}"
 
 
 def _metric_lines(final: Mapping[str, float] | None, best: Mapping[str, float] | None) -> list[str]:

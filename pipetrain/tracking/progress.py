@@ -4,15 +4,24 @@ import json
 import sys
 import threading
 import time
+from collections import deque
+from contextlib import AbstractContextManager
 
 from tqdm import tqdm
 
 from pipetrain.tracking.records import Record, metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.throughput import MEASURED, SIMULATOR
+from pipetrain.tracking.throughput import SIMULATOR
 from pipetrain.tracking.time_left import RunLength, TimeLeft
 
 _POLL_SECONDS = 0.2
+_RECENT = 20
+"""Records whose samples per second are shown: that of a single step jumps."""
+
+
+def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
+    """Shows a text on the terminal, if there is one, for as long as something takes."""
+    return tqdm(bar_format=text, leave=False, file=sys.stderr, disable=hidden or None)
 
 
 class ProgressBar:
@@ -36,6 +45,7 @@ class ProgressBar:
         self._hidden = hidden
         self._line_seconds = line_seconds
         self._line_at = time.monotonic()
+        self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
         self._bar = tqdm(disable=hidden or None, dynamic_ncols=True, leave=False, file=sys.stderr, bar_format=starting)
         self._wait_for(starting)
         if self._bar.disable:
@@ -77,6 +87,8 @@ class ProgressBar:
         metrics = " ".join(f"{name} {value:.4g}" for name, value in metrics_of(record).items())
         loss = "" if self._train_loss is None else f"train loss {self._train_loss:.4f}"
         parts = [self._of(record["epoch"]), f"step {record['step']}", loss, f"eval {metrics}" if metrics else ""]
+        last = record["step"] >= self._length.steps
+        self._wait_for("finishing" if last else f"{self._of(record['epoch'] + 1)}  waiting for its first step")
         self._line(" | ".join(filter(None, parts)))
 
     def _step(self, record: Record) -> None:
@@ -85,15 +97,18 @@ class ProgressBar:
         if epoch != self._epoch:
             self._epoch = epoch
             self._bar.reset(self._length.steps_of(epoch))
-        self._bar.bar_format = f"{self._of(epoch)} {{percentage:3.0f}}%|{{bar}}| {', '.join(self._measured(record))}"
+        measured = self._measured(record)
+        self._bar.bar_format = f"{self._of(epoch)} {{percentage:3.0f}}%|{{bar}}| {', '.join(measured)}"
         self._bar.update(step - (epoch - 1) * self._length.steps_per_epoch - self._bar.n)
         if self._bar.disable and self._line_seconds and time.monotonic() - self._line_at >= self._line_seconds:
-            self._line(" | ".join([self._of(epoch), f"step {step}/{self._length.steps}", *self._measured(record)]))
+            self._line(" | ".join([self._of(epoch), f"step {step}/{self._length.steps}", *measured]))
 
     def _measured(self, record: Record) -> list[str]:
-        speed = f"simulator {record[SIMULATOR]:.0f}" if SIMULATOR in record else f"{record[MEASURED]:.0f}"
+        whose = "simulator " if SIMULATOR in record else ""
+        self._recent.append((record["samples"], record["train_s"]))
+        samples, seconds = map(sum, zip(*self._recent, strict=True))
         left = tqdm.format_interval(self._left.seconds())
-        return [f"loss {record['loss']:.4f}", f"{speed} samples/s", f"{left} left"]
+        return [f"loss {record['loss']:.4f}", f"{whose}{samples / seconds:.0f} samples/s", f"{left} left"]
 
     def _line(self, text: str) -> None:
         """Prints a line that stays, above the bar where there is one."""

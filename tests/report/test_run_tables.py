@@ -1,9 +1,11 @@
+from pathlib import Path
+
 import torch
 
 from pipetrain.models import torchvision_models
 from pipetrain.planner.partition_rules import Even
 from pipetrain.planner.plan import Plan, StagePlan, make_plan
-from pipetrain.report.run_tables import plan_table, summary_lines
+from pipetrain.report.run_tables import next_steps, plan_table, summary_lines
 
 
 def test_plan_table_has_a_line_for_each_stage():
@@ -100,3 +102,11 @@ def test_final_metrics_that_are_the_best_are_shown_once():
     metrics = {"loss": 0.5, "top1": 81.0}
     summary = {"status": "completed", "steps": 4, "wall_s": 1.0, "final": metrics, "best": metrics, "per_stage": []}
     assert summary_lines(summary)[1:] == ["final  loss 0.5  top1 81  (also the best)"]
+
+
+def test_next_steps_name_the_run_as_seen_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert next_steps(tmp_path / "outputs" / "a", traced=False) == (
+        "next: tensorboard --logdir outputs/a, pipetrain report runs outputs"
+    )
+    assert next_steps(Path("/runs/a"), traced=True).endswith("report runs /runs, pipetrain timeline /runs/a")

@@ -19,7 +19,7 @@ def of(kind, step, **more):
 
 
 def of_steps(step, **more):
-    return of("interval", step, **{"loss": 2.0, "train_s": 0.5, "samples_per_second": 100.0, **more})
+    return of("interval", step, **{"loss": 2.0, "samples": 50, "train_s": 0.5, "samples_per_second": 100.0, **more})
 
 
 def shown(records, capsys, length=LENGTH, **options):
@@ -50,9 +50,14 @@ def test_progress_between_epochs_is_a_line_now_and_then_where_there_is_no_termin
 
 
 def test_speed_of_a_simulation_is_called_the_simulators(capsys):
-    record = {"kind": "interval", "step": 1, "epoch": 1, "loss": 2.0, "train_s": 0.5}
+    record = of("interval", 1, loss=2.0, samples=45, train_s=0.5)
     lines = shown([{**record, "simulator_samples_per_second": 90.0}], capsys, line_seconds=1e-9)
     assert "simulator 90 samples/s" in lines[-1]
+
+
+def test_speed_shown_is_that_of_the_last_records_together(capsys):
+    lines = shown([of_steps(1, train_s=0.25), of_steps(2, train_s=0.75)], capsys, line_seconds=1e-9)
+    assert "| 100 samples/s |" in lines[-1]
 
 
 def test_hidden_progress_shows_nothing(capsys):
@@ -85,12 +90,13 @@ def test_bar_shows_what_it_waits_for_and_the_share_of_the_epoch(monkeypatch):
     assert "waiting for the first step" in states
     assert any(state.startswith("epoch 1/2  50%|") for state in states)
     assert "epoch 1/2  evaluating" in states
+    assert states[-2] == "epoch 2/2  waiting for its first step"
     assert "epoch 1/2 | step 4 | train loss 1.5000 | eval loss 1" in states
     assert states[-1].startswith("epoch 2/2  25%|")
 
 
 def test_bar_is_not_cut_at_80_columns(monkeypatch):
-    long = of_steps(3, loss=12.3456, samples_per_second=123456.0, train_s=99_999.0)
+    long = of_steps(3, loss=12.3456, samples=123456 * 99_999, train_s=99_999.0)
     (state,) = {state for state in on_terminal(monkeypatch, [long]) if state.startswith("epoch")}
     assert re.fullmatch(r"epoch 1/2  75%\|.+\| loss 12.3456, 123456 samples/s, \d+:\d\d:\d\d left", state)
     assert len(state) <= 80

@@ -17,6 +17,7 @@ from pipetrain.launch.lifeline import leave
 from pipetrain.launch.signals import interruptible
 from pipetrain.output_folder import check_writable
 from pipetrain.report.error_line import message, report_error
+from pipetrain.tracking.progress import status
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 
@@ -50,10 +51,11 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
                 settings = replace(settings, resume=None)
             if not settings.executor.simulated and "RANK" not in os.environ:
                 fork_server.start()
-            # from here on torch is needed, which takes seconds to import
-            from pipetrain.run.preflight import prepare
+            with status("preparing the run", hidden=os.environ.get("RANK", "0") != "0"):
+                # from here on torch is needed, which takes seconds to import
+                from pipetrain.run.preflight import prepare
 
-            prepared = prepare(settings, directory)
+                prepared = prepare(settings, directory)
         except (ConfigError, OmegaConfBaseException) as error:
             lock.close()
             directory.remove_if_empty()

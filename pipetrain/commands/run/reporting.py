@@ -2,13 +2,15 @@
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from pipetrain.report.run_tables import plan_table, summary_lines
+from pipetrain.report.run_tables import next_steps, plan_table, summary_lines
 from pipetrain.report.text_table import counted
 from pipetrain.run import checkpoint
 from pipetrain.run.job import Job
@@ -57,6 +59,8 @@ def reporting(
         bar.close()
     if shows and shown.summary is not None:
         print(*summary_lines(shown.summary), sep="\n", flush=True)
+        if sys.stdout.isatty() and hydra.mode is not RunMode.MULTIRUN:
+            print(next_steps(job.run.path, traced=job.settings.trace), flush=True)
 
 
 def _starting(job: Job) -> str:
