@@ -1,8 +1,6 @@
 """The progress of a run on the terminal: a bar, or a line now and then where there is no terminal."""
 
-import json
 import sys
-import threading
 import time
 from collections import deque
 from contextlib import AbstractContextManager
@@ -10,11 +8,9 @@ from contextlib import AbstractContextManager
 from tqdm import tqdm
 
 from pipetrain.tracking.records import Record, metrics_of
-from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.throughput import SIMULATOR
 from pipetrain.tracking.time_left import RunLength, TimeLeft
 
-_POLL_SECONDS = 0.2
 _RECENT = 20
 """Records whose samples per second are shown: that of a single step jumps."""
 
@@ -119,50 +115,4 @@ class ProgressBar:
 
     def close(self) -> None:
         """Takes the bar off the terminal."""
-        self._bar.close()
-
-
-class Follower:
-    """Shows what another process writes to metrics.jsonl, so that this process alone writes to the terminal."""
-
-    def __init__(self, run: RunDirectory, bar: ProgressBar, after_step: int = 0) -> None:
-        self._path = run.metrics
-        self._bar = bar
-        self._after = after_step
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
-        self._started = time.time()
-        self._thread.start()
-
-    def _follow(self) -> None:
-        while not self._stop.is_set() and not self._fresh():
-            self._bar.tick()
-            self._stop.wait(_POLL_SECONDS)
-        if not self._fresh():
-            return
-        with self._path.open(encoding="utf-8") as file:
-            rest = ""
-            stopping = False
-            while True:
-                rest += file.read()
-                *lines, rest = rest.split("\n")
-                for line in lines:
-                    self._show(json.loads(line))
-                if stopping:
-                    return
-                self._bar.tick()
-                stopping = self._stop.wait(_POLL_SECONDS)
-
-    def _show(self, record: Record) -> None:
-        if record["step"] > self._after or (record["kind"] == "start" and record["step"] == self._after):
-            self._bar.update(record)
-
-    def _fresh(self) -> bool:
-        # a file that an earlier run left here is rewritten when the workers start
-        return self._path.is_file() and self._path.stat().st_mtime >= self._started - 1
-
-    def close(self) -> None:
-        """Shows what is left, and ends."""
-        self._stop.set()
-        self._thread.join()
         self._bar.close()

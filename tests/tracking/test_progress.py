@@ -2,13 +2,8 @@
 
 import io
 import re
-import time
 
-import pytest
-
-from pipetrain.tracking.metrics_file import MetricsFile
-from pipetrain.tracking.progress import Follower, ProgressBar
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.progress import ProgressBar
 from pipetrain.tracking.time_left import RunLength
 
 LENGTH = RunLength(8, 4, [4, 8])
@@ -100,41 +95,3 @@ def test_bar_is_not_cut_at_80_columns(monkeypatch):
     (state,) = {state for state in on_terminal(monkeypatch, [long]) if state.startswith("epoch")}
     assert re.fullmatch(r"epoch 1/2  75%\|.+\| loss 12.3456, 123456 samples/s, \d+:\d\d:\d\d left", state)
     assert len(state) <= 80
-
-
-class Shown:
-    """A bar that keeps what it is given."""
-
-    def __init__(self):
-        self.steps = []
-        self.closed = False
-
-    def update(self, record):
-        self.steps.append(record["step"])
-
-    def tick(self):
-        pass
-
-    def close(self):
-        self.closed = True
-
-
-@pytest.mark.parametrize("after", [0, 2])
-def test_follower_shows_each_record_of_another_process_once(tmp_path, after):
-    run, bar = RunDirectory(tmp_path), Shown()
-    follower = Follower(run, bar, after)
-    file = MetricsFile(run, 0)
-    for step in (1, 2, 3):
-        file.write(of_steps(step))
-        time.sleep(0.05)
-    file.write(of_steps(4))
-    file.close()
-    follower.close()
-    assert bar.steps == list(range(after + 1, 5))
-    assert bar.closed
-
-
-def test_follower_of_a_run_that_never_wrote_shows_nothing(tmp_path):
-    bar = Shown()
-    Follower(RunDirectory(tmp_path), bar).close()
-    assert (bar.steps, bar.closed) == ([], True)

@@ -88,7 +88,7 @@ def _say_finished(prepared: "PreparedRun") -> None:
 
 
 def _carry_out(job: "Job", shown: "Reporting", start_step: int) -> dict[str, Any]:
-    from pipetrain.tracking.progress import Follower
+    from pipetrain.tracking.follower import Follower
 
     if job.settings.executor.simulated:
         from pipetrain.launch.worker import simulate

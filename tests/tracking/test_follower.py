@@ -1,0 +1,64 @@
+"""Records of another process, shown by this one."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from pipetrain.tracking.follower import Follower
+from pipetrain.tracking.metrics_file import MetricsFile
+from pipetrain.tracking.run_directory import RunDirectory
+
+
+def of_steps(step):
+    return {"kind": "interval", "step": step}
+
+
+class Shown:
+    """A bar that keeps what it is given."""
+
+    def __init__(self):
+        self.steps = []
+        self.closed = False
+
+    def update(self, record):
+        self.steps.append(record["step"])
+
+    def tick(self):
+        pass
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_follower_shows_each_record_of_another_process_once(tmp_path, after):
+    run, bar = RunDirectory(tmp_path), Shown()
+    follower = Follower(run, bar, after)
+    file = MetricsFile(run, 0)
+    for step in (1, 2, 3):
+        file.write(of_steps(step))
+        time.sleep(0.05)
+    file.write(of_steps(4))
+    file.close()
+    follower.close()
+    assert bar.steps == list(range(after + 1, 5))
+    assert bar.closed
+
+
+def test_follower_of_a_run_that_never_wrote_shows_nothing(tmp_path):
+    bar = Shown()
+    Follower(RunDirectory(tmp_path), bar).close()
+    assert (bar.steps, bar.closed) == ([], True)
+
+
+def test_follower_of_a_resumed_run_shows_its_own_start(tmp_path):
+    run, shown = RunDirectory(tmp_path), []
+    bar = SimpleNamespace(update=lambda record: shown.append((record["kind"], record["step"])), tick=lambda: None)
+    follower = Follower(run, SimpleNamespace(**vars(bar), close=lambda: None), 4)
+    file = MetricsFile(run, 0)
+    for record in ({"kind": "start", "step": 0}, of_steps(4), {"kind": "start", "step": 4}, of_steps(5)):
+        file.write(record)
+    file.close()
+    follower.close()
+    assert shown == [("start", 4), ("interval", 5)]
