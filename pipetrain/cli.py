@@ -37,9 +37,7 @@ def carry_out(words: Sequence[str]) -> ExitCode:
     if words[0].startswith("-"):
         parser.parse_args(words)  # --help and --version end the process, as a wrong flag does
     # --help needs no Hydra, which takes a while to import
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
+    from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
     from pipetrain.report.error_line import report_error
 
     try:
@@ -49,7 +47,7 @@ def carry_out(words: Sequence[str]) -> ExitCode:
         parse = command.get_default("parse") or command.parse_args
         options = parse(words[1:])
         code: ExitCode = options.carry_out(options)
-    except (ConfigError, HydraException, OmegaConfBaseException) as error:
+    except (ConfigError, *CONFIGURATION_ERRORS) as error:
         return report_error(error, ExitCode.WRONG_USAGE)
     except OSError as error:
         return report_error(error, ExitCode.FAILED)

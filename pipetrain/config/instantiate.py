@@ -1,13 +1,18 @@
 """A class or function that the configuration names by its path, and what it returns."""
 
-from collections.abc import Mapping
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Self
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from pipetrain.errors import ConfigError, one_line
+from pipetrain.config.likeness import did_you_mean
+from pipetrain.errors import ConfigError, as_configured, one_line
 from pipetrain.failure import described
 
 TARGET = "_target_"
@@ -44,6 +49,7 @@ class Target:
         Raises:
             ConfigError: the target does not exist, does not take these options, or refuses one.
         """
+        self.check()
         try:
             return instantiate({TARGET: self.path, **self.options, **extra}, *args, _convert_="all")
         except InstantiationException as error:
@@ -52,3 +58,62 @@ class Target:
                 raise cause from None
             reason = described(cause) if cause is not None else one_line(error)
             raise ConfigError(f"{self.section}.{TARGET}={self.path}: {reason}") from error
+
+    def check(self) -> None:
+        """Checks that the target exists and takes all options.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        taken = _parameters(self._located())
+        if taken is None:
+            return
+        for name, value in self.options.items():
+            if name not in taken and not name.startswith("_"):  # those are Hydra's own
+                given = f"{self.section}.{name}={as_configured(value)}"
+                raise ConfigError(f"{given}: {self.path} has no such parameter{self._instead(name, taken)}")
+
+    def _instead(self, name: str, taken: Sequence[str]) -> str:
+        meant = did_you_mean(f"{self.section}.{name}", [f"{self.section}.{each}" for each in taken])
+        return meant or f"; it takes {', '.join(taken) or 'none'}"
+
+    def _located(self) -> Any:
+        try:
+            return _found(self.path)
+        except ModuleNotFoundError as error:
+            if error.name and f"{self.path}.".startswith(f"{error.name}."):
+                raise ConfigError(f"{self.section}.{TARGET}={self.path}: {_absent(error.name)}") from error
+            raise ConfigError(f"{self.section}.{TARGET}={self.path}: {described(error)}") from error
+        except Exception as error:
+            raise ConfigError(f"{self.section}.{TARGET}={self.path}: {described(error)}") from error
+
+
+def _found(path: str) -> Any:
+    """What the path names; the modules on its way are imported."""
+    names = path.split(".")
+    found = import_module(names[0])
+    for count, name in enumerate(names[1:], 2):
+        if isinstance(found, ModuleType) and not hasattr(found, name):
+            found = import_module(".".join(names[:count]))
+        else:
+            found = getattr(found, name)
+    return found
+
+
+def _absent(name: str) -> str:
+    """What to say of a module, or of a name in one, that there is not."""
+    module, _, last = name.rpartition(".")
+    if module in sys.modules:
+        return f"{module} has no {last}{did_you_mean(last, vars(sys.modules[module]))}"
+    return f"there is no module {name}; is its folder on PYTHONPATH?"
+
+
+def _parameters(target: Any) -> list[str] | None:
+    """Those that may be given by name; None where nobody can tell, or any name is taken."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return None
+    return [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]

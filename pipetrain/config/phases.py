@@ -1,14 +1,16 @@
 """The phases of a run as the configuration gives them: names turned into sections, and when each ends."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.config.choices import choices_of, section
 from pipetrain.config.instantiate import TARGET, Target
+from pipetrain.config.likeness import did_you_mean
 from pipetrain.errors import ConfigError, check_whole
 
 _PARTS = ("schedule", "method")
@@ -82,6 +84,25 @@ def _name(config: Mapping[str, Any], choices: Mapping[str, str], part: str) -> s
     return str(choices.get(part) or config[part].get(TARGET))
 
 
+def check_read(config: DictConfig) -> None:
+    """Checks that phases as a user writes them read every setting of a section that has no target of its own.
+
+    Raises:
+        ConfigError: the first that none does.
+    """
+    plain: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    entries = plain["phases"]
+    if not isinstance(entries, list) or any("names" in entry for entry in entries if isinstance(entry, dict)):
+        return  # there are none, or they are written out, and refer to nothing
+    read = set(re.findall(r"\$\{([\w.]+)\}", str(entries)))
+    for part in _PARTS:
+        names = [] if TARGET in plain[part] else [f"{part}.{key}" for key in plain[part]]
+        for name in names:
+            if name not in read:
+                meant = did_you_mean(name, [each for each in names if each in read])
+                raise ConfigError(f"{name}={plain[part][name.partition('.')[2]]}: no phase reads it{meant}")
+
+
 def written_out(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]] | None:
     """`phases` with every schedule and method written out, so that nobody needs the files they come from.
 
@@ -105,8 +126,9 @@ def written_out(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[d
 
 def _entry(config: Mapping[str, Any], choices: Mapping[str, str], where: str, entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict) or (unknown := entry.keys() - {*_PARTS, *_ENDS, "names"}):
-        wrong = f" {min(unknown)}" if isinstance(entry, dict) else ""
-        raise ConfigError(f"{where}={entry}: takes schedule, method, and steps or epochs; not{wrong or ' this'}")
+        wrong = str(min(unknown)) if isinstance(entry, dict) else "this"
+        meant = did_you_mean(wrong, (*_PARTS, *_ENDS))
+        raise ConfigError(f"{where}={entry}: takes schedule, method, and steps or epochs; not {wrong}{meant}")
     ends = {end: entry.get(end) for end in _ENDS}
     for end, value in ends.items():
         if value is not None:
@@ -134,7 +156,8 @@ def _section(
         raise ConfigError(f"{where}={choice}: a name, or a mapping with `name` and settings to change")
     names = [each.name for each in choices_of(part) if TARGET in each.content]
     if choice["name"] not in names:
-        raise ConfigError(f"{where}={choice['name']}: no such {part}; choose from {', '.join(names)}")
+        instead = did_you_mean(str(choice["name"]), names) or f"; choose from {', '.join(names)}"
+        raise ConfigError(f"{where}={choice['name']}: no such {part}{instead}")
     changes = {key: value for key, value in choice.items() if key != "name"}
     # a section may refer to settings of the run, such as ${seed}
     whole = OmegaConf.create({**config, "phases": None, "_section": {**section(part, choice["name"]), **changes}})

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.config import schema
-from pipetrain.config.choices import choices_of
+from pipetrain.config.choices import section
+from pipetrain.config.instantiate import TARGET
 from pipetrain.config.schema import OPEN_SECTIONS, Config, config_dir
 
 _COMMENTED = re.compile(r"^ *(?P<key>\w+):.*?(?: +# (?P<comment>.*))?$")
@@ -80,12 +81,12 @@ def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 def settings_of_choice(group: str, name: str) -> Iterator[Setting]:
     """The settings that a choice brings beside its target, each with the comment of its line."""
-    choice = next(each for each in choices_of(group) if each.name == name)
+    content = section(group, name)
     # a preset of phases is a whole configuration, in which the group's settings are one section
-    content = choice.content if "_target_" in choice.content else choice.content.get(group, {})
+    content = content if TARGET in content else content.get(group, {})
     comments = _comments(config_dir() / group / f"{name}.yaml")
     for key, default in content.items():
-        if key not in ("_target_", "defaults"):
+        if key != TARGET:
             yield Setting(f"{group}.{key}", default, comments.get(key, ""))
 
 

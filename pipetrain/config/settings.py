@@ -1,14 +1,20 @@
 """The settings of a run: Hydra's configuration turned once into typed values, which everything behind it reads."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any, Self
 
-from omegaconf import DictConfig, OmegaConf
+from hydra.conf import HydraConf
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from pipetrain.config.checks import check, check_flag, check_number
 from pipetrain.config.instantiate import Target
-from pipetrain.config.phases import PhaseSettings, phases_of, written_out
+from pipetrain.config.nearest import unknown_setting
+from pipetrain.config.phases import PhaseSettings, check_read, phases_of, written_out
 from pipetrain.config.schema import (
     CheckpointConfig,
     Config,
@@ -19,6 +25,7 @@ from pipetrain.config.schema import (
     TrainConfig,
     schema,
 )
+from pipetrain.errors import ConfigError, as_configured
 
 _OPEN = ("dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "phases")
 
@@ -112,10 +119,57 @@ class Settings:
     debug: bool
     stored: Mapping[str, Any]
 
+    def check_targets(self) -> None:
+        """Checks that every target exists and takes its options; those that are not given yet are left out.
+
+        Raises:
+            ConfigError: the first that does not.
+        """
+        for phase in self.phases:
+            with phase.naming_errors():
+                phase.schedule.check()
+                phase.method.check()
+        sections = (self.dataset.target, self.model, self.partition, self.optimizer.target, self.lr_schedule, self.loss)
+        for target in sections:
+            if target.path != MISSING:
+                target.check()
+
 
 def choices_made(choices: Mapping[Any, Any]) -> dict[str, str]:
     """Hydra's account of what was chosen, its own groups aside."""
     return {str(group): str(choice) for group, choice in choices.items() if "/" not in str(group)}
+
+
+def check_hydra(hydra: DictConfig) -> None:
+    """Checks that Hydra reads every setting of its own section.
+
+    Raises:
+        ConfigError: the first that it does not.
+    """
+    plain: dict[str, Any] = OmegaConf.to_container(hydra)  # type: ignore[assignment]
+    known = {name: value for name, value in plain.items() if name != "env"}  # Hydra's, and not in its schema
+    try:
+        OmegaConf.merge(OmegaConf.structured(HydraConf), known)
+    except (ConfigKeyError, ConfigAttributeError) as error:
+        raise ConfigError(unknown_setting(f"hydra.{error.full_key}")) from error
+
+
+@contextmanager
+def _naming_unknown(content: Mapping[str, Any]) -> Iterator[None]:
+    """Says of a setting that the schema does not have what was meant."""
+    try:
+        yield
+    except (ConfigKeyError, ConfigAttributeError) as error:
+        name, value = _leaf(content, str(error.full_key))
+        raise ConfigError(unknown_setting(name, f"{name}={as_configured(value)}")) from error
+
+
+def _leaf(content: Mapping[str, Any], name: str) -> tuple[str, Any]:
+    """A setting and its value; of a section its first."""
+    value: Any = reduce(getitem, name.split("."), content)
+    while isinstance(value, dict) and value:
+        name, value = f"{name}.{next(iter(value))}", next(iter(value.values()))
+    return name, value
 
 
 def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: bool = False) -> Settings:
@@ -128,9 +182,13 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
 
     Raises:
         ConfigError: the first setting that cannot work.
-        OmegaConfBaseException: a setting is unknown, of another type or not given.
+        OmegaConfBaseException: a setting is of another type, or not given.
     """
-    whole = OmegaConf.merge(schema(), config)
+    content: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    with _naming_unknown(content):
+        whole = OmegaConf.merge(schema(), content)
+    assert isinstance(whole, DictConfig)
+    check_read(whole)
     plain: dict[str, Any] = OmegaConf.to_container(whole, resolve=True, throw_on_missing=not missing_ok)  # type: ignore[assignment]
     stored = {**plain, "phases": written_out(plain, choices)}
     closed = {key: value for key, value in plain.items() if key not in _OPEN}

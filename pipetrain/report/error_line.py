@@ -2,9 +2,7 @@
 
 import sys
 
-from hydra.errors import HydraException
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-
+from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS, explained
 from pipetrain.errors import ConfigError, DivergedError, ExitCode, RunError, one_line
 from pipetrain.failure import Failure, described
 
@@ -22,17 +20,8 @@ def report_error(error: BaseException, code: ExitCode, *, debug: bool = False, m
 
 def message(error: BaseException) -> str:
     """What the error says, in one line; its type and the user's file and line where the message alone is too little."""
-    if isinstance(error, (*_SAYS_ALL, HydraException, OmegaConfBaseException)):
-        return one_line(_message(error)) or type(error).__name__
+    if isinstance(error, CONFIGURATION_ERRORS):
+        return one_line(explained(error))
+    if isinstance(error, _SAYS_ALL):
+        return one_line(error) or type(error).__name__
     return described(error)
-
-
-def _message(error: BaseException) -> str:
-    """Hydra's and OmegaConf's messages without their search paths and types."""
-    if isinstance(error, MissingMandatoryValue):
-        return f"{error.full_key} is not set; give it a value: {error.full_key}=..."
-    if not isinstance(error, HydraException | OmegaConfBaseException):
-        return str(error)
-    text = str(error).split("Config search path")[0].split("\n    full_key")[0]
-    cause = str(error.__cause__).splitlines()[0] if error.__cause__ else ""
-    return f"{text.rstrip()}: {cause}" if cause and cause not in text else text

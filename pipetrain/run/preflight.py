@@ -113,6 +113,7 @@ def build(settings: Settings) -> Components:
     Raises:
         ConfigError: one cannot be built.
     """
+    settings.check_targets()
     device = device_of(settings.device)
     rule = settings.partition.build()
     data = build_data(settings)

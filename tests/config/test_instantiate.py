@@ -15,6 +15,10 @@ def counted(count, *, least=0):
     return count, least
 
 
+def open_to_all(**options):
+    return options
+
+
 def refusing():
     raise ConfigError("model.depth=0: at least 1")
 
@@ -45,7 +49,6 @@ def test_section_without_a_target_is_refused_by_name():
     ("options", "message"),
     [
         ({"count": 1, "least": 2}, "ValueError: count=1 is below 2"),
-        ({"pace": 3}, "TypeError: .*unexpected keyword argument 'pace'"),
         ({}, "TypeError: .*missing 1 required positional argument: 'count'"),
     ],
 )
@@ -55,9 +58,40 @@ def test_options_that_a_target_refuses_are_told_in_one_line(here, options, messa
     assert "\n" not in str(caught.value)
 
 
-def test_target_that_does_not_exist_is_refused_by_its_path():
-    with pytest.raises(ConfigError, match=r"optimizer\._target_=no\.such\.thing: "):
-        Target("optimizer", "no.such.thing", {}).build()
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cuont": 3}, r"model\.cuont=3: targets_of_tests\.counted has no such parameter; did you mean model\.count\?"),
+        ({"count": 1, "pace": None}, r"model\.pace=null: .* has no such parameter; it takes count, least"),
+    ],
+)
+def test_option_that_the_target_does_not_take_is_refused_with_what_it_takes(here, options, message):
+    with pytest.raises(ConfigError, match=message):
+        Target("model", f"{here}.counted", options).check()
+
+
+def test_target_with_open_keywords_takes_every_option(here):
+    Target("model", f"{here}.open_to_all", {"pace": 3}).check()
+    assert Target("model", f"{here}.open_to_all", {"pace": 3}).build() == {"pace": 3}
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no.such.thing", "there is no module no; is its folder on PYTHONPATH?"),
+        ("pipetrain.losses.CrosEntropy", "pipetrain.losses has no CrosEntropy; did you mean CrossEntropy?"),
+        ("broken_of_tests.build", "ModuleNotFoundError: No module named 'not_installed' (broken_of_tests.py:2)"),
+        ("torch.optim.SGD.pace", "AttributeError: type object 'SGD' has no attribute 'pace'"),
+        (".thing", "ValueError: Empty module name"),
+    ],
+)
+def test_target_that_cannot_be_imported_is_refused_with_the_reason(path, message, tmp_path, monkeypatch):
+    (tmp_path / "broken_of_tests.py").write_text("\nimport not_installed\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        Target("model", path, {}).build()
+    assert str(caught.value) == f"model._target_={path}: {message}"
 
 
 def test_refusal_of_ours_by_a_target_is_shown_as_it_is(here):

@@ -1,12 +1,12 @@
 """The typed settings that a configuration holds."""
 
+import re
 from dataclasses import FrozenInstanceError
 
 import pytest
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from pipetrain.config.settings import settings_of
+from pipetrain.config.settings import check_hydra, settings_of
 from pipetrain.errors import ConfigError
 from pipetrain.run.compose import composed
 
@@ -65,7 +65,50 @@ def test_setting_that_cannot_work_is_refused(override, message):
         composed([override])
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("+methd=gpipe", "methd=gpipe: no such setting; did you mean method?"),
+        ("+train.eopchs=3", "train.eopchs=3: no such setting; did you mean train.epochs?"),
+        ("+trian.epochs=3", "trian.epochs=3: no such setting; did you mean train.epochs?"),
+        ("++lr=0.1", "lr=0.1: no such setting; did you mean optimizer.lr?"),
+    ],
+)
+def test_added_setting_that_nothing_reads_is_refused(override, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        composed([override])
+
+
+def test_added_setting_of_a_preset_that_no_phase_reads_is_refused():
+    with pytest.raises(ConfigError, match=r"method.decya=3: no phase reads it; did you mean method.decay\?"):
+        composed(["method=pipemare_w", "+method.decya=3"])
+    stored = composed(["method=pipemare_w", "method.decay=0.3"]).stored  # written out, the phases refer to nothing
+    assert settings_of(OmegaConf.create(dict(stored)), {}).phases[1].method.options["decay"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["+optimizer.momentun=0.3"], "optimizer.momentun=0.3: torch.optim.SGD has no such parameter; did you mean "),
+        (["+schedule.dept=3"], "schedule.dept=3: pipetrain.schedules.one_f_one_b.OneFOneB has no such parameter"),
+        (
+            ["phases=[{method: {name: stale, scale: 2}}]"],
+            "phases[0]: method.scale=2: pipetrain.methods.stale.Stale has",
+        ),
+    ],
+)
+def test_options_that_no_target_takes_are_refused_with_their_section(overrides, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        composed(overrides).check_targets()
+
+
+def test_setting_of_hydras_own_section_that_it_does_not_read_is_refused():
+    check_hydra(OmegaConf.create({"run": {"dir": "here"}, "env": {}}))
+    with pytest.raises(ConfigError, match=r"hydra\.run\.dri: no such setting"):
+        check_hydra(OmegaConf.create({"run": {"dri": "here"}}))
+
+
 def test_unknown_setting_of_a_stored_configuration_is_refused():
     settings = composed([])
-    with pytest.raises(OmegaConfBaseException, match="pace"):
+    with pytest.raises(ConfigError, match="pace=3: no such setting"):
         settings_of(OmegaConf.create({**settings.stored, "pace": 3}), settings.choices)

@@ -52,10 +52,12 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """Hands the words to Hydra, which calls back for each job; the first exit code other than 0.
 
     Raises:
-        ConfigError: a flag stands without the one that it belongs to, or the run directory cannot be made.
+        ConfigError: a value has no name, a flag stands without its partner, or the run directory cannot be made.
     """
     if options.help:
         return _help(options)
+    if nameless := [word for word in options.words if word.startswith("=")]:
+        raise ConfigError(f"{nameless[0]}: a value without a name; settings are NAME=VALUE, choices GROUP=CHOICE")
     if not options.cfg and (options.resolve or options.package):
         flag = "--resolve" if options.resolve else f"--package {options.package}"
         raise ConfigError(f"{flag} goes with --cfg, which prints the configuration: --cfg job {flag}")

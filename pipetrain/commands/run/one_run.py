@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain.commands.run.ending import ended_as, ended_early, failed_early
-from pipetrain.config.settings import settings_of
+from pipetrain.config.settings import check_hydra, settings_of
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import leave
@@ -43,6 +43,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
     with interruptible(), contextlib.ExitStack() as lock:
         try:
             check_writable(f"hydra.run.dir={folder}", folder)
+            check_hydra(hydra)
             settings = settings_of(config, choices)
             if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
                 lock.enter_context(locked(directory.path))

@@ -1,0 +1,113 @@
+"""What Hydra, OmegaConf and the YAML reader find wrong with a configuration, in one line that says what would work."""
+
+import re
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from yaml import MarkedYAMLError
+
+from pipetrain.config.likeness import did_you_mean
+from pipetrain.config.nearest import unknown_setting
+
+CONFIGURATION_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)
+_KINDS = {"Integer": "a whole number", "Float": "a number", "bool": "true or false"}
+_PACKAGES = {"submitit_slurm": "submitit", "submitit_local": "submitit"}
+
+
+def explained(error: BaseException) -> str:
+    """The message of one of CONFIGURATION_ERRORS, in our words."""
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key} is not set; give it a value: {error.full_key}=..."
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file is not None:
+        return _missing_choice(error)
+    if isinstance(error, OverrideParseException):
+        return _unreadable(error)
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{mark.name.removeprefix('file://')}, line {mark.line + 1}: {error.problem}"
+    return _in_its_file(error)
+
+
+def _missing_choice(error: MissingConfigException) -> str:
+    group, _, name = str(error.missing_cfg_file).rpartition("/")
+    if group in ("hydra/launcher", "hydra/sweeper"):
+        kind = group.removeprefix("hydra/")
+        return (
+            f"{group}={name} is not installed; it may come with: pip install hydra-{_PACKAGES.get(name, name)}-{kind}"
+        )
+    options = [each for each in error.options or () if each]
+    choices = did_you_mean(name, options) or f"; choose from {', '.join(options)}"
+    return f"{group}={name}: no such {group}{choices}"
+
+
+def _unreadable(error: OverrideParseException) -> str:
+    if "missing EQUAL" in str(error.message):
+        return f"{error.override}: neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE"
+    return f"{error.override}: cannot be read; quote a value with special characters: 'name=\"a, b\"'"
+
+
+def _in_its_file(error: BaseException) -> str:
+    """Behind the name of the user's own file that it is in."""
+    cause = f"\n{error.__cause__}" if isinstance(error.__cause__, OmegaConfBaseException) else ""
+    text = f"{error}{cause}".split("Config search path")[0]
+    file, text = match.groups() if (match := re.match(r"In '(.+?)': (.*)", text, re.DOTALL)) else ("config", text)
+    message = _in_our_words(text) or text.split("\n    full_key")[0].rstrip()
+    if error.__cause__ is not None and not cause:
+        message = f"{message}: {str(error.__cause__).splitlines()[0]}"
+    return message if file == "config" else f"{file}.yaml: {message}"
+
+
+def _in_our_words(text: str) -> str | None:
+    for pattern in _UNKNOWN:
+        if match := pattern.search(text):
+            return unknown_setting(match["name"], match.groupdict().get("word"))
+    found = ((pattern.search(text), message) for pattern, message in _MESSAGES)
+    return next((message.format(**_needed(match)) for match, message in found if match), None)
+
+
+def _needed(match: re.Match[str]) -> dict[str, str]:
+    groups = match.groupdict()
+    return {**groups, "kind": _KINDS.get(groups.get("kind", ""), "another value")}
+
+
+_UNKNOWN = [
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        r"Could not override '(?P<name>[^']+)'\.\s+To append to your config use \+(?P<word>[^\n]+)",
+        r"Could not (?:override|delete from config\.) '(?P<name>[^']+)'",
+        r"Key '[^']+' (?:not in|is not in) .*full_key: (?P<name>\S+)",
+    )
+]
+_MESSAGES = [
+    (re.compile(pattern, re.DOTALL), message)
+    for pattern, message in (
+        (
+            r"Ambiguous value for argument '(?P<word>.+?)'\n",
+            "{word}: several values; --multirun makes a run of each, and in brackets they are one list",
+        ),
+        (r"An item is already at '(?P<name>.+?)'", "+{name}: is a setting already; leave out the +"),
+        (r"Multiple values for (?P<name>\S+)\.", "+{name}: is chosen already; leave out the +"),
+        (
+            r"Value '.*?' of type 'dict' could not .*full_key: (?P<name>\S+)",
+            "{name}: has a value and no settings of its own; {name}=VALUE",
+        ),
+        (
+            r"Value '(?P<value>.*?)' of type '.*?' could not be converted to (?P<kind>\w+).*full_key: (?P<name>\S+)",
+            "{name}={value}: {kind} is needed",
+        ),
+        (
+            r"Value '(?P<value>.*?)' is not a valid (?P<kind>\w+).*full_key: (?P<name>\S+)",
+            "{name}={value}: {kind} is needed",
+        ),
+        (r"field '(?P<name>.+?)' is not Optional", "{name}=null: a value is needed"),
+        (
+            r"Invalid type assigned: .*value: (?P<value>.*?)\n.*full_key: (?P<name>\S+)",
+            "{name}={value}: is a section, whose settings are given one by one: {name}.NAME=VALUE",
+        ),
+        (
+            r"Interpolation key '(?P<key>.+?)' not found.*full_key: (?P<name>\S+)",
+            "{name}=${{{key}}}: there is no {key} to take it from",
+        ),
+    )
+]
+"""What is found in a message -> what is said."""

@@ -1,0 +1,42 @@
+"""How like names are, and the question that follows a name that is none."""
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+_LIKENESS = 0.72
+"""Below it, names are not offered: `amp` is no misspelt `gamma`."""
+_PART = 0.8
+"""How like a name is that has the other as its beginning or as a word: `steps` and `train.max_steps`."""
+_MARGIN = 0.1
+_MOST = 3
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question to put behind a message; empty where nothing known is like `name`."""
+    near = nearest(name, known)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """What is known by a name most like `name`, the likest first; at most three, nearly as like as the first.
+
+    Dotted names are alike where their last parts are: `lr` is `optimizer.lr`, and `trian.epochs` is `train.epochs`.
+    """
+    likeness = {each: _likeness(name, each) for each in dict.fromkeys(known)}
+    best = max(likeness.values(), default=0.0)
+    near = [each for each in likeness if each != name and likeness[each] >= max(_LIKENESS, best - _MARGIN)]
+    return sorted(near, key=lambda each: -likeness[each])[:_MOST]
+
+
+def _likeness(name: str, other: str) -> float:
+    """1 for the same; of dotted names the last parts count, and the others only where these are the same."""
+    (section, last), (other_section, other_last) = _parts(name), _parts(other)
+    if section in ("", other_section):
+        part = len(last) > 3 and (other_last.startswith(last) or last in other_last.split("_"))
+        return max(_PART if part else 0.0, SequenceMatcher(None, last, other_last).ratio())
+    return 0.8 + 0.2 * SequenceMatcher(None, section, other_section).ratio() if last == other_last else 0.0
+
+
+def _parts(name: str) -> tuple[str, str]:
+    section, _, last = name.rpartition(".")
+    return section, last
