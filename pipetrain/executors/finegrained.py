@@ -236,7 +236,7 @@ class _Pass:
     def _backward(self, loss: Tensor, leaves: list[dict[str, Tensor]]) -> None:
         loss_gradient = torch.full_like(loss, self.loss_weight)
         for reader, leaves_of_stage in zip(self.readers, leaves, strict=True):
-            reader.stage.gradients.attach(leaves_of_stage)
+            reader.stage.attach_gradients(leaves_of_stage)
         torch.autograd.backward(loss, loss_gradient)
         # one memory may be handed to weights of several stages
         foreign_storages = storage_pointers([loss_gradient])

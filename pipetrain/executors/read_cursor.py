@@ -49,3 +49,5 @@ class ReadCursor(Generic[AnyStage]):
         if planned.releases:
             self.stage.weights.release(self.base + planned.read.version)
         self.next = next(self._rest, None)
+        if self.next is None:
+            self.stage.weights.spare.free()

@@ -43,6 +43,7 @@ from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 def simulate(job: Job, show: Show) -> dict[str, Any]:
     """Runs all stages in this process; the summary, which is also written."""
+    keep_freed_memory()
     parts = build_parts(job, range(job.num_stages), device_at(job.device, 0), show)
     hooks = RunHooks(parts.on_step, trace=parts.trace)
     executor = in_one_process(job, parts.chain, parts.phases, parts.training, hooks)

@@ -85,6 +85,13 @@ class BaseStage(ABC):
         """New leaves of autograd over the memory of `tensors`, which need a gradient where the parameters do."""
         return leaves_over(tensors, self.requires_grad)
 
+    def attach_gradients(self, leaves: Mapping[str, Tensor]) -> None:
+        """Lets the next backward add to the minibatch's gradient at these leaves, by weight name."""
+        if self.gradients.empty:
+            # a gradient that begins takes the memory of a set of weights, which none may hold in reserve beside it
+            self.weights.spare.free()
+        self.gradients.attach(leaves)
+
     def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:
         """U: one optimizer step; `keep` where a later operation still reads the present version.
 

@@ -18,6 +18,11 @@ class GradientSum:
         self._sums: dict[str, Tensor] = {}
         self._leaves: Mapping[str, Tensor] = {}
 
+    @property
+    def empty(self) -> bool:
+        """Whether the minibatch has no gradient yet."""
+        return not self._sums
+
     def attach(self, leaves: Mapping[str, Tensor]) -> None:
         """Makes the sums the `grad` of these leaves, by weight name, which are the attached ones or have no `grad`."""
         if leaves is not self._leaves:

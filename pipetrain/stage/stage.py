@@ -279,7 +279,7 @@ class Stage(BaseStage):
             graph.bind(weights)
         elif graph.overwritten:
             raise RuntimeError(f"stage {self.index}: version {graph.number} was overwritten before B read it")
-        self.gradients.attach(graph.leaves)
+        self.attach_gradients(graph.leaves)
         # a layer that checkpoints itself reads the module's parameters again here
         with self.module.reading(graph.leaves):
             foreign_storages = graph.backward(gradients)

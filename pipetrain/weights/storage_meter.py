@@ -1,4 +1,4 @@
-"""Counts live weight versions by weak references to their storages, independent of any bookkeeping."""
+"""Counts the sets of weights in memory by weak references to their storages, independent of any bookkeeping."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,23 +9,29 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 @dataclass
 class StorageMeter:
-    """The sets of weights that are alive, whoever holds them.
+    """The sets of weights in memory, whoever holds them.
+
+    Memory that is kept for another set counts for the last one that it held.
 
     Attributes:
-        versions_max: most sets of weights alive at a reading.
+        versions_max: most sets of weights in memory at a reading.
         versions_since: the same since the last `mark`.
-        bytes_peak: most bytes alive at a reading.
+        bytes_peak: most bytes in memory at a reading.
     """
 
     versions_max: int = 0
     versions_since: int = 0
     bytes_peak: int = 0
-    _live: list[list[tuple[StorageWeakRef, int]]] = field(default_factory=list)
+    _live: list[dict[StorageWeakRef, int]] = field(default_factory=list)
 
     def watch(self, tensors: Mapping[str, Tensor]) -> None:
         """Adds the storages of one version or prediction, and takes a reading."""
         storages = [tensor.untyped_storage() for tensor in tensors.values()]
-        self._live.append([(StorageWeakRef(storage), storage.nbytes()) for storage in storages])
+        added = {StorageWeakRef(storage): storage.nbytes() for storage in storages}
+        for earlier in self._live:
+            for ref in added.keys() & earlier.keys():
+                del earlier[ref]
+        self._live.append(added)
         self.read()
 
     def mark(self) -> None:
@@ -35,8 +41,8 @@ class StorageMeter:
 
     def read(self) -> None:
         """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive."""
-        live = [[(ref, size) for ref, size in storages if not ref.expired()] for storages in self._live]
+        live = [{ref: size for ref, size in storages.items() if not ref.expired()} for storages in self._live]
         self._live = [storages for storages in live if storages]
         self.versions_max = max(self.versions_max, len(self._live))
         self.versions_since = max(self.versions_since, len(self._live))
-        self.bytes_peak = max(self.bytes_peak, sum(size for storages in self._live for _, size in storages))
+        self.bytes_peak = max(self.bytes_peak, sum(sum(storages.values()) for storages in self._live))

@@ -29,7 +29,7 @@ class Predicted(WeightTransform):
     def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
         """The predicted weights; those that have no Δ yet are left out."""
         deltas = weights.optimizer.deltas()
-        return _shifted(version, deltas, -self.steps * weights.optimizer.next_learning_rate)
+        return _shifted(version, weights, deltas, -self.steps * weights.optimizer.next_learning_rate)
 
 
 def predicted(steps: int) -> Predicted | None:
@@ -59,7 +59,7 @@ class Corrected(WeightTransform):
         """
         if not isinstance(weights.statistic, UpdateAverage):
             raise RuntimeError(f"{self} needs the running average of weight changes; Method.statistic keeps another")
-        return _shifted(version, weights.statistic.average, -self.steps)
+        return _shifted(version, weights, weights.statistic.average, -self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,16 @@ class Scaled(WeightTransform):
 
     @override
     def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
-        tensors = torch._foreach_mul(list(version.tensors.values()), self.factor) if version.tensors else []
-        return dict(zip(version.tensors, tensors, strict=True))
+        scaled = weights.spare.like(version.tensors)
+        for name, tensor in version.tensors.items():
+            torch.mul(tensor, self.factor, out=scaled[name])
+        return scaled
 
 
-def _shifted(version: WeightVersion, directions: Mapping[str, Tensor], by: float) -> dict[str, Tensor]:
-    if not directions:
-        return {}
-    present = [version.tensors[name] for name in directions]
-    shifted = torch._foreach_add(present, list(directions.values()), alpha=by)
-    return dict(zip(directions, shifted, strict=True))
+def _shifted(
+    version: WeightVersion, weights: Weights, directions: Mapping[str, Tensor], by: float
+) -> dict[str, Tensor]:
+    shifted = weights.spare.like({name: version.tensors[name] for name in directions})
+    for name, direction in directions.items():
+        torch.add(version.tensors[name], direction, alpha=by, out=shifted[name])
+    return shifted

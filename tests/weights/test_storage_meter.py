@@ -32,3 +32,13 @@ def test_meter_counts_a_version_while_one_tensor_or_view_of_it_lives():
     meter.watch(second)
     assert meter.versions_max == 2
     assert view.numel() == 1
+
+
+def test_memory_that_is_lent_again_counts_for_the_set_that_it_holds_now():
+    meter = StorageMeter()
+    first = {"w": torch.zeros(10), "b": torch.zeros(2)}
+    meter.watch(first)
+    meter.watch({name: tensor.data for name, tensor in first.items()})
+    assert (meter.versions_max, meter.bytes_peak) == (1, 48)
+    meter.watch({"w": first["w"].data, "b": torch.zeros(2)})
+    assert (meter.versions_max, meter.bytes_peak) == (2, 56)

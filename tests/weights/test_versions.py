@@ -81,6 +81,42 @@ def test_released_version_frees_its_storages(versions):
     assert weights.held() == [1]
 
 
+def test_kept_version_takes_the_memory_of_a_released_one(versions):
+    weights, _ = versions
+    memory = []
+    for number in range(6):
+        weights.update(gradient(), keep=True)
+        memory.append(weights.newest.tensors["w"].data_ptr())
+        weights.release(number)
+    assert memory[2:] == [memory[0], memory[1]] * 2
+    assert weights.meter.versions_max == 2
+
+
+def test_released_version_that_is_still_read_keeps_its_values(versions):
+    weights, _ = versions
+    weights.update(gradient(), keep=True)
+    held = weights.version(1).tensors["w"][1:]
+    value = held.clone()
+    for number in range(1, 5):
+        weights.update(gradient(), keep=True)
+        weights.release(number - 1)
+        weights.release(number)
+    assert torch.equal(held, value)
+
+
+def test_prediction_takes_the_memory_of_the_gradient_applied_last(versions):
+    weights, _ = versions
+    weights.update(gradient(), keep=False)
+    weights.read(1, Predicted(1))
+    weights.spare.free()  # as the next gradient does when it begins
+    applied = gradient()
+    pointers = {name: tensor.data_ptr() for name, tensor in applied.items()}
+    weights.update(applied, keep=False)
+    del applied
+    predicted = weights.read(2, Predicted(1))
+    assert {name: tensor.data_ptr() for name, tensor in predicted.items()} == pointers
+
+
 def test_newest_version_survives_its_release(versions):
     weights, _ = versions
     weights.release(0)
@@ -158,7 +194,7 @@ def test_pipeoptim_holds_two_versions_with_every_optimizer(build):
     assert trained("pipeoptim", 3, 1, build).reports("weight_versions_max") == [2, 2, 1]
 
 
-def test_prediction_is_freed_when_its_forward_ends():
+def test_prediction_is_spare_when_its_forward_ends_and_freed_when_a_gradient_begins():
     gc.disable()
     try:
         stage = stage_of(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), index=1)
@@ -174,9 +210,12 @@ def test_prediction_is_freed_when_its_forward_ends():
         read = WeightRead(stage.updates, Spied(2))
         output = stage.forward((0, 0), (torch.randn(2, 4),), read, Activations.REBOUND, store=False)
         assert len(made) == 4
-        assert all(reference.expired() for reference in made)
+        again = stage.weights.spare.like(stage.weights.newest.tensors)
+        assert {StorageWeakRef(tensor.untyped_storage()) for tensor in again.values()} == set(made)
+        del again
         (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output[0]),), newest(stage), Activations.REBOUND)
         assert gradient.shape == (2, 4)
+        assert all(reference.expired() for reference in made)
         assert len(stage.gradients.take()) == 4
     finally:
         gc.enable()
@@ -203,6 +242,7 @@ def test_lstm_keeps_no_weights_once_its_forward_is_over(activations):
         stage.backward(
             [(0, 0)], (torch.ones(2, 4),), read if activations is Activations.KEPT else newest(stage), activations
         )
+    stage.weights.spare.free()
     stage.weights.meter.read()
     assert sum(1 for storages in stage.weights.meter._live if storages) == 1
 

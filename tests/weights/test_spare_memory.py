@@ -1,0 +1,90 @@
+"""Memory that is lent again once nobody reads it, and not before."""
+
+import pytest
+import torch
+from torch import nn
+
+from pipetrain.weights.spare_memory import SpareMemory
+
+WEIGHTS = {"w": torch.randn(4, 6), "b": torch.randn(3)}
+
+
+def pointers(tensors):
+    return {name: tensor.data_ptr() for name, tensor in tensors.items()}
+
+
+@pytest.fixture
+def spare():
+    return SpareMemory()
+
+
+def test_memory_is_lent_again_once_its_last_reader_is_gone(spare):
+    first = spare.copy(WEIGHTS)
+    place, second = pointers(first), spare.copy(WEIGHTS)
+    assert not set(pointers(second).values()) & set(place.values())
+    del first
+    assert pointers(spare.like(WEIGHTS)) == place
+
+
+@pytest.mark.parametrize("read", [lambda w: w[1:], lambda w: w.detach(), nn.Parameter])
+def test_view_alias_or_parameter_over_lent_memory_counts_as_a_reader(spare, read):
+    copies = spare.copy(WEIGHTS)
+    reader, value = read(copies["w"]), WEIGHTS["w"].clone()
+    del copies
+    place = pointers(spare.like(WEIGHTS))["w"]
+    assert reader.data_ptr() != place
+    assert value.equal(WEIGHTS["w"])
+
+
+def test_graph_that_saved_lent_memory_counts_as_a_reader(spare):
+    leaf = spare.copy(WEIGHTS)["w"].requires_grad_()
+    x = torch.randn(2, 6, requires_grad=True)
+    output = x @ leaf.T
+    del leaf
+    for _ in range(2):
+        for memory in spare.like(WEIGHTS).values():
+            memory.zero_()
+    (gradient,) = torch.autograd.grad(output.sum(), x)
+    torch.testing.assert_close(gradient, WEIGHTS["w"].sum(0).expand(2, 6))
+
+
+def test_lent_memory_has_the_form_of_the_weight(spare):
+    weight = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).double()
+    lent = spare.like({"w": weight})["w"]
+    assert (lent.shape, lent.stride(), lent.dtype) == (weight.shape, weight.stride(), weight.dtype)
+
+
+def test_freed_memory_is_gone_and_what_is_read_stays(spare):
+    kept, dropped = spare.copy(WEIGHTS), spare.copy(WEIGHTS)
+    dropped_place = pointers(dropped)
+    del dropped
+    spare.free()
+    assert all(kept[name].equal(WEIGHTS[name]) for name in WEIGHTS)
+    assert len(spare._lent["w"]) == 1
+    place = pointers(kept)
+    del kept
+    assert pointers(spare.like(WEIGHTS)) == place != dropped_place
+
+
+def test_adopted_gradient_is_lent_where_memory_was_asked_for(spare):
+    held = spare.like({"w": WEIGHTS["w"]})
+    gradients = {name: torch.ones_like(weight) for name, weight in WEIGHTS.items()}
+    place = pointers(gradients)
+    spare.adopt(gradients, WEIGHTS)
+    assert spare.like({"w": WEIGHTS["w"]})["w"].data_ptr() != place["w"]  # somebody still reads it
+    del gradients
+    assert spare.like({"w": WEIGHTS["w"]})["w"].data_ptr() == place["w"]
+    assert held.keys() == {"w"}
+    assert "b" not in spare._lent
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [torch.ones(4, 6).double(), torch.ones(6, 4).T, torch.ones(8, 6)[:4], torch.ones(1).expand(4, 6)],
+    ids=["dtype", "order", "part", "repeated"],
+)
+def test_gradient_of_another_form_than_its_weight_is_not_adopted(spare, gradient):
+    held = spare.like(WEIGHTS)
+    spare.adopt({"w": gradient}, WEIGHTS)
+    assert len(spare._lent["w"]) == 1
+    assert held.keys() == WEIGHTS.keys()
