@@ -46,6 +46,8 @@ def check(settings: "Settings") -> None:
         raise ConfigError(f"threads={settings.threads}: at least 1, or null for the cores divided by the stages")
     if settings.launch.hang_timeout <= 0:
         raise ConfigError(f"launch.hang_timeout={settings.launch.hang_timeout}: seconds above 0")
+    if settings.launch.stop_timeout < 0:
+        raise ConfigError(f"launch.stop_timeout={settings.launch.stop_timeout}: seconds; 0 for none")
 
 
 def check_flag(setting: str, value: Any) -> None:

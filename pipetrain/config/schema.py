@@ -94,6 +94,8 @@ class LaunchConfig:
     """Seconds after which a worker that neither makes progress nor waits for a neighbor is stopped and named."""
     start_timeout: float = 1800.0
     """Seconds that a worker may take to start, its data set and model included; then it is stopped and named."""
+    stop_timeout: float = 20.0
+    """Seconds that an interrupted run may take to drain the pipeline and save a checkpoint; 0: it ends at once."""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,10 @@ class Executor(ABC):
         first, last = stages[0].index == 0, stages[-1].index == self.num_stages - 1
         return Feed(loader, interval, stages[0].device, inputs=first, targets=last)
 
+    def drains_by_itself(self, interval: DrainInterval) -> bool:
+        """Whether the pipeline is empty after each minibatch, so that to end there changes nothing."""
+        return self._phases[interval.phase].rules.schedule.synchronous
+
     @property
     def has_last_stage(self) -> bool:
         """Whether losses and metrics are known here."""

@@ -150,7 +150,10 @@ class DistributedExecutor(ManyProcesses):
         runner = StageRunner(cursor, self._ports, feed, self.clipping(rules), self.hooks)
         began = time.perf_counter()
         while runner.next:
-            runner.step()
+            if cursor.opens and not self.hooks.gate.passes():
+                cursor.end_before(runner.next.minibatch)
+            else:
+                runner.step()
         self._ports.end()
         self._drained()
         spans, seconds = self._stage.clock.take(), time.perf_counter() - began

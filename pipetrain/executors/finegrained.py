@@ -159,6 +159,8 @@ class FinegrainedExecutor(OneProcess):
         readers = [_Reader(stage, rules, interval) for stage in self.stages if stage.weights.newest.tensors]
         feed = self.feed(loader, interval, self.stages)
         for t in range(interval.minibatches):
+            if not self.hooks.gate.passes():
+                break
             inputs = split(feed.inputs(), rules.num_microbatches)
             targets = split(feed.targets(), rules.num_microbatches)
             loss = self._minibatch(readers, interval.start + t, inputs, targets)

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from pipetrain.executors.gate import Gate
 from pipetrain.schedules import Operation
 from pipetrain.tracking.trace_writer import TraceFile
 
@@ -42,6 +43,7 @@ class RunHooks:
         waiting: around each wait for another process.
         computing: around each forward that torch's library starts.
         trace: the file of the operations' times; None for no trace.
+        gate: asked before each minibatch of a training interval.
     """
 
     on_step: OnStep = _ignore_step
@@ -50,3 +52,4 @@ class RunHooks:
     waiting: Around = _nothing_around
     computing: Around = _nothing_around
     trace: TraceFile | None = None
+    gate: Gate = field(default_factory=Gate)

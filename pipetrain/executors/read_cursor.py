@@ -21,7 +21,6 @@ class ReadCursor(Generic[AnyStage]):
 
     Attributes:
         planned: the list.
-        next: the operation to carry out next; None at the end of the list.
         start: minibatches of the run before the list.
         base: the version that the list calls 0.
     """
@@ -32,8 +31,27 @@ class ReadCursor(Generic[AnyStage]):
         self.start = interval.start
         self.base = stage.updates
         self.planned = rules.planned(stage.index, interval.minibatches, interval.start)
-        self._rest = iter(self.planned)
-        self.next: PlannedOperation | None = next(self._rest, None)
+        self._done = 0
+        self._entered = -1
+
+    @property
+    def next(self) -> PlannedOperation | None:
+        """The operation to carry out next; None at the end of the list."""
+        return self.planned[self._done] if self._done < len(self.planned) else None
+
+    @property
+    def opens(self) -> bool:
+        """Whether that is the first operation of its minibatch."""
+        return self._done < len(self.planned) and self.planned[self._done].operation.minibatch > self._entered
+
+    def end_before(self, minibatch: int) -> None:
+        """Ends the list as if the pipeline drained before this minibatch, none of whose operations was carried out."""
+        rules, stage = self.rules, self.stage
+        # the list of an interval that ends there begins with what was carried out of the longer one
+        self.planned = rules.planned(stage.index, minibatch, self.start) if minibatch else []
+        awaited = {self.base + each.read.version for each in self.planned[self._done :]}
+        for version in set(stage.weights.held()) - {stage.updates} - awaited:
+            stage.weights.release(version)
 
     def read(self, planned: PlannedOperation) -> WeightRead:
         """What the next operation, `planned`, reads, its version counted from the start of the run.
@@ -48,6 +66,7 @@ class ReadCursor(Generic[AnyStage]):
         """Goes on from `planned`; the version that it read is released where no later operation reads it."""
         if planned.releases:
             self.stage.weights.release(self.base + planned.read.version)
-        self.next = next(self._rest, None)
+        self._entered = max(self._entered, planned.operation.minibatch)
+        self._done += 1
         if self.next is None:
             self.stage.weights.spare.free()

@@ -112,7 +112,10 @@ class SimulatedExecutor(OneProcess):
             for stage, box in zip(self.stages, boxes, strict=True)
         ]
         self._run(runners, boxes)
-        played = self._played(rules, interval.minibatches)
+        minibatches = sum(each.operation.kind is Kind.UPDATE for each in runners[0].cursor.planned)
+        if not minibatches:
+            return IntervalTimes([None] * len(self.stages))
+        played = self._played(rules, minibatches)
         if self.hooks.trace is not None:
             self._write(self.hooks.trace, interval, runners, played)
         return IntervalTimes(idle_shares(played), step_times(played))
@@ -123,9 +126,20 @@ class SimulatedExecutor(OneProcess):
             moved = False
             for runner, box in zip(runners, boxes, strict=True):
                 while self._ready(runner, box):
-                    runner.step()
+                    if runner is runners[0] and runner.cursor.opens and not self.hooks.gate.passes():
+                        self._end(runners)
+                    else:
+                        runner.step()
                     moved = True
             assert moved, "validated lists cannot deadlock"
+
+    @staticmethod
+    def _end(runners: Sequence[StageRunner]) -> None:
+        """Ends all lists before the minibatch that the first stage would begin, as no other stage has begun it."""
+        assert runners[0].next is not None
+        minibatch = runners[0].next.minibatch
+        for runner in runners:
+            runner.cursor.end_before(minibatch)
 
     def _ready(self, runner: StageRunner, box: _Mailbox) -> bool:
         operation, r, rules = runner.next, runner.stage.index, runner.cursor.rules

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from pipetrain.errors import DivergedError, ExitCode, LostStageError, RunError
 from pipetrain.executors.base import Executor
+from pipetrain.executors.gate import Gate
 from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.pipeline import Training, build_stages, connect_stages
 from pipetrain.failure import Failure
 from pipetrain.launch import lifeline
+from pipetrain.launch.breaking_off import broken_off_by
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.lifeline import EXIT_LOST
 from pipetrain.launch.memory import keep_freed_memory
@@ -33,7 +35,7 @@ from pipetrain.run.build import Data, build_chain, build_data, build_phases, bui
 from pipetrain.run.checkpoint import Writer
 from pipetrain.run.job import Job
 from pipetrain.run.learning_rates import LearningRates
-from pipetrain.run.outcome import summary_of_completed, summary_of_diverged
+from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
 from pipetrain.run.trainer import Trainer, progress_of_target, target_reached
 from pipetrain.tracking import summary
 from pipetrain.tracking.hyperparameters import values_set
@@ -45,11 +47,18 @@ def simulate(job: Job, show: Show) -> dict[str, Any]:
     """Runs all stages in this process; the summary, which is also written."""
     keep_freed_memory()
     parts = build_parts(job, range(job.num_stages), device_at(job.device, 0), show)
-    hooks = RunHooks(parts.on_step, trace=parts.trace)
+    gate = Gate()
+    hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)
     executor = in_one_process(job, parts.chain, parts.phases, parts.training, hooks)
     run = ProcessRun(job, parts, executor)
+
+    def stop() -> bool:
+        gate.shut(gate.hold())
+        return True
+
     try:
-        return run.train() or {}
+        with broken_off_by(stop, job.settings.launch.stop_timeout):
+            return run.train() or {}
     except DivergedError as error:
         return run.diverge(error, run.trainer.reports())
 
@@ -229,6 +238,7 @@ class ProcessRun:
             reached=target_reached(parts.progress, job.settings.train.target),
             step=parts.progress.get("step", 0),
             measured=parts.progress.get("per_stage", []),
+            extra_drains=[*parts.progress.get("extra_drains", ())],
         )
 
     def train(self) -> dict[str, Any] | None:
@@ -248,11 +258,13 @@ class ProcessRun:
         if self._job.settings.checkpoint.at_start and not self.trainer.step:
             self._save(0)
         reports: Sequence[dict[str, Any]] = self.trainer.run()
-        if self._parts.progress and self.trainer.step == self._parts.progress["step"]:
+        idle = self._parts.progress and self.trainer.step == self._parts.progress["step"]
+        if idle and not self.trainer.interrupted:
             reports = self._repeated_end()
         if recorder is None:
             return None
-        return self._finish(recorder, summary_of_completed(self._job, recorder, reports, self.trainer.reached))
+        ended = summary_of_interrupted if self.trainer.interrupted else summary_of_completed
+        return self._finish(recorder, ended(self._job, recorder, reports, self.trainer.reached))
 
     def _repeated_end(self) -> Sequence[dict[str, Any]]:
         """The end of a run that had done all its steps before: what was measured of its stages then."""
@@ -274,6 +286,7 @@ class ProcessRun:
     def _finish(self, recorder: Recorder, result: dict[str, Any]) -> dict[str, Any]:
         job = self._job
         self._executor.hooks.on_progress("writing the summary")
+        result = {**result, "extra_drains": self.trainer.extra_drains}
         if self._parts.trace is not None:
             self._parts.trace.close()
             assemble(job.run, job.num_stages)
@@ -306,6 +319,7 @@ class ProcessRun:
             "steps_per_epoch": self._job.timetable.steps_per_epoch,
             **progress_of_target(self.trainer.reached, self._job.settings.train.target),
             "per_stage": self.trainer.measured,
+            "extra_drains": self.trainer.extra_drains,
             **self._job.head(),
             **record,
         }

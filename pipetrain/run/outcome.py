@@ -34,6 +34,16 @@ def summary_of_diverged(
     return {**trained, "status": "diverged", "diverged_at_step": error.step, "reason": str(error)}
 
 
+def summary_of_interrupted(
+    job: Job, recorder: Recorder, reports: Reports, target: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The summary of a run that a signal ended, with a checkpoint of where it was."""
+    trained = _summary_of_trained(job, recorder, reports, target)
+    steps = len(recorder.losses)
+    saved = {"checkpoint": str(job.run.checkpoint(steps).relative_to(job.run.path))} if steps else {}
+    return {**trained, "status": "interrupted", "reason": f"a signal after step {steps}", **saved}
+
+
 def _summary_of_trained(
     job: Job, recorder: Recorder, reports: Reports, target: Mapping[str, Any] | None
 ) -> dict[str, Any]:

@@ -28,6 +28,9 @@ class Trainer:
         reached: when they were reached.
         step: minibatches trained so far.
         measured: the report of every stage at the end of the last epoch.
+        extra_drains: steps after which an interrupt drained the pipeline of an asynchronous schedule, of earlier parts
+            of the run as well; an uninterrupted run does not drain there, and has other bits from there on.
+        interrupted: whether the run was broken off.
     """
 
     executor: Executor
@@ -39,6 +42,8 @@ class Trainer:
     reached: dict[str, Any] | None = None
     step: int = 0
     measured: list[dict[str, Any]] = field(default_factory=list)
+    extra_drains: list[int] = field(default_factory=list)
+    interrupted: bool = False
     _idle: list[float] = field(default_factory=list)
     _idle_steps: int = 0
 
@@ -48,8 +53,11 @@ class Trainer:
         Raises:
             DivergedError: in the process of the last stage.
         """
-        for interval in () if self.reached else self.timetable.segments(self.step):
-            self._train(interval)
+        first = self.step
+        for interval in () if self.reached else self.timetable.segments(first):
+            self._train(interval, first)
+            if self.interrupted:
+                break
             if self.timetable.ends_epoch(self.step):
                 self._end_epoch()
             done = bool(self.reached) or self.step == self.timetable.total_steps
@@ -59,14 +67,28 @@ class Trainer:
                 break
         return self.reports()
 
-    def _train(self, interval: DrainInterval) -> None:
+    def _train(self, interval: DrainInterval, first: int) -> None:
         if self.recorder:
             self.recorder.begin(interval)
         times = self.executor.train(self.data.train, interval)
-        self._add_idle(times.idle, interval.minibatches)
-        self.step = interval.start + interval.minibatches
-        if self.recorder:
-            self.recorder.drain(times.predicted)
+        ended_after = self.executor.hooks.gate.ended_after
+        self.interrupted = ended_after is not None
+        self.step = interval.start + interval.minibatches if ended_after is None else first + ended_after
+        if self.step > interval.start:
+            self._add_idle(times.idle, self.step - interval.start)
+            if self.recorder:
+                self.recorder.drain(times.predicted)
+        if self.interrupted:
+            self._break_off(interval, first)
+
+    def _break_off(self, interval: DrainInterval, first: int) -> None:
+        """Saves what the interrupted run has come to, unless that has just been saved or there is nothing yet."""
+        within = self.step > interval.start
+        if within and not self.executor.drains_by_itself(interval):
+            self.extra_drains.append(self.step)
+        saved = not within and self.step > first and self.timetable.saves(self.step)
+        if self.step and not saved:
+            self.save(self.step)
 
     def _end_epoch(self) -> None:
         self.executor.hooks.on_progress("ending the epoch")

@@ -1,9 +1,15 @@
 """A run in one process: what it builds, and how it ends."""
 
+import os
+import signal
+from dataclasses import replace
+
+import pytest
 import torch
 from support.worker_pool import job, on, simulated
 
-from pipetrain.launch.worker import build_parts
+from pipetrain.launch.worker import build_parts, simulate
+from pipetrain.run import checkpoint
 from pipetrain.tracking import summary
 
 
@@ -24,3 +30,45 @@ def test_diverged_simulation_leaves_a_summary_with_every_stage(tmp_path):
     assert result["steps"] == result["diverged_at_step"]
     assert f"step {result['steps']} " in result["reason"]
     assert all("weight_versions_max" in stage for stage in result["per_stage"])
+
+
+def broken_off(made, steps):
+    """The summary of a simulation that gets a Ctrl-C after so many steps."""
+
+    def show(record):
+        if record["kind"] == "interval" and record["step"] == steps:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    made.run.path.mkdir(parents=True, exist_ok=True)
+    return simulate(on("simulated", made), show)
+
+
+LONG = {"train": {"epochs": 3}, "checkpoint": {"every_epochs": 1}}
+
+
+@pytest.mark.parametrize("method", ["gpipe", "pipeoptim", "vertical_sync"])
+def test_simulation_that_is_broken_off_goes_on_as_after_any_drain(tmp_path, method):
+    stopped = broken_off(job(tmp_path / "stopped", method, 3, **LONG), 8)
+    step = stopped["steps"]
+    assert (stopped["status"], stopped["checkpoint"]) == ("interrupted", f"checkpoints/step-{step:08d}")
+    assert 8 <= step < 12
+    assert stopped["extra_drains"] == ([] if method == "gpipe" else [step])
+    folder = tmp_path / "stopped" / stopped["checkpoint"]
+    again = simulated(job(tmp_path / "again", method, 3, resume=folder, **LONG))
+    assert (again["status"], again["extra_drains"]) == ("completed", stopped["extra_drains"])
+    table = replace(job(tmp_path, method, 3, **LONG).timetable, save_every_steps=step, save_every=0)
+    drained = replace(job(tmp_path / "drained", method, 3, **LONG), timetable=table)
+    simulated(drained)
+    assert checkpoint.model_state(drained.run.checkpoint(step)).keys() == checkpoint.model_state(folder).keys()
+    for name, tensor in checkpoint.model_state(drained.run.checkpoint(step)).items():
+        assert torch.equal(tensor, checkpoint.model_state(folder)[name]), name
+    if method == "gpipe":
+        whole = simulated(job(tmp_path / "whole", method, 3, **LONG))
+        assert again["weights_sha256"] == whole["weights_sha256"]
+
+
+def test_signals_end_a_simulation_at_once_where_it_may_take_no_time(tmp_path):
+    made = job(tmp_path / "run", "pipeoptim", 3, launch={"stop_timeout": 0.0}, **LONG)
+    with pytest.raises(KeyboardInterrupt):
+        broken_off(made, 8)
+    assert summary.read(made.run) is None

@@ -7,6 +7,7 @@ from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import IntervalTimes
+from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.build import build_data
 from pipetrain.run.timetable import Timetable
 from pipetrain.run.trainer import Trainer
@@ -21,10 +22,16 @@ class Counting:
     def __init__(self, metrics):
         self.metrics = list(metrics)
         self.trained = []
+        self.hooks = RunHooks()
+        self.synchronous = False
 
     def train(self, _loader, interval):
-        self.trained.append((interval.start, interval.start + interval.minibatches))
+        minibatches = [t for t in range(interval.minibatches) if self.hooks.gate.passes()]
+        self.trained.append((interval.start, interval.start + len(minibatches)))
         return IntervalTimes([])
+
+    def drains_by_itself(self, _interval):
+        return self.synchronous
 
     def evaluate(self, _loader):
         return self.metrics.pop(0)
@@ -109,3 +116,32 @@ def test_target_that_no_evaluation_gives_is_refused_with_those_that_there_are():
     made, _ = trainer([{"loss": 3.0, "top1": 50.0}], {"top5": 90.0})
     with pytest.raises(ConfigError, match=r"train.target: no metric top5; an evaluation gives loss, top1"):
         made.run()
+
+
+@pytest.mark.parametrize(
+    ("step", "end", "synchronous", "saves", "drains"),
+    [
+        (0, 6, False, [4, 6], [6]),
+        (0, 6, True, [4, 6], []),
+        (0, 4, False, [4], []),  # between two intervals, and saved there already
+        (2, 3, False, [4, 5], [5]),
+        (5, 0, False, [5], []),
+        (0, 0, False, [], []),
+    ],
+)
+def test_run_that_is_broken_off_saves_where_it_was_and_notes_a_drain_of_its_own(step, end, synchronous, saves, drains):
+    made, saved = trainer([{"loss": 3.0}, {"loss": 2.0}], step=step, save_every=1)
+    made.executor.synchronous = synchronous
+    made.executor.hooks.gate.hold()
+    made.executor.hooks.gate.shut(end)
+    made.run()
+    assert (made.interrupted, made.step) == (True, step + end)
+    assert (saved, made.extra_drains) == (saves, drains)
+
+
+def test_run_that_is_stopped_at_its_very_end_is_complete():
+    made, saved = trainer([{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}])
+    made.executor.hooks.gate.hold()
+    made.executor.hooks.gate.shut(12)
+    made.run()
+    assert (made.interrupted, made.step, saved) == (False, 12, [12])

@@ -30,10 +30,17 @@ _LITTLE = 2**20
 """Free bytes of a disk that is as good as full."""
 
 
-def ended_as(summary: Mapping[str, Any]) -> ExitCode:
-    """The exit code that goes with a summary; a divergence is told as well."""
+def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitCode:
+    """The exit code that goes with a summary; what stands behind other ends than a completion is told.
+
+    Raises:
+        KeyboardInterrupt: the run was interrupted; a sweep ends with it.
+    """
     if summary["status"] == "diverged":
         report_error(RunError(summary["reason"]), ExitCode.DIVERGED)
+    if summary["status"] == "interrupted":
+        print(_how_to_go_on(job, hydra), flush=True)
+        raise KeyboardInterrupt(summary["reason"])
     return _EXIT_CODES[summary["status"]]
 
 
@@ -64,13 +71,10 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
         error = _no_space(job, hydra, error)
     interrupted = isinstance(error, KeyboardInterrupt)
     left = leave_summary(job, "interrupted" if interrupted else "failed", message(error))
-    if left["status"] not in ("interrupted", "failed"):
-        if interrupted and hydra.get("mode") is RunMode.MULTIRUN:
-            raise error
-        return ended_as(left)
-    if interrupted:
-        print(f"interrupted; partial results are in {job.run}", flush=True)
+    if interrupted and left["status"] != "interrupted" and hydra.get("mode") is RunMode.MULTIRUN:
         raise error
+    if left["status"] != "failed":
+        return ended_as(job, left, hydra)
     if isinstance(error, ConfigError):
         return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
     return failed_early(error, job.run, debug=job.settings.debug)
@@ -85,12 +89,27 @@ def _no_space(job: "Job", hydra: DictConfig, error: BaseException) -> RunError:
     from pipetrain.run import checkpoint
 
     checkpoint.remove_leftovers(job.run.path)  # what was broken off takes the room that the summary needs
-    full = f"{job.run}: {_reason(error)}"
-    newest = [*checkpoint.checkpoints(job.run.path)[-1:], *([job.resume] if job.resume else [])]
-    if not newest:
+    full, safe = f"{job.run}: {_reason(error)}", _newest_step(job)
+    if safe is None:
         return RunError(f"{full}; no checkpoint was written yet; free some space and start again")
-    safe, command = checkpoint.step_of(newest[0]), command_to_continue(job.run, hydra)
+    command = command_to_continue(job.run, hydra)
     return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {command}")
+
+
+def _how_to_go_on(job: "Job", hydra: DictConfig) -> str:
+    step = _newest_step(job)
+    if step is None:
+        return f"interrupted before there was a checkpoint; partial results are in {job.run}"
+    return f"interrupted; step {step} is saved; go on from there with: {command_to_continue(job.run, hydra)}"
+
+
+def _newest_step(job: "Job") -> int | None:
+    """The step of the newest checkpoint, which may be the one that the run continued; None where there is none."""
+    from pipetrain.run import checkpoint
+
+    own = checkpoint.checkpoints(job.run.path)
+    newest = own[-1] if own else job.resume
+    return checkpoint.step_of(newest) if newest else None
 
 
 def _reason(error: BaseException) -> str:

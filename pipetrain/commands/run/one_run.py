@@ -80,7 +80,7 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
             shown.summary = _carry_out(prepared.job, shown, prepared.start_step)
     except (KeyboardInterrupt, SystemExit, Exception) as error:
         return ended_early(prepared.job, error, hydra)
-    return ended_as(shown.summary)
+    return ended_as(prepared.job, shown.summary, hydra)
 
 
 def _say_finished(prepared: "PreparedRun") -> None:

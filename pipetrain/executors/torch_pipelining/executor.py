@@ -69,6 +69,8 @@ class TorchPipeliningExecutor(ManyProcesses):
         rules = self.enter(interval)
         feed = self.feed(loader, interval, self._stages)
         for t, size in enumerate(loader.sizes[interval.first : interval.last], start=interval.start):
+            if not self.hooks.gate.passes():
+                break
             self.hooks.on_progress(f"minibatch {t}")
             inputs = feed.inputs() if self._stages[0].index == 0 else ()
             targets = split(feed.targets(), rules.num_microbatches) if self.has_last_stage else []

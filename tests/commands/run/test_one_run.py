@@ -68,7 +68,10 @@ def test_run_that_is_interrupted_leaves_a_summary_and_the_handlers_of_before(tmp
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
         carried_out(tmp_path / "run")
-    assert f"interrupted; partial results are in {tmp_path / 'run'}" in capsys.readouterr().out
+    assert (
+        f"interrupted before there was a checkpoint; partial results are in {tmp_path / 'run'}"
+        in capsys.readouterr().out
+    )
     assert signal.getsignal(signal.SIGTERM) is before
     assert summary.read(RunDirectory(tmp_path / "run"))["status"] == "interrupted"
 

@@ -1,0 +1,44 @@
+"""Where a run can be broken off: between two minibatches, at the same place in every process."""
+
+import threading
+
+
+class Gate:
+    """What the main thread of each process passes before each minibatch, in the same order, until it is shut.
+
+    Whoever wants to end the run, in another thread or in a signal's handler, first holds the gate of every process,
+    which tells how far each has come, and then shuts all of them behind the minibatch of the one that is ahead. Those
+    on their way are finished: the pipeline drains.
+
+    Attributes:
+        ended_after: minibatches that were let through, once one was not; None before.
+    """
+
+    def __init__(self) -> None:
+        self.ended_after: int | None = None
+        self._asked = 0
+        self._held = False
+        self._end: int | None = None
+        self._shut = threading.Event()
+
+    def passes(self) -> bool:
+        """Whether the next minibatch begins; waits where the gate is held."""
+        self._asked += 1  # before the look at `_held`: whoever holds the gate then counts this minibatch
+        if not self._held:
+            return True
+        self._shut.wait()
+        assert self._end is not None
+        if self._asked <= self._end:
+            return True
+        self.ended_after = self._end
+        return False
+
+    def hold(self) -> int:
+        """Lets no further minibatch through for the time being; how many have begun, or wait in front of the gate."""
+        self._held = True
+        return self._asked
+
+    def shut(self, minibatches: int) -> None:
+        """Lets those through that are among the first so many, and no other."""
+        self._end = minibatches
+        self._shut.set()

@@ -1,0 +1,57 @@
+"""The gate between minibatches, and runs that are broken off there."""
+
+import threading
+import time
+
+import pytest
+from support.methods import METHODS
+
+from pipetrain.errors import ConfigError
+from pipetrain.executors.gate import Gate
+from pipetrain.executors.phase import PipelineRules
+
+
+def test_open_gate_lets_everything_through():
+    gate = Gate()
+    assert all(gate.passes() for _ in range(5))
+    assert gate.ended_after is None
+
+
+def test_shut_gate_lets_through_what_has_begun_elsewhere_and_no_more():
+    gate = Gate()
+    assert gate.passes()
+    assert gate.hold() == 1
+    gate.shut(3)  # another process is ahead
+    assert [gate.passes() for _ in range(4)] == [True, True, False, False]
+    assert gate.ended_after == 3
+
+
+def test_held_gate_waits_for_the_decision():
+    gate = Gate()
+    gate.passes()
+    gate.hold()
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(gate.passes()))
+    thread.start()
+    time.sleep(0.05)
+    assert answers == []
+    assert gate.hold() == 2  # the one that waits has asked
+    gate.shut(1)
+    thread.join()
+    assert (answers, gate.ended_after) == ([False], 1)
+
+
+@pytest.mark.parametrize("case", METHODS)
+def test_list_that_ends_early_is_the_beginning_of_the_longer_one(case):
+    """What `ReadCursor.end_before` relies on: the pipeline may drain before any minibatch that no stage has begun."""
+    method, schedule = METHODS[case]
+    for stages, microbatches in ((1, 1), (2, 1), (3, 2), (4, 4)):
+        try:
+            rules = PipelineRules(schedule, method, stages, microbatches)
+        except ConfigError:
+            continue
+        for r in range(stages):
+            whole = rules.planned(r, 9)
+            for end in range(1, 9):
+                begun = [(each.operation, each.read) for each in whole if each.operation.minibatch < end]
+                assert begun == [(each.operation, each.read) for each in rules.planned(r, end)]
