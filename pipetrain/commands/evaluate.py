@@ -1,26 +1,51 @@
 """`pipetrain eval RUN`: evaluates a checkpoint of a run."""
 
 import argparse
-from pathlib import Path
+import json
 
 from pipetrain.commands import Subparsers
+from pipetrain.commands.selecting import add_selection, selection_of
 from pipetrain.errors import ExitCode
+
+_DESCRIPTION = """\
+Evaluates a checkpoint of a run on its evaluation set, in this process. Settings that an evaluation reads may be
+changed: dataset, model, loss, eval.batch_size, device, threads."""
+_EPILOG = """\
+For example: pipetrain eval outputs/DATE/TIME --best
+             pipetrain eval outputs/DATE/TIME dataset=fashion_mnist dataset.root=/data"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `eval`."""
-    parser = subparsers.add_parser("eval", help="evaluate a checkpoint of a run")
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
-    parser.add_argument(
-        "overrides", nargs="*", metavar="OVERRIDE", help="settings to change, such as dataset.root=/data device=cpu"
+    parser = subparsers.add_parser(
+        "eval",
+        help="evaluate a checkpoint of a run",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--step", type=int, help="the checkpoint of this step; default the newest")
+    add_selection(parser)
+    parser.add_argument(
+        "overrides", nargs="*", metavar="SETTING", help="settings to change, such as dataset.root=/data device=cpu"
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON in place of a table")
+    parser.add_argument("--trust", action="store_true", help="call code that RUN names and pipetrain does not bring")
     parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Prints the metrics as one line of JSON."""
+    """Prints the metrics.
+
+    Raises:
+        ConfigError: there is no such run or checkpoint, or a setting is wrong.
+    """
+    from pipetrain.config.overrides import parsed
+
+    overrides = parsed(options.overrides)
+    # from here on torch is needed, which takes seconds to import
+    from pipetrain.report.evaluation import as_json, as_lines
     from pipetrain.run.evaluate import evaluate
 
-    evaluate(options.run, options.step, options.overrides)
+    evaluation = evaluate(selection_of(options), overrides, trust=options.trust)
+    print(json.dumps(as_json(evaluation)) if options.json else "\n".join(as_lines(evaluation)))
     return ExitCode.COMPLETED

@@ -4,23 +4,36 @@ import argparse
 from pathlib import Path
 
 from pipetrain.commands import Subparsers
+from pipetrain.commands.selecting import add_selection, selection_of
 from pipetrain.errors import ExitCode
+
+_FORMATS = ("torch", "safetensors")
+_DESCRIPTION = """\
+Writes the weights and buffers of a checkpoint under the names of the model's own module, for torch.load or for
+safetensors. No code that RUN names is called."""
+_EPILOG = "For example: pipetrain export outputs/DATE/TIME --best -o weights.safetensors"
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `export`."""
-    parser = subparsers.add_parser("export", help="write the weights of a run as a plain state dict")
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
-    parser.add_argument("--step", type=int, help="the checkpoint of this step; default the newest")
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="file to write with torch.save"
+    parser = subparsers.add_parser(
+        "export", help="write the weights of a run as a plain state dict", description=_DESCRIPTION, epilog=_EPILOG
     )
+    add_selection(parser)
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="file to write")
+    parser.add_argument("--format", choices=_FORMATS, help="default: what the name of FILE says, else torch")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.set_defaults(carry_out=carry_out)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Writes the file, and says what it holds."""
-    from pipetrain.run.export import export
+    """Writes the file, and says what it holds.
 
-    export(options.run, options.step, options.output)
+    Raises:
+        ConfigError: there is no such run or checkpoint, or FILE cannot be there.
+    """
+    from pipetrain.run.export import Format, Output, export
+
+    form = Format(options.format) if options.format else Format.of(options.output)
+    print(export(selection_of(options), Output(options.output, form, force=options.force)))
     return ExitCode.COMPLETED

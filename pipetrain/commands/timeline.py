@@ -31,6 +31,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--svg", action="store_true", help="also write timeline.svg")
     parser.add_argument("--from", type=int, dest="first", help="the first minibatch of RUN to draw, counted from 0")
+    parser.add_argument(
+        "--trust", action="store_true", help="call schedules and methods that RUN names and pipetrain does not bring"
+    )
     _add_given_times(parser)
     parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
 
@@ -69,7 +72,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from pipetrain.report.timeline.of_settings import timeline_of_settings
 
     if run is not None:
-        panels, lines = timeline_of_run(run, options.first, options.minibatches)
+        panels, lines = timeline_of_run(run, options.first, options.minibatches, trust=options.trust)
     else:
         panels, lines = timeline_of_settings(options.words, options.minibatches, _given(options))
     names = write(options.output, panels, as_svg=options.svg)

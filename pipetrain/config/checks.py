@@ -21,6 +21,8 @@ _LEAST = {
     "checkpoint.every_epochs": 0,
     "eval.batch_size": 1,
     "checkpoint.every_steps": 1,
+    "checkpoint.keep_last": 1,
+    "checkpoint.keep_best": 1,
     "log.every_steps": 1,
     "log.progress_seconds": 0,
 }
@@ -42,6 +44,11 @@ def check(settings: "Settings") -> None:
             raise ConfigError(f"{setting}={value}: one of {', '.join(choices)}")
     _check_portions(settings.train)
     _check_target(settings.train.target)
+    if settings.checkpoint.keep_best is not None and not settings.eval.every_epochs:
+        raise ConfigError(
+            f"checkpoint.keep_best={settings.checkpoint.keep_best}: eval.every_epochs=0 leaves nothing to compare by; "
+            "set it to 1 or more"
+        )
     if settings.threads is not None and settings.threads < 1:
         raise ConfigError(f"threads={settings.threads}: at least 1, or null for the cores divided by the stages")
     if settings.launch.hang_timeout <= 0:

@@ -72,6 +72,12 @@ class CheckpointConfig:
     """Epochs between checkpoints; 0: only the one at the end."""
     every_steps: int | None = None
     """Also save every so many steps; each of these drains the pipeline, as the end of an epoch does."""
+    keep_last: int | None = None
+    """Keep only the newest so many; null: all, or the newest one where `checkpoint.keep_best` is set."""
+    keep_best: int | None = None
+    """Keep the best so many by `checkpoint.metric`, too, and save at every evaluation; null: none on that account."""
+    metric: str = "loss"
+    """The metric of the best checkpoint, also for `eval --best`: loss, or another of evaluations, such as top1."""
 
 
 @dataclass(frozen=True)

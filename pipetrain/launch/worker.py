@@ -36,6 +36,7 @@ from pipetrain.run.checkpoint import Writer
 from pipetrain.run.job import Job
 from pipetrain.run.learning_rates import LearningRates
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
+from pipetrain.run.ranking import remove_superfluous
 from pipetrain.run.trainer import Trainer, progress_of_target, target_reached
 from pipetrain.tracking import summary
 from pipetrain.tracking.hyperparameters import values_set
@@ -303,6 +304,8 @@ class ProcessRun:
             self._progress(step),
             self._writer,
         )
+        if self._writer.coordinates:
+            remove_superfluous(self._job.run, self._job.settings.checkpoint)
         if recorder is not None:
             recorder.clock.spend("checkpoint_s", time.perf_counter() - began)
 
@@ -320,6 +323,8 @@ class ProcessRun:
             **progress_of_target(self.trainer.reached, self._job.settings.train.target),
             "per_stage": self.trainer.measured,
             "extra_drains": self.trainer.extra_drains,
+            "metrics": self.trainer.metrics,
+            "aliases": self._parts.chain.aliases(),
             **self._job.head(),
             **record,
         }

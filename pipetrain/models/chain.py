@@ -50,6 +50,13 @@ class LayerChain:
         local = self.layers[i].state_dict(keep_vars=True)
         return {name: full[id(value)] for name, value in local.items() if isinstance(value, Tensor)}
 
+    def aliases(self) -> dict[str, str]:
+        """Each further name of a tied tensor in the state dict of `module`, and the first, which stands for all."""
+        full = _names(self.module)
+        named = self.module.state_dict(keep_vars=True).items()
+        firsts = {name: full[id(value)] for name, value in named if isinstance(value, Tensor)}
+        return {name: first for name, first in firsts.items() if name != first}
+
     def weight_layers(self) -> list[int]:
         """The layers that hold a weight-carrying operator (convolution, linear, embedding, recurrent), in order.
 

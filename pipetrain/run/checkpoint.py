@@ -20,7 +20,7 @@ from pipetrain.stage.base import BaseStage
 from pipetrain.tracking.run_directory import RunDirectory
 
 _PROGRESS = "progress.json"
-_PARTIAL, _OLD = ".partial", ".old"
+_PARTIAL, OLD = ".partial", ".old"
 _STEP = re.compile(r"step-\d+")
 
 
@@ -110,7 +110,7 @@ def _write_progress(partial: Path, progress: Mapping[str, Any]) -> FileEntry:
 
 def _put_in_place(partial: Path, folder: Path) -> None:
     """Renames a complete checkpoint; an earlier one of the same step makes room at the last moment."""
-    old = folder.with_name(folder.name + _OLD)
+    old = folder.with_name(folder.name + OLD)
     if folder.exists():
         folder.rename(old)
     partial.rename(folder)
@@ -124,7 +124,7 @@ def remove_leftovers(run: Path) -> None:
         folder = partial.with_suffix("")
         if not folder.exists() and problem(partial) is None:
             partial.rename(folder)
-    for left in (_PARTIAL, _OLD):
+    for left in (_PARTIAL, OLD):
         for path in RunDirectory(run).checkpoints.glob(f"step-*{left}"):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -242,8 +242,14 @@ def undamaged(folder: Path) -> Path:
 
 
 def model_state(folder: Path) -> dict[str, Tensor]:
-    """The whole model's state dict under the names that its own module has."""
+    """The whole model's weights and buffers; a tied one under its first name alone."""
     return {name.of: tensor for name, tensor in load_tensors(folder, lambda n: n.kind is Kind.MODEL).items()}
+
+
+def named_state(folder: Path) -> dict[str, Tensor]:
+    """The whole model's state dict under all the names that its own module has."""
+    state = model_state(folder)
+    return state | {name: state[first] for name, first in load_progress(folder).get("aliases", {}).items()}
 
 
 def whole_state(folder: Path, chain: LayerChain) -> dict[str, Tensor]:
@@ -252,7 +258,11 @@ def whole_state(folder: Path, chain: LayerChain) -> dict[str, Tensor]:
     Raises:
         ConfigError: it was saved from another model.
     """
-    state = model_state(folder)
-    if wrong := set(chain.module.state_dict()) ^ set(state):
+    state, expected = named_state(folder), chain.module.state_dict()
+    if wrong := set(expected) ^ set(state):
         raise ConfigError(f"{folder}: was saved from another model; only one of the two has {min(wrong)}")
+    for name, tensor in expected.items():
+        if isinstance(tensor, Tensor) and tensor.shape != state[name].shape:
+            there, here = tuple(state[name].shape), tuple(tensor.shape)
+            raise ConfigError(f"{folder}: was saved from another model; {name} is {there} there and {here} here")
     return state

@@ -1,29 +1,89 @@
 """`pipetrain eval RUN`: the metrics of a checkpoint on the evaluation set, computed in one process."""
 
-import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from pipetrain.config.overrides import Override
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.losses import on_device
 from pipetrain.run import checkpoint
-from pipetrain.run.build import build_chain, build_data, build_loss
+from pipetrain.run.build import Data, build_chain, build_data, build_loss
 from pipetrain.run.preflight import device_of
+from pipetrain.run.selection import Selection
 from pipetrain.tensors import Tensors
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.stored_settings import stored_settings
+
+_CALLED = ("dataset", "model", "loss")
+_READ = ("eval.batch_size", "device", "threads")
 
 
-def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
-    """Prints the metrics as one line of JSON.
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Attributes:
+        checkpoint: of which checkpoint.
+        step: after so many steps.
+        model, dataset: what they are called.
+        samples: of the evaluation set.
+        metrics: `loss`, and others in percent.
+    """
+
+    checkpoint: Path
+    step: int
+    model: str
+    dataset: str
+    samples: int
+    metrics: Mapping[str, float]
+
+
+def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust: bool = False) -> Evaluation:
+    """Evaluates a checkpoint under its run's settings, with changes on top.
+
+    Args:
+        selection: which checkpoint.
+        overrides: the changes.
+        trust: whether to call code that is not pipetrain's own.
 
     Raises:
-        ConfigError: there is no such run or checkpoint, or an override is wrong.
+        ConfigError: there is no such run or checkpoint, or a change is wrong.
     """
-    folder = checkpoint.at_step(run, step)
-    settings = RunDirectory(run).stored_settings(overrides)
-    device = torch.device(device_of(settings.device))
+    _check_read(overrides)
+    settings = stored_settings(selection.run, _CALLED, overrides, trust=trust)
+    folder = selection.checkpoint()
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
     data = build_data(settings)
+    return Evaluation(
+        checkpoint=folder,
+        step=checkpoint.load_progress(folder)["step"],
+        model=_name(settings, "model", settings.model.path),
+        dataset=_name(settings, "dataset", settings.dataset.target.path),
+        samples=sum(data.evaluation.sizes),
+        metrics=_metrics(settings, data, folder),
+    )
+
+
+def _check_read(overrides: Sequence[Override]) -> None:
+    for override in overrides:
+        if override.key not in _READ and override.key.split(".")[0] not in _CALLED:
+            read = ", ".join((*_CALLED, *_READ))
+            raise ConfigError(f"{override.text}: an evaluation does not read {override.key}; it reads {read}")
+
+
+def _name(settings: Settings, group: str, path: str) -> str:
+    """What was chosen of a group; the path of a target of the user's own."""
+    choice = settings.choices.get(group, "custom")
+    return path if choice == "custom" else choice
+
+
+def _metrics(settings: Settings, data: Data, folder: Path) -> dict[str, float]:
+    device = torch.device(device_of(settings.device))
     chain = build_chain(settings.model, data.dataset, settings.seed)
     chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
     chain.module.to(device)
@@ -35,5 +95,4 @@ def evaluate(run: Path, step: int | None, overrides: list[str]) -> None:
         outputs = chain(*inputs)
         return outputs if isinstance(outputs, tuple) else (outputs,)
 
-    metrics = evaluate_model(data.evaluation, compute, on_device(build_loss(settings), device), device)
-    print(json.dumps({"step": checkpoint.load_progress(folder)["step"], **metrics}))
+    return evaluate_model(data.evaluation, compute, on_device(build_loss(settings), device), device)

@@ -1,23 +1,100 @@
 """`pipetrain export RUN -o FILE`: a run's weights as a plain state dict, under the names of the user's own module."""
 
+import contextlib
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from pipetrain.errors import ConfigError
-from pipetrain.run import checkpoint
+from pipetrain.run import checkpoint, tensor_file
+from pipetrain.run.selection import Selection
 
 
-def export(run: Path, step: int | None, output: Path) -> None:
-    """Writes the file, which torch.load and load_state_dict take without pipetrain.
+class Format(StrEnum):
+    """What the file is for."""
+
+    TORCH = "torch"
+    """torch.load."""
+    SAFETENSORS = "safetensors"
+    """safetensors.torch.load_file."""
+
+    @classmethod
+    def of(cls, path: Path) -> "Format":
+        """The format that a file's name says."""
+        return cls.SAFETENSORS if path.suffix == tensor_file.SUFFIX else cls.TORCH
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where an export goes.
+
+    Attributes:
+        path: the file.
+        format: what it is for.
+        force: whether to replace a file that is there.
+    """
+
+    path: Path
+    format: Format
+    force: bool = False
+
+    def check(self) -> None:
+        """Checks what can be wrong before anything is read.
+
+        Raises:
+            ConfigError: there is no such folder, or something is in the way.
+        """
+        folder = self.path.resolve().parent
+        if not folder.is_dir():
+            raise ConfigError(f"-o {self.path}: there is no folder {folder}")
+        if self.path.is_dir():
+            raise ConfigError(f"-o {self.path}: is a folder; name a file in it, such as {self.path / 'weights.pt'}")
+        if self.path.exists() and not self.path.is_file():
+            raise ConfigError(f"-o {self.path}: is not a regular file")
+        if self.path.exists() and not self.force:
+            raise ConfigError(f"-o {self.path}: exists; --force replaces it")
+
+    def write(self, state: Mapping[str, Tensor]) -> None:
+        """Writes the file in one rename, so that none is ever half there.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        partial = self.path.with_name(f"{self.path.name}.partial")
+        try:
+            if self.format is Format.SAFETENSORS:
+                tensor_file.write(partial, state)
+            else:
+                partial.write_bytes(_pickled(state))
+            partial.replace(self.path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+
+def export(selection: Selection, output: Output) -> str:
+    """Writes the file, which loads without pipetrain, and says what it holds. Nothing of the run is called.
 
     Raises:
-        ConfigError: there is no such run or checkpoint, or no such folder to write to.
+        ConfigError: there is no such run or checkpoint, or the file cannot be where it shall be.
+        OSError: the file cannot be written.
     """
-    folder = checkpoint.at_step(run, step)
-    if not output.resolve().parent.is_dir():
-        raise ConfigError(f"-o {output}: there is no folder {output.resolve().parent}")
-    state = checkpoint.model_state(folder)
-    torch.save(state, output)
+    output.check()
+    folder = selection.checkpoint()
+    state = checkpoint.named_state(folder)
+    output.write(state)
     parameters = sum(tensor.numel() for tensor in state.values() if tensor.is_floating_point())
-    print(f"{output}: {len(state)} tensors, {parameters:,} values, from {folder}")
+    return f"{output.path}: {len(state)} tensors, {parameters:,} values, from {folder}"
+
+
+def _pickled(state: Mapping[str, Tensor]) -> bytes:
+    """What torch.save writes; into a file on a full disk it would end with an error of its own library."""
+    buffer = io.BytesIO()
+    torch.save(dict(state), buffer)
+    return buffer.getvalue()

@@ -18,12 +18,13 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
+    path.touch()
+    rights = path.stat().st_mode
     try:
         save_file(_apart(tensors), path)
     except SafetensorError as error:
         raise _os_error(error, path) from error
-    # the library makes files that their owner alone may read
-    path.chmod(path.parent.stat().st_mode & 0o666)
+    path.chmod(rights)  # the library puts a file in its place that only the owner may read
 
 
 def read(path: Path, selects: Callable[[str], bool]) -> dict[str, Tensor]:

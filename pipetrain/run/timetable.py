@@ -19,6 +19,7 @@ class Timetable:
         evaluate_every, save_every: epochs; 0 for only at the end (evaluate: never).
         save_every_steps: also every so many steps.
         phase_ends: steps of the run at which its phases end, the last included.
+        save_evaluated: whether to save after each evaluation, too.
     """
 
     total_steps: int
@@ -27,6 +28,7 @@ class Timetable:
     save_every: int
     save_every_steps: int | None
     phase_ends: Sequence[int]
+    save_evaluated: bool = False
 
     def segments(self, step: int) -> Iterator[DrainInterval]:
         """The intervals from `step` on, each up to the next drain."""
@@ -60,6 +62,8 @@ class Timetable:
         """Whether a checkpoint is due after `step` steps."""
         if step == self.total_steps or (self.save_every_steps and step % self.save_every_steps == 0):
             return True
+        if self.save_evaluated and self.evaluates(step):
+            return True
         return bool(self.save_every) and step % (self.steps_per_epoch * self.save_every) == 0
 
 
@@ -79,6 +83,7 @@ def timetable_of(settings: Settings, steps_per_epoch: int) -> Timetable:
         save_every=settings.checkpoint.every_epochs,
         save_every_steps=settings.checkpoint.every_steps,
         phase_ends=_phase_ends(lengths, total),
+        save_evaluated=settings.checkpoint.keep_best is not None,
     )
 
 

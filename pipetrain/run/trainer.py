@@ -31,6 +31,7 @@ class Trainer:
         extra_drains: steps after which an interrupt drained the pipeline of an asynchronous schedule, of earlier parts
             of the run as well; an uninterrupted run does not drain there, and has other bits from there on.
         interrupted: whether the run was broken off.
+        metrics: of an evaluation at this very step, where the last stage is.
     """
 
     executor: Executor
@@ -44,6 +45,7 @@ class Trainer:
     measured: list[dict[str, Any]] = field(default_factory=list)
     extra_drains: list[int] = field(default_factory=list)
     interrupted: bool = False
+    metrics: Mapping[str, float] = field(default_factory=dict)
     _idle: list[float] = field(default_factory=list)
     _idle_steps: int = 0
 
@@ -75,6 +77,7 @@ class Trainer:
         self.interrupted = ended_after is not None
         self.step = interval.start + interval.minibatches if ended_after is None else first + ended_after
         if self.step > interval.start:
+            self.metrics = {}
             self._add_idle(times.idle, self.step - interval.start)
             if self.recorder:
                 self.recorder.drain(times.predicted)
@@ -103,6 +106,7 @@ class Trainer:
     def _evaluate(self) -> None:
         began = time.perf_counter()
         metrics = self.executor.evaluate(self.data.evaluation)
+        self.metrics = metrics or {}
         if self.recorder and metrics is not None:
             self.recorder.evaluation(self.step, metrics, time.perf_counter() - began)
             self.reached = self.reached or self._target_reached(metrics)

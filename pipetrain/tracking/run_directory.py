@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -10,7 +9,7 @@ from typing import TypeVar
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from typing_extensions import override
 
-from pipetrain.config.settings import Settings, choices_made, settings_of
+from pipetrain.config.settings import choices_made
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import earlier_run
 
@@ -94,23 +93,6 @@ class RunDirectory:
         """The notes that there are, by process."""
         notes = sorted(self.logs.glob("failure-process*.txt"))
         return {int(path.stem.removeprefix("failure-process")): path for path in notes}
-
-    def stored_settings(self, overrides: Sequence[str] = ()) -> Settings:
-        """The settings of the run, with `overrides` such as `dataset.root=/data` on top.
-
-        Raises:
-            ConfigError: this is no run directory, a file of it is damaged, or an override no setting of the run.
-        """
-        config = self.stored_config()
-        OmegaConf.set_struct(config, value=True)
-        choices = self.choices()
-        try:
-            config.merge_with_dotlist(list(overrides))
-            return settings_of(config, choices)
-        except ConfigError:
-            raise
-        except Exception as error:
-            raise ConfigError(f"{' '.join(overrides) or self.config}: {str(error).splitlines()[0]}") from error
 
     def stored_config(self) -> DictConfig:
         """config.yaml as it was written.

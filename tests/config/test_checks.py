@@ -26,6 +26,8 @@ def checked(*overrides):
         ("eval.batch_size=0", "eval.batch_size=0: at least 1"),
         ("checkpoint.every_epochs=-1", "checkpoint.every_epochs=-1: at least 0"),
         ("checkpoint.every_steps=0", "checkpoint.every_steps=0: at least 1"),
+        ("checkpoint.keep_last=0", "checkpoint.keep_last=0: at least 1"),
+        ("checkpoint.keep_best=0", "checkpoint.keep_best=0: at least 1"),
         ("threads=0", "threads=0: at least 1, or null for the cores divided by the stages"),
         ("train.target={}", "train.target={}: metrics and the values to reach, such as {top1: 66}"),
         ("train.target={top1: high}", "train.target={'top1': 'high'}: metrics and the values to reach"),
@@ -49,6 +51,11 @@ def test_microbatches_that_do_not_divide_the_minibatch_are_refused_with_the_near
 def test_settings_at_their_least_are_taken():
     words = ["train.epochs=1", "eval.every_epochs=0", "checkpoint.every_epochs=0", "threads=1", "train.max_steps=1"]
     assert checked(*words, "train.target={loss: 2, top1: 60.5}").train.target == {"loss": 2, "top1": 60.5}
+
+
+def test_best_checkpoint_of_a_run_without_evaluations_is_refused():
+    with pytest.raises(ConfigError, match=r"checkpoint.keep_best=2: eval.every_epochs=0 leaves nothing to compare by"):
+        checked("checkpoint.keep_best=2", "eval.every_epochs=0")
 
 
 def test_flags_and_numbers_are_told_from_each_other():

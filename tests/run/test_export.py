@@ -1,31 +1,90 @@
 """The weights of a run as a file."""
 
+import errno
+import os
+
 import pytest
 import torch
+from safetensors.torch import load_file
 from support import small_model
 from support.worker_pool import job, simulated
 
 from pipetrain.errors import ConfigError
-from pipetrain.run import checkpoint
-from pipetrain.run.export import export
+from pipetrain.run import checkpoint, tensor_file
+from pipetrain.run.export import Format, Output, export
+from pipetrain.run.selection import Selection
 
 
-@pytest.fixture
-def run(tmp_path):
-    made = job(tmp_path / "run", "pipedream", 2)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    made = job(tmp_path_factory.mktemp("run"), "pipedream", 2)
     simulated(made)
     return made.run.path
 
 
-def test_exported_weights_load_into_the_users_own_module(run, tmp_path, capsys):
-    export(run, None, tmp_path / "weights.pt")
-    state = torch.load(tmp_path / "weights.pt")
+def exported(run, path, **output):
+    return export(Selection(run), Output(path, Format.of(path), **output))
+
+
+@pytest.mark.parametrize(("name", "load"), [("w.pt", torch.load), ("w.safetensors", load_file)])
+def test_exported_weights_load_into_the_users_own_module(run, tmp_path, name, load):
+    said = exported(run, tmp_path / name)
+    state = load(tmp_path / name)
     small_model.build(1, 4).module.load_state_dict(state)
     expected = checkpoint.model_state(checkpoint.find(str(run)))
     assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
-    assert f"{len(state)} tensors" in capsys.readouterr().out
+    assert said.startswith(f"{tmp_path / name}: {len(state)} tensors, ")
 
 
-def test_export_into_a_folder_that_is_missing_is_refused(run, tmp_path):
-    with pytest.raises(ConfigError, match=f"-o {tmp_path}/no/w.pt: there is no folder {tmp_path}/no"):
-        export(run, None, tmp_path / "no" / "w.pt")
+def test_format_may_be_other_than_the_name_says(run, tmp_path):
+    export(Selection(run), Output(tmp_path / "w.bin", Format.SAFETENSORS))
+    assert load_file(tmp_path / "w.bin")
+
+
+def test_export_calls_nothing_that_the_run_names(run, tmp_path):
+    (run / "config.yaml").write_text("model: {_target_: os.abort}")
+    exported(run, tmp_path / "w.pt")
+    (run / "config.yaml").unlink()
+
+
+def test_file_that_exists_is_replaced_only_by_force(run, tmp_path):
+    (tmp_path / "w.pt").write_bytes(b"mine")
+    with pytest.raises(ConfigError, match=f"-o {tmp_path}/w.pt: exists; --force replaces it"):
+        exported(run, tmp_path / "w.pt")
+    assert (tmp_path / "w.pt").read_bytes() == b"mine"
+    exported(run, tmp_path / "w.pt", force=True)
+    assert torch.load(tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("no/w.pt", "there is no folder {folder}/no"),
+        (".", "is a folder; name a file in it, such as {folder}/weights.pt"),
+        ("pipe", "is not a regular file"),
+    ],
+)
+def test_place_where_no_file_can_be_is_refused(run, tmp_path, path, reason):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError) as caught:
+        exported(run, tmp_path / path, force=True)
+    assert str(caught.value) == f"-o {tmp_path / path}: {reason.format(folder=tmp_path)}"
+
+
+@pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
+def test_full_disk_is_an_error_of_the_system_that_names_the_file_and_spares_the_one_before(
+    run, tmp_path, monkeypatch, name
+):
+    path = tmp_path / name
+    path.write_bytes(b"before")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tensor_file, "write", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        exported(run, path, force=True)
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b"before"
+    assert [each.name for each in tmp_path.iterdir()] == [name]

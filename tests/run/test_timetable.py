@@ -96,6 +96,12 @@ def test_run_evaluates_and_saves_every_so_many_epochs_and_at_its_end():
     assert [step for step in range(1, 13) if seldom.saves(step)] == [4, 8, 12]
 
 
+def test_run_that_keeps_the_best_also_saves_where_it_evaluates():
+    kept = {"eval": {"every_epochs": 2}, "checkpoint": {"every_epochs": 0, "keep_best": 1}, "train": {"epochs": 5}}
+    table = timetable_of(settings("gpipe", **kept), 5)
+    assert [step for step in range(1, 26) if table.saves(step)] == [10, 20, 25]
+
+
 @pytest.mark.parametrize(("max_steps", "total"), [(None, 50), (7, 7), (80, 50)])
 def test_epochs_or_max_steps_end_the_run_whichever_comes_first(max_steps, total):
     assert timetable_of(settings("gpipe", train={"epochs": 5, "max_steps": max_steps}), 10).total_steps == total

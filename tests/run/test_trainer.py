@@ -18,6 +18,7 @@ class Counting:
 
     stages = ()
     unmeasured = ()
+    hooks = RunHooks()
 
     def __init__(self, metrics):
         self.metrics = list(metrics)
@@ -83,6 +84,15 @@ def test_trainer_evaluates_after_epochs_and_saves_at_the_end():
     assert made.recorder.epochs == [4, 8, 12]
     assert made.recorder.evaluations == [(4, {"loss": 3.0}), (8, {"loss": 2.0}), (12, {"loss": 1.0})]
     assert (saved, made.step, made.reached) == ([12], 12, None)
+
+
+def test_metrics_that_a_checkpoint_is_saved_with_are_those_of_its_own_step():
+    made, saved = trainer([{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}], save_every_steps=2)
+    metrics = {}
+    made.save = lambda step: metrics.update({step: made.metrics})
+    made.run()
+    assert metrics == {2: {}, 4: {"loss": 3.0}, 6: {}, 8: {"loss": 2.0}, 10: {}, 12: {"loss": 1.0}}
+    assert saved == []
 
 
 def test_trainer_resumed_within_an_epoch_goes_on_with_its_next_step():

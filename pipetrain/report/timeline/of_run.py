@@ -18,7 +18,9 @@ _MS = 1000.0
 Rows = Sequence[Sequence[Slice]]
 
 
-def timeline_of_run(run: Path, first: int | None, minibatches: int | None) -> tuple[list[Panel], list[str]]:
+def timeline_of_run(
+    run: Path, first: int | None, minibatches: int | None, *, trust: bool
+) -> tuple[list[Panel], list[str]]:
     """Two panels over the same minibatches, and what to print of them.
 
     Args:
@@ -26,11 +28,12 @@ def timeline_of_run(run: Path, first: int | None, minibatches: int | None) -> tu
         first: a minibatch, counted from the start of the run; None: those in the middle of the first part between
             two drains.
         minibatches: how many, at most those up to the next drain; None: 6.
+        trust: whether to call schedules and methods that are not pipetrain's own.
 
     Raises:
         ConfigError: `run` has no trace, or one of other minibatches or other operations.
     """
-    traced = traced_interval(run, first)
+    traced = traced_interval(run, first, trust=trust)
     count = min(minibatches or _USUAL, traced.minibatches)
     begin = (traced.minibatches - count) // 2 if first is None else first - traced.start
     pair = TimelinePair.of(traced, begin, min(begin + count, traced.minibatches))

@@ -17,6 +17,9 @@ from pipetrain.report.timeline.panels import boxes
 from pipetrain.report.timeline.trace_file import Trace, read_trace
 from pipetrain.run.build import build_recompute_segments, build_rules
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.stored_settings import stored_settings
+
+_CALLED = ("schedule", "method", "phases")
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,20 @@ class TracedInterval:
     names: Mapping[str, str]
 
 
-def traced_interval(run: Path, minibatch: int | None) -> TracedInterval:
+def traced_interval(run: Path, minibatch: int | None, *, trust: bool) -> TracedInterval:
     """The drain interval that `minibatch`, counted from the start of the run, is in; None: the first one traced.
 
+    Args:
+        run: the run directory.
+        minibatch: one of the interval.
+        trust: whether to call schedules and methods that are not pipetrain's own.
+
     Raises:
-        ConfigError: `run` has no trace, or not of that minibatch, or one of other operations than its lists.
+        ConfigError: `run` has no trace, or not of that minibatch, or one of other operations than its lists; or its
+            schedule or method is not pipetrain's own.
     """
     directory = RunDirectory(run)
-    settings = directory.stored_settings()
+    settings = stored_settings(directory, _CALLED, trust=trust)
     if not directory.trace.is_file():
         raise ConfigError(f"{run}: has no {directory.trace.name}; only runs with trace=true write one, when they end")
     plan = json.loads(directory.plan.read_text())["stages"]

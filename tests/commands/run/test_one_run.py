@@ -17,6 +17,7 @@ from pipetrain.errors import ExitCode
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
+from pipetrain.tracking.stored_settings import stored_settings
 
 
 def ends(monkeypatch, error):
@@ -35,7 +36,7 @@ def test_completed_run_shows_its_plan_and_its_summary_and_leaves_its_settings(tm
     assert f"writing to {tmp_path / 'run'}" in out
     assert "completed after 6 steps" in out
     directory = RunDirectory(tmp_path / "run")
-    assert directory.stored_settings().train.epochs == 1
+    assert stored_settings(directory, calls=()).train.epochs == 1
     assert OmegaConf.load(directory.hydra / "overrides.yaml") == ["method=pipedream", "seed=3"]
     assert len(json.loads(directory.plan.read_text())["stages"]) == 2
     assert summary.read(directory)["steps"] == 6

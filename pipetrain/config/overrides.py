@@ -1,0 +1,79 @@
+"""Settings and choices that the command line changes of a configuration that is there already."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipetrain.config.choices import section
+from pipetrain.config.instantiate import TARGET
+from pipetrain.config.schema import config_dir, schema
+from pipetrain.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Override:
+    """One change, such as `dataset=mnist`, `dataset.root=/data` or `+model.width=32`.
+
+    Attributes:
+        text: as it was typed.
+        key: the setting, or the group.
+        adds: whether the setting may be new.
+    """
+
+    text: str
+    key: str
+    value: Any
+    adds: bool
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it chooses of a group rather than set a value."""
+        return isinstance(self.value, str) and (config_dir() / self.key).is_dir()
+
+    @property
+    def targets(self) -> Iterator[str]:
+        """The path of code that it names, if it does."""
+        if self.key.rsplit(".", 1)[-1] == TARGET:
+            yield str(self.value)
+
+    def apply(self, config: DictConfig) -> None:
+        """Changes the configuration.
+
+        Raises:
+            ConfigError: it has no such setting, or the group no such choice.
+        """
+        if self.chooses:
+            config[self.key] = _chosen(self.key, self.value)
+            return
+        try:
+            OmegaConf.update(config, self.key, self.value, merge=True, force_add=self.adds)
+        except OmegaConfBaseException as error:
+            raise ConfigError(f"{self.text}: {str(error).splitlines()[0]}") from error
+
+
+def parsed(words: Sequence[str]) -> list[Override]:
+    """The overrides that the words are in Hydra's grammar.
+
+    Raises:
+        ConfigError: one deletes a setting, or has several values.
+        HydraException: one is not of that grammar.
+    """
+    overrides = []
+    for word, each in zip(words, OverridesParser.create().parse_overrides(list(words)), strict=True):
+        if each.is_delete() or each.is_sweep_override():
+            raise ConfigError(f"{word}: one value for one setting, such as dataset.root=/data")
+        overrides.append(Override(word, each.key_or_group, each.value(), each.is_add() or each.is_force_add()))
+    return overrides
+
+
+def _chosen(group: str, name: str) -> DictConfig:
+    """The section of a choice, with what every choice of its group has."""
+    names = sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
+    if name not in names:
+        raise ConfigError(f"{group}={name}: no such {group}; choose from {', '.join(names)}")
+    merged: DictConfig = OmegaConf.merge(schema()[group], section(group, name))  # type: ignore[assignment]
+    return merged

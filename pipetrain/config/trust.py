@@ -1,0 +1,59 @@
+"""Which targets of a stored configuration may be called unasked: those that pipetrain's own choices name."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from pipetrain.config.choices import choices_of
+from pipetrain.config.instantiate import TARGET
+from pipetrain.errors import ConfigError
+
+_LOSSES = (
+    "BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "GaussianNLLLoss", "HuberLoss", "KLDivLoss", "L1Loss",
+    "MSELoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss",
+    "SmoothL1Loss", "SoftMarginLoss",
+)  # fmt: skip
+_GROUPS = {"phases": ("schedule", "method")}
+"""The groups whose choices a section holds, where they are not called as it is."""
+
+
+def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: Collection[str], where: str) -> None:
+    """Checks that the targets of `sections`, nested ones included, are pipetrain's own or asked for.
+
+    A path below `pipetrain.` is not enough: `pipetrain.run.checkpoint.shutil.rmtree` is one, too.
+
+    Args:
+        config: the whole configuration, resolved.
+        sections: whose targets will be called.
+        asked: paths that the command line names.
+        where: the file that the configuration comes from.
+
+    Raises:
+        ConfigError: one is another's.
+    """
+    trusted = {*_own(sections), *asked}
+    for section in sections:
+        for setting, path in _targets(config[section], section):
+            if path not in trusted:
+                raise ConfigError(
+                    f"{where}: {setting}={path} is not pipetrain's own code, and would be called; if you trust it, "
+                    "add --trust"
+                )
+
+
+def _own(sections: Collection[str]) -> Iterator[str]:
+    for group in {group for section in sections for group in _GROUPS.get(section, (section,))}:
+        for choice in choices_of(group):
+            yield from (path for _, path in _targets(choice.content, group))
+    if "loss" in sections:
+        yield from (f"torch.nn.{name}" for name in _LOSSES)
+
+
+def _targets(content: Any, setting: str) -> Iterator[tuple[str, str]]:
+    """The targets in a section at any depth: what the setting is called, and its path."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            name = f"{setting}.{key}"
+            yield from [(name, str(value))] if key == TARGET else _targets(value, name)
+    elif isinstance(content, list):
+        for i, value in enumerate(content):
+            yield from _targets(value, f"{setting}[{i}]")

@@ -1,0 +1,36 @@
+"""What `pipetrain eval` prints: a table for readers, or JSON for programs."""
+
+from typing import TYPE_CHECKING, Any
+
+from pipetrain.report.text_table import text_lines
+
+if TYPE_CHECKING:
+    from pipetrain.run.evaluate import Evaluation
+
+
+def as_lines(evaluation: "Evaluation") -> list[str]:
+    """The lines of a table: what was evaluated on what, and a line for each metric."""
+    rows = [
+        ("checkpoint", str(evaluation.checkpoint)),
+        ("step", str(evaluation.step)),
+        ("model", evaluation.model),
+        ("dataset", f"{evaluation.dataset}, {evaluation.samples:,} samples"),
+        *((name, _shown(name, value)) for name, value in evaluation.metrics.items()),
+    ]
+    return text_lines(rows, "<<")
+
+
+def as_json(evaluation: "Evaluation") -> dict[str, Any]:
+    """One object; `metrics` are as in metrics.jsonl."""
+    return {
+        "checkpoint": str(evaluation.checkpoint),
+        "step": evaluation.step,
+        "model": evaluation.model,
+        "dataset": evaluation.dataset,
+        "samples": evaluation.samples,
+        "metrics": dict(evaluation.metrics),
+    }
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:.4g}" if name == "loss" else f"{value:.4g} %"

@@ -1,0 +1,52 @@
+"""Checkpoints in the order of a metric, as the evaluation at their own step gave it, and those that may go."""
+
+import contextlib
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pipetrain.config.schema import CheckpointConfig
+from pipetrain.run import checkpoint
+from pipetrain.tracking.evaluations import LOWER_IS_BETTER
+from pipetrain.tracking.run_directory import RunDirectory
+
+
+def best_first(folders: Sequence[Path], metric: str) -> list[Path]:
+    """Those that were evaluated by `metric`; of equal ones the earlier first."""
+    values = [(folder, _metrics(folder).get(metric, math.nan)) for folder in folders]
+    sign = 1 if metric in LOWER_IS_BETTER else -1
+    known = [(sign * value, folder) for folder, value in values if not math.isnan(value)]
+    return [folder for _, folder in sorted(known)]
+
+
+def metrics_of(folders: Sequence[Path]) -> list[str]:
+    """The metrics that some of the checkpoints were evaluated by."""
+    return sorted({name for folder in folders for name in _metrics(folder)})
+
+
+def superfluous(folders: Sequence[Path], keep: CheckpointConfig) -> list[Path]:
+    """The checkpoints, of all `folders`, oldest first, that the settings do not keep.
+
+    The newest stays, as a run goes on from it, and step 0, which is only there when asked for.
+    """
+    if keep.keep_last is None and keep.keep_best is None:
+        return []
+    kept = {*folders[-(keep.keep_last or 1) :], *best_first(folders, keep.metric)[: keep.keep_best or 0]}
+    return [folder for folder in folders if folder not in kept and checkpoint.step_of(folder)]
+
+
+def remove_superfluous(run: RunDirectory, keep: CheckpointConfig) -> None:
+    """Removes what the settings do not keep; each goes in one step, so that none is ever half there."""
+    for folder in superfluous(checkpoint.checkpoints(run.path), keep):
+        old = folder.with_name(folder.name + checkpoint.OLD)
+        with contextlib.suppress(OSError):  # what stays is only in the way
+            shutil.rmtree(folder.rename(old))
+
+
+def _metrics(folder: Path) -> Mapping[str, float]:
+    try:
+        metrics: Mapping[str, float] = checkpoint.load_progress(folder)["metrics"]
+    except (OSError, ValueError, TypeError, KeyError):  # damaged, as will be said where it is used
+        return {}
+    return metrics

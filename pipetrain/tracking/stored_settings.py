@@ -1,0 +1,63 @@
+"""The settings of a run, read back from its directory by those who did not start it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from pipetrain.config.overrides import Override
+from pipetrain.config.settings import Settings, settings_of
+from pipetrain.config.trust import check_targets
+from pipetrain.errors import ConfigError
+from pipetrain.tracking.run_directory import RunDirectory
+
+
+def stored_settings(
+    run: RunDirectory, calls: Sequence[str], overrides: Sequence[Override] = (), *, trust: bool = False
+) -> Settings:
+    """The settings of a run that may be another's, with changes on top.
+
+    Args:
+        run: where they are.
+        calls: the sections whose targets will be called.
+        overrides: the changes.
+        trust: whether to call targets that are not pipetrain's own.
+
+    Raises:
+        ConfigError: this is no run directory, its configuration is damaged, a change is wrong, or a target that will
+            be called is not pipetrain's own.
+    """
+    config = _content(run)
+    OmegaConf.set_struct(config, value=True)
+    choices = run.choices()
+    for override in overrides:
+        override.apply(config)
+        if override.chooses:
+            choices[override.key] = override.value
+    try:
+        settings = settings_of(config, choices)
+    except Exception as error:  # whatever a damaged file makes of OmegaConf
+        if overrides and isinstance(error, ConfigError):
+            raise
+        words = " ".join(override.text for override in overrides)
+        raise ConfigError(f"{words or run.config}: {str(error).splitlines()[0]}") from error
+    if not trust:
+        asked = [path for override in overrides for path in override.targets]
+        check_targets(settings.stored, calls, asked, str(run.config))
+    return settings
+
+
+def _content(run: RunDirectory) -> DictConfig:
+    """What config.yaml holds: values alone, as it is written resolved, and no resolver of another's is run."""
+    config = run.stored_config()
+    for setting, text in _interpolations(OmegaConf.to_container(config, resolve=False), ""):
+        raise ConfigError(f"{run.config}: {setting}={text}: the settings of a run are values, not interpolations")
+    return config
+
+
+def _interpolations(content: Any, setting: str) -> Iterator[tuple[str, str]]:
+    if isinstance(content, str) and "${" in content:
+        yield setting.removeprefix("."), content
+    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in items:
+        yield from _interpolations(value, f"{setting}.{key}")

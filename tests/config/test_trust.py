@@ -1,0 +1,41 @@
+"""What is called of a configuration that may be another's."""
+
+import pytest
+
+from pipetrain.config.trust import check_targets
+from pipetrain.errors import ConfigError
+
+OWN = {
+    "dataset": {"_target_": "pipetrain.data.fashion.fashion_mnist_mini"},
+    "model": {"_target_": "pipetrain.models.lenet.build"},
+    "loss": {"_target_": "torch.nn.CrossEntropyLoss"},
+    "optimizer": {"_target_": "os.system"},
+    "phases": [{"method": {"_target_": "pipetrain.methods.lwp.LinearWeightPrediction"}}, {}],
+}
+SECTIONS = ("dataset", "model", "loss", "phases")
+
+
+def test_targets_that_the_choices_name_are_called_unasked():
+    check_targets(OWN, SECTIONS, asked=(), where="config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("change", "setting", "path"),
+    [
+        ({"model": {"_target_": "mylib.build"}}, "model._target_", "mylib.build"),
+        ({"dataset": {"_target_": "torch.load"}}, "dataset._target_", "torch.load"),
+        # a path below the package may lead out of it again
+        ({"model": {"_target_": "pipetrain.run.checkpoint.json"}}, "model._target_", "pipetrain.run.checkpoint.json"),
+        ({"model": {"_target_": "pipetrain.cli.main"}}, "model._target_", "pipetrain.cli.main"),
+        ({"loss": {"_target_": "torch.nn.Module"}}, "loss._target_", "torch.nn.Module"),
+        ({"model": {**OWN["model"], "size": {"_target_": "x.y"}}}, "model.size._target_", "x.y"),
+        ({"model": {**OWN["model"], "size": [0, {"_target_": "x.y"}]}}, "model.size[1]._target_", "x.y"),
+        ({"phases": [{}, {"schedule": {"_target_": "mylib.S"}}]}, "phases[1].schedule._target_", "mylib.S"),
+    ],
+)  # fmt: skip
+def test_target_of_anothers_is_named_with_the_flag_that_allows_it(change, setting, path):
+    message = f"config.yaml: {setting}={path} is not pipetrain's own code, and would be called; if you trust it, add"
+    with pytest.raises(ConfigError) as caught:
+        check_targets({**OWN, **change}, SECTIONS, asked=(), where="config.yaml")
+    assert str(caught.value) == f"{message} --trust"
+    check_targets({**OWN, **change}, SECTIONS, asked=(path,), where="config.yaml")

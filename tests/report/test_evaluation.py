@@ -1,0 +1,32 @@
+"""What an evaluation prints."""
+
+from pathlib import Path
+
+from pipetrain.report.evaluation import as_json, as_lines
+from pipetrain.run.evaluate import Evaluation
+
+FOUND = Evaluation(
+    Path("/runs/a/checkpoints/step-00000040"), 40, "lenet5", "mnist", 10000, {"loss": 1.29317, "top1": 56.5625}
+)
+
+
+def test_table_says_what_was_evaluated_on_what():
+    assert as_lines(FOUND) == [
+        "checkpoint  /runs/a/checkpoints/step-00000040",
+        "step        40",
+        "model       lenet5",
+        "dataset     mnist, 10,000 samples",
+        "loss        1.293",
+        "top1        56.56 %",
+    ]
+
+
+def test_json_has_the_metrics_in_full():
+    assert as_json(FOUND) == {
+        "checkpoint": "/runs/a/checkpoints/step-00000040",
+        "step": 40,
+        "model": "lenet5",
+        "dataset": "mnist",
+        "samples": 10000,
+        "metrics": {"loss": 1.29317, "top1": 56.5625},
+    }

@@ -1,0 +1,74 @@
+"""Settings read back from a run directory that may be another's, or damaged."""
+
+import json
+import os
+
+import pytest
+
+from pipetrain.config.overrides import parsed
+from pipetrain.errors import ConfigError
+from pipetrain.run.compose import composed
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.stored_settings import stored_settings
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = RunDirectory(tmp_path)
+    made.config.write_text(json.dumps(composed(["model=lenet5"]).stored))
+    return made
+
+
+def rewrite(run, setting, value):
+    config = json.loads(run.config.read_text())
+    section, key = setting.split(".")
+    config[section][key] = value
+    run.config.write_text(json.dumps(config))
+
+
+def test_settings_are_those_of_the_run_with_changes_on_top(run):
+    assert stored_settings(run, ("model",)).stored == composed(["model=lenet5"]).stored
+    changed = stored_settings(run, ("dataset",), parsed(["dataset=mnist", "dataset.limit=4"]))
+    assert (changed.choices["dataset"], changed.dataset.limit) == ("mnist", 4)
+
+
+def test_targets_of_another_are_called_only_if_trusted_or_asked_for(run):
+    rewrite(run, "model._target_", "mylib.build")
+    with pytest.raises(ConfigError, match=f"{run.config}: model._target_=mylib.build is not pipetrain's own"):
+        stored_settings(run, ("model",))
+    assert stored_settings(run, ("dataset", "loss")).model.path == "mylib.build"
+    assert stored_settings(run, ("model",), trust=True).model.path == "mylib.build"
+    asked = stored_settings(run, ("model",), parsed(["model._target_=mylib.other"]))
+    assert asked.model.path == "mylib.other"
+
+
+def test_interpolation_in_a_stored_file_is_refused_and_never_resolved(run, monkeypatch):
+    monkeypatch.setenv("SECRET", "told")
+    rewrite(run, "dataset.augment", "${oc.env:SECRET}")
+    with pytest.raises(ConfigError) as caught:
+        stored_settings(run, (), trust=True)
+    assert str(caught.value).startswith(f"{run.config}: dataset.augment=${{oc.env:SECRET}}: the settings of a run are")
+    assert os.environ["SECRET"] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x00\xff", b"a: [", b"- 1\n- 2", b"", b"text", b"{}", b"train: 3", b"train: {epochs: many}"]
+)
+def test_damaged_file_is_refused_by_name_in_one_line(run, content):
+    run.config.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        stored_settings(run, ())
+    assert str(run.config) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_folder_without_settings_is_no_run_directory(tmp_path):
+    with pytest.raises(ConfigError, match=r"not a run directory \(it has no config.yaml\)"):
+        stored_settings(RunDirectory(tmp_path), ())
+
+
+def test_damaged_record_of_hydra_is_refused_by_name(run):
+    run.hydra.mkdir()
+    (run.hydra / "hydra.yaml").write_text("hydra: [")
+    with pytest.raises(ConfigError, match=f"{run.hydra}/hydra.yaml: damaged"):
+        stored_settings(run, ())
