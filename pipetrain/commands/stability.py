@@ -32,7 +32,7 @@ def add_parser(subparsers: Subparsers) -> None:
         parser.add_argument(name, type=kind, default=argparse.SUPPRESS, help=meaning)
     parser.add_argument("--data", type=Path, metavar="FILE", help="cpusmall in LIBSVM format, plain or .gz: fig. 5(b)")
     parser.add_argument("--iterations", type=int, default=1_000_000, help="of fig. 5(b); default 1,000,000")
-    parser.add_argument("-o", "--output", type=Path, default=Path("stability"), help="directory; default stability")
+    parser.add_argument("-o", "--output", type=Path, help="directory; default stability, stability-2, ...")
     parser.set_defaults(carry_out=carry_out)
 
 
@@ -44,13 +44,14 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """
     if options.iterations < 1:
         raise ConfigError(f"--iterations {options.iterations}: must be 1 or more")
-    if options.output.exists() and not options.output.is_dir():
-        raise ConfigError(f"-o {options.output}: exists and is not a directory")
-    check_writable(f"-o {options.output}", options.output)
+    output: Path | None = options.output
+    if output is not None and output.exists() and not output.is_dir():
+        raise ConfigError(f"-o {output}: exists and is not a directory")
+    check_writable(f"-o {output or 'stability'}", output or Path("stability"))
     from pipetrain.report.stability.report import report
     from pipetrain.theory.stability.tables import Setting
 
     fields = (name.removeprefix("--").replace("-", "_") for name, *_ in _SETTING)
     setting = Setting(**{name: getattr(options, name) for name in fields if hasattr(options, name)})
-    holds = report(setting, options.data, options.iterations, options.output)
+    holds = report(setting, options.data, options.iterations, output)
     return ExitCode.COMPLETED if holds else ExitCode.FAILED

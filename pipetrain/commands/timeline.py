@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.output_folder import check_writable
+from pipetrain.tracking.new_folder import new_folder
 
 if TYPE_CHECKING:
     from pipetrain.report.timeline.given_times import GivenTimes
@@ -24,7 +25,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("timeline", help=text, description=_DESCRIPTION)
     parser.add_argument("words", nargs="*", metavar="SETTING | RUN", help="such as method=pipedream partition.stages=4")
     parser.add_argument(
-        "-o", "--output", type=Path, default=Path("timeline"), help="output directory; default timeline"
+        "-o", "--output", type=Path, help="output directory; default RUN/timeline, or timeline, timeline-2, ..."
     )
     parser.add_argument(
         "--minibatches", type=int, help="how many to draw; default: enough to fill the pipeline twice, or 6 of RUN"
@@ -59,9 +60,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: a setting or option cannot work, or the directory is of no traced run.
     """
     run = _run_of(options.words)
-    if options.output.exists() and not options.output.is_dir():
-        raise ConfigError(f"-o {options.output}: exists and is not a directory")
-    check_writable(f"-o {options.output}", options.output)
+    output: Path = options.output or (Path("timeline") if run is None else run / "timeline")
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"-o {output}: exists and is not a directory")
+    check_writable(f"-o {output}", output)
     if options.minibatches is not None and options.minibatches < 1:
         raise ConfigError(f"--minibatches {options.minibatches}: at least 1")
     if run is None and options.first is not None:
@@ -75,8 +77,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         panels, lines = timeline_of_run(run, options.first, options.minibatches, trust=options.trust)
     else:
         panels, lines = timeline_of_settings(options.words, options.minibatches, _given(options))
-    names = write(options.output, panels, as_svg=options.svg)
-    print(*lines, f"written to {options.output}: {', '.join(names)}", sep="\n")
+    if options.output is None and run is None:
+        output = new_folder(output)
+    names = write(output, panels, as_svg=options.svg)
+    print(*lines, f"written to {output}: {', '.join(names)}", sep="\n")
     return ExitCode.COMPLETED
 
 

@@ -24,6 +24,7 @@ from pipetrain.program.text_grid import unit_duration
 from pipetrain.report.text_table import number_list, text_lines, text_table
 from pipetrain.run.build import build_rules
 from pipetrain.theory.closed_forms import CLOSED, Position, utilization_of_gpipe
+from pipetrain.tracking.whole_file import write_whole
 
 _WIDTH, _CLASSES = 8, 4
 _TRAINING = Training(
@@ -89,7 +90,7 @@ def report(num_stages: int, num_microbatches: int, output: Path | None) -> bool:
     )
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")
+        write_whole(output, json.dumps([asdict(row) for row in rows], indent=2) + "\n")
         print(f"written to {output}")
     return not wrong
 

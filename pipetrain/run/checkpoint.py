@@ -18,6 +18,7 @@ from pipetrain.run.checkpoint_names import Kind, TensorName
 from pipetrain.run.manifest import FileEntry
 from pipetrain.stage.base import BaseStage
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.whole_file import sync
 
 _PROGRESS = "progress.json"
 _PARTIAL, OLD = ".partial", ".old"
@@ -114,7 +115,7 @@ def _put_in_place(partial: Path, folder: Path) -> None:
     if folder.exists():
         folder.rename(old)
     partial.rename(folder)
-    manifest.sync(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from pipetrain.tracking.whole_file import sync
 
 _NAME = "manifest.json"
 _FORMAT = 1
@@ -72,15 +73,6 @@ def problem(folder: Path) -> str | None:
         return f"{error.filename or path}: cannot be read: {error.strerror}"
     except (ValueError, TypeError, KeyError, AttributeError):
         return f"{path}: damaged: it lists no files"
-
-
-def sync(path: Path) -> None:
-    """Waits until a file's content, or a folder's list of files, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _entries(folder: Path) -> Sequence[FileEntry]:

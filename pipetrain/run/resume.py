@@ -78,7 +78,8 @@ def _automatic(settings: Settings, run: RunDirectory) -> Resumption:
 def _beside(settings: Settings, run: RunDirectory) -> Resumption:
     """The newest run of this configuration beside `run` decides; one that has left no checkpoint is passed over."""
     for candidate in _newest_first(run):
-        if not _is_same(candidate, settings):
+        left = checkpoint.checkpoints(candidate.path) or owner_of(candidate.path)
+        if not left or not _is_same(candidate, settings):
             continue
         _check_ended("resume=auto", candidate)
         if completed(candidate):

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipetrain.tracking.whole_file import sync_folder, write_whole
+from pipetrain.tracking.whole_file import sync, write_whole
 
 PREFIX = "earlier-"
 _PARTIAL = ".partial"
@@ -47,7 +47,7 @@ def _finish(partial: Path) -> Path:
     moves.unlink(missing_ok=True)
     aside = partial.with_suffix("")
     partial.rename(aside)
-    sync_folder(folder)
+    sync(folder)
     return aside
 
 

@@ -193,6 +193,17 @@ def test_timeline_of_a_run_is_laid_beside_its_prediction(traced, tmp_path, capsy
     assert "measured   266.7 minibatches, 2,667 samples per second" in out
 
 
+def test_timelines_take_a_new_folder_each_and_that_of_a_run_lies_in_the_run(traced, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("timeline", "timeline-2"):
+        assert cli.carry_out(["timeline", "method=pipedream", "partition.stages=2", "--minibatches", "2"]) == 0
+        assert f"written to {folder}: timeline.png" in capsys.readouterr().out
+        assert (tmp_path / folder / "timeline.png").exists()
+    for _ in range(2):
+        assert cli.carry_out(["timeline", str(traced)]) == 0
+        assert f"written to {traced}/timeline: timeline.png" in capsys.readouterr().out
+
+
 def test_timeline_minibatches_can_be_chosen_up_to_the_next_drain(traced, tmp_path, capsys):
     _, measured = drawn(tmp_path, str(traced), "--from", "9", "--minibatches", "3")
     assert "minibatches 9 to 11" in capsys.readouterr().out

@@ -1,8 +1,10 @@
 """metrics.jsonl, written and read."""
 
+from pathlib import Path
+
 import pytest
 
-from pipetrain.tracking.metrics_file import MetricsFile, read
+from pipetrain.tracking.metrics_file import MetricsFile, read, take_over
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -44,3 +46,33 @@ def test_resumed_run_keeps_the_records_up_to_its_checkpoint(run):
     assert [(record["step"], record["written_after"]) for record in read(run)] == [
         (1, 0), (2, 0), (3, 2), (4, 2), (5, 2),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["{not json", "[1]", '{"loss": 1}', "\0\0\0", '{"step": 2, "lo{"step": 3}'])
+def test_line_that_is_no_record_is_left_out(run, line):
+    write(run, [1]).close()
+    with run.metrics.open("a") as file:
+        file.write(f'{line}\n{{"step": 4}}\n')
+    assert [record["step"] for record in read(run)] == [1, 4]
+
+
+def test_run_takes_over_the_records_of_the_one_that_it_continues(run, tmp_path):
+    write(run, [1, 2, 3]).close()
+    new = RunDirectory(tmp_path / "new")
+    new.path.mkdir()
+    take_over(run, new, 2)
+    write(new, [3], after=2).close()
+    assert [(record["step"], record["written_after"]) for record in read(new)] == [(1, 0), (2, 0), (3, 2)]
+
+
+def test_resumption_that_is_killed_loses_no_record(run, monkeypatch):
+    write(run, [1, 2, 3]).close()
+
+    def killed(_self, _target):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write(run, [], after=2)
+    assert [record["step"] for record in read(run)] == [1, 2, 3]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipetrain.errors import ConfigError
 from pipetrain.tracking.run_directory import RunDirectory, finished_runs
 from pipetrain.tracking.whole_file import write_whole
 
@@ -68,3 +69,21 @@ def test_checkpoints_after_the_one_that_a_run_goes_on_from_are_set_aside(tmp_pat
     assert [path.name for path in run.checkpoints.iterdir()] == ["step-00000004"]
     assert sorted(aside.checkpoints.iterdir()) == [aside.checkpoint(8), aside.checkpoint(12)]
     assert run.set_aside_checkpoints_after(run.checkpoint(4)) is None
+
+
+@pytest.mark.parametrize("content", [b"a: [1", b"- 1", b"\xff\x00"])
+def test_damaged_record_is_one_line_that_names_the_file(tmp_path, content):
+    run = RunDirectory(tmp_path)
+    run.hydra.mkdir()
+    for name, read in ((run.config.name, run.stored_config), (".hydra/hydra.yaml", run.choices)):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ConfigError, match=f"^{tmp_path / name}: damaged: [^\n]*$"):
+            read()
+
+
+def test_record_without_choices_is_damaged(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.hydra.mkdir()
+    (run.hydra / "hydra.yaml").write_text("a: 1\n")
+    with pytest.raises(ConfigError, match=r"hydra.yaml: damaged: hydra.runtime.choices is missing$"):
+        run.choices()

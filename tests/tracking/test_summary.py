@@ -3,8 +3,10 @@
 import hashlib
 import struct
 
+import pytest
 import torch
 
+from pipetrain.errors import ConfigError
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -36,3 +38,11 @@ def test_summary_is_read_as_it_was_written_and_none_where_there_is_none(tmp_path
     summary.write(run, {"status": "completed", "target": None})
     assert summary.read(run) == {"status": "completed", "target": None}
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+@pytest.mark.parametrize("content", [b'{"status": "comp', b"{}", b"[1]", b'{"status": "done"}', b"\xff"])
+def test_damaged_summary_is_one_line_that_names_the_file(tmp_path, content):
+    run = RunDirectory(tmp_path)
+    run.summary.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{run.summary}: damaged: "):
+        summary.read(run)

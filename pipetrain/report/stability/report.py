@@ -16,20 +16,22 @@ from pipetrain.theory.stability.limits import largest_stable_step
 from pipetrain.theory.stability.recurrence import simulated_limit
 from pipetrain.theory.stability.regression import Regression, load
 from pipetrain.theory.stability.tables import Row, Setting, by_delay, by_discrepancy
+from pipetrain.tracking.new_folder import new_folder
+from pipetrain.tracking.whole_file import write_whole
 
 NO_DATA = """\
 fig05.png shows fig. 5(a) alone. For 5(b) give --data FILE: the data set cpusmall in LIBSVM format, from
 https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/regression.html"""
 
 
-def report(setting: Setting, data: Path | None, iterations: int, output: Path) -> bool:
+def report(setting: Setting, data: Path | None, iterations: int, output: Path | None) -> bool:
     """Prints tables and checks, writes stability.json and the figures; whether the checks of the lemmas hold.
 
     Args:
         setting: the quadratic model of the tables; the figures keep the paper's.
         data: the regression data of fig. 5(b); None: without it.
         iterations: of that regression.
-        output: the directory for the files.
+        output: the directory for the files; None: a new one.
 
     Raises:
         ConfigError: `data` cannot be read.
@@ -41,9 +43,11 @@ def report(setting: Setting, data: Path | None, iterations: int, output: Path) -
     _show(tables.check_table("Lemmas 1 to 4 and the formulas in their proofs, λ = 1", lemmas))
     _show(tables.check_table("Claims of app. B.4, λ = 1", claims))
     results["lemmas"], results["claims"] = ([asdict(check) for check in checks] for checks in (lemmas, claims))
+    if output is None:
+        output = new_folder(Path("stability"))
     output.mkdir(parents=True, exist_ok=True)
     results["figures"] = _figures(output, problem, iterations)
-    (output / "stability.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_whole(output / "stability.json", json.dumps(results, indent=2) + "\n")
     print(f"written to {output}: fig05.png, fig06.png, fig10.png, fig16.png, stability.json")
     return all(check.holds for check in lemmas)
 

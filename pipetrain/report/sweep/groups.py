@@ -1,15 +1,17 @@
 """The finished runs of a sweep, those that differ only in the seed together."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pipetrain.errors import ConfigError
 from pipetrain.tracking import metrics_file, summary
 from pipetrain.tracking.run_directory import RunDirectory, finished_runs
 
 _BYTES = 4
+_FIELDS = {"method", "final", "best", "per_stage"}
 
 
 @dataclass
@@ -19,6 +21,7 @@ class SweepGroup:
     Attributes:
         label: what sets it apart from the other groups.
         completed, diverged: how many runs ended so.
+        damaged: how many left files that cannot be read.
         final, best: metric name -> its value in each completed run.
         staleness: of forwards, for each stage the largest seen.
         copies: sets of all weights held at most, the bytes of all stages together over those of one version.
@@ -28,6 +31,7 @@ class SweepGroup:
     label: str
     completed: int = 0
     diverged: int = 0
+    damaged: int = 0
     final: dict[str, list[float]] = field(default_factory=dict)
     best: dict[str, list[float]] = field(default_factory=dict)
     staleness: list[int] = field(default_factory=list)
@@ -44,15 +48,35 @@ def collect(folders: Sequence[Path]) -> list[SweepGroup]:
     runs = [run for folder in folders for run in finished_runs(folder)]
     if not runs:
         raise ConfigError(f"{' '.join(map(str, folders))}: no summary.json here; name the folder of a sweep or run")
-    changes = [_changes(run) for run in runs]
-    common = set.intersection(*map(set, changes))
+    read = {run: each for run in runs if (each := _Finished.of(run))}
+    common = set.intersection(*(set(each.changes) for each in read.values())) if read else set()
     groups: dict[str, SweepGroup] = {}
-    for run, overrides in zip(runs, changes, strict=True):
-        content = summary.read(run) or {}
-        distinct = [change for change in overrides if change not in common]
-        label = " ".join(change.removeprefix("method=") for change in distinct) or str(content["method"])
+    for run in runs:
+        if run not in read:
+            groups[str(run)] = SweepGroup(str(run), damaged=1)
+            continue
+        content = read[run].summary
+        distinct = [change for change in read[run].changes if change not in common]
+        label = " ".join(change.removeprefix("method=") for change in distinct) or str(content.get("method"))
         _add(groups.setdefault(label, SweepGroup(label)), run, content)
     return list(groups.values())
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """What a run left behind."""
+
+    changes: list[str]
+    summary: dict[str, Any]
+
+    @classmethod
+    def of(cls, run: RunDirectory) -> Self | None:
+        """None where a file of the run is damaged."""
+        with contextlib.suppress(ConfigError):
+            content = summary.read(run)
+            if content is not None and (content["status"] != "completed" or content.keys() >= _FIELDS):
+                return cls(_changes(run), content)
+        return None
 
 
 def _changes(run: RunDirectory) -> list[str]:

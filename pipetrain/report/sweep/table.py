@@ -11,6 +11,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.report.text_table import markdown_table
 from pipetrain.tracking.evaluations import LOWER_IS_BETTER
+from pipetrain.tracking.whole_file import write_whole
 
 
 def report(folders: Sequence[Path], metric: str, output: Path | None) -> None:
@@ -32,8 +33,8 @@ def report(folders: Sequence[Path], metric: str, output: Path | None) -> None:
     from pipetrain.report.sweep.figure import draw
 
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.with_suffix(".md").write_text(table + "\n", encoding="utf-8")
-    output.with_suffix(".json").write_text(json.dumps([asdict(group) for group in groups], indent=1) + "\n")
+    write_whole(output.with_suffix(".md"), table + "\n")
+    write_whole(output.with_suffix(".json"), json.dumps([asdict(group) for group in groups], indent=1) + "\n")
     draw(output.with_suffix(".png"), metric, groups)
     print(f"\nwritten to {output.with_suffix('')}.md, .json and .png")
 
@@ -42,7 +43,8 @@ def _table(groups: Sequence[SweepGroup], metric: str) -> str:
     heads = ("", f"final {metric}", f"best {metric}", "runs", "staleness of F by stage", "copies of the weights")
     rows = []
     for group in groups:
-        ended = f"{group.completed}" + (f", {group.diverged} diverged" if group.diverged else "")
+        others = {"diverged": group.diverged, "damaged": group.damaged}
+        ended = ", ".join([str(group.completed), *(f"{count} {how}" for how, count in others.items() if count)])
         stale = " ".join(map(str, group.staleness)) if group.completed else "-"
         copies = f"{group.copies:.2f}" if group.completed else "-"
         values = (_mean_and_spread(group.final.get(metric, [])), _mean_and_spread(group.best.get(metric, [])))

@@ -8,6 +8,7 @@ from pipetrain.report.timeline.page import page
 from pipetrain.report.timeline.panels import Panel
 from pipetrain.report.timeline.png import draw
 from pipetrain.report.timeline.svg import svg
+from pipetrain.tracking.whole_file import write_whole
 
 _MOST_BOXES = 50_000
 
@@ -24,8 +25,8 @@ def write(folder: Path, panels: Sequence[Panel], *, as_svg: bool = False) -> lis
     folder.mkdir(parents=True, exist_ok=True)
     draw(folder / "timeline.png", panels)
     title = panels[0].title if len(panels) == 1 else "Timelines"
-    (folder / "timeline.html").write_text(page(title, panels), encoding="utf-8")
+    write_whole(folder / "timeline.html", page(title, panels))
     if not as_svg:
         return ["timeline.png", "timeline.html"]
-    (folder / "timeline.svg").write_text(svg(panels), encoding="utf-8")
+    write_whole(folder / "timeline.svg", svg(panels))
     return ["timeline.png", "timeline.html", "timeline.svg"]

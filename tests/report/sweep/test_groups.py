@@ -42,3 +42,25 @@ def test_group_keeps_final_and_best_values_of_completed_runs_and_counts_the_dive
 def test_folder_without_finished_runs_is_refused_by_name(tmp_path):
     with pytest.raises(ConfigError, match=f"{tmp_path}: no summary.json here"):
         collect([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("summary.json", b'{"status": "comp'),
+        ("summary.json", b"{}"),
+        ("summary.json", b'{"status": "completed"}'),
+        ("summary.json", b"\xff"),
+        (".hydra/overrides.yaml", b"a: [1"),
+        (".hydra/overrides.yaml", b"a: 1"),
+    ],
+)
+def test_run_whose_files_are_damaged_is_a_row_of_its_own(tmp_path, name, text):
+    write(tmp_path / "0", ["method=gpipe"])
+    write(tmp_path / "1", ["method=pipedream"])
+    write(tmp_path / "2", ["method=pipedream"])
+    (tmp_path / "2" / name).write_bytes(text)
+    groups = collect([tmp_path])
+    assert [(group.label, group.completed, group.damaged) for group in groups] == [
+        ("gpipe", 1, 0), ("pipedream", 1, 0), (str(tmp_path / "2"), 0, 1),
+    ]  # fmt: skip

@@ -1,0 +1,60 @@
+"""Whether a checkpoint fits the run that would go on from it."""
+
+import pytest
+from support.worker_pool import job, simulated
+from torch import nn
+
+from pipetrain.config.instantiate import Target
+from pipetrain.config.settings import OptimizerSettings
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import chain_of
+from pipetrain.run import checkpoint
+from pipetrain.run.build import build_chain, build_data
+from pipetrain.run.checkpoint_fit import check_data, check_optimizer, check_weights
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A job that has run with Adam, and its last checkpoint."""
+    folder = tmp_path_factory.mktemp("made")
+    ran = job(folder, "pipedream", 2, optimizer={"_target_": "torch.optim.Adam", "lr": 0.01}, train={"max_steps": 2})
+    simulated(ran)
+    return ran, checkpoint.find(str(folder))
+
+
+def adam(**options):
+    return OptimizerSettings(Target("optimizer", "torch.optim.Adam", {"lr": 0.01, **options}), 0.01, None)
+
+
+def test_checkpoint_of_the_same_model_fits(made):
+    ran, folder = made
+    check_weights(folder, build_chain(ran.settings.model, build_data(ran.settings).dataset, seed=0))
+
+
+def test_weight_of_another_shape_is_named_with_both(made):
+    ran, folder = made
+    chain = build_chain(ran.settings.model, build_data(ran.settings).dataset, seed=0)
+    name = "0.weight"
+    chain.module[0] = nn.Conv2d(1, 5, 3)
+    with pytest.raises(ConfigError, match=f"model: {name} has the shape 5x1x3x3, but 6x1x3x3 in {folder}"):
+        check_weights(folder, chain)
+
+
+def test_other_model_is_refused_by_name(made):
+    with pytest.raises(ConfigError, match="was saved from another model"):
+        check_weights(made[1], chain_of(nn.Sequential(nn.Linear(2, 2))))
+
+
+def test_settings_that_need_no_other_state_fit(made):
+    check_optimizer(made[1], adam(betas=[0.8, 0.9], weight_decay=0.1))
+
+
+def test_settings_that_need_other_state_are_refused(made):
+    with pytest.raises(ConfigError, match=r"torch.optim.Adam cannot go on from the state in .*KeyError"):
+        check_optimizer(made[1], adam(amsgrad=True))
+
+
+def test_epoch_of_other_length_is_refused(made):
+    check_data(made[1], 6)
+    with pytest.raises(ConfigError, match="an epoch has 7 steps now, and had 6 when"):
+        check_data(made[1], 7)
