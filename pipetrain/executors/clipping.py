@@ -22,7 +22,7 @@ class Clipping:
     def clip(
         self, gradients: Mapping[str, Tensor], squared: Tensor, of_all_stages: Callable[[], Sequence[Tensor]]
     ) -> dict[str, Tensor]:
-        """A stage's gradients, scaled down where the norm is above the limit.
+        """A stage's gradients, scaled down in place where the norm is above the limit.
 
         Args:
             gradients: by weight name.
@@ -41,10 +41,12 @@ def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:
 
 
 def clipped(gradients: Mapping[str, Tensor], squared_norms: Sequence[Tensor], limit: float) -> dict[str, Tensor]:
-    """The gradients scaled so that the norm over all `squared_norms` is at most `limit`, as torch's clip_grad_norm_.
+    """The gradients, scaled in place so that the norm over all `squared_norms` is at most `limit`.
 
-    Makes new tensors: several outputs of autograd may be one tensor.
+    As torch's clip_grad_norm_; those of a `GradientSum` have memory of their own each.
     """
     total = torch.stack([norm.cpu() for norm in squared_norms]).sum().sqrt()
     factor = torch.clamp(limit / (total + 1e-6), max=1.0).item()
-    return {name: gradient * factor for name, gradient in gradients.items()}
+    if factor != 1.0 and gradients:
+        torch._foreach_mul_(list(gradients.values()), factor)
+    return dict(gradients)

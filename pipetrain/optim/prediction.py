@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, Optimizer, RMSprop
 
@@ -66,9 +67,16 @@ def adam_delta(state: State, settings: Settings) -> Tensor | None:
     """m̂ / (sqrt(v̂) + ε) with the bias corrections of the last step (PipeOptim, table I; ε outside the root)."""
     if "exp_avg" not in state:
         return None
-    beta1, _ = settings["betas"]
-    delta: Tensor = (state["exp_avg"] / (1 - beta1 ** float(state["step"]))).div_(_corrected_root(state, settings))
-    return delta
+    step = _number(state["step"])
+    mean, square = (1 - beta**step for beta in settings["betas"])
+    # both corrections go into the divisor, which is made in the memory of the root
+    divisor: Tensor = state["exp_avg_sq"].sqrt().mul_(mean / square**0.5).add_(settings["eps"] * mean)
+    return torch.div(state["exp_avg"], divisor, out=divisor)
+
+
+def _number(value: Tensor) -> Any:
+    """A state of one number: as such, or on CUDA as it is, since reading it there would wait for the device."""
+    return value.double() if value.is_cuda else float(value)
 
 
 def nadam_delta(state: State, settings: Settings) -> Tensor | None:
@@ -85,7 +93,7 @@ def nadam_delta(state: State, settings: Settings) -> Tensor | None:
 
 def _corrected_root(state: State, settings: Settings) -> Tensor:
     _, beta2 = settings["betas"]
-    corrected: Tensor = state["exp_avg_sq"].sqrt() / (1 - beta2 ** float(state["step"])) ** 0.5
+    corrected: Tensor = state["exp_avg_sq"].sqrt().div_((1 - beta2 ** float(state["step"])) ** 0.5)
     return corrected.add_(settings["eps"])
 
 

@@ -54,14 +54,23 @@ class StageOptimizer:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.next_learning_rate
             last_gradients = self._last_gradients(self.optimizer, gradients)
-            for name, gradient in gradients.items():
-                self.parameters[name].grad = gradient
-            self.optimizer.step()
-            for name in gradients:
-                self.parameters[name].grad = None
+            for names in self._together(self.optimizer, gradients):
+                for name in names:
+                    self.parameters[name].grad = gradients[name]
+                self.optimizer.step()
+                for name in names:
+                    self.parameters[name].grad = None
             for name, gradient in last_gradients.items():
                 self.optimizer.state[self.parameters[name]][LAST_GRADIENT] = gradient
         self.updates += 1
+
+    def _together(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> list[list[str]]:
+        """The weights that one call of torch's step takes: its fused SGD takes no first gradient beside later ones."""
+        if not (optimizer.defaults.get("fused") and optimizer.defaults.get("momentum")):
+            return [list(gradients)]
+        later = {name: "momentum_buffer" in optimizer.state[self.parameters[name]] for name in gradients}
+        parts = ([name for name in gradients if later[name] is moved] for moved in (False, True))
+        return [names for names in parts if names]
 
     def keep_last_gradients(self, *, enabled: bool) -> None:
         """Keeps at each update from here on what Δ takes of the gradient; if not `enabled`, drops what was kept."""

@@ -22,6 +22,7 @@ from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import Loss
 from pipetrain.methods import Method
 from pipetrain.models.chain import LayerChain, chain_of
+from pipetrain.optim.fused import can_be_fused
 from pipetrain.optim.lr_schedules import LearningRateSchedule
 from pipetrain.planner.finegrained import stages_of_layers, weight_units
 from pipetrain.program.recomputation import RecomputeSegments
@@ -198,7 +199,7 @@ def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], floa
 
 
 def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> Optimizer:
-    """torch's optimizer of some parameters.
+    """torch's optimizer of some parameters, in its fused form where torch has one.
 
     Raises:
         ConfigError: the target refuses an option, or is something else.
@@ -206,4 +207,4 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Param
     optimizer = settings.target.build(parameters)
     if not isinstance(optimizer, Optimizer):
         raise ConfigError(f"optimizer._target_={settings.target.path}: not a torch.optim.Optimizer")
-    return optimizer
+    return settings.target.build(parameters, fused=True) if can_be_fused(optimizer, parameters) else optimizer

@@ -18,20 +18,26 @@ def test_clipping_over_several_stages_is_torchs_own_over_the_whole_model(limit):
     whole = {f"{s}.{name}": value for s in range(3) for name, value in gradients(s).items()}
     stages = [{n: v for n, v in whole.items() if n.startswith(f"{s}.")} for s in range(3)]
     norms = [squared_norm(stage) for stage in stages]
-    ours = {n: v for stage in stages for n, v in clipped(stage, norms, limit).items()}
     plain = [nn.Parameter(torch.zeros_like(value)) for value in whole.values()]
     for parameter, value in zip(plain, whole.values(), strict=True):
         parameter.grad = value.clone()
+    ours = {n: v for stage in stages for n, v in clipped(stage, norms, limit).items()}
     nn.utils.clip_grad_norm_(plain, limit)
     for parameter, name in zip(plain, whole, strict=True):
         torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-6, atol=0)
 
 
-def test_clipping_makes_new_tensors():
+def test_clipping_works_in_the_memory_of_the_gradients():
+    given = gradients(0)
+    before = {name: value.data_ptr() for name, value in given.items()}
+    assert {name: value.data_ptr() for name, value in clipped(given, [squared_norm(given)], 0.01).items()} == before
+
+
+def test_gradients_below_the_limit_keep_their_bits():
     given = gradients(0)
     before = {name: value.clone() for name, value in given.items()}
-    clipped(given, [squared_norm(given)], 0.01)
-    assert all(torch.equal(given[name], before[name]) for name in given)
+    ours = clipped(given, [squared_norm(given)], 1e6)
+    assert all(torch.equal(ours[name], before[name]) for name in given)
 
 
 def test_squared_norm_of_no_gradients_is_zero():
@@ -48,7 +54,8 @@ def test_norm_is_that_of_all_stages_only_where_all_are_asked(over_all_stages):
         asked.append(True)
         return norms
 
-    ours = Clipping(0.5, over_all_stages).clip(stages[0], norms[0], of_all_stages)
+    given = {name: gradient.clone() for name, gradient in stages[0].items()}
+    ours = Clipping(0.5, over_all_stages).clip(given, norms[0], of_all_stages)
     norm = sum(norms if over_all_stages else norms[:1]).sqrt()
     assert bool(asked) is over_all_stages
     for name, gradient in stages[0].items():
