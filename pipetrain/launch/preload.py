@@ -2,9 +2,10 @@
 
 import contextlib
 import ctypes
-import gc
 import importlib
 import signal
+
+from pipetrain.imports import uncollected
 
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
@@ -13,8 +14,8 @@ def _preload() -> None:
     _die_with_parent()
     # Ctrl-C at the terminal reaches this process too, which would answer with a traceback while it imports
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    importlib.import_module("pipetrain.launch.worker")
-    gc.freeze()  # else collections in the workers would copy the pages of what they share
+    with uncollected():  # nor will the workers copy the pages of what they share only to search them
+        importlib.import_module("pipetrain.launch.worker")
     signal.signal(signal.SIGINT, handler)
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pipetrain import lazy_compiler
 from pipetrain.errors import DivergedError, ExitCode, LostStageError, RunError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.gate import Gate
@@ -185,6 +186,7 @@ class RunParts:
 
 def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Show) -> RunParts:
     """The objects of a run in a process that has these stages."""
+    lazy_compiler.install()
     torch.set_num_threads(job.threads)
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from pipetrain import lazy_compiler
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase, PipelineRules
@@ -84,6 +85,7 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
     Raises:
         ConfigError: the first setting that cannot work.
     """
+    lazy_compiler.install()
     components = build(settings)
     notes = [note for check in CHECKS for note in check(settings, components)]
     start = start_of(settings, run, components.chain, components.timetable)

@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipetrain.commands.run.ending import ended_as, ended_early, failed_early
 from pipetrain.config.settings import check_hydra, settings_of
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.imports import uncollected
 from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import leave
 from pipetrain.launch.signals import interruptible
@@ -54,7 +55,8 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
                 fork_server.start()
             with status("preparing the run", hidden=os.environ.get("RANK", "0") != "0"):
                 # from here on torch is needed, which takes seconds to import
-                from pipetrain.run.preflight import prepare
+                with uncollected():
+                    from pipetrain.run.preflight import prepare
 
                 prepared = prepare(settings, directory)
         except (ConfigError, OmegaConfBaseException) as error:

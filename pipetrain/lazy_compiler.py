@@ -1,0 +1,54 @@
+"""torch's compiler, imported when something is compiled.
+
+Some functions of torch, such as those of optimizers, import it when they are first called, only to tell it to leave
+them alone. That takes nearly as long as importing torch itself.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from typing_extensions import override
+
+_NAME = "torch._dynamo"
+
+
+def install() -> None:
+    """Has the compiler imported when something is compiled in this process, unless it is there already."""
+    if _NAME not in sys.modules:
+        sys.modules[_NAME] = _LazyCompiler()
+
+
+class _LazyCompiler(ModuleType):
+    """Stands for the compiler until somebody asks for more than being left alone."""
+
+    def __init__(self) -> None:
+        super().__init__(_NAME)
+        self.__spec__ = importlib.util.find_spec(_NAME)
+        self._left_alone: list[Callable[..., Any]] = []
+
+    def graph_break(self, _message: str = "") -> None:
+        """What the compiler's own does where nothing is compiled."""
+
+    def disable(self, *given: Any, **options: Any) -> Any:
+        """The function itself, for functions of torch's own; the compiler hears of them if it ever comes."""
+        if options != {"wrapping": False}:
+            return self._imported().disable(*given, **options)
+        self._left_alone.append(given[0])
+        return given[0]
+
+    @override
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":  # of interest to those who look at all modules
+            raise AttributeError(name)
+        return getattr(self._imported(), name)
+
+    def _imported(self) -> Any:
+        if sys.modules.get(_NAME) is self:
+            del sys.modules[_NAME]
+            for function in self._left_alone:
+                vars(function).pop("__dynamo_disable", None)
+        return importlib.import_module(_NAME)

@@ -1,0 +1,37 @@
+"""The garbage collector stays out of imports."""
+
+import gc
+
+import pytest
+
+from pipetrain.imports import uncollected
+
+
+@pytest.fixture(autouse=True)
+def _collector_as_it_was():
+    enabled = gc.isenabled()
+    yield
+    gc.unfreeze()
+    (gc.enable if enabled else gc.disable)()
+
+
+def test_collector_does_not_run_while_modules_are_imported_and_leaves_them_alone():
+    gc.unfreeze()
+    with uncollected():
+        assert not gc.isenabled()
+        assert gc.get_freeze_count() == 0
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 10_000
+
+
+def test_collector_runs_again_after_a_failed_import():
+    with pytest.raises(ImportError), uncollected():
+        raise ImportError("no such module")
+    assert gc.isenabled()
+
+
+def test_collector_that_was_off_stays_off():
+    gc.disable()
+    with uncollected():
+        pass
+    assert not gc.isenabled()
