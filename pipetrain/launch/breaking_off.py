@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+from pipetrain.launch.signals import ENDING
+
+_NUMBERS = tuple(number for number in ENDING if number != signal.SIGQUIT)  # which is for those in a hurry
 
 
 @contextlib.contextmanager

@@ -10,10 +10,10 @@ import multiprocessing
 import os
 from collections.abc import Mapping
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pipetrain.launch.lines import WorkerLines
     from pipetrain.run.job import Job
 
 METHOD = "forkserver"
@@ -55,7 +55,7 @@ def changes() -> Environment:
     return {name: os.environ.get(name) for name in names if _environment.get(name) != os.environ.get(name)}
 
 
-def run_worker(job: "Job", changed: Environment, line: Connection) -> None:
+def run_worker(job: "Job", changed: Environment, lines: "WorkerLines") -> None:
     """Runs the stages of this process, which was forked, in the launcher's environment."""
     from pipetrain.launch.worker import launched
 
@@ -64,4 +64,4 @@ def run_worker(job: "Job", changed: Environment, line: Connection) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    launched(job, line)
+    launched(job, lines)

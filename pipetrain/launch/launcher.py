@@ -18,6 +18,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from pipetrain.errors import RunError
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.launch import fork_server, loopback
+from pipetrain.launch.breaking_off import broken_off_by
 from pipetrain.launch.lifeline import EXIT_LOST
 from pipetrain.launch.loopback import LoopbackRendezvous
 from pipetrain.launch.overseer import Overseer, WorkerMissing
@@ -50,9 +51,10 @@ def launch(job: Job) -> dict[str, Any]:
         note.unlink()
     run.logs.mkdir(parents=True, exist_ok=True)
     fork_server.start()
-    with _surroundings(job), Overseer(job) as overseer:
+    stop_timeout = job.settings.launch.stop_timeout
+    with _surroundings(job), Overseer(job) as overseer, broken_off_by(overseer.break_off, stop_timeout):
         try:
-            elastic_launch(_config(job, overseer), fork_server.run_worker)(job, fork_server.changes(), overseer.line)
+            elastic_launch(_config(job, overseer), fork_server.run_worker)(job, fork_server.changes(), overseer.lines)
         except ChildFailedError as error:
             if summary.read(run) is None:
                 explained = _explained(job, error)

@@ -8,6 +8,7 @@ import threading
 from typing import Self
 
 from pipetrain.launch.heartbeat import BEAT_SECONDS, Heartbeat
+from pipetrain.launch.lines import WorkerLines
 from pipetrain.launch.roll_call import RollCall, is_gone
 from pipetrain.launch.watchdog import leave_failure_note
 from pipetrain.run.job import Job
@@ -33,15 +34,17 @@ class Overseer:
     the interpreter's lock, never began, or has left without a word.
 
     Attributes:
-        line: what workers send their heartbeats over; writing to it never waits.
+        lines: the workers' ends of the pipes; writing a heartbeat never waits.
     """
 
     def __init__(self, job: Job) -> None:
         self._run = job.run
         self._limits = job.settings.launch
         self._processes = range(job.placement.num_processes)
-        self._received, self.line = multiprocessing.Pipe(duplex=False)
-        os.set_blocking(self.line.fileno(), False)
+        self._received, heartbeats = multiprocessing.Pipe(duplex=False)
+        order, self._order = multiprocessing.Pipe(duplex=False)
+        os.set_blocking(heartbeats.fileno(), False)
+        self.lines = WorkerLines(heartbeats, order)
         self._calls = RollCall()
         self._gone: dict[int, float] = {}
         self._ended: set[int] = set()
@@ -57,8 +60,16 @@ class Overseer:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._closed.set()
         self._thread.join()
-        self._received.close()
-        self.line.close()
+        for end in (self._received, self._order, self.lines.heartbeats, self.lines.order):
+            end.close()
+
+    def break_off(self) -> bool:
+        """Has the workers finish the minibatches on their way and save a checkpoint; whether they all train by now."""
+        beats = [self._calls.last(process) for process in self._processes]
+        if any(beat is None or beat.starting for beat in beats):
+            return False
+        self._order.close()
+        return True
 
     def check(self) -> None:
         """To be called while torch's launcher finds nothing wrong.

@@ -17,6 +17,9 @@ def _preload() -> None:
     with uncollected():  # nor will the workers copy the pages of what they share only to search them
         importlib.import_module("pipetrain.launch.worker")
     signal.signal(signal.SIGINT, handler)
+    # a signal to all processes of the run is for the launcher and the workers, which need this one until they end
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _die_with_parent() -> None:

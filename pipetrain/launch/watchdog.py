@@ -11,11 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pipetrain.errors import one_line
+from pipetrain.executors.gate import Gate
 from pipetrain.launch import lifeline
 from pipetrain.launch.activity import Activity
+from pipetrain.launch.agreement import Agreement
 from pipetrain.launch.awake_clock import AwakeClock
 from pipetrain.launch.heartbeat import BEAT_SECONDS, Heartbeat
 from pipetrain.tracking.run_directory import RunDirectory
@@ -32,6 +35,8 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a worker; others are the library's or the user's own, such as SIGCHLD of a data set's workers."""
 _ORDER_SECONDS = 2.0
 """How long the launcher, which gets a Ctrl-C as well, may take to say what is to be done."""
+_MOMENT = 0.5
+"""How long signals that were sent to all processes at once may lie apart."""
 _STOP = "pipetrain/stop"
 
 Tell = Callable[[Heartbeat], None]
@@ -53,6 +58,7 @@ class Watched:
         run: the run directory.
         hang_timeout: seconds that it may take for one thing.
         start_timeout: seconds that it may take until the run begins.
+        stop_timeout: seconds that it may take to end, with a checkpoint, when a signal asks for that; 0: none.
     """
 
     process: int
@@ -60,6 +66,7 @@ class Watched:
     run: RunDirectory
     hang_timeout: float
     start_timeout: float
+    stop_timeout: float = 0.0
 
 
 class Watchdog:
@@ -72,9 +79,11 @@ class Watchdog:
         watched: the worker.
         tell: passes its heartbeats on to whoever watches all workers; None where nobody does yet.
         on_signal: called with the signal's number before it ends the process.
+        order: closed at the other end where a launcher of ours has the run broken off.
 
     Attributes:
         activity: kept up to date by the main thread.
+        gate: where the main thread breaks the run off.
         report: what this worker has measured, for that of the last stage to write when the run stops early.
     """
 
@@ -83,17 +92,26 @@ class Watchdog:
         watched: Watched,
         tell: Tell | None = None,
         on_signal: Callable[[int], None] = lambda _number: None,
+        order: Connection | None = None,
     ) -> None:
         self.watched = watched
         self.activity = Activity()
         self.report: Callable[[], Any] = list
         self.tell = tell
+        self.gate = Gate()
+        self._agreement = Agreement(watched.process, watched.num_processes, self.gate)
         self._on_signal = on_signal
+        self._order = order
+        self._has_launcher = multiprocessing.parent_process() is not None
+        self._ordered_at: float | None = None
+        self._terminal = False
+        self._deadline: tuple[float, int] | None = None
         self._store: Store | None = None
         self._clock = AwakeClock()
         self._changes = -1
         self._changed_at = 0.0
         self._beats = 0
+        self._told = False
         self._reported = False
         self._closed = threading.Event()
         self._wakeup, self._wakeup_write = os.pipe()
@@ -166,16 +184,51 @@ class Watchdog:
 
     def _signals(self, seconds: float) -> bytes:
         """The numbers of the signals that came, after waiting for one: Python writes each that has a handler."""
-        ready = select.select([self._wakeup], [], [], seconds)[0]
-        return os.read(self._wakeup, 4096) if ready else b""
+        order = [self._order.fileno()] if self._order is not None else []
+        ready = select.select([self._wakeup, *order], [], [], seconds)[0]
+        if order and order[0] in ready:
+            self._order = None
+            self._ordered_at = time.monotonic()
+            self._agreement.ask()
+        return os.read(self._wakeup, 4096) if self._wakeup in ready else b""
 
     def _obey(self, signals: bytes) -> None:
-        if signal.SIGINT in signals and multiprocessing.parent_process() is not None:
-            signals = self._signals(_ORDER_SECONDS) or signals
-        if ending := next((number for number in _ENDING if number in signals), None):
-            self._give_sign(told=True)
-            self._on_signal(ending)
-            lifeline.end(128 + ending)
+        ending = next((number for number in _ENDING if number in signals), None)
+        if ending is not None and not (self._has_launcher and self._is_ordered(signals)):
+            self._told = True
+            self._give_sign()
+            if not self._may_stop(ending):
+                self._end(ending)
+        if self._deadline is not None and self._clock.look() > self._deadline[0]:
+            self._end(self._deadline[1])
+
+    def _is_ordered(self, signals: bytes) -> bool:
+        """Whether the launcher has the run broken off.
+
+        A signal to all processes reaches the launcher as well, which then orders what is to be done, and counts the
+        seconds and the signals. SIGTERM is also how torch's launcher ends a worker.
+        """
+        self._terminal = self._terminal or signal.SIGINT in signals
+        if self._ordered_at is None:
+            signals += self._signals(_MOMENT if signal.SIGTERM in signals else _ORDER_SECONDS)
+        if self._ordered_at is None:
+            return False
+        at_once = time.monotonic() - self._ordered_at < 2 * _MOMENT
+        return signal.SIGTERM not in signals or (at_once and not self._terminal)
+
+    def _may_stop(self, number: int) -> bool:
+        """Whether a signal from an outer launcher has the run broken off: the first one does, once it has begun."""
+        if self._has_launcher or self.activity.starting or self._store is None:
+            return False
+        if self._deadline is not None or not self.watched.stop_timeout:
+            return False
+        self._deadline = self._clock.look() + self.watched.stop_timeout, number
+        self._agreement.ask()
+        return True
+
+    def _end(self, number: int) -> NoReturn:
+        self._on_signal(number)
+        lifeline.end(128 + number)
 
     def _forget(self) -> None:
         """In a process that this one has forked, such as one that reads samples: its signals are not the worker's."""
@@ -205,20 +258,23 @@ class Watchdog:
         leave_failure_note(self.watched.run, self.watched.process, note)
         lifeline.end(EXIT_HUNG)
 
-    def _give_sign(self, *, told: bool = False) -> None:
+    def _give_sign(self) -> None:
         self._beats += 1
         if self.tell is None:
             return
         activity = self.activity
         beat = Heartbeat(
             self.watched.process, os.getpid(), socket.gethostname(), self._beats, activity.what,
-            activity.waiting, activity.starting, activity.finished, activity.changes, told,
+            activity.waiting, activity.starting, activity.finished, activity.changes, self._told,
         )  # fmt: skip
         with contextlib.suppress(OSError, RuntimeError):  # whoever listened is gone, or too busy
             self.tell(beat)
 
     def _answer(self) -> None:
-        if self._store is not None and not self._reported and self._store.check([_STOP]):
+        if self._store is None:
+            return
+        self._agreement.proceed(self._store)
+        if not self._reported and self._store.check([_STOP]):
             self._reported = True
             self._store.set(_report_key(self.watched.process), json.dumps(self.report()))
 

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -25,6 +24,7 @@ from pipetrain.launch import lifeline
 from pipetrain.launch.breaking_off import broken_off_by
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.lifeline import EXIT_LOST
+from pipetrain.launch.lines import WorkerLines
 from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.launch.peers import Peers
 from pipetrain.launch.pipeline import in_one_process, training_of
@@ -65,14 +65,14 @@ def simulate(job: Job, show: Show) -> dict[str, Any]:
         return run.diverge(error, run.trainer.reports())
 
 
-def launched(job: Job, line: Connection) -> None:
-    """The life of a process that our launcher started, which listens at the other end of `line`."""
+def launched(job: Job, lines: WorkerLines) -> None:
+    """The life of a process that our launcher started, which has the other ends of `lines`."""
 
     def tell(beat: Heartbeat) -> None:
-        line.send_bytes(beat.encoded())
+        lines.heartbeats.send_bytes(beat.encoded())
 
     lifeline.follow_launcher()
-    watchdog = Watchdog(watched(job), tell)
+    watchdog = Watchdog(watched(job), tell, order=lines.order)
     watchdog.start()
     try:
         main(job, watchdog)
@@ -90,6 +90,8 @@ def joined(job: Job, show: Show, on_signal: Callable[[int], None]) -> dict[str, 
     watchdog.start()
     result = main(job, watchdog, show)
     watchdog.activity.finish()
+    if result is None and watchdog.gate.ended_after is not None:
+        lifeline.leave(ExitCode.INTERRUPTED)
     return result
 
 
@@ -97,7 +99,9 @@ def watched(job: Job) -> Watched:
     """This worker, as its watchdog needs to know it."""
     limits = job.settings.launch
     rank = int(os.environ["RANK"])
-    return Watched(rank, job.placement.num_processes, job.run, limits.hang_timeout, limits.start_timeout)
+    return Watched(
+        rank, job.placement.num_processes, job.run, limits.hang_timeout, limits.start_timeout, limits.stop_timeout
+    )
 
 
 def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dict[str, Any] | None:
@@ -134,8 +138,9 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
     parts = build_parts(job, process.stages, process.device, show)
     stages = build_stages(parts.chain, job.bounds, parts.training, process.stages)
     hooks = RunHooks(
-        parts.on_step, lambda op: activity.now(str(op)), activity.now, activity.wait, activity.compute, parts.trace
-    )
+        parts.on_step, lambda op: activity.now(str(op)), activity.now, activity.wait, activity.compute, parts.trace,
+        watchdog.gate,
+    )  # fmt: skip
     try:
         activity.now("connecting the stages")
         with activity.wait("the other processes"):
@@ -156,7 +161,8 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
             leave_failure_note(job.run, process.rank, str(error))
             time.sleep(BLAME_SECONDS)
             lifeline.end(EXIT_LOST)
-    dist.destroy_process_group()
+    if watchdog.gate.ended_after is None:  # else messages are still expected that will never come
+        dist.destroy_process_group()
     return result
 
 
@@ -264,10 +270,13 @@ class ProcessRun:
         idle = self._parts.progress and self.trainer.step == self._parts.progress["step"]
         if idle and not self.trainer.interrupted:
             reports = self._repeated_end()
-        if recorder is None:
-            return None
-        ended = summary_of_interrupted if self.trainer.interrupted else summary_of_completed
-        return self._finish(recorder, ended(self._job, recorder, reports, self.trainer.reached))
+        result = None
+        if recorder is not None:
+            ended = summary_of_interrupted if self.trainer.interrupted else summary_of_completed
+            result = self._finish(recorder, ended(self._job, recorder, reports, self.trainer.reached))
+        if self.trainer.interrupted:
+            self._executor.agree(None)  # none leaves before there is a summary: its launcher would end the others
+        return result
 
     def _repeated_end(self) -> Sequence[dict[str, Any]]:
         """The end of a run that had done all its steps before: what was measured of its stages then."""

@@ -2,13 +2,14 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from support.cli import arguments, environment, fails, pipetrain, summary
+from support.cli import TINY, arguments, environment, fails, pipetrain, run, summary
 from support.processes import is_alive, workers
 
 pytestmark = [
@@ -74,11 +75,35 @@ def test_signal_ends_the_run_promptly_as_interrupted(started, number, to_group):
     process, folder = started
     pids = workers(process.pid)
     (os.killpg if to_group else os.kill)(process.pid, number)
-    error = ended(process, pids, within=10)
+    error = ended(process, pids, within=30)
     assert process.returncode == 130
     assert error == ""
-    assert summary(folder)["status"] == "interrupted"
+    left = summary(folder)
+    assert left["status"] == "interrupted"
+    assert left["extra_drains"] == [left["steps"]]
+    assert left["checkpoint"] == f"checkpoints/step-{left['steps']:08d}"
     checkpoints_load(folder)
+
+
+def test_interrupted_run_goes_on_with_the_command_that_it_names(tmp_path):
+    chosen = [*TINY, "dataset.limit=640", "method=gpipe", "train.microbatches=4"]
+    words = arguments("run", f"hydra.run.dir={tmp_path / 'a run'}", *chosen)
+    process = subprocess.Popen(words, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True)
+    metrics = tmp_path / "a run" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_text().count("interval") > 4):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    step, command = re.search(r"interrupted; step (\d+) is saved; go on from there with: pipetrain (.*)", out).groups()
+    assert 5 <= int(step) < 40
+    again = pipetrain(*shlex.split(command), cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    continued = summary(tmp_path / "a run")
+    run(tmp_path / "whole", *chosen, "executor=simulated")
+    assert continued["extra_drains"] == []
+    for name in ("status", "steps", "weights_sha256", "loss_sha256"):
+        assert continued[name] == summary(tmp_path / "whole")[name], name
 
 
 def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):

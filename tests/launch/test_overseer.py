@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 from support.sleepers import beat_of, sleeper
@@ -41,9 +42,16 @@ def missing(watching, within=20.0):
     raise AssertionError("nobody is missing")
 
 
+def eventually(holds):
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "never"
+        time.sleep(0.01)
+
+
 def tell(watching, *beats):
     for beat in beats:
-        watching.line.send_bytes(beat.encoded())
+        watching.lines.heartbeats.send_bytes(beat.encoded())
 
 
 def test_worker_that_never_starts_is_missed(watching):
@@ -115,3 +123,16 @@ def test_telling_an_overseer_that_does_not_listen_never_waits(tmp_path):
     many = [beat_of(0, os.getpid(), number) for number in range(10_000)]
     with pytest.raises(BlockingIOError):
         tell(stopped, *many)
+
+
+def test_order_to_break_off_reaches_workers_once_all_of_them_train(watching):
+    overseer = watching()
+    assert not overseer.break_off(), "nobody was heard of"
+    tell(overseer, beat_of(0, os.getpid()), beat_of(1, os.getpid(), starting=True))
+    eventually(lambda: overseer._calls.last(1) is not None)
+    assert not overseer.break_off()
+    assert not overseer.lines.order.poll(0)
+    tell(overseer, replace(beat_of(1, os.getpid()), number=2))
+    eventually(lambda: not overseer._calls.last(1).starting)
+    assert overseer.break_off()
+    assert overseer.lines.order.poll(0)

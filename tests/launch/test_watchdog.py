@@ -1,5 +1,6 @@
 """What the watching thread of a worker sees, and what it does about it."""
 
+import multiprocessing
 import os
 import re
 import signal
@@ -189,3 +190,50 @@ def test_failure_notes_are_kept_by_process(tmp_path):
     assert {process: note.read_text() for process, note in run.failure_notes().items()} == {
         10: "lost stage 2\n", 2: "hung\n",
     }  # fmt: skip
+
+
+def test_order_of_the_launcher_holds_the_gate_and_shuts_it_where_all_agree(tmp_path):
+    order, launcher = multiprocessing.Pipe(duplex=False)
+    store = HashStore()
+    watchdog = Watchdog(watched(tmp_path), order=order)
+    watchdog.meet(store, RunDirectory(tmp_path))
+    with watchdog:
+        assert watchdog.gate.passes()
+        launcher.close()
+        eventually(lambda: store.check(["pipetrain/begun/0"]))
+        store.set("pipetrain/begun/1", "3")
+        assert [watchdog.gate.passes() for _ in range(3)] == [True, True, False]
+    order.close()
+
+
+LEFT_TO_STOP = """
+import sys, time
+from pathlib import Path
+from torch.distributed import HashStore
+from pipetrain.launch import watchdog
+from pipetrain.tracking.run_directory import RunDirectory
+
+run = RunDirectory(Path(sys.argv[1]))
+watched = watchdog.Watched(0, 1, run, 60.0, 60.0, float(sys.argv[2]))
+with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, flush=True)) as watch:
+    watch.meet(HashStore(), run)
+    watch.activity.begin()
+    print("ready", flush=True)
+    while watch.gate.passes():
+        time.sleep(0.05)
+    print("drained", flush=True)
+    time.sleep(60 if sys.argv[3] == "late" else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "when", "said", "code"),
+    [("60", "soon", "drained\n", 0), ("1", "late", "drained\ntold 15\n", 143), ("0", "soon", "told 15\n", 143)],
+)
+def test_signal_of_an_outer_launcher_has_the_run_broken_off_in_good_time(tmp_path, seconds, when, said, code):
+    words = [sys.executable, "-c", LEFT_TO_STOP, str(tmp_path), seconds, when]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60)[0] == said
+    assert process.returncode == code

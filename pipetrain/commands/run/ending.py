@@ -39,7 +39,7 @@ def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitC
     if summary["status"] == "diverged":
         report_error(RunError(summary["reason"]), ExitCode.DIVERGED)
     if summary["status"] == "interrupted":
-        print(_how_to_go_on(job, hydra), flush=True)
+        print(how_to_go_on(job, hydra), flush=True)
         raise KeyboardInterrupt(summary["reason"])
     return _EXIT_CODES[summary["status"]]
 
@@ -96,7 +96,8 @@ def _no_space(job: "Job", hydra: DictConfig, error: BaseException) -> RunError:
     return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {command}")
 
 
-def _how_to_go_on(job: "Job", hydra: DictConfig) -> str:
+def how_to_go_on(job: "Job", hydra: DictConfig) -> str:
+    """What is saved of an interrupted run, and the command that continues it."""
     step = _newest_step(job)
     if step is None:
         return f"interrupted before there was a checkpoint; partial results are in {job.run}"

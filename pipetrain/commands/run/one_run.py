@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from pipetrain.commands.run.ending import ended_as, ended_early, failed_early
+from pipetrain.commands.run.ending import ended_as, ended_early, failed_early, how_to_go_on
 from pipetrain.config.settings import check_hydra, settings_of
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.imports import uncollected
@@ -129,6 +129,9 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         if writes:
             leave_summary(job, "failed", message(error))
         leave(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
+    if shown.summary is not None and shown.summary["status"] == "interrupted":
+        print(how_to_go_on(job, hydra), flush=True)
+        leave(ExitCode.INTERRUPTED)
     return ExitCode.COMPLETED
 
 

@@ -1,0 +1,24 @@
+"""How workers agree where the run is broken off."""
+
+from torch.distributed import HashStore
+
+from pipetrain.executors.gate import Gate
+from pipetrain.launch.agreement import Agreement
+
+
+def test_workers_shut_their_gates_behind_the_minibatch_of_the_one_ahead():
+    store, gates = HashStore(), [Gate() for _ in range(3)]
+    agreements = [Agreement(p, 3, gate) for p, gate in enumerate(gates)]
+    for gate, begun in zip(gates, (4, 3, 2), strict=True):
+        for _ in range(begun):
+            assert gate.passes()
+    for each in agreements:
+        each.proceed(store)
+    assert all(gate.passes() for gate in gates), "nobody has asked yet"
+
+    agreements[2].ask()  # one is enough
+    for each in (*reversed(agreements), *agreements):
+        each.proceed(store)
+    allowed = [sum(gate.passes() for _ in range(6)) for gate in gates]
+    assert allowed == [0, 1, 2]
+    assert [gate.ended_after for gate in gates] == [5, 5, 5]
