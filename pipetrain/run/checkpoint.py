@@ -177,10 +177,16 @@ def load_history(folder: Path) -> dict[str, Tensor]:
 
 def problem(folder: Path) -> str | None:
     """Why a checkpoint cannot be used, in one line that names the file; None where it can."""
-    fault = manifest.problem(folder)
-    if fault is None and _PROGRESS not in manifest.names(folder):
-        return f"{folder / _PROGRESS}: damaged: it is not in the manifest"
-    return fault
+    if fault := manifest.problem(folder):
+        return fault
+    path = folder / _PROGRESS
+    if _PROGRESS not in manifest.names(folder):
+        return f"{path}: damaged: it is not in the manifest"
+    try:
+        load_progress(folder)["step"] + 0
+    except (ValueError, TypeError, KeyError):
+        return f"{path}: damaged: it names no step"
+    return None
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -250,7 +256,8 @@ def model_state(folder: Path) -> dict[str, Tensor]:
 def named_state(folder: Path) -> dict[str, Tensor]:
     """The whole model's state dict under all the names that its own module has."""
     state = model_state(folder)
-    return state | {name: state[first] for name, first in load_progress(folder).get("aliases", {}).items()}
+    aliases = load_progress(folder).get("aliases", {})
+    return state | {name: state[first] for name, first in aliases.items() if first in state}
 
 
 def whole_state(folder: Path, chain: LayerChain) -> dict[str, Tensor]:

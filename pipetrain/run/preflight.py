@@ -16,6 +16,7 @@ from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
 from pipetrain.program.planned_operations import rebinds_weights
 from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.run import tensor_file
 from pipetrain.run.build import (
     Data,
     build_chain,
@@ -209,6 +210,14 @@ def _clip_note(limit: float | None, rules: PipelineRules, method: str) -> list[s
     return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={method})"]
 
 
+def _check_savable(_settings: Settings, components: Components) -> list[str]:
+    for name, value in components.chain.module.state_dict().items():
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not tensor_file.takes(value.dtype):
+            kind = f"tensor of {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise ConfigError(f"model: {name} is a {kind}, which checkpoints cannot hold; dense numbers work")
+    return []
+
+
 def _check_derived_weights(settings: Settings, components: Components) -> list[str]:
     phases = zip(components.phases, settings.phases, strict=True)
     changing = [chosen.choices["method"] for phase, chosen in phases if _backward_reads_others(phase.rules)]
@@ -244,6 +253,7 @@ CHECKS = (
     _check_executor,
     _check_dropped,
     _check_phases,
+    _check_savable,
     _check_derived_weights,
     _check_targets,
 )

@@ -5,9 +5,12 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import Tensor
+
+from pipetrain.errors import ConfigError
 
 SUFFIX = ".safetensors"
 
@@ -28,10 +31,26 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read(path: Path, selects: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors whose names `selects` accepts, on the CPU."""
-    with safe_open(path, framework="pt") as file:
-        # the library's tensors are views of the mapped file
-        return {name: file.get_tensor(name).clone() for name in file.keys() if selects(name)}  # noqa: SIM118
+    """The tensors whose names `selects` accepts, on the CPU.
+
+    Raises:
+        ConfigError: it is no such file.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            # the library's tensors are views of the mapped file
+            return {name: file.get_tensor(name).clone() for name in file.keys() if selects(name)}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ConfigError(f"{path}: not a safetensors file: {error}") from error
+
+
+def takes(dtype: torch.dtype) -> bool:
+    """Whether such files hold tensors of this type."""
+    try:
+        save({"": torch.empty(0, dtype=dtype)})
+    except (KeyError, SafetensorError):
+        return False
+    return True
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from typing_extensions import override
@@ -113,10 +113,11 @@ class RunDirectory:
         record = self.hydra / "hydra.yaml"
         if not record.is_file():
             return {}
-        choices = OmegaConf.select(_loaded(record, DictConfig), "hydra.runtime.choices")
-        if not isinstance(choices, DictConfig):
-            raise ConfigError(f"{record}: damaged: hydra.runtime.choices is missing")
-        return choices_made(choices)
+        try:
+            choices: Any = OmegaConf.to_container(_loaded(record, DictConfig))  # unresolved: it may be another's
+            return choices_made(choices["hydra"]["runtime"]["choices"])
+        except (KeyError, TypeError, AttributeError):
+            raise ConfigError(f"{record}: damaged: hydra.runtime.choices is missing") from None
 
     def overrides(self) -> list[str]:
         """The overrides that the run was started with.
@@ -125,7 +126,10 @@ class RunDirectory:
             ConfigError: their record is damaged.
         """
         record = self.hydra / "overrides.yaml"
-        return [str(override) for override in _loaded(record, ListConfig)] if record.is_file() else []
+        if not record.is_file():
+            return []
+        overrides: Any = OmegaConf.to_container(_loaded(record, ListConfig))
+        return [str(override) for override in overrides]
 
     def remove_if_empty(self) -> None:
         """Takes back what Hydra made for a refused run: the folder, and outputs/DATE/ above it where it is empty."""

@@ -236,6 +236,18 @@ def test_timeline_says_what_a_run_does_not_have(traced, words, message, capsys):
     assert re.search(message, refused(capsys, str(traced), *words.split()))
 
 
+def test_timeline_of_a_run_calls_no_method_of_anothers_unless_trusted(traced, tmp_path, capsys):
+    path = traced / "config.yaml"
+    config = OmegaConf.load(path)
+    config.method._target_ = "anothers.Method"
+    OmegaConf.save(config, path)
+    line = refused(capsys, str(traced), "-o", str(tmp_path / "out"))
+    assert f"{path}: method._target_=anothers.Method is not pipetrain's own code" in line
+    line = refused(capsys, str(traced), "--trust", "-o", str(tmp_path / "out"))
+    assert "anothers" in line
+    assert "--trust" not in line
+
+
 def test_timeline_of_a_run_without_a_trace_says_how_to_get_one(traced, capsys):
     (traced / "trace.json").unlink()
     assert re.search(r"has no trace.json; .*trace=true", refused(capsys, str(traced)))

@@ -136,6 +136,13 @@ def test_manifest_without_the_progress_is_no_checkpoint(folder):
     assert checkpoint.problem(folder) == f"{folder}/progress.json: damaged: it is not in the manifest"
 
 
+@pytest.mark.parametrize("progress", [{}, {"step": "six"}, []])
+def test_progress_without_a_step_is_damaged(tmp_path, progress):
+    folder = RunDirectory(tmp_path).checkpoint(6)
+    checkpoint.save(folder, {"model.a": torch.ones(1)}, progress, ALONE)
+    assert checkpoint.problem(folder) == f"{folder}/progress.json: damaged: it names no step"
+
+
 def test_checkpoint_of_the_earlier_format_is_refused_and_never_unpickled(tmp_path):
     folder = RunDirectory(tmp_path).checkpoint(4)
     folder.mkdir(parents=True)

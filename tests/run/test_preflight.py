@@ -28,6 +28,21 @@ def normed(channels, classes):
     return LayerChain(nn.ModuleList(layers), layers)
 
 
+class Complex(nn.Module):
+    """A layer with a buffer that no checkpoint holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("phase", torch.ones(1, dtype=torch.complex128))
+
+    def forward(self, x):
+        return x
+
+
+def complex_one(channels, classes):
+    return nn.Sequential(Complex(), nn.Flatten(), nn.Linear(64 * channels, classes))
+
+
 @pytest.fixture
 def models(monkeypatch):
     import sys
@@ -100,6 +115,11 @@ HOGWILD = {"method": {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3
         ),
         ("gpipe", {"train": {"recompute_boundaries": [0]}}, r"recompute_boundaries=\[0\]: .*executor=simulated"),
         ("gpipe", {"model": {"_target_": "models_of_tests.frozen"}}, "no parameter requires a gradient"),
+        (
+            "gpipe",
+            {"model": {"_target_": "models_of_tests.complex_one"}},
+            "0.phase is a tensor of torch.complex128, which checkpoints cannot hold",
+        ),
         ("gpipe", {"optimizer": {"lr": None}}, r"optimizer.lr is not set"),
         ("gpipe", {"loss": {"_target_": "pipetrain.losses.CrossEntropy", "smoothing": 1}}, "unexpected keyword"),
         ("pipedream", {"resume": "/nowhere"}, "/nowhere: no checkpoint here"),

@@ -7,6 +7,7 @@ import signal
 import pytest
 import torch
 
+from pipetrain.errors import ConfigError
 from pipetrain.run import tensor_file
 
 SHARED = torch.arange(6.0)
@@ -40,6 +41,18 @@ def test_file_has_the_rights_of_any_other_that_is_made(tmp_path):
     (tmp_path / "other").touch()
     tensor_file.write(tmp_path / "x.safetensors", {"a": torch.ones(1)})
     assert (tmp_path / "x.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_file_of_another_kind_is_refused_by_name(tmp_path):
+    (tmp_path / "x.safetensors").write_bytes(b"PK and so on, a zip file")
+    with pytest.raises(ConfigError, match=f"{tmp_path}/x.safetensors: not a safetensors file"):
+        tensor_file.read(tmp_path / "x.safetensors", lambda _name: True)
+
+
+def test_types_that_the_format_lacks_are_known():
+    assert all(tensor_file.takes(tensor.dtype) for tensor in TENSORS.values())
+    assert tensor_file.takes(torch.complex64)
+    assert not tensor_file.takes(torch.complex128)
 
 
 def test_folder_that_is_missing_is_an_error_of_the_system(tmp_path):

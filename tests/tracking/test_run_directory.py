@@ -81,6 +81,16 @@ def test_damaged_record_is_one_line_that_names_the_file(tmp_path, content):
             read()
 
 
+def test_records_of_another_resolve_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "told")
+    run = RunDirectory(tmp_path)
+    run.hydra.mkdir()
+    (run.hydra / "hydra.yaml").write_text("hydra: {runtime: {choices: {model: '${oc.env:SECRET}'}}}")
+    (run.hydra / "overrides.yaml").write_text("['seed=${oc.env:SECRET}']")
+    assert run.choices() == {"model": "${oc.env:SECRET}"}
+    assert run.overrides() == ["seed=${oc.env:SECRET}"]
+
+
 def test_record_without_choices_is_damaged(tmp_path):
     run = RunDirectory(tmp_path)
     run.hydra.mkdir()
