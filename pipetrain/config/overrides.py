@@ -6,10 +6,12 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from pipetrain.config.choices import section
 from pipetrain.config.instantiate import TARGET
+from pipetrain.config.likeness import did_you_mean
+from pipetrain.config.nearest import unknown_setting
 from pipetrain.config.schema import config_dir, schema
 from pipetrain.errors import ConfigError
 
@@ -51,6 +53,8 @@ class Override:
             return
         try:
             OmegaConf.update(config, self.key, self.value, merge=True, force_add=self.adds)
+        except (ConfigKeyError, ConfigAttributeError) as error:
+            raise ConfigError(unknown_setting(self.key, self.text)) from error
         except OmegaConfBaseException as error:
             raise ConfigError(f"{self.text}: {str(error).splitlines()[0]}") from error
 
@@ -74,6 +78,7 @@ def _chosen(group: str, name: str) -> DictConfig:
     """The section of a choice, with what every choice of its group has."""
     names = sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
     if name not in names:
-        raise ConfigError(f"{group}={name}: no such {group}; choose from {', '.join(names)}")
+        choices = did_you_mean(name, names) or f"; choose from {', '.join(names)}"
+        raise ConfigError(f"{group}={name}: no such {group}{choices}")
     merged: DictConfig = OmegaConf.merge(schema()[group], section(group, name))  # type: ignore[assignment]
     return merged

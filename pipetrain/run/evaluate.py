@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from pipetrain.config.nearest import known_names, unknown_setting
 from pipetrain.config.overrides import Override
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
@@ -71,9 +72,12 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
 
 def _check_read(overrides: Sequence[Override]) -> None:
     for override in overrides:
-        if override.key not in _READ and override.key.split(".")[0] not in _CALLED:
-            read = ", ".join((*_CALLED, *_READ))
-            raise ConfigError(f"{override.text}: an evaluation does not read {override.key}; it reads {read}")
+        if override.key in _READ or override.key.split(".")[0] in _CALLED:
+            continue
+        if override.key not in known_names():
+            raise ConfigError(unknown_setting(override.key, override.text))
+        read = ", ".join((*_CALLED, *_READ))
+        raise ConfigError(f"{override.text}: an evaluation does not read {override.key}; it reads {read}")
 
 
 def _name(settings: Settings, group: str, path: str) -> str:

@@ -37,7 +37,9 @@ def test_choice_of_a_group_takes_the_place_of_the_whole_section(config):
     ("word", "message"),
     [
         ("dataset=nope", "dataset=nope: no such dataset; choose from cifar10, .*mnist"),
-        ("dataset.evil=6", "dataset.evil=6: Key 'evil'"),
+        ("dataset=minst", "dataset=minst: no such dataset; did you mean mnist"),
+        ("dataset.rooot=6", "dataset.rooot=6: no such setting; did you mean dataset.root"),
+        ("dataset.evil=6", "dataset.evil=6: not a setting of the chosen dataset|dataset.evil=6: no such setting"),
         ("dataset.root=a,b", "dataset.root=a,b: one value for one setting"),
         ("~dataset.root", "~dataset.root: one value for one setting"),
     ],

@@ -41,6 +41,8 @@ def test_evaluation_takes_other_data_and_refuses_what_it_does_not_read(run):
     assert evaluated(path, "dataset.eval=6").samples == 6
     with pytest.raises(ConfigError, match=r"dataset.evil=6"):
         evaluated(path, "dataset.evil=6")
+    with pytest.raises(ConfigError, match=r"limit=3: no such setting; did you mean dataset.limit"):
+        evaluated(path, "limit=3")
     with pytest.raises(ConfigError, match=r"train.epochs=3: an evaluation does not read train.epochs; it reads data"):
         evaluated(path, "train.epochs=3")
 
