@@ -98,9 +98,14 @@ def save(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any
             manifest.write(partial, [*entries, _write_progress(partial, progress)])
             _put_in_place(partial, folder)
 
-    writer.together(begin)
-    entries = [FileEntry(**entry) for entry in writer.together(write)]
-    writer.together(publish)
+    try:
+        writer.together(begin)
+        entries = [FileEntry(**entry) for entry in writer.together(write)]
+        writer.together(publish)
+    except OSError:
+        if writer.coordinates:  # a full disk needs the room
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def _write_progress(partial: Path, progress: Mapping[str, Any]) -> FileEntry:

@@ -237,3 +237,4 @@ def test_full_disk_of_one_process_is_the_error_of_all_and_keeps_the_checkpoint_b
     assert [error.errno for error in errors] == [errno.ENOSPC, errno.ENOSPC]
     assert all(error.filename.endswith("process-0.safetensors") for error in errors)
     assert checkpoint.problem(folder) is None
+    assert list(folder.parent.iterdir()) == [folder]

@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from support.one_run import carried_out
 
 from pipetrain.config.schema import CheckpointConfig
 from pipetrain.run import checkpoint, ranking
@@ -68,3 +69,13 @@ def test_newest_and_best_are_kept_and_the_start_where_it_was_asked_for(run, sett
 
 def test_metrics_of_all_checkpoints_are_named(run):
     assert ranking.metrics_of(checkpoint.checkpoints(run.path)) == ["loss", "top1"]
+
+
+def test_run_keeps_its_newest_and_best_checkpoint_and_saves_where_it_evaluates(tmp_path):
+    settings = ["train.epochs=4", "checkpoint.every_epochs=0", "checkpoint.keep_best=1", "checkpoint.metric=top1"]
+    assert carried_out(tmp_path / "run", *settings, "optimizer.lr=0.5") == 0
+    run = RunDirectory(tmp_path / "run")
+    best = json.loads(run.summary.read_text())["best_step"]["top1"]
+    assert steps(checkpoint.checkpoints(run.path)) == sorted({best, 24})
+    assert steps(ranking.best_first(checkpoint.checkpoints(run.path), "top1"))[0] == best
+    assert all(checkpoint.problem(folder) is None for folder in run.checkpoints.iterdir())
