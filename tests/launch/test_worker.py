@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.worker_pool import job, on, simulated
+from support import sleeping_model
+from support.worker_pool import distributed, job, on, simulated
 
 from pipetrain.launch.worker import build_parts, simulate
 from pipetrain.run import checkpoint
@@ -72,3 +73,28 @@ def test_signals_end_a_simulation_at_once_where_it_may_take_no_time(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         broken_off(made, 8)
     assert summary.read(made.run) is None
+
+
+def sleeping(folder):
+    """One epoch of ten minibatches of four samples through two stages that sleep as long in each forward."""
+    settings = {"model": {"_target_": "support.sleeping_model.build"}, "eval": {"every_epochs": 0}}
+    return job(folder, "naive_async", 2, dataset={"train": 40, "size": 4}, train={"epochs": 1}, **settings)
+
+
+def test_simulated_run_tells_its_own_speed_from_that_of_the_pipeline(tmp_path):
+    found = simulated(sleeping(tmp_path))
+    one, both = 4 / sleeping_model.SECONDS, 2 / sleeping_model.SECONDS
+    assert found["samples_per_second"] is None
+    # a busy machine makes both slower
+    assert found["simulator_samples_per_second"] <= both
+    assert 1.4 * found["simulator_samples_per_second"] < found["predicted_samples_per_second"] <= 1.01 * one
+
+
+@pytest.mark.slow
+def test_predicted_speed_is_that_of_the_distributed_run(tmp_path):
+    (measured,) = distributed([sleeping(tmp_path / "a")])
+    predicted = simulated(sleeping(tmp_path / "b"))
+    assert measured["predicted_samples_per_second"] is None
+    assert measured["samples_per_second"] == pytest.approx(predicted["predicted_samples_per_second"], rel=0.3)
+    for one, other in zip(measured["per_stage"], predicted["per_stage"], strict=True):
+        assert one["idle_share"] == pytest.approx(other["idle_share"], abs=0.2)
