@@ -1,8 +1,10 @@
 """Follows metrics.jsonl, which another process writes, on the terminal of this one."""
 
 import json
+import os
 import threading
 import time
+from typing import TextIO
 
 from pipetrain.tracking.progress import ProgressBar
 from pipetrain.tracking.records import Record
@@ -12,43 +14,58 @@ _POLL_SECONDS = 0.2
 
 
 class Follower:
-    """Shows what another process writes to metrics.jsonl, so that this process alone writes to the terminal."""
+    """Shows what another process writes to metrics.jsonl, so that this process alone writes to the terminal.
+
+    Args:
+        run: the run directory.
+        bar: shows the records.
+        after_step: where a resumed run goes on; what was recorded before is not shown.
+    """
 
     def __init__(self, run: RunDirectory, bar: ProgressBar, after_step: int = 0) -> None:
         self._path = run.metrics
         self._bar = bar
         self._after = after_step
+        self._file: TextIO | None = None
+        self._rest = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
         self._started = time.time()
         self._thread.start()
 
     def _follow(self) -> None:
-        while not self._stop.is_set() and not self._fresh():
+        stopping = False
+        while not stopping:
+            stopping = self._stop.wait(_POLL_SECONDS)
+            self._open()
+            self._read()
             self._bar.tick()
-            self._stop.wait(_POLL_SECONDS)
-        if not self._fresh():
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self) -> None:
+        """Opens the file, and opens it again once a resumed run's worker has put another in its place."""
+        if not self._path.is_file():
             return
-        with self._path.open(encoding="utf-8") as file:
-            rest = ""
-            stopping = False
-            while True:
-                rest += file.read()
-                *lines, rest = rest.split("\n")
-                for line in lines:
-                    self._show(json.loads(line))
-                if stopping:
-                    return
-                self._bar.tick()
-                stopping = self._stop.wait(_POLL_SECONDS)
+        there = self._path.stat()
+        # a file that an earlier run left here is replaced when the workers start
+        fresh = there.st_mtime >= self._started - 1
+        if self._file is None and fresh:
+            self._file = self._path.open(encoding="utf-8")
+        elif self._file is not None and os.fstat(self._file.fileno()).st_ino != there.st_ino:
+            self._file.close()
+            self._file, self._rest = self._path.open(encoding="utf-8"), ""
+
+    def _read(self) -> None:
+        if self._file is None:
+            return
+        *lines, self._rest = (self._rest + self._file.read()).split("\n")
+        for line in lines:
+            self._show(json.loads(line))
 
     def _show(self, record: Record) -> None:
         if record["step"] > self._after or (record["kind"] == "start" and record["step"] == self._after):
             self._bar.update(record)
-
-    def _fresh(self) -> bool:
-        # a file that an earlier run left here is rewritten when the workers start
-        return self._path.is_file() and self._path.stat().st_mtime >= self._started - 1
 
     def close(self) -> None:
         """Shows what is left, and ends."""

@@ -206,7 +206,7 @@ class Recorder:
             "steps": steps,
             "epochs": round(steps / len(self._recorded.sizes), 4),
             "samples": self._speed.samples(0, steps),
-            "train_s": self._speed.train_s(0, steps),
+            "train_s": sum(self._throughputs[name].train_s(0, steps) for name in (MEASURED, SIMULATOR)),
             **self.clock.fields(),
             **{name: throughput.of_run() for name, throughput in self._throughputs.items()},
             **self.evaluations.fields(),

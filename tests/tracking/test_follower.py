@@ -1,7 +1,6 @@
 """Records of another process, shown by this one."""
 
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -52,13 +51,31 @@ def test_follower_of_a_run_that_never_wrote_shows_nothing(tmp_path):
     assert (bar.steps, bar.closed) == ([], True)
 
 
-def test_follower_of_a_resumed_run_shows_its_own_start(tmp_path):
-    run, shown = RunDirectory(tmp_path), []
-    bar = SimpleNamespace(update=lambda record: shown.append((record["kind"], record["step"])), tick=lambda: None)
-    follower = Follower(run, SimpleNamespace(**vars(bar), close=lambda: None), 4)
+class Noting:
+    def __init__(self):
+        self.shown = []
+
+    def update(self, record):
+        self.shown.append((record["kind"], record["step"]))
+
+    def tick(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_follower_of_a_resumed_run_shows_its_own_records_once_the_worker_has_replaced_the_file(tmp_path):
+    run, bar = RunDirectory(tmp_path), Noting()
     file = MetricsFile(run, 0)
-    for record in ({"kind": "start", "step": 0}, of_steps(4), {"kind": "start", "step": 4}, of_steps(5)):
+    for record in ({"kind": "start", "step": 0}, of_steps(4)):
+        file.write(record)
+    file.close()
+    follower = Follower(run, bar, 4)
+    time.sleep(0.5)  # until the follower has opened what the launching process wrote
+    file = MetricsFile(run, 4)
+    for record in ({"kind": "start", "step": 4}, of_steps(5)):
         file.write(record)
     file.close()
     follower.close()
-    assert shown == [("start", 4), ("interval", 5)]
+    assert bar.shown == [("start", 4), ("interval", 5)]
