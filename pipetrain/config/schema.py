@@ -158,7 +158,7 @@ class Config:
     threads: int | None = None
     """Intra-op threads per process; null: the cores divided by the processes. Decides the order of sums on the CPU."""
     resume: str | None = None
-    """A run directory or checkpoint to continue; auto: the newest checkpoint with an identical configuration."""
+    """A run directory or checkpoint to continue; auto: what is unfinished here or beside: docs/resuming.md."""
     trace: bool = False
     """Write trace.json, a Chrome trace of every operation and message: docs/timelines.md."""
     debug: bool = False

@@ -52,7 +52,9 @@ def start_of(settings: Settings, run: RunDirectory, chain: LayerChain, timetable
     if step > total:
         raise ConfigError(_nothing_to_do(settings, found, step, total))
     done = step == total or target_reached(progress, settings.train.target) is not None
-    return Start(step, folder, done and _has_ended(settings, run, found, step), found.notes)
+    finished = done and _has_ended(settings, run, found, step)
+    notes = [*found.notes, *([f"all {step} steps are done; what is missing is the summary"] if done else [])]
+    return Start(step, folder, finished, notes)
 
 
 def _has_ended(settings: Settings, run: RunDirectory, found: Resumption, step: int) -> bool:
