@@ -231,3 +231,16 @@ def test_settings_of_timeline_may_stand_on_either_side_of_an_option(tmp_path, ca
     words = ["method=gpipe", "--minibatches", "2", "partition.stages=3", "-o", str(tmp_path / "out")]
     assert cli.carry_out(["timeline", *words]) == 0
     assert "method=gpipe, schedule=gpipe, D = 3, N = 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("setting", ["hydra.run.dir=file/run", "hydra.run.dir=${new_folder:file/run}"])
+def test_run_directory_that_cannot_be_made_is_one_line_that_says_how_to_name_another(
+    tmp_path, monkeypatch, capsys, setting
+):
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pipetrain"])
+    assert cli.carry_out(["run", setting]) == 2
+    shown = capsys.readouterr().err
+    assert re.search(r"file.*: (Not a directory|File exists); hydra.run.dir=FOLDER", shown), shown
+    assert shown.count("\n") == 1

@@ -37,7 +37,8 @@ def test_output_that_cannot_be_written_to_a_file_is_an_error():
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&-", "0<&- 1>&- 2>&-"])
 def test_closed_streams_take_no_output_of_other_files(tmp_path, closed):
-    work = "f = open('file', 'w'); print('out'); print('err', file=sys.stderr); f.write('kept'); f.close()"
+    inherits = "import os; assert all(os.get_inheritable(number) for number in range(3)); "
+    work = inherits + "f = open('file', 'w'); print('out'); print('err', file=sys.stderr); f.write('kept'); f.close()"
     words = [sys.executable, "-c", _PRINTS.format(work)]
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *words], cwd=tmp_path, env=environment(), timeout=60)
     assert done.returncode == 0

@@ -85,13 +85,17 @@ def launched(job: Job, lines: WorkerLines) -> None:
 
 
 def joined(job: Job, show: Show, on_signal: Callable[[int], None]) -> dict[str, Any] | None:
-    """The life of a process that an outer launcher started, until it ends; the summary where the last stage is."""
+    """The life of a process that an outer launcher started, until it ends; the summary where the last stage is.
+
+    Raises:
+        KeyboardInterrupt: the run was broken off, and the last stage, which is elsewhere, has left its summary.
+    """
     watchdog = Watchdog(watched(job), on_signal=on_signal)
     watchdog.start()
     result = main(job, watchdog, show)
     watchdog.activity.finish()
     if result is None and watchdog.gate.ended_after is not None:
-        lifeline.leave(ExitCode.INTERRUPTED)
+        raise KeyboardInterrupt("broken off")
     return result
 
 

@@ -64,6 +64,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     import hydra
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     from pipetrain.commands.run import sweep_lock
     from pipetrain.config.schema import config_dir, register_schema
@@ -87,11 +88,11 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
     except SystemExit as end:  # --cfg with a --package that is none, --hydra-help
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
-    except OSError as error:  # Hydra makes the directory of a run before it calls back
-        if isinstance(error, HydraException):  # a group or file of the configuration that is missing
+    except (OSError, OmegaConfBaseException) as error:
+        if isinstance(error, HydraException) or (refused := _refused(error)) is None:
             raise
         raise ConfigError(
-            f"{described(error)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) names a folder to write to"
+            f"{described(refused)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) says where to write"
         ) from error
     finally:
         sweep_lock.release()
@@ -112,6 +113,13 @@ def _flags(options: argparse.Namespace) -> list[str]:
     switches = [f"--{name.replace('_', '-')}" for name in ("multirun", "resolve", "hydra_help") if given[name]]
     values = {name.replace("_", "-"): given[name] for name in ("cfg", "info", "package", "config_dir")}
     return [*switches, *(f"--{name}={value}" for name, value in values.items() if value is not None)]
+
+
+def _refused(error: BaseException | None) -> OSError | None:
+    """The system's refusal of a run's directory, which Hydra makes before it calls back, or a resolver."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _run_job(config: "DictConfig") -> ExitCode:

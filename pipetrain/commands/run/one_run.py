@@ -125,12 +125,16 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     try:
         with reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
             shown.summary = joined(job, shown.bar.update, on_signal)
+        interrupted = shown.summary is not None and shown.summary["status"] == "interrupted"
+    except KeyboardInterrupt:
+        interrupted = True
     except Exception as error:
         if writes:
             leave_summary(job, "failed", message(error))
         leave(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
-    if shown.summary is not None and shown.summary["status"] == "interrupted":
-        print(how_to_go_on(job, hydra), flush=True)
+    if interrupted:
+        if writes:
+            print(how_to_go_on(job, hydra), flush=True)
         leave(ExitCode.INTERRUPTED)
     return ExitCode.COMPLETED
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 
 import pytest
 from hydra.types import RunMode
@@ -149,6 +150,21 @@ def test_run_directory_that_cannot_be_written_to_is_refused_before_anything_star
     (tmp_path / "file").touch()
     assert carried_out(tmp_path / "file" / "run") is ExitCode.WRONG_USAGE
     assert "hydra.run.dir=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
+def test_run_of_an_outer_launcher_that_was_broken_off_is_told_by_one_process(tmp_path, monkeypatch, capsys, rank, told):
+    def joined(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipetrain.launch.worker.joined", joined)
+    monkeypatch.setattr("pipetrain.commands.run.one_run.leave", sys.exit)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit) as end:
+        carried_out(tmp_path / "run", "executor.name=distributed")
+    assert end.value.code is ExitCode.INTERRUPTED
+    assert capsys.readouterr().out.count("interrupted before there was a checkpoint") == told
 
 
 @pytest.mark.parametrize(
