@@ -32,10 +32,12 @@ class DeltaRule:
         delta: Δ, of the parameter's shape; None before the first update.
         kept_gradient: what of (gradient, weight), both as they are just before an update, is kept as `LAST_GRADIENT`,
             since `delta` takes it and torch holds it nowhere; None for nothing.
+        passes: how often both read or write what is of a weight's size; partitions count this.
     """
 
     delta: Callable[[State, Settings], Tensor | None]
     kept_gradient: Callable[[Tensor, Tensor, Settings], Tensor | None] = _nothing
+    passes: int = 0
 
 
 def as_seen(gradient: Tensor, weight: Tensor, settings: Settings) -> Tensor:
@@ -127,11 +129,11 @@ def adagrad_delta(state: State, settings: Settings) -> Tensor | None:
 
 DELTA_RULES: dict[type[Optimizer], DeltaRule] = {
     SGD: DeltaRule(sgd_delta, sgd_kept_gradient),
-    Adam: DeltaRule(adam_delta),
-    AdamW: DeltaRule(adam_delta),
-    NAdam: DeltaRule(nadam_delta, as_seen),
-    RMSprop: DeltaRule(rmsprop_delta, rmsprop_kept_gradient),
-    Adagrad: DeltaRule(adagrad_delta, as_seen),
+    Adam: DeltaRule(adam_delta, passes=9),
+    AdamW: DeltaRule(adam_delta, passes=9),
+    NAdam: DeltaRule(nadam_delta, as_seen, passes=16),
+    RMSprop: DeltaRule(rmsprop_delta, rmsprop_kept_gradient, passes=10),
+    Adagrad: DeltaRule(adagrad_delta, as_seen, passes=12),
 }
 """Decoupled decay, of AdamW and NAdam, is no part of Δ, as in the paper."""
 

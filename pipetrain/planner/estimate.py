@@ -21,6 +21,16 @@ from pipetrain.models.chain import LayerChain
 # fifth. Only the ratio of the two moves a partition.
 FLOPS_PER_SECOND = 140e9
 BYTES_PER_SECOND = 8e9
+# Of updates, copies and predictions of AlexNet's weights, two such cores side by side.
+WEIGHT_BYTES_PER_SECOND = 25e9
+
+WeightPasses = Callable[[int], Sequence[float]]
+"""Number of stages -> for each, how often a minibatch reads or writes every weight beside its forward and backward."""
+
+
+def no_passes(num_stages: int) -> list[float]:
+    """Of weights that are never updated."""
+    return [0.0] * num_stages
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,7 @@ class LayerCost:
         bytes_moved: read and written by every operator that is not a view.
         output_bytes: what a cut after this layer sends for each microbatch.
         memory_bytes: of weights, their gradients, and everything that the forward computes.
+        weight_bytes: of weights.
     """
 
     label: str
@@ -42,11 +53,16 @@ class LayerCost:
     bytes_moved: int
     output_bytes: int
     memory_bytes: int
+    weight_bytes: int
 
     @property
     def cost(self) -> float:
         """The estimated time of one forward and backward, in seconds on one CPU core."""
         return self.flops / FLOPS_PER_SECOND + self.bytes_moved / BYTES_PER_SECOND
+
+    def at(self, weight_passes: float) -> float:
+        """The same where each weight is read or written so many times more at each minibatch."""
+        return self.cost + weight_passes * self.weight_bytes / WEIGHT_BYTES_PER_SECOND
 
 
 def layer_costs(chain: LayerChain, example: Sequence[Tensor]) -> list[LayerCost]:
@@ -116,6 +132,7 @@ def _cost(label: str, layer: nn.Module, inputs: list[Tensor]) -> tuple[LayerCost
         bytes_moved=counter.read + counter.written,
         output_bytes=sum(map(_bytes, outputs)),
         memory_bytes=2 * sum(map(_bytes, weights)) + computed_bytes,
+        weight_bytes=sum(map(_bytes, weights)),
     )
     return cost, outputs
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 from pipetrain.errors import ConfigError, check_whole, is_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.balanced_split import balanced, units
-from pipetrain.planner.estimate import LayerCost
+from pipetrain.planner.estimate import LayerCost, WeightPasses
 
 
 class PartitionRule(Protocol):
@@ -19,19 +19,25 @@ class PartitionRule(Protocol):
     name: ClassVar[str]
     """What the plan calls it."""
 
-    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
-        """The first layer of every stage but the first."""
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses) -> list[int]:
+        """The first layer of every stage but the first.
+
+        Args:
+            chain: the model.
+            costs: of its layers.
+            passes: over the weights of each stage.
+        """
 
 
 @dataclass(frozen=True)
 class Even(PartitionRule):
-    """So many stages, the slowest of them as fast as can be by the estimated times."""
+    """So many stages, the slowest of them as fast as can be by the estimated times; each has weights, if it can."""
 
     stages: int
     name: ClassVar[str] = "even"
 
     @override
-    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses) -> list[int]:
         """The first layer of every stage but the first; tied layers stay in one stage.
 
         Raises:
@@ -44,7 +50,8 @@ class Even(PartitionRule):
             parts = f"{_plural(most, 'part')} that can be cut apart, as tied weights stay in one stage"
             has = _plural(len(chain), "layer") if most == len(chain) else f"{_plural(len(chain), 'layer')} in {parts}"
             raise ConfigError(f"partition.stages={self.stages}: the model has {has}; at most {_plural(most, 'stage')}")
-        return balanced([cost.cost for cost in costs], self.stages, tied)
+        by_stage = [[cost.at(each) for cost in costs] for each in passes(self.stages)]
+        return balanced(by_stage, tied, [cost.parameters > 0 for cost in costs])
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Ppv(PartitionRule):
     name: ClassVar[str] = "ppv"
 
     @override
-    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses) -> list[int]:
         """The first layer of every stage but the first.
 
         Raises:
@@ -82,7 +89,7 @@ class Explicit(PartitionRule):
     name: ClassVar[str] = "explicit"
 
     @override
-    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost]) -> list[int]:
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses) -> list[int]:
         """The first layer of every stage but the first.
 
         Raises:

@@ -8,20 +8,21 @@ from typing import Any
 from torch import Tensor
 
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.estimate import LayerCost, layer_costs
+from pipetrain.planner.estimate import LayerCost, WeightPasses, layer_costs, no_passes
 from pipetrain.planner.partition_rules import PartitionRule
 
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage, and the estimate for one microbatch of the example's size.
+    """One stage, and the estimate for one minibatch of the example's size.
 
     Attributes:
         first, last: its layers, `last` exclusive.
         labels: theirs.
         parameters: how many weights, tied ones once.
-        estimated_seconds: one forward and backward on one CPU core: compare stages, do not predict a run.
-        estimated_bytes: weights, gradients and activations of one version and one microbatch.
+        estimated_seconds: one forward, backward and update on one CPU core, with what the method adds: compare stages,
+            do not predict a run.
+        estimated_bytes: weights, gradients and activations of one version and one minibatch.
     """
 
     first: int
@@ -63,18 +64,28 @@ def stale_weight_share(parameters: Sequence[int]) -> float:
     return sum(parameters[:-1]) / max(1, sum(parameters))
 
 
-def make_plan(chain: LayerChain, rule: PartitionRule, example: Sequence[Tensor]) -> Plan:
-    """The plan of `chain` cut by `rule`; of `example`, the input tensors of a microbatch, only the shapes matter.
+def make_plan(
+    chain: LayerChain, rule: PartitionRule, example: Sequence[Tensor], passes: WeightPasses = no_passes
+) -> Plan:
+    """The plan of `chain` cut by `rule`.
+
+    Args:
+        chain: the model.
+        rule: where it is cut.
+        example: the input tensors of a minibatch, of which only the shapes matter.
+        passes: over the weights of each stage, by the number of stages.
 
     Raises:
         ConfigError: the rule cannot hold for this model.
     """
     costs = layer_costs(chain, example)
-    bounds = itertools.pairwise([0, *rule.cuts(chain, costs), len(chain)])
-    return Plan(rule.name, [_stage(chain, costs, first, last) for first, last in bounds])
+    bounds = list(itertools.pairwise([0, *rule.cuts(chain, costs, passes), len(chain)]))
+    by_stage = zip(bounds, passes(len(bounds)), strict=True)
+    return Plan(rule.name, [_stage(chain, costs, each, weight_passes) for each, weight_passes in by_stage])
 
 
-def _stage(chain: LayerChain, costs: list[LayerCost], first: int, last: int) -> StagePlan:
+def _stage(chain: LayerChain, costs: list[LayerCost], bounds: tuple[int, int], weight_passes: float) -> StagePlan:
+    first, last = bounds
     # a tied weight counts once, so the layers' own counts do not simply add up
     weights = {id(weight): weight for layer in chain.layers[first:last] for weight in layer.parameters()}
     return StagePlan(
@@ -82,6 +93,6 @@ def _stage(chain: LayerChain, costs: list[LayerCost], first: int, last: int) -> 
         last=last,
         labels=chain.labels[first:last],
         parameters=sum(weight.numel() for weight in weights.values()),
-        estimated_seconds=sum(cost.cost for cost in costs[first:last]),
+        estimated_seconds=sum(cost.at(weight_passes) for cost in costs[first:last]),
         estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last]),
     )

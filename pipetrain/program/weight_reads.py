@@ -1,7 +1,7 @@
 """What a method is asked, and what it answers: at this moment, which weights does this operation read?"""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from typing_extensions import override
 
@@ -10,7 +10,13 @@ from pipetrain.schedules.operation import Kind, Operation
 
 
 class WeightTransform(Protocol):
-    """A change of a version's weights that a method reads instead of the version itself; prints as a suffix of it."""
+    """A change of a version's weights that a method reads instead of the version itself; prints as a suffix of it.
+
+    Attributes:
+        passes: how often each weight, or what it is changed by, is read or written for it; partitions count this.
+    """
+
+    passes: ClassVar[int] = 3
 
     @override
     def __str__(self) -> str: ...

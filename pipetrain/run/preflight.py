@@ -34,6 +34,7 @@ from pipetrain.run.model_check import weight_derived_layers
 from pipetrain.run.provenance import provenance
 from pipetrain.run.start import start_of
 from pipetrain.run.timetable import Timetable, timetable_of
+from pipetrain.run.weight_passes import weight_passes
 from pipetrain.schedules import ListSchedule, Placement
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -122,9 +123,13 @@ def build(settings: Settings) -> Components:
     data = build_data(settings)
     chain = build_chain(settings.model, data.dataset, settings.seed)
     finegrained = isinstance(rule, FineGrained)
-    plan = rule.plan(chain, data.example) if isinstance(rule, FineGrained) else make_plan(chain, rule, data.example)
-    bounds = [(stage.first, stage.last) for stage in plan.stages]
     timetable = timetable_of(settings, len(data.train))
+    plan = (
+        rule.plan(chain, data.example)
+        if isinstance(rule, FineGrained)
+        else make_plan(chain, rule, data.example, weight_passes(settings, timetable))
+    )
+    bounds = [(stage.first, stage.last) for stage in plan.stages]
     stage_of = first_layers(chain, bounds, finegrained=finegrained)
     segments = build_recompute_segments(settings.train, len(bounds), stage_of)
     phases = build_phases(settings, timetable, len(bounds), segments)

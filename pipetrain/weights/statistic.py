@@ -13,9 +13,11 @@ class WeightStatistic(Protocol):
 
     Attributes:
         name: what checkpoints call it; no two kinds share one.
+        passes: how often `follow` reads or writes each weight or what it keeps of it; partitions count this.
     """
 
     name: ClassVar[str]
+    passes: ClassVar[int] = 8
 
     def follow(self, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> None:
         """Takes in one update, given the weights before and after it by name; they are the stage's, to be read only."""

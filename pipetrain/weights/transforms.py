@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -66,6 +67,7 @@ class Corrected(WeightTransform):
 class Scaled(WeightTransform):
     """factor · W (I-TiMePReSt)."""
 
+    passes: ClassVar[int] = 2
     factor: float
 
     @override

@@ -10,7 +10,7 @@ from torch import nn
 from pipetrain.errors import ConfigError
 from pipetrain.models import lenet, resnet_cifar
 from pipetrain.models.chain import chain_of
-from pipetrain.planner.estimate import layer_costs
+from pipetrain.planner.estimate import layer_costs, no_passes
 from pipetrain.planner.partition_rules import Even, Explicit, Ppv
 
 CONF = Path(__file__).parents[2] / "conf" / "partition"
@@ -19,7 +19,7 @@ LENET = lenet.build(1, 10, (28, 28))
 
 
 def cuts(rule, chain=LENET):
-    return rule.cuts(chain, layer_costs(chain, [torch.zeros(2, 1, 28, 28)]))
+    return rule.cuts(chain, layer_costs(chain, [torch.zeros(2, 1, 28, 28)]), no_passes)
 
 
 def tied():
@@ -33,10 +33,30 @@ def test_even_stages_are_balanced_by_time():
     chain = resnet_cifar.build(20, 3, 10)
     costs = layer_costs(chain, [torch.zeros(64, 3, 32, 32)])
     for stages in (1, 2, 4, 20):
-        bounds = [0, *Even(stages).cuts(chain, costs), 20]
+        bounds = [0, *Even(stages).cuts(chain, costs, no_passes), 20]
         times = [sum(cost.cost for cost in costs[a:b]) for a, b in itertools.pairwise(bounds)]
         assert len(times) == stages
         assert max(times) <= sum(times) / stages + max(cost.cost for cost in costs)
+
+
+def test_even_stages_count_what_a_weight_costs_at_each_update():
+    # the convolutions compute, the linear layer has the weights
+    convolutions = [nn.Conv2d(1, 8, 5), nn.Conv2d(8, 8, 5), nn.Conv2d(8, 8, 5)]
+    chain = chain_of(nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(8 * 16 * 16, 10)))
+    costs = layer_costs(chain, [torch.zeros(16, 1, 28, 28)])
+    assert Even(2).cuts(chain, costs, no_passes) == [2]
+    assert Even(2).cuts(chain, costs, lambda _stages: [1e4, 1e4]) == [3]
+    assert Even(2).cuts(chain, costs, lambda _stages: [1e6, 0.0]) == [1]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4, 5])
+def test_even_stages_all_have_weights_while_there_are_enough(stages):
+    bounds = itertools.pairwise([0, *cuts(Even(stages)), len(LENET)])
+    assert all(any(list(layer.parameters()) for layer in LENET.layers[first:last]) for first, last in bounds)
+
+
+def test_even_stages_of_poolings_alone_are_made_where_more_stages_than_weight_layers_are_asked_for():
+    assert cuts(Even(7)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_ppv_counts_weight_layers_and_leaves_a_pooling_to_the_next_stage():
@@ -84,22 +104,22 @@ def test_model_of_one_layer_is_one_stage():
     chain = chain_of(nn.Sequential(nn.Linear(2, 2)))
     costs = layer_costs(chain, [torch.zeros(2, 2)])
     with pytest.raises(ConfigError, match=r"the model has 1 layer; at most 1 stage$"):
-        Even(2).cuts(chain, costs)
+        Even(2).cuts(chain, costs, no_passes)
     with pytest.raises(ConfigError, match=r"the model has 1 layer; only \[\], a single stage, works"):
-        Explicit([1]).cuts(chain, costs)
-    assert Even(1).cuts(chain, costs) == []
+        Explicit([1]).cuts(chain, costs, no_passes)
+    assert Even(1).cuts(chain, costs, no_passes) == []
 
 
 def test_tied_layers_stay_in_one_stage():
     chain, costs = tied()
-    assert Even(3).cuts(chain, costs) == [1, 4]
+    assert Even(3).cuts(chain, costs, no_passes) == [1, 4]
     with pytest.raises(ConfigError, match=r"stages=4: the model has 5 layers in 3 parts .* tied .*; at most 3 stages"):
-        Even(4).cuts(chain, costs)
+        Even(4).cuts(chain, costs, no_passes)
     with pytest.raises(ConfigError, match=r"boundaries=\[1, 3\]: layers 1 \(1:Linear\) and 3 \(3:Linear\) share"):
-        Explicit([1, 3]).cuts(chain, costs)
+        Explicit([1, 3]).cuts(chain, costs, no_passes)
     with pytest.raises(ConfigError, match=r"ppv=\[2\]: layers 1 .* share a weight or buffer and must be in one stage"):
-        Ppv([2]).cuts(chain, costs)
-    assert Explicit([1, 4]).cuts(chain, costs) == [1, 4]
+        Ppv([2]).cuts(chain, costs, no_passes)
+    assert Explicit([1, 4]).cuts(chain, costs, no_passes) == [1, 4]
 
 
 @pytest.mark.parametrize(

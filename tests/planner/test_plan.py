@@ -6,6 +6,7 @@ from torch import nn
 
 from pipetrain.models import lenet
 from pipetrain.models.chain import LayerChain
+from pipetrain.planner.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planner.partition_rules import Even, Explicit, Ppv
 from pipetrain.planner.plan import Plan, StagePlan, make_plan
 
@@ -46,3 +47,11 @@ def test_tied_weight_counts_once_in_its_stage():
     chain = LayerChain(nn.ModuleList([embedding, decoder]), [embedding, decoder])
     plan = make_plan(chain, Even(1), [torch.zeros(2, 3, dtype=torch.long)])
     assert plan.stages[0].parameters == 28
+
+
+def test_time_of_a_stage_includes_the_passes_over_its_weights():
+    plain = make_plan(LENET, Explicit([3, 5]), EXAMPLE).stages
+    updated = make_plan(LENET, Explicit([3, 5]), EXAMPLE, lambda stages: [5.0] * stages).stages
+    for stage, more in zip(plain, updated, strict=True):
+        seconds = 5 * 4 * stage.parameters / WEIGHT_BYTES_PER_SECOND
+        assert more.estimated_seconds == pytest.approx(stage.estimated_seconds + seconds)

@@ -1,0 +1,77 @@
+"""How often a run reads and writes every weight at each minibatch, forward and backward aside."""
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from pipetrain.config.settings import Settings
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.optim.prediction import DELTA_RULES
+from pipetrain.planner.estimate import WeightPasses
+from pipetrain.program.planned_operations import Activations, PlannedOperation
+from pipetrain.run.build import build_phases, build_torch_optimizer
+from pipetrain.run.timetable import Timetable
+from pipetrain.schedules import Kind, ListSchedule
+
+_COPY = 2
+_MICROBATCH = 6
+"""Of one more microbatch: forward and backward read the weight again, and its gradient is added to."""
+_UNFUSED = 3
+"""A step that is a loop over operations makes about so many times the passes of a fused one."""
+
+
+def weight_passes(settings: Settings, timetable: Timetable) -> WeightPasses:
+    """The passes of each stage, averaged over the steps of all phases, by the number of stages."""
+
+    def passes(num_stages: int) -> list[float]:
+        phases = build_phases(settings, timetable, num_stages, None)
+        optimizer = build_torch_optimizer(settings.optimizer, [nn.Parameter(torch.zeros(2))])
+        steps = [phase.end - phase.start for phase in phases]
+        by_phase = [[_of_stage(phase.rules, r, optimizer) for r in range(num_stages)] for phase in phases]
+        return [
+            sum(each * n for each, n in zip(of_stage, steps, strict=True)) / max(1, sum(steps))
+            for of_stage in zip(*by_phase, strict=True)
+        ]
+
+    return passes
+
+
+def _of_stage(rules: PipelineRules, stage: int, optimizer: Optimizer) -> float:
+    more = _MICROBATCH * (rules.num_microbatches - 1)
+    return update_passes(optimizer) + more + (_of_method(rules, stage, optimizer) if _has_lists(rules) else 0)
+
+
+def _has_lists(rules: PipelineRules) -> bool:
+    return isinstance(rules.schedule, ListSchedule)
+
+
+def update_passes(optimizer: Optimizer) -> int:
+    """Passes of one step of an optimizer of a vector: weight, gradient and every state of the weight's size."""
+    (weight,) = optimizer.param_groups[0]["params"]
+    weight.grad = torch.zeros_like(weight)
+    try:
+        optimizer.step()
+    except Exception:  # one that wants more than gradients says so when the run starts
+        return _UNFUSED * 3
+    values = optimizer.state[weight].values()
+    states = [value for value in values if isinstance(value, torch.Tensor) and value.shape == weight.shape]
+    return (3 + 2 * len(states)) * (1 if optimizer.defaults.get("fused") else _UNFUSED)
+
+
+def _of_method(rules: PipelineRules, stage: int, optimizer: Optimizer) -> int:
+    """Of copies, predictions and corrections in the steady state, read off the stage's list."""
+    t = rules.steady + 1
+    planned = [each for each in rules.planned(stage, 2 * t + 2) if each.operation.minibatch == t]
+    rule = DELTA_RULES.get(type(optimizer))
+    delta = rule.passes if rule is not None and rules.method.needs_prediction else 0
+    statistic = rules.method.statistic(rules.contexts[stage], {})
+    kept = any(each.operation.kind is Kind.UPDATE and not each.releases for each in planned)
+    copies = _COPY if kept or statistic is not None else 0
+    return copies + (statistic.passes if statistic is not None else 0) + sum(_read(each, delta) for each in planned)
+
+
+def _read(planned: PlannedOperation, delta: int) -> int:
+    """Of the weights that one operation makes to read them."""
+    shared = planned.operation.kind is Kind.BACKWARD and planned.activations is Activations.KEPT
+    transform = planned.read.transform
+    return 0 if transform is None or shared else transform.passes + delta
