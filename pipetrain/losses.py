@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from pipetrain.number_range import SHARE
+
 Loss = Callable[..., Tensor]
 """(output, target) -> the mean loss, a scalar. May also have `count` and `metrics`, as CrossEntropy has."""
 
@@ -19,11 +21,15 @@ class CrossEntropy(nn.Module):
     """Mean cross-entropy of class scores; evaluations also count top-1 and top-5 hits.
 
     Args:
-        label_smoothing: torch's, in [0, 1).
+        label_smoothing: torch's, from 0 to 1.
+
+    Raises:
+        ConfigError: `label_smoothing` is out of its range.
     """
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
         super().__init__()
+        SHARE.check("loss.label_smoothing", label_smoothing)
         self.label_smoothing = label_smoothing
 
     @override

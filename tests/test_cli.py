@@ -61,7 +61,7 @@ def test_tensorboard_reads_what_a_run_writes(tmp_path):
 
 
 WRONG = [
-    (["model=nope"], r"model/nope.*resnet20"),
+    (["model=nope"], r"model=nope: no such model; choose from .*resnet20"),
     (["train.batch_size=10", "train.microbatches=3"], r"train.batch_size=10 .*train.microbatches=3.*: 2"),
     (["method=pipeoptim", "schedule=gpipe"], r"schedule=gpipe; use schedule=1f1b.* or pipemare, or method=gpipe"),
     (["method=gpipe", "schedule=1f1b"], r"method=gpipe does not work with schedule=1f1b"),
@@ -85,6 +85,14 @@ WRONG = [
     (["threads=0"], r"threads=0"),
     (["train.target=66"], r"train.target=66.*top1"),
     (["log.every_steps=0"], r"log.every_steps=0"),
+    (["lr=0.1"], r"lr=0.1: no such setting; did you mean optimizer.lr\?$"),
+    (["method=pipoptim"], r"method=pipoptim: no such method; did you mean pipeoptim\?$"),
+    (["+methd=gpipe"], r"methd=gpipe: no such setting; did you mean method\?$"),
+    (["+train.eopchs=3"], r"train.eopchs=3: no such setting; did you mean train.epochs\?$"),
+    (["+hydra.run.dri=here"], r"hydra.run.dri: no such setting"),
+    (["optimizer.clip_norm=-1"], r"optimizer.clip_norm=-1: a number above 0"),
+    (["partition.stages=0"], r"partition.stages=0: a whole number of at least 1"),
+    (["dataset.limit=32", "train.batch_size=64"], r"train.batch_size=64: more than the 32 samples .*dataset.limit=32"),
 ]
 
 

@@ -1,9 +1,14 @@
 """What can be wrong with settings, as far as neither model nor data are needed to tell."""
 
+from collections.abc import Mapping
+from math import inf, isqrt
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pipetrain.errors import ConfigError
+from omegaconf import MISSING
+
+from pipetrain.errors import ConfigError, check_whole
+from pipetrain.number_range import NOT_NEGATIVE, POSITIVE, NumberRange
 
 if TYPE_CHECKING:
     from pipetrain.config.schema import TrainConfig
@@ -26,6 +31,8 @@ _LEAST = {
     "log.every_steps": 1,
     "log.progress_seconds": 0,
 }
+_SEEDS = 2**63
+_ANY_NUMBER = NumberRange(least=-inf)
 _CHOICES = {"executor.name": EXECUTORS, "device": DEVICES}
 
 
@@ -43,7 +50,7 @@ def check(settings: "Settings") -> None:
         if (value := attrgetter(setting)(settings)) not in choices:
             raise ConfigError(f"{setting}={value}: one of {', '.join(choices)}")
     _check_portions(settings.train)
-    _check_target(settings.train.target)
+    _check_target(settings)
     if settings.checkpoint.keep_best is not None and not settings.eval.every_epochs:
         raise ConfigError(
             f"checkpoint.keep_best={settings.checkpoint.keep_best}: eval.every_epochs=0 leaves nothing to compare by; "
@@ -51,10 +58,17 @@ def check(settings: "Settings") -> None:
         )
     if settings.threads is not None and settings.threads < 1:
         raise ConfigError(f"threads={settings.threads}: at least 1, or null for the cores divided by the stages")
-    if settings.launch.hang_timeout <= 0:
-        raise ConfigError(f"launch.hang_timeout={settings.launch.hang_timeout}: seconds above 0")
-    if settings.launch.stop_timeout < 0:
-        raise ConfigError(f"launch.stop_timeout={settings.launch.stop_timeout}: seconds; 0 for none")
+    if not 0 <= settings.seed < _SEEDS:
+        raise ConfigError(f"seed={settings.seed}: at least 0 and below 2 ** 63")
+    POSITIVE.check("launch.hang_timeout", settings.launch.hang_timeout, "in seconds")
+    NOT_NEGATIVE.check("launch.stop_timeout", settings.launch.stop_timeout, "in seconds; 0 for none")
+    _check_stages(settings.partition.options)
+
+
+def _check_stages(partition: Mapping[str, Any]) -> None:
+    stages = partition.get("stages")
+    if stages not in (None, MISSING):
+        check_whole("partition.stages", stages, least=1)
 
 
 def check_flag(setting: str, value: Any) -> None:
@@ -67,29 +81,22 @@ def check_flag(setting: str, value: Any) -> None:
         raise ConfigError(f"{setting}={value}: true or false")
 
 
-def check_number(setting: str, value: Any) -> None:
-    """Checks that a value of an open section is a number or null.
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise ConfigError(f"{setting}={value}: a number, or null")
-
-
 def _check_portions(train: "TrainConfig") -> None:
     batch, microbatches = train.batch_size, train.microbatches
     if batch % microbatches:
-        divisors = [n for n in range(1, batch + 1) if batch % n == 0]
-        nearest = ", ".join(str(n) for n in sorted(divisors, key=lambda n: abs(n - microbatches))[:3])
+        divisors = {each for low in range(1, isqrt(batch) + 1) if batch % low == 0 for each in (low, batch // low)}
+        nearest = ", ".join(str(n) for n in sorted(divisors, key=lambda n: (abs(n - microbatches), n))[:3])
         raise ConfigError(
             f"train.batch_size={batch} is not a multiple of train.microbatches={microbatches}; "
             f"microbatches that divide it: {nearest}"
         )
 
 
-def _check_target(target: Any) -> None:
+def _check_target(settings: "Settings") -> None:
+    target = settings.train.target
     if target is None:
         return
-    if not isinstance(target, dict) or not target or not all(isinstance(x, int | float) for x in target.values()):
+    if not isinstance(target, dict) or not target or any(value not in _ANY_NUMBER for value in target.values()):
         raise ConfigError(f"train.target={target}: metrics and the values to reach, such as {{top1: 66}}")
+    if settings.eval.every_epochs == 0:
+        raise ConfigError(f"train.target={target}: eval.every_epochs=0 evaluates nothing that could reach it")

@@ -59,6 +59,10 @@ class Target:
             reason = described(cause) if cause is not None else one_line(error)
             raise ConfigError(f"{self.section}.{TARGET}={self.path}: {reason}") from error
 
+    def returned(self, found: object, wanted: str) -> ConfigError:
+        """The error of a target that returns something else than it should."""
+        return ConfigError(f"{self.section}.{TARGET}={self.path}: returned {type(found).__name__}, not {wanted}")
+
     def check(self) -> None:
         """Checks that the target exists and takes all options.
 

@@ -11,9 +11,10 @@ from hydra.conf import HydraConf
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-from pipetrain.config.checks import check, check_flag, check_number
+from pipetrain.config.checks import check, check_flag
 from pipetrain.config.instantiate import Target
 from pipetrain.config.nearest import unknown_setting
+from pipetrain.config.optimizer_ranges import check_options
 from pipetrain.config.phases import PhaseSettings, check_read, phases_of, written_out
 from pipetrain.config.schema import (
     CheckpointConfig,
@@ -25,7 +26,8 @@ from pipetrain.config.schema import (
     TrainConfig,
     schema,
 )
-from pipetrain.errors import ConfigError, as_configured
+from pipetrain.errors import ConfigError, as_configured, check_whole
+from pipetrain.number_range import POSITIVE
 
 _OPEN = ("dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "phases")
 
@@ -51,11 +53,14 @@ class DatasetSettings:
         """The settings of the section `dataset`.
 
         Raises:
-            ConfigError: there is no target, or `shuffle` is neither true nor false.
+            ConfigError: there is no target, or the loader cannot work with a value.
         """
         options = dict(section)
         shuffle, limit, workers = (options.pop(key) for key in ("shuffle", "limit", "workers"))
         check_flag("dataset.shuffle", shuffle)
+        check_whole("dataset.workers", workers, least=0)
+        if limit is not None:
+            check_whole("dataset.limit", limit, least=1, otherwise="or null for all samples")
         return cls(Target.of("dataset", options), shuffle, limit, workers)
 
 
@@ -78,13 +83,15 @@ class OptimizerSettings:
         """The settings of the section `optimizer`.
 
         Raises:
-            ConfigError: there is no target, or one of the others is not a number.
+            ConfigError: there is no target, or a number is out of its range.
         """
         options = {key: value for key, value in section.items() if key not in ("lr", "clip_norm")}
         lr, clip_norm = section["lr"], section["clip_norm"]
-        check_number("optimizer.lr", lr)
-        check_number("optimizer.clip_norm", clip_norm)
-        return cls(Target.of("optimizer", options if lr is None else {**options, "lr": lr}), lr, clip_norm)
+        if clip_norm is not None:
+            POSITIVE.check("optimizer.clip_norm", clip_norm, "or null for no clipping")
+        target = Target.of("optimizer", options if lr is None else {**options, "lr": lr})
+        check_options(target.path, target.options)
+        return cls(target, lr, clip_norm)
 
 
 @dataclass(frozen=True)

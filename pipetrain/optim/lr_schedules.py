@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError, check_whole
+from pipetrain.errors import ConfigError, check_whole, is_whole
+from pipetrain.number_range import NOT_NEGATIVE, POSITIVE, SHARE
 
 UNITS = ("epoch", "step")
 
@@ -31,12 +32,26 @@ class LearningRateSchedule(ABC):
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             raise ConfigError(f"lr_schedule.unit={self.unit}: one of {', '.join(UNITS)}")
-        if self.warmup < 0:
-            raise ConfigError(f"lr_schedule.warmup={self.warmup}: a number of {self.unit}s, 0 for none")
+        NOT_NEGATIVE.check("lr_schedule.warmup", self.warmup, f"in {self.unit}s; 0 for none")
+
+    def check(self, steps_per_epoch: int, total_steps: int) -> None:
+        """Checks what only the length of the run tells.
+
+        Raises:
+            ConfigError: the warm-up is longer than the run.
+        """
+        if self.warmup * self._steps_per_unit(steps_per_epoch) > total_steps:
+            raise ConfigError(
+                f"lr_schedule.warmup={self.warmup}: longer than the run, which ends at step {total_steps}; "
+                f"lr_schedule.unit={self.unit}, and an epoch has {steps_per_epoch} steps"
+            )
+
+    def _steps_per_unit(self, steps_per_epoch: int) -> int:
+        return steps_per_epoch if self.unit == "epoch" else 1
 
     def factor(self, step: int, steps_per_epoch: int, total_steps: int) -> float:
         """The factor of update `step` (from 0) of `total_steps`."""
-        per_unit = steps_per_epoch if self.unit == "epoch" else 1
+        per_unit = self._steps_per_unit(steps_per_epoch)
         warm = self.warmup * per_unit
         ramp = min(1.0, (step + 1) / warm) if warm else 1.0
         return ramp * self.at(step // per_unit, math.ceil(total_steps / per_unit))
@@ -65,8 +80,10 @@ class MultiStep(LearningRateSchedule):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if list(self.milestones) != sorted(set(self.milestones)):
-            raise ConfigError(f"lr_schedule.milestones={list(self.milestones)}: rising {self.unit}s, such as [30, 60]")
+        steps = self.milestones
+        if not isinstance(steps, list | tuple) or not all(map(is_whole, steps)) or list(steps) != sorted(set(steps)):
+            raise ConfigError(f"lr_schedule.milestones={steps}: a list of rising {self.unit}s, such as [30, 60]")
+        _check_gamma(self.gamma)
 
     @override
     def at(self, position: int, total: int) -> float:
@@ -84,6 +101,7 @@ class Step(LearningRateSchedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("lr_schedule.size", self.size, least=1)
+        _check_gamma(self.gamma)
 
     @override
     def at(self, position: int, total: int) -> float:
@@ -100,6 +118,7 @@ class Polynomial(LearningRateSchedule):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
+        NOT_NEGATIVE.check("lr_schedule.power", self.power)
         _check_total(self.total, self.unit)
 
     @override
@@ -118,12 +137,17 @@ class Cosine(LearningRateSchedule):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
+        SHARE.check("lr_schedule.minimum", self.minimum)
         _check_total(self.total, self.unit)
 
     @override
     def at(self, position: int, total: int) -> float:
         length = self.total or total
         return self.minimum + (1 - self.minimum) * (1 + math.cos(math.pi * min(position, length) / length)) / 2
+
+
+def _check_gamma(gamma: float) -> None:
+    POSITIVE.check("lr_schedule.gamma", gamma)
 
 
 def _check_total(total: int | None, unit: str) -> None:

@@ -24,7 +24,8 @@ from pipetrain.methods import Method
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.optim.fused import can_be_fused
 from pipetrain.optim.lr_schedules import LearningRateSchedule
-from pipetrain.planner.finegrained import stages_of_layers, weight_units
+from pipetrain.planner.finegrained import FineGrained, stages_of_layers, weight_units
+from pipetrain.planner.partition_rules import PartitionRule
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import Schedule
@@ -61,8 +62,10 @@ def build_data(settings: Settings) -> Data:
                 f"dataset._target_={target.path}: returned a {type(dataset).__name__} without `{part}`; "
                 "a data set has map-style `train` and `eval`"
             )
+        if hasattr(getattr(dataset, part), "__len__") and not len(getattr(dataset, part)):
+            raise ConfigError(f"dataset._target_={target.path}: its `{part}` is empty")
     loader = partial(Loader, seed=settings.seed, limit=settings.dataset.limit, workers=settings.dataset.workers)
-    return Data(
+    data = Data(
         dataset,
         loader(
             dataset.train,
@@ -77,6 +80,13 @@ def build_data(settings: Settings) -> Data:
             drop_short=False,
         ),
     )
+    if train.batch_size > data.train.samples_per_epoch:
+        limited = "" if settings.dataset.limit is None else f", with dataset.limit={settings.dataset.limit}"
+        raise ConfigError(
+            f"train.batch_size={train.batch_size}: more than the {data.train.samples_per_epoch} samples of an "
+            f"epoch{limited}"
+        )
+    return data
 
 
 def build_chain(model: Target, dataset: Any, seed: int) -> LayerChain:
@@ -102,9 +112,23 @@ def _parameters_from_data(model: Target) -> list[str]:
     return [name for name in _FROM_DATA if name in parameters]
 
 
+def build_rule(settings: Settings) -> PartitionRule | FineGrained:
+    """The rule that cuts the model into stages.
+
+    Raises:
+        ConfigError: the target refuses an option, or returns something else.
+    """
+    rule: PartitionRule | FineGrained = settings.partition.build()
+    if not isinstance(rule, FineGrained) and not callable(getattr(rule, "cuts", None)):
+        raise settings.partition.returned(rule, "a partition rule")
+    return rule
+
+
 def build_loss(settings: Settings) -> Loss:
     """The loss of the last stage."""
     loss: Loss = settings.loss.build()
+    if not callable(loss):
+        raise settings.loss.returned(loss, "a function of outputs and targets")
     return loss
 
 
@@ -133,8 +157,11 @@ def build_rules(
     Raises:
         ConfigError: one takes other settings, or they do not go together.
     """
-    schedule: Schedule = phase.schedule.build()
-    method: Method = phase.method.build()
+    schedule, method = phase.schedule.build(), phase.method.build()
+    if not isinstance(schedule, Schedule):
+        raise phase.schedule.returned(schedule, "a pipetrain.Schedule")
+    if not isinstance(method, Method):
+        raise phase.method.returned(method, "a pipetrain.Method")
     _check_pair(method, schedule, phase.choices)
     return PipelineRules(schedule, method, num_stages, num_microbatches, segments)
 
@@ -191,10 +218,13 @@ def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], floa
     Raises:
         ConfigError: the schedule refuses an option, or there is no rate for it to scale.
     """
-    schedule: LearningRateSchedule = settings.lr_schedule.build()
+    schedule = settings.lr_schedule.build()
+    if not isinstance(schedule, LearningRateSchedule):
+        raise settings.lr_schedule.returned(schedule, "a pipetrain.optim.lr_schedules.LearningRateSchedule")
     base = settings.optimizer.lr
     if base is None:
         raise ConfigError("optimizer.lr is not set; learning-rate schedules scale it: optimizer.lr=0.01")
+    schedule.check(timetable.steps_per_epoch, timetable.total_steps)
     return lambda step: base * schedule.factor(step, timetable.steps_per_epoch, timetable.total_steps)
 
 
@@ -206,5 +236,10 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Param
     """
     optimizer = settings.target.build(parameters)
     if not isinstance(optimizer, Optimizer):
-        raise ConfigError(f"optimizer._target_={settings.target.path}: not a torch.optim.Optimizer")
+        raise settings.target.returned(optimizer, "a torch.optim.Optimizer")
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ConfigError(
+            f"optimizer._target_={settings.target.path}: its steps evaluate the model again, which a pipeline cannot do"
+        )
     return settings.target.build(parameters, fused=True) if can_be_fused(optimizer, parameters) else optimizer

@@ -25,11 +25,13 @@ from pipetrain.run.build import (
     build_phases,
     build_rate,
     build_recompute_segments,
+    build_rule,
     build_torch_optimizer,
     first_layers,
 )
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.job import Job
+from pipetrain.run.loss_check import check_loss
 from pipetrain.run.model_check import weight_derived_layers
 from pipetrain.run.provenance import provenance
 from pipetrain.run.start import start_of
@@ -37,6 +39,9 @@ from pipetrain.run.timetable import Timetable, timetable_of
 from pipetrain.run.weight_passes import weight_passes
 from pipetrain.schedules import ListSchedule, Placement
 from pipetrain.tracking.run_directory import RunDirectory
+
+_THREADS_PER_CORE = 16
+"""More only make a run slower. Some must do: the bits depend on the threads, of a larger machine too."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def build(settings: Settings) -> Components:
     """
     settings.check_targets()
     device = device_of(settings.device)
-    rule = settings.partition.build()
+    rule = build_rule(settings)
     data = build_data(settings)
     chain = build_chain(settings.model, data.dataset, settings.seed)
     finegrained = isinstance(rule, FineGrained)
@@ -248,8 +253,29 @@ def _backward_reads_others(rules: PipelineRules) -> bool:
 
 def _check_targets(settings: Settings, components: Components) -> list[str]:
     """What only the workers use can be built as well."""
-    build_loss(settings)
+    check_loss(settings, components.data, components.chain, build_loss(settings))
     build_rate(settings, components.timetable)(0)
+    return []
+
+
+def _check_depth(settings: Settings, components: Components) -> list[str]:
+    """Minibatches that the first stage may admit, but never gets."""
+    for phase in settings.phases:
+        depth, steps = phase.schedule.options.get("depth"), components.timetable.steps_per_epoch
+        if depth is not None and depth > steps:
+            with phase.naming_errors():
+                raise ConfigError(
+                    f"schedule.depth={depth}: an epoch, after which the pipeline drains, has {steps} steps"
+                )
+    return []
+
+
+def _check_threads(settings: Settings, _components: Components) -> list[str]:
+    most = _THREADS_PER_CORE * usable_cores()
+    if settings.threads is not None and settings.threads > most:
+        raise ConfigError(
+            f"threads={settings.threads}: at most {most} here, {_THREADS_PER_CORE} for each of {usable_cores()} cores"
+        )
     return []
 
 
@@ -261,6 +287,8 @@ CHECKS = (
     _check_savable,
     _check_derived_weights,
     _check_targets,
+    _check_depth,
+    _check_threads,
 )
 """Each raises ConfigError for what cannot work, and returns what the user should know."""
 

@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from support.methods import MethodCase
 from support.worker_pool import CONFIG
 
-from pipetrain.config.checks import check_flag, check_number
+from pipetrain.config.checks import check_flag
 from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError
 
@@ -30,6 +30,15 @@ def checked(*overrides):
         ("checkpoint.keep_best=0", "checkpoint.keep_best=0: at least 1"),
         ("threads=0", "threads=0: at least 1, or null for the cores divided by the stages"),
         ("train.target={}", "train.target={}: metrics and the values to reach, such as {top1: 66}"),
+        ("seed=-1", "seed=-1: at least 0 and below 2 ** 63"),
+        ("seed=9223372036854775808", "seed=9223372036854775808: at least 0 and below 2 ** 63"),
+        ("partition.stages=0", "partition.stages=0: a whole number of at least 1 is needed"),
+        ("dataset.limit=0", "dataset.limit=0: a whole number of at least 1 is needed, or null for all samples"),
+        ("dataset.workers=-1", "dataset.workers=-1: a whole number of at least 0 is needed"),
+        ("launch.hang_timeout=nan", "launch.hang_timeout=nan: a number above 0 is needed, in seconds"),
+        ("optimizer.clip_norm=0", "optimizer.clip_norm=0: a number above 0 is needed, or null for no clipping"),
+        ("optimizer.momentum=1.5", "optimizer.momentum=1.5: a number of at least 0 and below 1 is needed"),
+        ("train.target={top1: .nan}", "train.target={'top1': nan}: metrics and the values to reach"),
         ("train.target={top1: high}", "train.target={'top1': 'high'}: metrics and the values to reach"),
     ],
 )
@@ -49,7 +58,8 @@ def test_microbatches_that_do_not_divide_the_minibatch_are_refused_with_the_near
 
 
 def test_settings_at_their_least_are_taken():
-    words = ["train.epochs=1", "eval.every_epochs=0", "checkpoint.every_epochs=0", "threads=1", "train.max_steps=1"]
+    words = ["train.epochs=1", "eval.every_epochs=1", "checkpoint.every_epochs=0", "threads=1", "train.max_steps=1"]
+    assert checked("eval.every_epochs=0").eval.every_epochs == 0
     assert checked(*words, "train.target={loss: 2, top1: 60.5}").train.target == {"loss": 2, "top1": 60.5}
 
 
@@ -58,12 +68,12 @@ def test_best_checkpoint_of_a_run_without_evaluations_is_refused():
         checked("checkpoint.keep_best=2", "eval.every_epochs=0")
 
 
-def test_flags_and_numbers_are_told_from_each_other():
-    for value in (None, 0, 0.5):
-        check_number("optimizer.lr", value)
-    for value in (True, "0.1"):
-        with pytest.raises(ConfigError, match=f"optimizer.lr={value}: a number, or null"):
-            check_number("optimizer.lr", value)
+def test_flag_is_true_or_false_and_nothing_else():
     check_flag("dataset.shuffle", value=False)
     with pytest.raises(ConfigError, match=r"dataset.shuffle=0: true or false"):
         check_flag("dataset.shuffle", 0)
+
+
+def test_divisors_of_a_large_minibatch_are_found_at_once():
+    with pytest.raises(ConfigError, match=r"microbatches that divide it: 2, 4, 1$"):
+        checked("train.batch_size=4000000000000", "train.microbatches=3")

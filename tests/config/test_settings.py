@@ -52,17 +52,22 @@ def test_stored_settings_read_back_are_equal():
     ("override", "message"),
     [
         ("dataset.shuffle=3", "dataset.shuffle=3: true or false"),
-        ("optimizer.lr=fast", "optimizer.lr=fast: a number, or null"),
-        ("optimizer.clip_norm=true", "optimizer.clip_norm=True: a number, or null"),
+        ("optimizer.lr=fast", "optimizer.lr=fast: a number above 0"),
+        ("optimizer.clip_norm=true", "optimizer.clip_norm=true: a number above 0 is needed, or null"),
         ("executor.name=cloud", "executor.name=cloud: one of distributed, simulated"),
         ("device=tpu", "device=tpu: one of auto, cpu, cuda"),
         ("eval.every_epochs=-1", "eval.every_epochs=-1: at least 0"),
-        ("launch.hang_timeout=0", r"launch.hang_timeout=0.0: seconds above 0"),
+        ("launch.hang_timeout=0", r"launch.hang_timeout=0.0: a number above 0 is needed, in seconds"),
     ],
 )
 def test_setting_that_cannot_work_is_refused(override, message):
     with pytest.raises(ConfigError, match=message):
         composed([override])
+
+
+def test_target_metric_of_a_run_that_never_evaluates_is_refused():
+    with pytest.raises(ConfigError, match=r"train.target=.*: eval.every_epochs=0 evaluates nothing"):
+        composed(["train.target={top1: 50}", "eval.every_epochs=0"])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The objects that settings name."""
 
 import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +16,10 @@ from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.build import (
     build_chain,
     build_data,
+    build_loss,
     build_rate,
     build_recompute_segments,
+    build_rule,
     build_rules,
     build_torch_optimizer,
 )
@@ -45,6 +49,51 @@ def test_data_set_without_a_split_is_refused_by_its_target():
     loader = {"shuffle": True, "limit": None, "workers": 0}
     with pytest.raises(ConfigError, match=r"dataset._target_=builtins.dict: returned a dict without `train`"):
         build_data(settings("gpipe", dataset={"_target_": "builtins.dict", **loader}))
+
+
+def empty():
+    """A data set without samples to train on."""
+    return SimpleNamespace(train=[], eval=[1])
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """The path of this module, importable."""
+    monkeypatch.setitem(sys.modules, "targets_of_tests", sys.modules[__name__])
+    return "targets_of_tests"
+
+
+def test_empty_data_set_is_refused_by_its_target(here):
+    loader = {"shuffle": True, "limit": None, "workers": 0}
+    with pytest.raises(ConfigError, match=r"dataset._target_=targets_of_tests.empty: its `train` is empty"):
+        build_data(settings("gpipe", dataset={"_target_": f"{here}.empty", **loader}))
+
+
+def test_minibatch_larger_than_an_epoch_is_refused_with_what_limits_it():
+    limited = settings("gpipe", dataset={"limit": 3})
+    with pytest.raises(ConfigError, match=r"train.batch_size=4: more than the 3 samples .*, with dataset.limit=3"):
+        build_data(limited)
+
+
+@pytest.mark.parametrize(
+    ("section", "build"),
+    [
+        ("method", lambda chosen: build_rules(chosen.phases[0], 2, 1, None)),
+        ("schedule", lambda chosen: build_rules(chosen.phases[0], 2, 1, None)),
+        ("loss", build_loss),
+        ("partition", build_rule),
+        ("lr_schedule", lambda chosen: build_rate(chosen, timetable_of(chosen, 6))),
+    ],
+)
+def test_target_that_returns_something_else_is_refused_with_what_it_should(section, build):
+    with pytest.raises(ConfigError, match=rf"{section}\._target_=builtins\.dict: returned dict, not a "):
+        build(settings("gpipe", **{section: {"_target_": "builtins.dict"}}))
+
+
+def test_optimizer_that_evaluates_the_model_again_is_refused():
+    chosen = settings("gpipe", optimizer={"_target_": "torch.optim.LBFGS", "lr": 0.1}).optimizer
+    with pytest.raises(ConfigError, match=r"torch.optim.LBFGS: its steps evaluate the model again"):
+        build_torch_optimizer(chosen, [nn.Parameter(torch.zeros(2))])
 
 
 def test_messages_of_an_evaluation_are_those_of_a_microbatch_unless_set():

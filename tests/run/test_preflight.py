@@ -94,6 +94,9 @@ def test_user_is_warned_of_weights_computed_in_the_forward_where_the_backward_re
     assert prepared(tmp_path, "pipedream", model=model).notes == []
 
 
+LOSS = {"_target_": "pipetrain.losses.CrossEntropy"}
+WARM = {"_target_": "pipetrain.optim.lr_schedules.Constant"}
+DEEP = {"_target_": "pipetrain.schedules.one_f_one_b.OneFOneB"}
 HOGWILD = {"method": {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3, "mean_delay": 1.5}}
 
 
@@ -121,7 +124,18 @@ HOGWILD = {"method": {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3
             "0.phase is a tensor of torch.complex128, which checkpoints cannot hold",
         ),
         ("gpipe", {"optimizer": {"lr": None}}, r"optimizer.lr is not set"),
-        ("gpipe", {"loss": {"_target_": "pipetrain.losses.CrossEntropy", "smoothing": 1}}, "unexpected keyword"),
+        ("gpipe", {"loss": {"_target_": "pipetrain.losses.CrossEntropy", "smoothing": 1}}, "mean loss.label_smoothing"),
+        (
+            "gpipe",
+            {"loss": {"_target_": "pipetrain.losses.CrossEntropy", "label_smoothing": 2}},
+            "smoothing=2: a number",
+        ),
+        ("gpipe", {"train": {"target": {"top9": 3}}}, r"no metric top9; did you mean top1\?"),
+        ("gpipe", {"threads": 10**6}, r"threads=1000000: at most \d+ here, 16 for each of \d+ cores"),
+        ("gpipe", {"train": {"batch_size": 23}}, "train.batch_size=23: more than the 22 samples of an epoch$"),
+        ("gpipe", {"lr_schedule": {**WARM, "warmup": 3}}, r"lr_schedule.warmup=3: longer than the run, .* step 12"),
+        ("gpipe", {"lr_schedule": {**WARM, "warmup": 13, "unit": "step"}}, r"warmup=13: longer .*unit=step"),
+        ("pipedream", {"schedule": {**DEEP, "depth": 7}}, "schedule.depth=7: an epoch, .* has 6 steps"),
         ("pipedream", {"resume": "/nowhere"}, "/nowhere: no checkpoint here"),
     ],
 )
