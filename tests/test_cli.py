@@ -28,6 +28,15 @@ def test_run_in_two_processes_writes_all_its_files(tmp_path):
     assert (found["schedule"], found["executor"], found["stages"]) == ("1f1b", "distributed", 2)
     assert (found["steps"], found["epochs"]) == (10, 2)
     assert {"loss", "top1", "top5"} <= found["final"].keys()
+    assert found["best_step"].keys() == found["best_epoch"].keys() == found["final"].keys()
+    assert found["train_s"] + found["eval_s"] + found["checkpoint_s"] < found["wall_s"]
+    assert found["samples_per_second"] > 0
+    assert (found["choices"]["optimizer"], found["device"], found["seed"]) == ("sgdm", "cpu", 0)
+    assert "model=lenet5" in found["command"]
+    written = records(folder)
+    epoch = ["interval"] * 5 + ["epoch", "eval"]
+    assert [record["kind"] for record in written] == ["start", *epoch, *epoch]
+    assert not any(isinstance(value, list | dict) for record in written for value in record.values())
     assert [stage["forward_staleness"] for stage in found["per_stage"]] == [[1], [0]]
     assert [stage["weight_versions_max"] for stage in found["per_stage"]] == [2, 1]
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-00000005", "step-00000010"]

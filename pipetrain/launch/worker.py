@@ -41,7 +41,8 @@ from pipetrain.run.ranking import remove_superfluous
 from pipetrain.run.trainer import Trainer, progress_of_target, target_reached
 from pipetrain.tracking import summary
 from pipetrain.tracking.hyperparameters import values_set
-from pipetrain.tracking.recorder import EarlierSteps, RecordedRun, Recorder, Show
+from pipetrain.tracking.recorded_run import EarlierSteps, RecordedRun
+from pipetrain.tracking.recorder import Recorder, Show
 from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 

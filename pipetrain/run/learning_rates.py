@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pipetrain.executors.phase import Phase
 
@@ -23,8 +24,12 @@ class LearningRates:
         rate, scales = self.base(step), self._scales(step)
         return {"lr": rate, **{f"stage{r}_lr": rate * scale for r, scale in enumerate(scales)}}
 
+    @cached_property
+    def _by_stage(self) -> bool:
+        return any(_scaled(phase) for phase in self.phases)
+
     def _scales(self, step: int) -> list[float]:
-        if not any(_scaled(phase) for phase in self.phases):
+        if not self._by_stage:
             return []
         return _scales_in(next(phase for phase in self.phases if step < phase.end), step)
 

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,52 +13,14 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tracking import records
 from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.metrics_file import MetricsFile
+from pipetrain.tracking.recorded_run import EarlierSteps, RecordedRun
 from pipetrain.tracking.records import Record
-from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.tensorboard import Board
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, THROUGHPUTS, Throughput
 from pipetrain.tracking.wall_clock import WallClock
 
 Show = Callable[[Record], None]
 LOSSES = "run.losses"
-
-
-@dataclass(frozen=True)
-class RecordedRun:
-    """The run that is recorded.
-
-    Attributes:
-        directory: where.
-        sizes: samples of each minibatch of an epoch.
-        rates: the learning rates of a step, counted from 0, as fields of its record.
-        every_steps: steps between records.
-        simulated: whether all stages share this process, so that the wall time is the simulator's.
-        config: the configuration, resolved.
-        hyperparameters: what was set, by name on the command line.
-    """
-
-    directory: RunDirectory
-    sizes: Sequence[int]
-    rates: Callable[[int], Record]
-    every_steps: int = 1
-    simulated: bool = False
-    config: Mapping[str, Any] = field(default_factory=dict)
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class EarlierSteps:
-    """What a checkpoint holds of the record of the steps before it.
-
-    Attributes:
-        progress: as `Recorder.progress` gave it, and the `step`.
-        history: as `Recorder.history` gave it.
-    """
-
-    progress: Mapping[str, Any] = field(default_factory=dict)
-    history: Mapping[str, Tensor] = field(default_factory=dict)
-
-
 _NO_EARLIER_STEPS = EarlierSteps()
 
 

@@ -8,7 +8,8 @@ import torch
 from pipetrain.errors import DivergedError
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tracking import metrics_file
-from pipetrain.tracking.recorder import EarlierSteps, RecordedRun, Recorder
+from pipetrain.tracking.recorded_run import EarlierSteps, RecordedRun
+from pipetrain.tracking.recorder import Recorder
 from pipetrain.tracking.run_directory import RunDirectory
 
 SIZES = [4, 4, 2]

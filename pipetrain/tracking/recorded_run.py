@@ -1,0 +1,46 @@
+"""The run that is recorded, and what is known of its earlier part."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from pipetrain.tracking.records import Record
+from pipetrain.tracking.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """The run that is recorded.
+
+    Attributes:
+        directory: where.
+        sizes: samples of each minibatch of an epoch.
+        rates: the learning rates of a step, counted from 0, as fields of its record.
+        every_steps: steps between records.
+        simulated: whether all stages share this process, so that the wall time is the simulator's.
+        config: the configuration, resolved.
+        hyperparameters: what was set, by name on the command line.
+    """
+
+    directory: RunDirectory
+    sizes: Sequence[int]
+    rates: Callable[[int], Record]
+    every_steps: int = 1
+    simulated: bool = False
+    config: Mapping[str, Any] = field(default_factory=dict)
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EarlierSteps:
+    """What a checkpoint holds of the record of the steps before it.
+
+    Attributes:
+        progress: as `Recorder.progress` gave it, and the `step`.
+        history: as `Recorder.history` gave it.
+    """
+
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    history: Mapping[str, Tensor] = field(default_factory=dict)
