@@ -1,12 +1,14 @@
 """The `pipetrain` command: finds the subcommand, and ends with its exit code."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 
 from pipetrain import __version__
 from pipetrain.commands import completion, doctor, evaluate, export, list, report, run, stability, timeline
 from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.launch.lifeline import leave_if_kept
 from pipetrain.standard_streams import make_lenient
 
 _COMMANDS = (run, list, evaluate, export, timeline, stability, report, doctor, completion)
@@ -23,8 +25,10 @@ def main() -> None:
     try:
         code = carry_out(sys.argv[1:])
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not change how the first ends
         code = ExitCode.INTERRUPTED
     sys.stdout.flush()
+    leave_if_kept(code)
     sys.exit(code)
 
 

@@ -12,15 +12,14 @@ from collections.abc import Mapping
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
+from pipetrain.launch.signals import blocked
+
 if TYPE_CHECKING:
     from pipetrain.launch.lines import WorkerLines
     from pipetrain.run.job import Job
 
 METHOD = "forkserver"
 """How multiprocessing calls this way of starting processes."""
-
-MODULES = "PIPETRAIN_PRELOAD"
-"""The environment variable that tells the fork server which modules to import beside what every worker needs."""
 
 _PRELOAD = "pipetrain.launch.preload"
 
@@ -31,13 +30,8 @@ _environment: dict[str, str] = {}
 """The fork server's own environment."""
 
 
-def start(*targets: str) -> None:
-    """Starts the fork server, unless there is one. Its imports go on when this returns.
-
-    Args:
-        targets: what workers will call. Modules of pipetrain's own are imported before they are forked; a user's may
-            start threads, or touch CUDA.
-    """
+def start() -> None:
+    """Starts the fork server, unless there is one. Its imports go on when this returns."""
     from unittest import mock  # not for those who start none: it takes a while to import
 
     if running():
@@ -46,8 +40,7 @@ def start(*targets: str) -> None:
     _environment.update(os.environ)
     multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
     # a linear algebra library that numpy brings may start its threads when it is imported
-    modules = {path.rpartition(".")[0] for path in targets if path.startswith("pipetrain.")}
-    with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1", MODULES: " ".join(sorted(modules))}):
+    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"), blocked():
         forkserver.ensure_running()
 
 

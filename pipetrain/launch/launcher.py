@@ -28,6 +28,7 @@ from pipetrain.tracking import summary
 
 _END_SECONDS = 10
 """How long a worker may take to end when it is told to; one that is stopped never would."""
+_ENDING_A_WORKER = (signal.SIGTERM, signal.SIGINT)
 _LAUNCHER_LOGS = ("torch.distributed", "torch.multiprocessing")
 
 
@@ -108,6 +109,9 @@ def _explained(job: Job, error: ChildFailedError) -> WorkerError:
     # a lost connection is a symptom: blame the first worker that failed for another reason
     culprits = [item for item in error.failures.items() if item[1].exitcode != EXIT_LOST] or [*error.failures.items()]
     rank, failure = min(culprits, key=lambda item: item[1].timestamp)
+    failed = [process for process, note in notes.items() if note.line.startswith("failed")]
+    if failure.exitcode == EXIT_LOST and failed:  # who failed has taken longer to end
+        rank = failed[0]
     stage = job.placement.name(rank)
     if rank in notes and notes[rank].line.startswith("failed"):
         explained = WorkerError(f"{stage} {notes[rank].line}; traceback in {job.run.failure_note(rank)}")
@@ -127,6 +131,8 @@ def _reason(failure: ProcessFailure) -> str:
     # torch's own record, of a worker that failed before it could leave a note
     message = (failure.error_file_data or {}).get("message", {})
     text = message.get("message", "") if isinstance(message, dict) else ""
+    if not text and failure.exitcode - 128 in _ENDING_A_WORKER:
+        return f"ended by {signal.Signals(failure.exitcode - 128).name}"
     return text or f"exit code {failure.exitcode}"
 
 

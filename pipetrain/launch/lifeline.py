@@ -5,6 +5,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -15,8 +16,13 @@ from typing import NoReturn
 EXIT_LOST = 75
 """Exit code of a worker that lost a neighbor or its launcher (EX_TEMPFAIL)."""
 
+orphaned = threading.Event()
+"""Set when the parent that this process follows is gone."""
+
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
 _POLL_SECONDS = 0.5
+_LAST_SECONDS = 3.0
+_CONNECT_SECONDS = 10.0
 
 
 def follow_launcher() -> None:
@@ -32,10 +38,28 @@ def follow_parent() -> None:
     parent = os.getppid()
 
     def until_gone() -> None:
-        while os.getppid() == parent:
+        alive = _has_store()  # else the parent had ended before this process could ask for its number
+        while alive and os.getppid() == parent:
             time.sleep(_POLL_SECONDS)
+        orphaned.set()
+        os.kill(os.getpid(), signal.SIGTERM)  # whoever watches this process writes down how the run ended
+        time.sleep(_LAST_SECONDS)
 
     _start(until_gone)
+
+
+def _has_store() -> bool:
+    """Whether the store still answers that torchrun has for its workers from before they start."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return True
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        socket.create_connection(address, timeout=_CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        pass  # nobody can tell
+    return True
 
 
 def die_with_parent(number: signal.Signals) -> None:
@@ -61,6 +85,16 @@ def leave(code: int) -> NoReturn:
         with contextlib.suppress(OSError):
             stream.flush()
     end(code)
+
+
+def leave_if_kept(code: int) -> None:
+    """Leaves, if threads of the user's own would keep the process from ending for long."""
+    deadline = time.monotonic() + _LAST_SECONDS
+    others = [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
+    for thread in others:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if any(thread.is_alive() for thread in others):
+        leave(code)
 
 
 def _start(until_gone: Callable[[], object]) -> None:

@@ -105,20 +105,23 @@ class Overseer:
         elif is_gone(beat):
             since = self._gone.setdefault(process, self._calls.seconds)
             if self._calls.seconds - since > _EXIT_SECONDS:
-                self._miss(process, f"failed: it ended with exit code 0 before the run did, in {beat.what}")
+                self._miss(process, "failed: it ended with exit code 0 before the run did")
         elif self._calls.silence(process) > self._limits.hang_timeout:
             self._end(beat, f"hung: no sign of life for {self._limits.hang_timeout:.0f} s")
 
     def _look_for_deadlock(self) -> None:
         """All wait, and nothing has happened for long: nobody is to blame, and nobody would ever say so."""
         beats = [beat for beat in map(self._calls.last, self._processes) if beat is None or not beat.finished]
-        if not beats or any(beat is None or not beat.waiting for beat in beats):
-            return
-        idle = [beat for beat in beats if beat and self._calls.idleness(beat.process) > self._limits.hang_timeout]
-        if len(idle) == len(beats):
-            others = "; ".join(f"process {beat.process} in {beat.what}" for beat in idle[1:])
-            where = f"{idle[0].what}, and every other stage waits as well: {others}" if others else idle[0].what
-            self._miss(idle[0].process, f"hung: {self._limits.hang_timeout:.0f} s in {where}")
+        stuck = [beat for beat in beats if beat is not None and self._waits_for_ever(beat)]
+        if stuck and len(stuck) == len(beats):
+            others = "; ".join(f"process {beat.process} in {beat.what}" for beat in stuck[1:])
+            where = f"{stuck[0].what}, and every other stage waits as well: {others}" if others else stuck[0].what
+            self._miss(stuck[0].process, f"hung: {self._limits.hang_timeout:.0f} s in {where}")
+
+    def _waits_for_ever(self, beat: Heartbeat) -> bool:
+        calls, alive = self._calls, 4 * BEAT_SECONDS
+        too_long = calls.idleness(beat.process) > self._limits.hang_timeout
+        return beat.waiting and too_long and calls.silence(beat.process) < alive
 
     def _look_at_the_end(self) -> None:
         """Ends what stays of a run that is complete, such as a process that is stopped or waits for a thread."""

@@ -4,9 +4,11 @@ import contextlib
 import os
 import signal
 import socket
+from collections.abc import Callable
 
 from torch.distributed import Store
 
+from pipetrain.errors import LOST
 from pipetrain.launch import lifeline
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.roll_call import RollCall, is_gone
@@ -35,10 +37,33 @@ class Peers:
                 self._calls.hear(Heartbeat.decoded(self._store.get(_key(p))))
                 self._judge(p)
 
+    def failure(self, name: Callable[[int], str]) -> str | None:
+        """Which of them failed, and how, as far as one can tell from here; None where the run was merely told to end.
+
+        Args:
+            name: what a process is called.
+        """
+        for process, note in self._watched.run.failure_notes().items():
+            line = note.read_text(encoding="utf-8").partition("\n")[0]
+            if not line.startswith(LOST):
+                return f"{name(process)} {line}"
+        lost = self.lost()
+        return f"{name(lost[0])} failed: its process ended without a word" if lost else None
+
     def lost(self) -> list[int]:
         """The processes of this machine that have ended though their part of the run was not done, and nobody asked."""
-        beats = [self._calls.last(p) for p in range(self._watched.num_processes)]
-        return [b.process for b in beats if b is not None and not (b.finished or b.told) and is_gone(b)]
+        heard = [self._calls.last(p) for p in range(self._watched.num_processes)]
+        gone = [beat for beat in heard if beat is not None and is_gone(beat)]
+        with contextlib.suppress(RuntimeError):  # the outer launcher, which hosts the store, is gone as well
+            gone = [Heartbeat.decoded(self._store.get(_key(beat.process))) for beat in gone]  # their last word
+        return [beat.process for beat in gone if not (beat.finished or beat.told)]
+
+    def is_first(self) -> bool:
+        """Whether this process is the first of all to ask."""
+        try:
+            return self._store.add("pipetrain/first", 1) == 1
+        except RuntimeError:
+            return True  # nobody can tell
 
     def _judge(self, process: int) -> None:
         """Ends a worker without a heartbeat: one that is stopped, or never releases the interpreter, cannot do so."""

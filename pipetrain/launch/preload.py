@@ -1,40 +1,22 @@
 """What the fork server does before the first fork. Only the fork server imports this module."""
 
-import contextlib
-import ctypes
 import importlib
-import os
 import signal
 
 from pipetrain.imports import uncollected
-from pipetrain.launch import fork_server
-
-_MODULES = (
-    "pipetrain.launch.worker",
-    "torch.distributed.elastic.multiprocessing",  # which begins a worker
-    "torch.fx.experimental.symbolic_shapes",  # which the first backward imports
-)
-_PR_SET_PDEATHSIG = 1  # of prctl(2)
+from pipetrain.launch.lifeline import die_with_parent
 
 
 def _preload() -> None:
-    _die_with_parent()
+    die_with_parent(signal.SIGKILL)
     # Ctrl-C at the terminal reaches this process too, which would answer with a traceback while it imports
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     with uncollected():  # nor will the workers copy the pages of what they share only to search them
-        for name in (*_MODULES, *os.environ.pop(fork_server.MODULES, "").split()):
-            with contextlib.suppress(Exception):  # whoever needs it will say what is wrong
-                importlib.import_module(name)
+        importlib.import_module("pipetrain.launch.worker")
     signal.signal(signal.SIGINT, handler)
     # a signal to all processes of the run is for the launcher and the workers, which need this one until they end
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _die_with_parent() -> None:
-    """Has the system kill this process when the launcher dies, as far as the system can."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 _preload()

@@ -26,6 +26,8 @@ from pipetrain.tracking.run_directory import RunDirectory
 if TYPE_CHECKING:
     from torch.distributed import Store
 
+    from pipetrain.launch.peers import Peers
+
 EXIT_HUNG = 70
 """Exit code of a worker that ends itself because it hangs (EX_SOFTWARE)."""
 BLAME_SECONDS = 8.0
@@ -38,6 +40,8 @@ _ORDER_SECONDS = 2.0
 _MOMENT = 0.5
 """How long signals that were sent to all processes at once may lie apart."""
 _STOP = "pipetrain/stop"
+_wakeup_pipes: set[int] = set()
+"""Those of the watchdogs at work in this process, at most one but for tests."""
 
 Tell = Callable[[Heartbeat], None]
 """Passes on a sign of life; must not wait."""
@@ -78,12 +82,13 @@ class Watchdog:
     Args:
         watched: the worker.
         tell: passes its heartbeats on to whoever watches all workers; None where nobody does yet.
-        on_signal: called with the signal's number before it ends the process.
+        on_signal: called with the signal's number before it ends the process; with 0 where another worker was lost.
         order: closed at the other end where a launcher of ours has the run broken off.
 
     Attributes:
         activity: kept up to date by the main thread.
         gate: where the main thread breaks the run off.
+        peers: the other workers, where no launcher of ours looks at them.
         report: what this worker has measured, for that of the last stage to write when the run stops early.
     """
 
@@ -100,6 +105,7 @@ class Watchdog:
         self.tell = tell
         self.gate = Gate()
         self._agreement = Agreement(watched.process, watched.num_processes, self.gate)
+        self.peers: Peers | None = None
         self._on_signal = on_signal
         self._order = order
         self._has_launcher = multiprocessing.parent_process() is not None
@@ -119,7 +125,7 @@ class Watchdog:
         self._handlers = {n: signal.signal(n, lambda *_: None) for n in _ENDING}
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        os.register_at_fork(after_in_child=self._forget)
+        _wakeup_pipes.add(self._wakeup)
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
     def start(self) -> None:
@@ -142,6 +148,7 @@ class Watchdog:
         signal.set_wakeup_fd(-1)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        _wakeup_pipes.discard(self._wakeup)
         os.close(self._wakeup)
         os.close(self._wakeup_write)
 
@@ -222,20 +229,23 @@ class Watchdog:
             return False
         if self._deadline is not None or not self.watched.stop_timeout:
             return False
+        if lifeline.orphaned.is_set() or (self.peers is not None and self.peers.failure(str)):
+            return False  # there is nobody left to drain the pipeline with
         self._deadline = self._clock.look() + self.watched.stop_timeout, number
         self._agreement.ask()
         return True
 
+    def lose(self) -> NoReturn:
+        """Ends a worker that lost another, from its main thread, after the one that failed had time to end first."""
+        with self.activity.wait("its end"):
+            time.sleep(BLAME_SECONDS)
+            if self.peers is not None:
+                self._on_signal(0)
+            lifeline.end(lifeline.EXIT_LOST)
+
     def _end(self, number: int) -> NoReturn:
         self._on_signal(number)
         lifeline.end(128 + number)
-
-    def _forget(self) -> None:
-        """In a process that this one has forked, such as one that reads samples: its signals are not the worker's."""
-        if not self._closed.is_set():
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the worker
 
     def _look_at_self(self) -> None:
         now, activity = self._clock.look(), self.activity
@@ -277,6 +287,30 @@ class Watchdog:
         if not self._reported and self._store.check([_STOP]):
             self._reported = True
             self._store.set(_report_key(self.watched.process), json.dumps(self.report()))
+
+
+def _hold_signals() -> None:
+    """Before a fork: what reaches the new process before it has forgotten the pipe would be read as the worker's."""
+    if _wakeup_pipes:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+
+def _take_signals() -> None:
+    if _wakeup_pipes:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+
+def _forget_pipe() -> None:
+    """In a process that a worker has forked, such as one that reads samples: its signals are not the worker's."""
+    if _wakeup_pipes:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the worker
+    _take_signals()
+    _wakeup_pipes.clear()
+
+
+os.register_at_fork(before=_hold_signals, after_in_parent=_take_signals, after_in_child=_forget_pipe)
 
 
 def _report_key(process: int) -> str:

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -23,17 +23,16 @@ from pipetrain.failure import Failure
 from pipetrain.launch import lifeline
 from pipetrain.launch.breaking_off import broken_off_by
 from pipetrain.launch.heartbeat import Heartbeat
-from pipetrain.launch.lifeline import EXIT_LOST
 from pipetrain.launch.lines import WorkerLines
 from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.launch.peers import Peers
 from pipetrain.launch.pipeline import in_one_process, training_of
 from pipetrain.launch.process import ProcessEnvironment, device_at, join, own_store
-from pipetrain.launch.watchdog import BLAME_SECONDS, Watchdog, Watched, leave_failure_note
+from pipetrain.launch.watchdog import Watchdog, Watched, leave_failure_note
 from pipetrain.models.chain import LayerChain
-from pipetrain.run import checkpoint, checkpoint_writer
+from pipetrain.run import checkpoint
 from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
-from pipetrain.run.checkpoint_writer import Writer
+from pipetrain.run.checkpoint import Writer
 from pipetrain.run.job import Job
 from pipetrain.run.learning_rates import LearningRates
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
@@ -44,6 +43,9 @@ from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.recorded_run import EarlierSteps, RecordedRun
 from pipetrain.tracking.recorder import Recorder, Show
 from pipetrain.tracking.trace_writer import TraceFile, assemble
+
+_PRECEDENCE_SECONDS = 1.0
+"""What one process gets to tell how the run ended, before others try."""
 
 
 def simulate(job: Job, show: Show) -> dict[str, Any]:
@@ -85,12 +87,23 @@ def launched(job: Job, lines: WorkerLines) -> None:
     Finalize(None, lifeline.leave, args=(ExitCode.COMPLETED,), exitpriority=0)
 
 
-def joined(job: Job, show: Show, on_signal: Callable[[int], None]) -> dict[str, Any] | None:
+OnEnd = Callable[[Job, str | None], None]
+"""Called when a signal ends a run: with the job as all agreed on it, and who failed, or None where nobody did."""
+
+
+def joined(job: Job, show: Show, on_end: OnEnd) -> dict[str, Any] | None:
     """The life of a process that an outer launcher started, until it ends; the summary where the last stage is.
 
     Raises:
         KeyboardInterrupt: the run was broken off, and the last stage, which is elsewhere, has left its summary.
     """
+
+    def on_signal(_number: int) -> None:
+        peers, agreed = watchdog.peers, replace(job, run=watchdog.watched.run)
+        if peers is None or not peers.is_first():
+            time.sleep(_PRECEDENCE_SECONDS)
+        on_end(agreed, peers.failure(job.placement.name) if peers else None)
+
     watchdog = Watchdog(watched(job), on_signal=on_signal)
     watchdog.start()
     result = main(job, watchdog, show)
@@ -126,7 +139,8 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         return None
     watchdog.meet(own_store(), job.run)
     if watchdog.tell is None:
-        watchdog.tell = Peers(watchdog.watched, own_store()).exchange
+        watchdog.peers = Peers(watchdog.watched, own_store())
+        watchdog.tell = watchdog.peers.exchange
     try:
         return _run_stages(job, process, show, watchdog)
     except BaseException as error:
@@ -162,10 +176,8 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
         run.diverge(error, placement.in_order(reports))
         lifeline.end(ExitCode.DIVERGED)
     except LostStageError as error:
-        with activity.wait("its end"):
-            leave_failure_note(job.run, process.rank, str(error))
-            time.sleep(BLAME_SECONDS)
-            lifeline.end(EXIT_LOST)
+        leave_failure_note(job.run, process.rank, str(error))
+        watchdog.lose()
     if watchdog.gate.ended_after is None:  # else messages are still expected that will never come
         dist.destroy_process_group()
     return result
@@ -314,7 +326,7 @@ class ProcessRun:
     def _save(self, step: int) -> None:
         self._executor.hooks.on_progress(f"writing the checkpoint of step {step}")
         recorder, began = self._parts.recorder, time.perf_counter()
-        checkpoint_writer.save(
+        checkpoint.save(
             self._job.run.checkpoint(step),
             self._tensors(),
             self._progress(step),

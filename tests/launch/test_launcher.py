@@ -59,6 +59,8 @@ def test_summary_that_the_workers_wrote_is_that_of_the_run(monkeypatch, made):
     [
         ({1: Failure(-9)}, "stage 1 failed: killed by SIGKILL"),
         ({1: Failure(7)}, "stage 1 failed: exit code 7"),
+        ({1: Failure(128 + 15)}, "stage 1 failed: ended by SIGTERM"),
+        ({1: Failure(128 + 2)}, "stage 1 failed: ended by SIGINT"),
         ({2: Failure(1, message="ValueError: no")}, "stage 2 failed: ValueError: no"),
         ({0: Failure(EXIT_LOST, 1), 1: Failure(7, 3), 2: Failure(-9, 2)}, "stage 2 failed: killed by SIGKILL"),
         ({0: Failure(EXIT_LOST, 2), 2: Failure(EXIT_LOST, 1)}, f"stage 2 failed: exit code {EXIT_LOST}"),

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -81,3 +82,32 @@ def test_worker_ends_when_its_launcher_is_killed(tmp_path, method, stopped):
 
 def test_worker_of_an_outer_launcher_ends_when_that_is_killed():
     assert ends_with(["-c", OUTER])
+
+
+def test_worker_whose_outer_launcher_was_killed_before_its_first_line_ends():
+    with socket.create_server(("127.0.0.1", 0)) as store:
+        port = store.getsockname()[1]
+    script = "from pipetrain.launch import lifeline; import time; lifeline.follow_parent(); time.sleep(60)"
+    agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    worker = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, **agent})
+    assert worker.wait(timeout=20) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.2, "the thread's word\nthe last word\n"), (60, "")])
+def test_thread_that_goes_on_keeps_the_command_only_for_a_moment(seconds, shown):
+    script = f"""
+import threading, time
+from pipetrain.launch import lifeline
+
+def work():
+    time.sleep({seconds})
+    print("the thread's word")
+
+threading.Thread(target=work).start()
+lifeline.leave_if_kept(3)
+print("the last word")
+"""
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == (shown, 0 if shown else 3)
+    assert time.monotonic() - began < 20

@@ -7,8 +7,9 @@ import time
 from support.sleepers import beat_of, sleeper
 from torch.distributed import HashStore
 
+from pipetrain.errors import LostStageError
 from pipetrain.launch.peers import Peers
-from pipetrain.launch.watchdog import Watched
+from pipetrain.launch.watchdog import Watched, leave_failure_note
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -39,6 +40,34 @@ def test_worker_whose_beat_goes_on_is_left_alone(tmp_path):
     assert RunDirectory(tmp_path).failure_notes() == {}
 
 
+def named(process):
+    return f"stage {process}"
+
+
+def test_failure_is_what_a_note_says_and_not_that_another_was_lost(tmp_path):
+    one = peers(tmp_path, HashStore())
+    assert one.failure(named) is None
+    leave_failure_note(RunDirectory(tmp_path), 0, str(LostStageError(1)))
+    assert one.failure(named) is None
+    leave_failure_note(RunDirectory(tmp_path), 1, "failed: KeyError: 'label'", "Traceback")
+    assert one.failure(named) == "stage 1 failed: KeyError: 'label'"
+
+
+def test_first_process_to_ask_is_told_so_and_no_other(tmp_path):
+    store = HashStore()
+    assert [peers(tmp_path, store).is_first() for _ in range(3)] == [True, False, False]
+
+
+def test_last_word_of_a_worker_that_is_gone_counts_even_if_nobody_had_listened_yet(tmp_path):
+    store = HashStore()
+    one, other = peers(tmp_path, store), peers(tmp_path, store, process=1)
+    with sleeper() as process:
+        other.exchange(beat_of(1, process.pid, number=1))
+        one.exchange(beat_of(0, os.getpid()))
+        other.exchange(beat_of(1, process.pid, number=2, told=True))
+    assert one.failure(named) is None
+
+
 def test_worker_that_ended_unasked_is_lost_and_not_one_that_was_done_or_told(tmp_path):
     for activity, lost in (({}, [1]), ({"finished": True}, []), ({"told": True}, [])):
         store = HashStore()
@@ -48,3 +77,5 @@ def test_worker_that_ended_unasked_is_lost_and_not_one_that_was_done_or_told(tmp
             one.exchange(beat_of(0, os.getpid()))
             assert one.lost() == []
         assert one.lost() == lost
+        expected = "stage 1 failed: its process ended without a word" if lost else None
+        assert one.failure(named) == expected

@@ -165,7 +165,7 @@ def test_signal_to_a_process_that_the_worker_has_forked_does_not_end_the_worker(
         child = os.fork()
         if child == 0:
             time.sleep(60)
-        os.kill(child, signal.SIGTERM)
+        os.kill(child, signal.SIGTERM)  # it may have forgotten its parent's pipe by now, or not
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
         time.sleep(1.0)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.failure import described
+from pipetrain.launch.lifeline import follow_parent
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -56,6 +57,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """
     if options.help:
         return _help(options)
+    if "RANK" in os.environ:
+        follow_parent()
     if nameless := [word for word in options.words if word.startswith("=")]:
         raise ConfigError(f"{nameless[0]}: a value without a name; settings are NAME=VALUE, choices GROUP=CHOICE")
     if not options.cfg and (options.resolve or options.package):

@@ -52,7 +52,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             else:  # and finds the checkpoint to resume for all
                 settings = replace(settings, resume=None)
             if not settings.executor.simulated and "RANK" not in os.environ:
-                fork_server.start(settings.model.path, settings.dataset.target.path)
+                fork_server.start()
             with status("preparing the run", hidden=os.environ.get("RANK", "0") != "0"):
                 # from here on torch is needed, which takes seconds to import
                 with uncollected():
@@ -108,6 +108,7 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     from pipetrain.commands.run.reporting import reporting
     from pipetrain.launch.worker import joined
     from pipetrain.run.outcome import leave_summary
+    from pipetrain.tracking import summary
 
     job, rank = prepared.job, int(os.environ["RANK"])
     try:
@@ -118,13 +119,18 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         _say_finished(prepared)
     writes = rank == 0 and not job.finished
 
-    def on_signal(_number: int) -> None:
-        if writes:  # there is no parent of ours to say how the run ended
-            leave_summary(job, "interrupted", "signal")
+    def on_end(agreed: "Job", failure: str | None) -> None:
+        """There is no launcher of ours to say how the run ended, and rank 0 may be the one that failed."""
+        told = summary.read(agreed.run)
+        leave_summary(agreed, "failed" if failure else "interrupted", failure or "a signal")
+        if failure and told is None:
+            os.write(2, f"pipetrain: error: {failure}; logs in {agreed.run.logs}\n".encode())
 
+    for note in job.run.failure_notes().values() if writes else ():
+        note.unlink()
     try:
         with reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
-            shown.summary = joined(job, shown.bar.update, on_signal)
+            shown.summary = joined(job, shown.bar.update, on_end)
         interrupted = shown.summary is not None and shown.summary["status"] == "interrupted"
     except KeyboardInterrupt:
         interrupted = True

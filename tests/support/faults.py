@@ -1,0 +1,80 @@
+"""Faults of every kind at a chosen point of a run, for drills: a model and a data set as a user would bring them.
+
+A model built here replaces the function at a point, such as `pipetrain.run.tensor_file.write`, by one that does
+something else first, in the worker of one rank. The launcher, which builds the model as well, has no rank.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from importlib import import_module
+
+from torch import nn
+
+from pipetrain.data.fashion import fashion_mnist_mini
+from pipetrain.data.images import ImageDataset
+
+
+def act(how: str) -> None:
+    """Does what a worker should not do."""
+    if how.startswith("sleep"):
+        time.sleep(float(how.removeprefix("sleep") or 1000))
+    elif how == "hold":
+        ctypes.PyDLL(None).sleep(1000)  # with the interpreter's lock
+    elif how == "thread":
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+    elif how == "exit0":
+        os._exit(0)
+    elif how == "sys.exit":
+        sys.exit(0)
+    elif how == "usr1":
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    else:
+        os.kill(os.getpid(), getattr(signal, how))
+
+
+def at(point: str, how: str, rank: int, nth: int) -> None:
+    """Has the process of `rank` act when it comes to a point, a function's full name, the nth time."""
+    if os.environ.get("RANK") != str(rank):
+        return
+    module, _, name = point.rpartition(".")
+    owner = _found(module)
+    original = getattr(owner, name)
+    calls = 0
+
+    def first(*args: object, **named: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            act(how)
+        return original(*args, **named)
+
+    setattr(owner, name, first)
+
+
+def _found(path: str) -> object:
+    """A module, or a class in one."""
+    try:
+        return import_module(path)
+    except ModuleNotFoundError:
+        module, _, name = path.rpartition(".")
+        return getattr(import_module(module), name)
+
+
+def model(point: str, how: str, rank: int = 1, nth: int = 1, width: int = 8) -> nn.Module:
+    """A small model of six layers that brings the fault along."""
+    at(point, how, rank, nth)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
+    )
+
+
+def data(how: str, rank: int = 1) -> ImageDataset:
+    """The bundled data set, which one worker fails to build."""
+    if os.environ.get("RANK") == str(rank):
+        act(how)
+    return fashion_mnist_mini()
