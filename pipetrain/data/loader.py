@@ -141,6 +141,7 @@ def _fetched_by_workers(fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]],
 def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
     workers = minibatches.num_workers
     with _shared_memory_named(workers):
+        multiprocessing.Lock()  # what workers need first; torch's own attempt leaves an object that cannot be deleted
         reading = iter(minibatches)
     for _ in range(len(minibatches)):
         with _shared_memory_named(workers):

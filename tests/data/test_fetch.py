@@ -53,3 +53,12 @@ def test_sample_that_is_no_pair_is_refused_by_its_number():
     fetch = Fetch([(torch.zeros(1),) * 2, (torch.zeros(1),) * 3], 0, inputs=True, targets=True)
     with pytest.raises(ConfigError, match=r"sample 1 must be an \(input, target\) pair, not a tuple of 3"):
         fetch(0, [0, 1])
+
+
+def test_memory_that_cannot_be_had_is_not_taken_for_wrong_samples(monkeypatch):
+    def no_memory(_values):
+        raise RuntimeError("unable to allocate shared memory(shm)")
+
+    monkeypatch.setattr("pipetrain.data.fetch.default_collate", no_memory)
+    with pytest.raises(RuntimeError, match="shared memory"):
+        Fetch(Drawn(), 7, inputs=True, targets=True)(0, [0, 1])

@@ -5,8 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipetrain.data import loader
 from pipetrain.data.loader import Loader
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, RunError
+from pipetrain.failure import RemoteError
 
 
 class Noisy:
@@ -224,3 +226,23 @@ def test_minibatches_beyond_the_epoch_are_refused():
     for first, last in ((0, 3), (-1, 1), (2, 1)):
         with pytest.raises(ValueError, match="an epoch has 2"):
             loader.inputs(0, first, last)
+
+
+def test_exception_in_a_worker_is_told_as_it_was_there():
+    class Corrupt(Noisy):
+        def __getitem__(self, index):
+            return {}["label"]
+
+    with pytest.raises(RemoteError, match=r"^KeyError: 'label' \(.*test_loader.py:\d+\)$") as caught:
+        next(Loader(Corrupt(4), batch_size=2, workers=1).samples(0))
+    assert "in __getitem__" in caught.value.failure.traceback
+
+
+@pytest.mark.parametrize("refused", [OSError(30, "Read-only file system"), RuntimeError("unable to open shm")])
+def test_shared_memory_that_workers_cannot_have_is_named_with_what_does_without(monkeypatch, refused):
+    def lock():
+        raise refused
+
+    monkeypatch.setattr(loader.multiprocessing, "Lock", lock)
+    with pytest.raises(RunError, match=r"dataset.workers=1: .*/dev/shm.*; dataset.workers=0 does without"):
+        next(Loader(Noisy(4), batch_size=2, workers=1).samples(0))
