@@ -48,8 +48,7 @@ def launch(job: Job) -> dict[str, Any]:
         WorkerError: a worker failed; the first one, not a neighbor that noticed.
     """
     run = job.run
-    for note in run.failure_notes().values():
-        note.unlink()
+    run.forget_failures()
     run.logs.mkdir(parents=True, exist_ok=True)
     fork_server.start()
     stop_timeout = job.settings.launch.stop_timeout

@@ -94,6 +94,11 @@ class RunDirectory:
         notes = sorted(self.logs.glob("failure-process*.txt"))
         return {int(path.stem.removeprefix("failure-process")): path for path in notes}
 
+    def forget_failures(self) -> None:
+        """Removes the notes of an earlier attempt."""
+        for note in self.failure_notes().values():
+            note.unlink()
+
     def stored_config(self) -> DictConfig:
         """config.yaml as it was written.
 

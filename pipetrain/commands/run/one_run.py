@@ -108,7 +108,6 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     from pipetrain.commands.run.reporting import reporting
     from pipetrain.launch.worker import joined
     from pipetrain.run.outcome import leave_summary
-    from pipetrain.tracking import summary
 
     job, rank = prepared.job, int(os.environ["RANK"])
     try:
@@ -119,18 +118,11 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         _say_finished(prepared)
     writes = rank == 0 and not job.finished
 
-    def on_end(agreed: "Job", failure: str | None) -> None:
-        """There is no launcher of ours to say how the run ended, and rank 0 may be the one that failed."""
-        told = summary.read(agreed.run)
-        leave_summary(agreed, "failed" if failure else "interrupted", failure or "a signal")
-        if failure and told is None:
-            os.write(2, f"pipetrain: error: {failure}; logs in {agreed.run.logs}\n".encode())
-
-    for note in job.run.failure_notes().values() if writes else ():
-        note.unlink()
+    if writes:
+        job.run.forget_failures()
     try:
         with reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
-            shown.summary = joined(job, shown.bar.update, on_end)
+            shown.summary = joined(job, shown.bar.update, _tell_end)
         interrupted = shown.summary is not None and shown.summary["status"] == "interrupted"
     except KeyboardInterrupt:
         interrupted = True
@@ -143,6 +135,17 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
             print(how_to_go_on(job, hydra), flush=True)
         leave(ExitCode.INTERRUPTED)
     return ExitCode.COMPLETED
+
+
+def _tell_end(job: "Job", failure: str | None) -> None:
+    """Tells how a run ended that has no launcher of ours to say so, in any process: rank 0 may be the one that failed."""
+    from pipetrain.run.outcome import leave_summary
+    from pipetrain.tracking import summary
+
+    told = summary.read(job.run)
+    leave_summary(job, "failed" if failure else "interrupted", failure or "a signal")
+    if failure and told is None:
+        os.write(2, f"pipetrain: error: {failure}; logs in {job.run.logs}\n".encode())
 
 
 def _check_launcher(job: "Job") -> None:
