@@ -180,7 +180,8 @@ class _LockFile:
 
     def _show_life(self, ended: threading.Event) -> None:
         while not ended.wait(SIGN_OF_LIFE_SECONDS):
-            os.utime(self.descriptor)
+            with contextlib.suppress(OSError):  # a disk that fails ends the run where it is needed, not here
+                os.utime(self.descriptor)
 
 
 _kept: set[_LockFile] = set()

@@ -1,10 +1,13 @@
 """Which folders `pipetrain run` takes, in this process."""
 
 import datetime
+import signal
+import subprocess
+import time
 
 import hydra.core.utils
 import pytest
-from support.cli import TINY
+from support.cli import TINY, arguments, environment, run, summary
 
 from pipetrain import cli
 from pipetrain.tracking.run_lock import locked
@@ -53,3 +56,30 @@ def test_sweep_sent_to_the_folder_of_a_live_one_is_refused_and_touches_nothing(f
     assert cli.carry_out(words) == 2
     assert capsys.readouterr().err.count("at least 1") == 2
     assert not (folder / "sweep" / ".lock").exists()
+
+
+@pytest.mark.slow
+def test_live_run_keeps_its_directory_and_a_killed_one_is_resumed(tmp_path):
+    folder, first = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-00000005"
+    long = (*TINY, "train.epochs=1000", "eval.every_epochs=0", "device=cpu", "threads=1")
+    words = arguments("run", f"hydra.run.dir={folder}", *long, "executor=simulated")
+    with subprocess.Popen(words, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL) as live:
+        deadline = time.monotonic() + 60
+        while not first.exists():
+            assert live.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        live.send_signal(signal.SIGSTOP)  # alive, and no further than it needs to be
+        for resume in ("null", "auto"):
+            refused = run(folder, *long, "seed=1", f"resume={resume}", code=2)
+            assert f"run: a run is writing here (process {live.pid} on " in refused.stderr
+        refused = run(tmp_path / "other", *long, f"resume={folder}", code=2)
+        assert f"{folder} is still running (process {live.pid} on " in refused.stderr
+        live.kill()
+    step = max(int(path.name.removeprefix("step-")) for path in first.parent.glob("step-*[0-9]"))
+    short = (*long, f"train.max_steps={step + 3}")
+    resumed = run(folder, *short, "resume=auto")
+    assert f"executor.name simulated -> distributed, train.max_steps null -> {step + 3}\n" in resumed.stdout
+    run(tmp_path / "whole", *short, "executor=simulated")
+    for name in ("weights_sha256", "loss_sha256"):
+        assert summary(folder)[name] == summary(tmp_path / "whole")[name]
