@@ -4,7 +4,6 @@ import inspect
 import pydoc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -48,13 +47,12 @@ class Data:
         return next(self.train.inputs(0, 0, 1))
 
 
-def build_data(settings: Settings) -> Data:
-    """The data set and its loaders.
+def build_dataset(target: Target) -> Any:
+    """The data set.
 
     Raises:
-        ConfigError: the target does not return a data set, or the loader refuses a setting.
+        ConfigError: the target does not return one.
     """
-    target, train = settings.dataset.target, settings.train
     dataset = target.build()
     for part in ("train", "eval"):
         if not hasattr(dataset, part):
@@ -64,22 +62,24 @@ def build_data(settings: Settings) -> Data:
             )
         if hasattr(getattr(dataset, part), "__len__") and not len(getattr(dataset, part)):
             raise ConfigError(f"dataset._target_={target.path}: its `{part}` is empty")
-    loader = partial(Loader, seed=settings.seed, limit=settings.dataset.limit, workers=settings.dataset.workers)
-    data = Data(
-        dataset,
-        loader(
-            dataset.train,
-            batch_size=train.batch_size,
-            microbatches=train.microbatches,
-            shuffle=settings.dataset.shuffle,
-        ),
-        loader(
-            dataset.eval,
-            batch_size=settings.eval.batch_size or train.batch_size // train.microbatches,
-            shuffle=False,
-            drop_short=False,
-        ),
+    return dataset
+
+
+def build_data(settings: Settings) -> Data:
+    """The data set and its loaders.
+
+    Raises:
+        ConfigError: the target does not return a data set, or the loader refuses a setting.
+    """
+    dataset, train = build_dataset(settings.dataset.target), settings.train
+    loader = Loader(
+        dataset.train,
+        batch_size=train.batch_size,
+        microbatches=train.microbatches,
+        shuffle=settings.dataset.shuffle,
+        **_of_any_loader(settings),
     )
+    data = Data(dataset, loader, evaluation_loader(settings, dataset))
     if train.batch_size > data.train.samples_per_epoch:
         limited = "" if settings.dataset.limit is None else f", with dataset.limit={settings.dataset.limit}"
         raise ConfigError(
@@ -87,6 +87,20 @@ def build_data(settings: Settings) -> Data:
             f"epoch{limited}"
         )
     return data
+
+
+def evaluation_loader(settings: Settings, dataset: Any) -> Loader:
+    """The loader of the evaluation set.
+
+    Raises:
+        ConfigError: it refuses a setting.
+    """
+    batch_size = settings.eval.batch_size or settings.train.batch_size // settings.train.microbatches
+    return Loader(dataset.eval, batch_size=batch_size, shuffle=False, drop_short=False, **_of_any_loader(settings))
+
+
+def _of_any_loader(settings: Settings) -> dict[str, Any]:
+    return {"seed": settings.seed, "limit": settings.dataset.limit, "workers": settings.dataset.workers}
 
 
 def build_chain(model: Target, dataset: Any, seed: int) -> LayerChain:

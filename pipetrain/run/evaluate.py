@@ -1,8 +1,9 @@
 """`pipetrain eval RUN`: the metrics of a checkpoint on the evaluation set, computed in one process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,9 +12,9 @@ from pipetrain.config.overrides import Override
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.evaluation import evaluate_model
-from pipetrain.losses import on_device
+from pipetrain.losses import Loss, on_device
 from pipetrain.run import checkpoint
-from pipetrain.run.build import Data, build_chain, build_data, build_loss
+from pipetrain.run.build import build_chain, build_dataset, build_loss, evaluation_loader
 from pipetrain.run.preflight import device_of
 from pipetrain.run.selection import Selection
 from pipetrain.tensors import Tensors
@@ -59,14 +60,15 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     folder = selection.checkpoint()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    data = build_data(settings)
+    dataset = build_dataset(settings.dataset.target)
+    loader = evaluation_loader(settings, dataset)
     return Evaluation(
         checkpoint=folder,
         step=checkpoint.load_progress(folder)["step"],
         model=_name(settings, "model", settings.model.path),
         dataset=_name(settings, "dataset", settings.dataset.target.path),
-        samples=sum(data.evaluation.sizes),
-        metrics=_metrics(settings, data, folder),
+        samples=sum(loader.sizes),
+        metrics=evaluate_model(loader, *_model(settings, dataset, folder)),
     )
 
 
@@ -86,9 +88,10 @@ def _name(settings: Settings, group: str, path: str) -> str:
     return path if choice == "custom" else choice
 
 
-def _metrics(settings: Settings, data: Data, folder: Path) -> dict[str, float]:
+def _model(settings: Settings, dataset: Any, folder: Path) -> tuple[Callable[[Tensors], Tensors], Loss, torch.device]:
+    """The checkpoint's model and its loss, and where they are."""
     device = torch.device(device_of(settings.device))
-    chain = build_chain(settings.model, data.dataset, settings.seed)
+    chain = build_chain(settings.model, dataset, settings.seed)
     chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
     chain.module.to(device)
     for layer in chain.layers:
@@ -99,4 +102,4 @@ def _metrics(settings: Settings, data: Data, folder: Path) -> dict[str, float]:
         outputs = chain(*inputs)
         return outputs if isinstance(outputs, tuple) else (outputs,)
 
-    return evaluate_model(data.evaluation, compute, on_device(build_loss(settings), device), device)
+    return compute, on_device(build_loss(settings), device), device

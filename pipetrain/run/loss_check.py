@@ -1,5 +1,7 @@
 """Whether the loss takes what the model gives and the data set holds, and reports the metrics that are asked for."""
 
+from collections.abc import Sequence
+
 import torch
 
 from pipetrain.config.likeness import did_you_mean
@@ -19,14 +21,20 @@ def check_loss(settings: Settings, data: Data, chain: LayerChain, loss: Loss) ->
     """Evaluates two samples, as every evaluation does; a run that never evaluates is left alone.
 
     Raises:
-        ConfigError: the loss does not take them, or has no metric that `train.target` names.
+        ConfigError: the loss does not take them, or has no metric that `train.target` or `checkpoint.metric` names.
     """
     if settings.eval.every_epochs:
         metrics = _metrics(settings, data, chain, loss)
-        for name in settings.train.target or {}:
-            if name not in metrics:
-                instead = did_you_mean(name, metrics) or f"; an evaluation gives {', '.join(metrics)}"
-                raise ConfigError(f"train.target={settings.train.target}: no metric {name}{instead}")
+        target, best = settings.train.target, settings.checkpoint.metric
+        for name in target or {}:
+            _check_metric(f"train.target={target}", name, metrics)
+        _check_metric(f"checkpoint.metric={best}", best, metrics)
+
+
+def _check_metric(given: str, name: str, metrics: Sequence[str]) -> None:
+    if name not in metrics:
+        instead = did_you_mean(name, metrics) or f"; an evaluation gives {', '.join(metrics)}"
+        raise ConfigError(f"{given}: no metric {name}{instead}")
 
 
 def _metrics(settings: Settings, data: Data, chain: LayerChain, loss: Loss) -> list[str]:

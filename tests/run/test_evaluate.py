@@ -39,6 +39,7 @@ def test_evaluation_of_a_stored_run_is_that_of_the_run_itself(run):
 def test_evaluation_takes_other_data_and_refuses_what_it_does_not_read(run):
     path, _ = run
     assert evaluated(path, "dataset.eval=6").samples == 6
+    assert evaluated(path, "dataset.limit=2", "dataset.train=2").samples == 2  # fewer than a minibatch of training
     with pytest.raises(ConfigError, match=r"dataset.evil=6"):
         evaluated(path, "dataset.evil=6")
     with pytest.raises(ConfigError, match=r"limit=3: no such setting; did you mean dataset.limit"):

@@ -12,9 +12,9 @@ from pipetrain.run.build import build_chain, build_data
 from pipetrain.run.loss_check import check_loss
 
 
-def tried(loss=None, target=lambda labels: labels, metrics=None):
+def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss"):
     """What check_loss says of a tiny run whose labels are changed by `target`."""
-    chosen: Settings = settings("gpipe", train={"target": metrics})
+    chosen: Settings = settings("gpipe", train={"target": metrics}, checkpoint={"metric": best})
     data = build_data(chosen)
     chain = build_chain(chosen.model, data.dataset, chosen.seed)
     samples = [(inputs, tuple(map(target, labels))) for inputs, labels in data.train.samples(0, 0, 1)]
@@ -27,7 +27,7 @@ def tried(loss=None, target=lambda labels: labels, metrics=None):
 
 def test_loss_and_metrics_that_there_are_pass_and_leave_the_model_as_it_was():
     tried()
-    tried(metrics={"loss": 1, "top1": 50})
+    tried(metrics={"loss": 1, "top1": 50}, best="top1")
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,11 @@ def test_loss_and_metrics_that_there_are_pass_and_leave_the_model_as_it_was():
 def test_targets_that_the_loss_does_not_take_are_refused_with_both_sides(target, message):
     with pytest.raises(ConfigError, match=message):
         tried(target=target)
+
+
+def test_best_checkpoint_by_a_metric_that_the_loss_does_not_have_is_refused():
+    with pytest.raises(ConfigError, match=r"^checkpoint.metric=top9: no metric top9; did you mean top1\?"):
+        tried(best="top9")
 
 
 def test_metric_that_the_loss_does_not_have_is_refused_with_the_nearest():
