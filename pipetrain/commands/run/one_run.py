@@ -138,7 +138,7 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
 
 
 def _tell_end(job: "Job", failure: str | None) -> None:
-    """Tells how a run ended that has no launcher of ours to say so, in any process: rank 0 may be the one that failed."""
+    """Tells how a run ended that has no launcher of ours to say so; in any process, as rank 0 may be what failed."""
     from pipetrain.run.outcome import leave_summary
     from pipetrain.tracking import summary
 
