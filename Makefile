@@ -57,7 +57,7 @@ docs: setup  ## Write the pages and images of docs/ that are made from the code
 	$(BIN)/python scripts/draw_docs_images.py
 
 bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), and the fine-grained simulation
-	$(BIN)/python benchmarks/runtime.py --device $(DEVICE)
+	for model in resnet56 alexnet vgg16_bn; do $(BIN)/python benchmarks/runtime.py --model $$model --device $(DEVICE) || exit 1; done
 	$(BIN)/python benchmarks/finegrained.py
 
 clean:  ## Remove what the other targets created, except results

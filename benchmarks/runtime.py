@@ -1,17 +1,18 @@
 """Samples per second of the runtime, beside torch's own pipelines and the machine's limit, all in one run.
 
-`make bench`, or `python benchmarks/runtime.py --device cuda`. ResNet-56 on 32 x 32 images, minibatches of 64, two
-stages of one thread each. A round measures a few steps of every row in turn; rounds are repeated, every other one
+`make bench`, or `python benchmarks/runtime.py --model alexnet`. Synthetic pictures, two stages of one thread each, cut
+by `partition=even`. A round measures a few steps of every row in turn; rounds are repeated, every other one
 backwards, so that a busy machine slows all rows alike. Each row is the median over a round's steps behind the warm-up,
 then over the rounds; each ratio is of two rows of one round, and the median over the rounds.
 
     sequential       the whole model in one process, the other idle
     limit            the two stages as two processes that never talk: stored inputs, stored gradients
-    gpipe_nN, 1f1b_flush_nN, pipedream, pipeoptim      pipetrain
+    naive_async, pipedream, pipeoptim, pipemare, gpipe_nN, 1f1b_flush_nN      pipetrain, with its stages' idle shares
     torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, same stages and optimizer
 
-torch's rows have processes of their own, as torch leaves a process; those of pipetrain keep freed memory, as a run's
-do (`pipetrain.launch.memory`). With `--alike` torch's keep it too, and what still differs is the pipeline alone.
+All take SGD with momentum in torch's fused form. torch's rows have processes of their own, as torch leaves a process;
+those of pipetrain keep freed memory, as a run's do (`pipetrain.launch.memory`). With `--alike` torch's keep it too, and
+what still differs is the pipeline alone.
 """
 
 import argparse
@@ -24,10 +25,11 @@ import socket
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -36,106 +38,136 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.utils.data import TensorDataset
 from typing_extensions import override
+from workloads import WORKLOADS, Workload
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.executors.pipeline import Training, build_pipeline, build_stages, connect_stages
+from pipetrain.executors.pipeline import Bounds, Training, build_pipeline, build_stages, connect_stages
 from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.losses import CrossEntropy
 from pipetrain.methods.base import Method
+from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
+from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.methods.synchronous import Synchronous
-from pipetrain.models.chain import LayerChain
-from pipetrain.models.resnet_cifar import build
 from pipetrain.planner.partition_rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.run.weight_passes import passes_under
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
+from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
 from pipetrain.stage.stage import Stage
 
-BATCH, STAGES, DEPTH, WARM_UP = 64, 2, 56, 3
+STAGES, WARM_UP = 2, 3
 MICROBATCHES = (2, 4, 8)
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "bench"
 
 OURS: dict[str, tuple[Schedule, Method, int]] = {
     **{f"gpipe_n{n}": (GPipe(), Synchronous(), n) for n in MICROBATCHES},
     **{f"1f1b_flush_n{n}": (OneFOneBFlush(), Synchronous(), n) for n in MICROBATCHES},
+    "naive_async": (OneFOneB(), NaiveAsync(), 1),
     "pipedream": (OneFOneB(), PipeDream(), 1),
     "pipeoptim": (OneFOneB(), PipeOptim(), 1),
+    "pipemare": (PipeMareSchedule(), PipeMare(), 1),
 }
 TORCH = {
     **{f"torch_gpipe_n{n}": (ScheduleGPipe, n) for n in MICROBATCHES},
     **{f"torch_1f1b_n{n}": (Schedule1F1B, n) for n in MICROBATCHES},
 }
 
+_ASYNCHRONOUS = ("naive_async", "pipedream", "pipeoptim", "pipemare")
 _COMPARED = ("gpipe", "torch_gpipe", "1f1b_flush", "torch_1f1b")
-ROWS = ["sequential", "limit", "pipedream", "pipeoptim", *(f"{name}_n{n}" for n in MICROBATCHES for name in _COMPARED)]
-"""In the order of measuring: what is compared runs one after the other."""
+_TORCHS = (("gpipe", "gpipe"), ("1f1b_flush", "1f1b"))
+
+
+def rows_of(workload: Workload) -> list[str]:
+    """In the order of measuring: what is compared runs one after the other."""
+    synchronous = [f"{name}_n{n}" for n in workload.microbatches for name in _COMPARED]
+    return ["sequential", "limit", *_ASYNCHRONOUS, *synchronous]
 
 
 def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=5e-4)
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=5e-4, fused=True)
 
 
-Row = Callable[[], list[float]]
-"""Trains for a round; the seconds of each step behind the warm-up, on the ranks that know them."""
+class Round(NamedTuple):
+    """A round of a row, as one process saw it.
+
+    Attributes:
+        seconds: of each step behind the warm-up, on the ranks that know them.
+        idle: the share of its time in which its stage computed nothing, where it is known.
+    """
+
+    seconds: list[float]
+    idle: float | None = None
+
+
+Row = Callable[[], Round]
+"""Trains for a round."""
 
 
 class Bench:
-    """One process of the two that measure a row together; a row goes on in each round where it stopped.
+    """One process of the two that measure a row together; a row goes on in each round where it stopped,
+    or anew where its weights take too much memory to be kept.
 
     Args:
+        workload: the model and its data.
         rank: the stage.
         device: where it computes.
         steps: of a row in a round.
         rounds: at most.
     """
 
-    def __init__(self, rank: int, device: torch.device, steps: int, rounds: int) -> None:
+    def __init__(self, workload: Workload, rank: int, device: torch.device, steps: int, rounds: int) -> None:
+        self.workload = workload
         self.rank = rank
         self.device = device
         self.steps = steps
         self.rounds = rounds
         generator = torch.Generator().manual_seed(0)
-        images = torch.randn(BATCH * steps, 3, 32, 32, generator=generator)
-        labels = torch.randint(0, 10, (BATCH * steps,), generator=generator)
+        samples, side = workload.batch * steps, workload.side
+        images = torch.randn(samples, 3, side, side, generator=generator)
+        labels = torch.randint(0, workload.classes, (samples,), generator=generator)
         self.data = TensorDataset(images, labels)
-        example = (images[:BATCH],)
-        plan = make_plan(self.chain(), Even(STAGES), example)
-        self.bounds = [(stage.first, stage.last) for stage in plan.stages]
         self._rows: dict[str, Row] = {}
 
-    def measure(self, name: str) -> list[float]:
+    def measure(self, name: str) -> Round:
         """A round of the row."""
-        if name not in self._rows:
-            self._rows[name] = self._row(name)
+        row = self._rows.pop(name, None) or self._row(name)
         dist.barrier()
-        return self._rows[name]()
+        measured = row()
+        if not self.workload.heavy:
+            self._rows[name] = row
+        return measured
 
     def _row(self, name: str) -> Row:
         if name in OURS:
-            return self.ours(*OURS[name])
+            schedule, method, num_microbatches = OURS[name]
+            return self.ours(PipelineRules(schedule, method, STAGES, num_microbatches))
         if name in TORCH:
             return self.torchs(*TORCH[name])
         return {"sequential": self.sequential, "limit": self.limit}[name]()
 
-    def chain(self) -> LayerChain:
-        torch.manual_seed(0)
-        return build(depth=DEPTH, channels=3, classes=10)
+    def bounds(self, rules: PipelineRules) -> Bounds:
+        """The stages that `partition=even` makes under these rules."""
+        passes = passes_under(rules, sgd([nn.Parameter(torch.zeros(2))]))
+        example = (self.data.tensors[0][: self.workload.batch],)
+        plan = make_plan(self.workload.chain(), Even(STAGES), example, lambda _stages: passes)
+        return [(stage.first, stage.last) for stage in plan.stages]
 
-    def stage(self, r: int, bounds: list[tuple[int, int]]) -> Stage:
-        return build_stages(self.chain(), bounds, self.training, [r])[0]
+    def stage(self, r: int, bounds: Bounds) -> Stage:
+        return build_stages(self.workload.chain(), bounds, self.training, [r])[0]
 
     @property
     def training(self) -> Training:
-        return Training(sgd, lambda _: 0.01, CrossEntropy(), device=self.device)
+        return Training(sgd, lambda _: self.workload.lr, CrossEntropy(), device=self.device)
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -155,20 +187,21 @@ class Bench:
 
     def sequential(self) -> Row:
         if self.rank:
-            return list
+            return lambda: Round([])
         times, on_step = self.stamps()
-        whole = [(self.bounds[0][0], self.bounds[-1][1])]
+        chain = self.workload.chain()
         rules = PipelineRules(Sequential(), Synchronous(), 1, 1)
-        executor = build_pipeline(self.chain(), whole, self.phases(rules), self.training, RunHooks(on_step))
-        return self.rounds_of(executor, Loader(self.data, batch_size=BATCH, shuffle=False), times)
+        executor = build_pipeline(chain, [(0, len(chain))], self.phases(rules), self.training, RunHooks(on_step))
+        return self.rounds_of(executor, Loader(self.data, batch_size=self.workload.batch, shuffle=False), times)
 
     def limit(self) -> Row:
         """Each stage alone on stored tensors, both at once; the slower one would bind a pipeline."""
-        stage = self.stage(self.rank, self.bounds)
+        bounds = self.bounds(PipelineRules(OneFOneB(), NaiveAsync(), STAGES, 1))
+        stage = self.stage(self.rank, bounds)
         module = stage.module
         optimizer = sgd(list(module.parameters()))
-        inputs, gradients = self.stored(stage)
-        targets = torch.randint(0, 10, (BATCH,), device=self.device)
+        inputs, gradients = self.stored(stage, bounds)
+        targets = torch.randint(0, self.workload.classes, (self.workload.batch,), device=self.device)
 
         def gradient(step: int) -> None:
             leaves = tuple(tensor.detach().requires_grad_(self.rank > 0) for tensor in inputs)
@@ -183,7 +216,7 @@ class Bench:
     def steps_of(self, gradient: Callable[[int], None], optimizer: torch.optim.Optimizer) -> Row:
         """A row that leaves the gradient of each step to `gradient`."""
 
-        def row() -> list[float]:
+        def row() -> Round:
             times = []
             for step in range(self.steps):
                 gradient(step)
@@ -191,28 +224,29 @@ class Bench:
                 optimizer.zero_grad()
                 self.synchronize()
                 times.append(time.perf_counter())
-            return durations(times)
+            return Round(durations(times))
 
         return row
 
-    def stored(self, stage: Stage) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        tensors: tuple[Tensor, ...] = (self.data.tensors[0][:BATCH].to(self.device),)
+    def stored(self, stage: Stage, bounds: Bounds) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        tensors: tuple[Tensor, ...] = (self.data.tensors[0][: self.workload.batch].to(self.device),)
         for r in range(self.rank):
             with torch.no_grad():
-                tensors = self.stage(r, self.bounds).module(*tensors, microbatch=(0, 0))
+                tensors = self.stage(r, bounds).module(*tensors, microbatch=(0, 0))
         with torch.no_grad():
             outputs = stage.module(*tensors, microbatch=(0, 0))
         return tensors, tuple(torch.randn_like(output) for output in outputs)
 
-    def ours(self, schedule: Schedule, method: Method, num_microbatches: int) -> Row:
+    def ours(self, rules: PipelineRules) -> Row:
         times, on_step = self.stamps()
         executor = connect_stages(
-            [self.stage(self.rank, self.bounds)],
-            self.phases(PipelineRules(schedule, method, STAGES, num_microbatches)),
+            [self.stage(self.rank, self.bounds(rules))],
+            self.phases(rules),
             RunHooks(on_step),
             device_to_device=self.device_to_device,
         )
-        loader = Loader(self.data, batch_size=BATCH, microbatches=num_microbatches, shuffle=False)
+        batch, num_microbatches = self.workload.batch, rules.num_microbatches
+        loader = Loader(self.data, batch_size=batch, microbatches=num_microbatches, shuffle=False)
         return self.rounds_of(executor, loader, times)
 
     def phases(self, rules: PipelineRules) -> list[Phase]:
@@ -221,10 +255,10 @@ class Bench:
     def rounds_of(self, executor: Executor, loader: Loader, times: list[float]) -> Row:
         starts = itertools.count(step=self.steps)
 
-        def row() -> list[float]:
+        def row() -> Round:
             times.clear()
-            executor.train(loader, DrainInterval(epoch=0, first=0, last=self.steps, start=next(starts)))
-            return durations(times)
+            spent = executor.train(loader, DrainInterval(epoch=0, first=0, last=self.steps, start=next(starts)))
+            return Round(durations(times), spent.idle[0])
 
         return row
 
@@ -233,8 +267,8 @@ class Bench:
         return self.device.type == "cuda" and torch.cuda.device_count() >= STAGES
 
     def torchs(self, schedule_class: type, num_microbatches: int) -> Row:
-        stage = self.stage(self.rank, self.bounds)
-        module = _Plain(stage.module)
+        bounds = self.bounds(PipelineRules(GPipe(), Synchronous(), STAGES, num_microbatches))
+        module = _Plain(self.stage(self.rank, bounds).module)
         optimizer = sgd(list(module.parameters()))
         group = dist.new_group(backend="nccl", device_id=self.device) if self.device_to_device else None
         pipe = PipelineStage(module, self.rank, STAGES, self.device, group=group)
@@ -242,7 +276,7 @@ class Bench:
         images, labels = (tensor.to(self.device) for tensor in self.data.tensors)
 
         def gradient(step: int) -> None:
-            part = slice(step * BATCH, (step + 1) * BATCH)
+            part = slice(step * self.workload.batch, (step + 1) * self.workload.batch)
             losses: list[Tensor] = []
             if self.rank == 0:
                 schedule.step(images[part])
@@ -273,7 +307,8 @@ def durations(times: list[float]) -> list[float]:
 class Processes:
     """The processes of all stages; they wait, idle, between the rows that they are asked for."""
 
-    def __init__(self, device: str, steps: int, rounds: int, *, keep_memory: bool) -> None:
+    def __init__(self, model: str, device: str, steps: int, rounds: int, *, keep_memory: bool) -> None:
+        self._batch = WORKLOADS[model].batch
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
@@ -281,26 +316,27 @@ class Processes:
         self._pipes: list[Connection] = []
         for rank in range(STAGES):
             here, there = context.Pipe()
-            options = {"kind": device, "steps": steps, "rounds": rounds, "keep_memory": keep_memory}
+            options = {"model": model, "kind": device, "steps": steps, "rounds": rounds, "keep_memory": keep_memory}
             context.Process(target=process, args=(there, rank, port), kwargs=options, daemon=True).start()
             there.close()
             self._pipes.append(here)
 
-    def measure(self, name: str) -> float:
-        """Samples per second of one round of the row.
+    def measure(self, name: str) -> tuple[float, list[float]]:
+        """Samples per second of one round of the row, and the idle shares of the stages where they are known.
 
         Raises:
             EOFError: a process ended.
         """
         for pipe in self._pipes:
             pipe.send(name)
-        seconds: list[list[float]] = [pipe.recv() for pipe in self._pipes]
+        rounds: list[Round] = [pipe.recv() for pipe in self._pipes]
         # every process times its own steps; the slowest is the pipeline's
-        return BATCH / max(statistics.median(each) for each in seconds if each)
+        slowest = max(statistics.median(each.seconds) for each in rounds if each.seconds)
+        return self._batch / slowest, [each.idle for each in rounds if each.idle is not None]
 
 
 def process(  # noqa: PLR0913  (sent to a new process by name)
-    pipe: Connection, rank: int, port: int, *, kind: str, steps: int, rounds: int, keep_memory: bool
+    pipe: Connection, rank: int, port: int, *, model: str, kind: str, steps: int, rounds: int, keep_memory: bool
 ) -> None:
     torch.set_num_threads(1)
     if keep_memory:
@@ -310,46 +346,70 @@ def process(  # noqa: PLR0913  (sent to a new process by name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("gloo", rank=rank, world_size=STAGES, timeout=NEVER)
-    bench = Bench(rank, device, steps, rounds)
+    bench = Bench(WORKLOADS[model], rank, device, steps, rounds)
     with contextlib.suppress(EOFError):
         while True:
             pipe.send(bench.measure(pipe.recv()))
 
 
-def measure(names: list[str], device: str, steps: int, repeats: int, *, alike: bool) -> dict[str, list[float]]:
-    """row -> samples per second in each round, behind one that warms up."""
-    ours = Processes(device, steps, repeats + 1, keep_memory=True)
-    torchs = Processes(device, steps, repeats + 1, keep_memory=alike)
-    speeds: dict[str, list[float]] = {name: [] for name in names}
+@dataclass
+class Measured:
+    """What was measured, row by row.
+
+    Attributes:
+        speeds: samples per second in each round.
+        idle: the idle shares of all stages in each round, where they are known.
+    """
+
+    speeds: dict[str, list[float]]
+    idle: dict[str, list[list[float]]]
+
+
+def measure(names: list[str], options: argparse.Namespace) -> Measured:
+    """All rounds, behind one that warms up."""
+    repeats: int = options.repeats
+    choices = options.model, options.device, options.steps, repeats + 1
+    ours = Processes(*choices, keep_memory=True)
+    torchs = Processes(*choices, keep_memory=options.alike)
+    measured = Measured({name: [] for name in names}, {name: [] for name in names})
     for repeat in range(repeats + 1):
         for name in names[:: -1 if repeat % 2 else 1]:
-            speed = (torchs if name in TORCH else ours).measure(name)
+            speed, idle = (torchs if name in TORCH else ours).measure(name)
             if repeat:
-                speeds[name].append(speed)
-                print(f"round {repeat}/{repeats}  {name:16} {speed:8.1f} samples/s", flush=True)
-    return speeds
+                measured.speeds[name].append(speed)
+                measured.idle[name].append(idle)
+                shares = "".join(f" {share:5.0%}" for share in idle)
+                print(f"round {repeat}/{repeats}  {name:16} {speed:8.1f} samples/s  idle{shares or ' -'}", flush=True)
+    return measured
 
 
-def report(speeds: dict[str, list[float]], kind: str, steps: int, *, alike: bool) -> dict[str, Any]:
+def report(measured: Measured, options: argparse.Namespace) -> dict[str, Any]:
+    speeds, workload = measured.speeds, WORKLOADS[options.model]
     rows = {name: statistics.median(values) for name, values in speeds.items()}
     machine = {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
-        "device": torch.cuda.get_device_name(0) if kind == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name(0) if options.device == "cuda" else "cpu",
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+    pictures = f"3x{workload.side}x{workload.side}, batch {workload.batch}"
     return {
-        "what": f"ResNet-{DEPTH}, 3x32x32, batch {BATCH}, {STAGES} stages, one thread each, SGD with momentum",
+        "what": f"{workload.what}, {pictures}, {STAGES} stages, one thread each, SGD with momentum, fused",
         "date": date.today().isoformat(),
         "unit": "samples per second, median over steps, then over rounds",
-        "steps": steps - WARM_UP,
-        "torch_keeps_freed_memory": alike,
+        "steps": options.steps - WARM_UP,
+        "torch_keeps_freed_memory": options.alike,
         "machine": machine,
         "rows": {name: round(value, 2) for name, value in rows.items()},
         "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in speeds.items()},
+        "idle": {name: _medians(shares) for name, shares in measured.idle.items() if any(shares)},
         "ratios": {name: round(statistics.median(values), 3) for name, values in _by_round(speeds).items()},
     }
+
+
+def _medians(rounds: list[list[float]]) -> list[float]:
+    return [round(statistics.median(shares), 3) for shares in zip(*rounds, strict=True)]
 
 
 def _by_round(speeds: dict[str, list[float]]) -> dict[str, list[float]]:
@@ -359,15 +419,24 @@ def _by_round(speeds: dict[str, list[float]]) -> dict[str, list[float]]:
 
 
 def _ratios(rows: dict[str, float]) -> dict[str, float]:
+    """What is compared, of the rows that were measured."""
     torch_rows = [name for name in rows if name in TORCH]
     best = max(torch_rows, key=lambda name: rows[name], default=None)
     pairs = [
-        *([("pipedream / best of torch", "pipedream", best)] if best else []),
-        *((f"{a} / {b}", a, b) for a, b in (("pipedream", "limit"), ("pipeoptim", "pipedream"))),
-        *((f"gpipe_n{n} / torch_gpipe_n{n}", f"gpipe_n{n}", f"torch_gpipe_n{n}") for n in MICROBATCHES if best),
+        *((f"{name} / best of torch", name, best or "") for name in _ASYNCHRONOUS),
+        *(
+            (f"{a} / {b}", a, b)
+            for a, b in (
+                ("pipedream", "limit"),
+                ("pipedream", "naive_async"),
+                ("pipeoptim", "pipedream"),
+                ("pipemare", "pipedream"),
+            )
+        ),
+        *((f"{a}_n{n} / torch_{b}_n{n}", f"{a}_n{n}", f"torch_{b}_n{n}") for n in MICROBATCHES for a, b in _TORCHS),
         *((f"{a} / sequential", a, "sequential") for a in ("pipedream", "limit")),
     ]
-    return {what: rows[a] / rows[b] for what, a, b in pairs}
+    return {what: rows[a] / rows[b] for what, a, b in pairs if a in rows and b in rows}
 
 
 def _processor() -> str:
@@ -378,31 +447,40 @@ def _processor() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=WORKLOADS, default="resnet56")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--steps", type=int, default=8, help=f"of each row in a round, the first {WARM_UP} to warm up")
     parser.add_argument("--repeats", type=int, default=10, help="rounds, behind one that warms up")
     parser.add_argument("--alike", action="store_true", help="torch's processes keep freed memory, as pipetrain's do")
     parser.add_argument("--only", nargs="*", default=[], help="rows to measure; nothing is written then")
     options = parser.parse_args()
-    rows = ROWS
+    rows = rows_of(WORKLOADS[options.model])
     if options.device == "cuda" and torch.cuda.device_count() < STAGES:
         print("without torch's rows: its pipelines need a device for each process")
-        rows = [name for name in ROWS if name not in TORCH]
+        rows = [name for name in rows if name not in TORCH]
     names = [name for name in rows if not options.only or name in options.only]
-    speeds = measure(names, options.device, options.steps, options.repeats, alike=options.alike)
-    if options.only:
-        return
-    result = report(speeds, options.device, options.steps, alike=options.alike)
-    path = RESULTS / f"runtime{'_cuda' * (options.device == 'cuda')}{'_alike' * options.alike}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    result = report(measure(names, options), options)
+    show(result)
+    if not options.only:
+        write(result, options)
+
+
+def show(result: dict[str, Any]) -> None:
     print(f"\n{result['what']}\n")
     for name, value in result["rows"].items():
         low, high = result["spread"][name]
-        print(f"{name:18} {value:8.1f} samples/s   ({low:.1f} - {high:.1f})")
+        idle = "  ".join(f"{share:.0%}" for share in result["idle"].get(name, []))
+        print(f"{name:18} {value:8.1f} samples/s   ({low:.1f} - {high:.1f})   {f'idle {idle}' if idle else ''}")
     print()
     for name, value in result["ratios"].items():
         print(f"{name:34} {value:.3f}")
+
+
+def write(result: dict[str, Any], options: argparse.Namespace) -> None:
+    model = "" if options.model == "resnet56" else f"_{options.model}"
+    path = RESULTS / f"runtime{model}{'_cuda' * (options.device == 'cuda')}{'_alike' * options.alike}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
     print(f"\nwritten to {path}")
 
 

@@ -27,7 +27,7 @@ def weight_passes(settings: Settings, timetable: Timetable) -> WeightPasses:
         phases = build_phases(settings, timetable, num_stages, None)
         optimizer = build_torch_optimizer(settings.optimizer, [nn.Parameter(torch.zeros(2))])
         steps = [phase.end - phase.start for phase in phases]
-        by_phase = [[_of_stage(phase.rules, r, optimizer) for r in range(num_stages)] for phase in phases]
+        by_phase = [passes_under(phase.rules, optimizer) for phase in phases]
         return [
             sum(each * n for each, n in zip(of_stage, steps, strict=True)) / max(1, sum(steps))
             for of_stage in zip(*by_phase, strict=True)
@@ -36,13 +36,11 @@ def weight_passes(settings: Settings, timetable: Timetable) -> WeightPasses:
     return passes
 
 
-def _of_stage(rules: PipelineRules, stage: int, optimizer: Optimizer) -> float:
-    more = _MICROBATCH * (rules.num_microbatches - 1)
-    return update_passes(optimizer) + more + (_of_method(rules, stage, optimizer) if _has_lists(rules) else 0)
-
-
-def _has_lists(rules: PipelineRules) -> bool:
-    return isinstance(rules.schedule, ListSchedule)
+def passes_under(rules: PipelineRules, optimizer: Optimizer) -> list[int]:
+    """The passes of each stage under one schedule and method; `optimizer` is of a vector, and makes a step."""
+    of_any = update_passes(optimizer) + _MICROBATCH * (rules.num_microbatches - 1)
+    listed = isinstance(rules.schedule, ListSchedule)
+    return [of_any + (_of_method(rules, r, optimizer) if listed else 0) for r in range(rules.num_stages)]
 
 
 def update_passes(optimizer: Optimizer) -> int:

@@ -1,0 +1,65 @@
+"""What the runtime is measured on: a model, synthetic pictures for it, and which rows are worth their time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from pipetrain import torchvision_shim
+from pipetrain.models.chain import LayerChain, chain_of, out_of_place
+from pipetrain.models.resnet_cifar import build as resnet_cifar
+from pipetrain.models.torchvision_models import alexnet
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model and its data.
+
+    Attributes:
+        what: in words, for the report.
+        build: the model.
+        side: of its pictures, in pixels.
+        classes: of its data.
+        batch: samples of a minibatch.
+        microbatches: the N of the synchronous rows.
+        heavy: whether its weights take so much memory that a row is built anew for each round, and dropped after it.
+        lr: the learning rate.
+    """
+
+    what: str
+    build: Callable[[], LayerChain]
+    side: int
+    classes: int
+    batch: int
+    microbatches: tuple[int, ...]
+    heavy: bool
+    lr: float
+
+    def chain(self) -> LayerChain:
+        """The model with its initial weights, the same at every call."""
+        torch.manual_seed(0)
+        return self.build()
+
+
+def _vgg16_bn() -> LayerChain:
+    """torchvision's VGG-16 with batch norm; a convolution, its norm and its ReLU are one layer."""
+    model = torchvision_shim.models.vgg16_bn(weights=None)
+    out_of_place(model)
+    layers: list[list[nn.Module]] = []
+    for part in model.features:
+        if isinstance(part, nn.BatchNorm2d | nn.ReLU):
+            layers[-1].append(part)
+        else:
+            layers.append([part])
+    layers += [[model.avgpool, nn.Flatten()], list(model.classifier[:3]), list(model.classifier[3:6])]
+    return chain_of(nn.Sequential(*(nn.Sequential(*parts) for parts in layers), model.classifier[6]))
+
+
+WORKLOADS = {
+    "resnet56": Workload(
+        "ResNet-56, 0.86 M weights", lambda: resnet_cifar(56, 3, 10), 32, 10, 64, (2, 4, 8), heavy=False, lr=0.01
+    ),
+    "alexnet": Workload("AlexNet, 61 M weights", lambda: alexnet(3, 1000), 224, 1000, 16, (2,), heavy=True, lr=0.001),
+    "vgg16_bn": Workload("VGG-16-BN, 138 M weights", _vgg16_bn, 64, 1000, 16, (2,), heavy=True, lr=0.001),
+}
