@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.transcripts import Command, modules, transcripts
 
-from pipetrain.run.compose import combinations, composed
+from pipetrain.config.composition import combinations, composed
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -1,82 +1,129 @@
 """`pipetrain doctor`: what this machine has, and what is missing for what."""
 
 import argparse
+import json
+import os
 import platform
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from pipetrain import __version__
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ExitCode
 from pipetrain.run.cores import usable_cores
 
+_MARKS = {"ok": "ok", "absent": "-", "missing": "!!"}
+_DESCRIPTION = """\
+Checks this machine: versions, devices, what stages exchange messages with, memory, disk. "ok" is there, "-" is not and
+need not be, "!!" is missing. Exits with 1 where no run on the CPU would work."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        state: `ok`; `absent`, which most runs do without; or `missing`.
+    """
+
+    name: str
+    state: str
+    text: str
+
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `doctor`."""
-    text = "check this machine: devices, backends, optional packages"
-    subparsers.add_parser("doctor", help=text, description=text).set_defaults(carry_out=carry_out)
+    text = "check this machine: versions, devices, memory, disk"
+    parser = subparsers.add_parser("doctor", help=text, description=_DESCRIPTION)
+    parser.add_argument("--json", action="store_true", help="print machine-readable findings")
+    parser.set_defaults(carry_out=carry_out)
 
 
-def carry_out(_options: argparse.Namespace) -> ExitCode:
+def carry_out(options: argparse.Namespace) -> ExitCode:
     """Prints one line for each thing looked at; fails where a run on the CPU would not work."""
-    rows: list[tuple[str, bool, str]] = [("pipetrain", True, f"{__version__}, Python {platform.python_version()}")]
-    rows.append(_torch())
-    if rows[-1][1]:
-        rows += [_devices(), *_backends(), _torchvision(), _tensorboard()]
-    rows.append(("cores", True, str(usable_cores())))
-    for name, fine, text in rows:
-        print(f"{'ok' if fine else '--':3} {name:12} {text}")
-    needed = ("torch", "gloo")
-    return ExitCode.COMPLETED if all(fine for name, fine, _ in rows if name in needed) else ExitCode.FAILED
+    findings = [Finding("pipetrain", "ok", f"{__version__}, Python {platform.python_version()}"), _torch()]
+    if findings[-1].state == "ok":
+        findings += [_devices(), *_backends(), _torchvision(), _tensorboard()]
+    findings += [Finding("cores", "ok", str(usable_cores())), _memory(), _disk()]
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            print(f"{_MARKS[finding.state]:3} {finding.name:12} {finding.text}")
+    works = all(finding.state == "ok" for finding in findings if finding.name in ("torch", "gloo"))
+    return ExitCode.COMPLETED if works else ExitCode.FAILED
 
 
-def _torch() -> tuple[str, bool, str]:
+def _torch() -> Finding:
     try:
         import torch
     except ImportError as error:
-        return "torch", False, f"{error}; pip install torch: without it nothing runs"
-    return "torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads"
+        return Finding("torch", "missing", f"{error}; pip install torch: without it nothing runs")
+    return Finding("torch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads")
 
 
-def _devices() -> tuple[str, bool, str]:
+def _devices() -> Finding:
     import torch
 
     if not torch.cuda.is_available():
         built = torch.version.cuda
-        why = f"torch is built for CUDA {built} but finds no device" if built else "torch is a CPU build"
-        return "cuda", False, f"{why}; runs use device=cpu"
+        why = f"torch is built for CUDA {built} and finds no device" if built else "torch is a CPU build"
+        return Finding("cuda", "absent", f"{why}; runs use the CPU")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return "cuda", True, f"{len(names)} device(s): {', '.join(names)}; more stages than devices share them"
+    return Finding("cuda", "ok", f"{len(names)} device(s): {', '.join(names)}; more stages than devices share them")
 
 
-def _backends() -> list[tuple[str, bool, str]]:
+def _backends() -> list[Finding]:
     import torch.distributed as dist
 
     gloo = dist.is_available() and dist.is_gloo_available()
     nccl = dist.is_available() and dist.is_nccl_available()
     return [
-        (
-            "gloo",
-            gloo,
-            "messages on the CPU" if gloo else "missing: executor=distributed cannot run; executor=simulated can",
-        ),
-        (
-            "nccl",
-            nccl,
-            "messages between GPUs" if nccl else "missing: stages on GPUs exchange messages through the host",
-        ),
+        Finding("gloo", "ok", "messages on the CPU")
+        if gloo
+        else Finding("gloo", "missing", "executor=distributed cannot run; executor=simulated can"),
+        Finding("nccl", "ok", "messages between GPUs")
+        if nccl
+        else Finding("nccl", "absent", "stages on GPUs exchange messages through the host"),
     ]
 
 
-def _torchvision() -> tuple[str, bool, str]:
+def _torchvision() -> Finding:
     try:
         from pipetrain.torchvision_shim import torchvision
     except Exception as error:
-        return "torchvision", False, f"{error}; model=resnet18 ... and downloaded data sets need it"
-    return "torchvision", True, torchvision.__version__
+        return Finding("torchvision", "missing", f"{error}; model=resnet18 ... and downloaded data sets need it")
+    import torch
+
+    built = (torch.__version__.partition("+")[2], str(torchvision.__version__).partition("+")[2])
+    if all(built) and built[0] != built[1]:
+        text = f"{torchvision.__version__}, built for another torch than {torch.__version__}"
+        return Finding("torchvision", "ok", f"{text}: models and data sets work, operators such as nms do not")
+    return Finding("torchvision", "ok", str(torchvision.__version__))
 
 
-def _tensorboard() -> tuple[str, bool, str]:
+def _tensorboard() -> Finding:
     try:
         import tensorboard
     except ImportError as error:
-        return "tensorboard", False, f"{error}; runs write event files with it"
-    return "tensorboard", True, str(tensorboard.__version__)
+        return Finding("tensorboard", "missing", f"{error}; runs write event files with it")
+    return Finding("tensorboard", "ok", str(tensorboard.__version__))
+
+
+def _memory() -> Finding:
+    names = ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES")
+    if any(name not in os.sysconf_names for name in names):
+        return Finding("memory", "absent", "unknown on this system")
+    total, free = (os.sysconf(name) * os.sysconf("SC_PAGE_SIZE") for name in names)
+    return Finding("memory", "ok", f"{_gigabytes(total)}, {_gigabytes(free)} of it unused")
+
+
+def _disk() -> Finding:
+    here = Path.cwd()
+    free = shutil.disk_usage(here).free
+    return Finding("disk", "ok" if free > 1e9 else "missing", f"{_gigabytes(free)} free in {here}, where runs write to")
+
+
+def _gigabytes(count: float) -> str:
+    return f"{count / 1e9:.1f} GB"

@@ -5,7 +5,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.commands import Subparsers
-from pipetrain.errors import ExitCode
+from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.text_table import text_lines
 
 if TYPE_CHECKING:
@@ -16,26 +16,43 @@ _GROUPS = {
     "datasets": "dataset",
     "methods": "method",
     "schedules": "schedule",
+    "partitions": "partition",
+    "optimizers": "optimizer",
+    "lr_schedules": "lr_schedule",
+    "losses": "loss",
+    "executors": "executor",
     "experiments": "experiment",
 }
 """What is listed -> the configuration group that it is read from."""
+_DESCRIPTION = """\
+Describes the choices of a group, or of every group, in a line each. A choice is made by GROUP=NAME, such as
+method=pipedream; those of your own are made by GROUP=custom GROUP._target_=mylib.Thing."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `list`."""
-    text = "list models, datasets, methods, schedules and experiments"
-    parser = subparsers.add_parser("list", help=text, description=text)
+    text = "list the choices of every group: models, methods, schedules and so on"
+    parser = subparsers.add_parser("list", help=text, description=_DESCRIPTION)
     parser.add_argument(
         "kind", nargs="?", choices=list(_GROUPS), metavar="KIND", help=f"{', '.join(_GROUPS)}; default all"
     )
     parser.add_argument("--json", action="store_true", help="machine-readable rows")
+    parser.add_argument(
+        "--sizes", action="store_true", help="also the layers and parameters of models, which takes seconds to find"
+    )
     parser.set_defaults(carry_out=carry_out)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Prints the rows of one kind, or of each."""
+    """Prints the rows of one kind, or of each.
+
+    Raises:
+        ConfigError: sizes are asked for of what has none.
+    """
     kinds = [options.kind] if options.kind else list(_GROUPS)
-    listed = {kind: rows(kind) for kind in kinds}
+    if options.sizes and "models" not in kinds:
+        raise ConfigError(f"--sizes: {options.kind} have none; pipetrain list models --sizes")
+    listed = {kind: rows(kind, sizes=options.sizes) for kind in kinds}
     if options.json:
         print(json.dumps(listed[kinds[0]] if len(kinds) == 1 else listed, indent=2))
     else:
@@ -55,12 +72,12 @@ def _shown_size(row: dict[str, Any]) -> str:
     return f"  [{row['layers']} layers, {row['parameters']:,} parameters]" if "layers" in row else ""
 
 
-def rows(kind: str) -> list[dict[str, Any]]:
-    """`name` and `summary` of each; of models also `task`, `parameters` and `layers`, for the images of CIFAR-10."""
+def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
+    """`name` and `summary` of each; with `sizes` of models `task`, `parameters` and `layers`, for CIFAR-10's images."""
     from pipetrain.config.choices import choices_of
 
     return [
-        {"name": choice.name, "summary": choice.summary, **(_size(choice) if kind == "models" else {})}
+        {"name": choice.name, "summary": choice.summary, **(_size(choice) if sizes and kind == "models" else {})}
         for choice in choices_of(_GROUPS[kind])
     ]
 

@@ -8,14 +8,22 @@ from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.output_folder import check_writable
 
 _SETTING = (
-    ("--curvature", float, "λ; default 1"),
-    ("--discrepancy", float, "Δ; default 5"),
-    ("--tau-forward", int, "τ_F in updates; default 40"),
-    ("--tau-backward", int, "τ_B in updates; default 10"),
-    ("--tau-recompute", int, "τ_R in updates; default a third of the way from τ_B to τ_F"),
-    ("--recompute-ratio", float, "Φ/Δ; default -0.5"),
-    ("--momentum", float, "β; default 0.9"),
-    ("--decay", float, "D of T2; default that of eq. 14"),
+    ("--curvature", float, "λ, the curvature of the quadratic; default 1"),
+    (
+        "--discrepancy",
+        float,
+        "Δ, how strongly gradients feel weights that differ between forward and backward; default 5",
+    ),
+    ("--tau-forward", int, "τ_F, the delay of the forward in updates; default 40"),
+    ("--tau-backward", int, "τ_B, the delay of the backward in updates; default 10"),
+    (
+        "--tau-recompute",
+        int,
+        "τ_R, the delay of the recomputation in updates; default a third of the way from τ_B to τ_F",
+    ),
+    ("--recompute-ratio", float, "Φ/Δ, the same for recomputation, as a share of Δ; default -0.5"),
+    ("--momentum", float, "β, the share of the last step that is kept; default 0.9"),
+    ("--decay", float, "D, the decay of the discrepancy correction T2; default that of eq. 14"),
 )
 """Fields of the theory's Setting, whose defaults these are."""
 
@@ -29,9 +37,15 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser = subparsers.add_parser("stability", help=text, description=description)
     for name, kind, meaning in _SETTING:
-        parser.add_argument(name, type=kind, default=argparse.SUPPRESS, help=meaning)
+        parser.add_argument(name, type=kind, metavar="X", default=argparse.SUPPRESS, help=meaning)
     parser.add_argument("--data", type=Path, metavar="FILE", help="cpusmall in LIBSVM format, plain or .gz: fig. 5(b)")
-    parser.add_argument("--iterations", type=int, default=1_000_000, help="of fig. 5(b); default 1,000,000")
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        default=1_000_000,
+        metavar="COUNT",
+        help="steps of the run of fig. 5(b); default 1,000,000",
+    )
     parser.add_argument("-o", "--output", type=Path, help="directory; default stability, stability-2, ...")
     parser.set_defaults(carry_out=carry_out)
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,19 +20,39 @@ choice of method=a,b. With RUN, the directory of a run with trace=true: draws th
 times, above what was measured. Writes timeline.png and timeline.html."""
 
 
+_EPILOG = """\
+For example: pipetrain timeline method=gpipe,pipeoptim partition.stages=4 train.microbatches=4
+             pipetrain timeline method=pipedream partition.stages=4 --backward-time 2 --link-time 0.5
+             pipetrain timeline outputs/DATE/TIME --from 8"""
+_CHECKED = 12
+"""More members of a sweep than these fit in no figure."""
+
+
 def add_parser(subparsers: Subparsers) -> None:
     """Adds `timeline`."""
     text = "draw when each stage does what, for settings or for a run"
-    parser = subparsers.add_parser("timeline", help=text, description=_DESCRIPTION)
+    parser = subparsers.add_parser(
+        "timeline",
+        help=text,
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("words", nargs="*", metavar="SETTING | RUN", help="such as method=pipedream partition.stages=4")
     parser.add_argument(
         "-o", "--output", type=Path, help="output directory; default RUN/timeline, or timeline, timeline-2, ..."
     )
     parser.add_argument(
-        "--minibatches", type=int, help="how many to draw; default: enough to fill the pipeline twice, or 6 of RUN"
+        "--minibatches",
+        type=int,
+        metavar="COUNT",
+        help="how many to draw; default: enough to fill the pipeline twice, or 6 of RUN",
     )
     parser.add_argument("--svg", action="store_true", help="also write timeline.svg")
-    parser.add_argument("--from", type=int, dest="first", help="the first minibatch of RUN to draw, counted from 0")
+    parser.add_argument("-cd", "--config-dir", type=Path, metavar="FOLDER", help="look for choices here as well")
+    parser.add_argument(
+        "--from", type=int, dest="first", metavar="K", help="the first minibatch of RUN to draw, counted from 0"
+    )
     parser.add_argument(
         "--trust", action="store_true", help="call schedules and methods that RUN names and pipetrain does not bring"
     )
@@ -68,6 +89,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--minibatches {options.minibatches}: at least 1")
     if run is None and options.first is not None:
         raise ConfigError(f"--from {options.first} goes with a run directory; without one, minibatch 0 comes first")
+    words = _composing(options.words, options.config_dir) if run is None else []
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.timeline.files import write
     from pipetrain.report.timeline.of_run import timeline_of_run
@@ -76,7 +98,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if run is not None:
         panels, lines = timeline_of_run(run, options.first, options.minibatches, trust=options.trust)
     else:
-        panels, lines = timeline_of_settings(options.words, options.minibatches, _given(options))
+        panels, lines = timeline_of_settings(words, options.minibatches, _given(options))
     if options.output is None and run is None:
         output = new_folder(output)
     names = write(output, panels, as_svg=options.svg)
@@ -93,6 +115,18 @@ def _run_of(words: Sequence[str]) -> Path | None:
         other = next(word for word in words if word != runs[0])
         raise ConfigError(f"{runs[0]} {other}: a run directory alone, whose settings are its own, or settings alone")
     return Path(runs[0])
+
+
+def _composing(words: Sequence[str], folder: Path | None) -> list[str]:
+    """The words with the user's folder of choices among them, once Hydra has composed what they choose."""
+    from pipetrain.config.composition import combinations, composed
+
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"--config-dir {folder}: there is no such folder")
+    words = [*words, *([] if folder is None else [f"hydra.searchpath=['file://{folder.resolve()}']"])]
+    for combination in islice(combinations(words), _CHECKED):
+        composed(combination)
+    return words
 
 
 def _given(options: argparse.Namespace) -> "GivenTimes":

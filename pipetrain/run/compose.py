@@ -1,16 +1,11 @@
 """The schedules and methods of a configuration, as far as they need neither model nor data."""
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
-
-from pipetrain.config.schema import config_dir, register_schema
-from pipetrain.config.settings import Settings, choices_made, settings_of
+from pipetrain.config.composition import composed
+from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.program.recomputation import RecomputeSegments
@@ -38,29 +33,6 @@ class ComposedPhase:
     names: Mapping[str, str]
 
 
-def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
-    """The overrides of every member of a sweep such as `method=gpipe,pipedream`, in Hydra's grammar and order."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    choices = [
-        [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
-        if each.is_sweep_override()
-        else [str(each.input_line)]
-        for each in parsed
-    ]
-    yield from (list(chosen) for chosen in itertools.product(*choices))
-
-
-def composed(overrides: Sequence[str]) -> Settings:
-    """What `pipetrain run` makes of these overrides; open groups may lack what a timeline does not need."""
-    register_schema()
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        whole = compose("config", list(overrides), return_hydra_config=True)
-    choices = choices_made(whole.hydra.runtime.choices)
-    OmegaConf.set_struct(whole, value=False)
-    del whole["hydra"]
-    return settings_of(whole, choices, missing_ok=True)
-
-
 def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
     """The phases that these overrides of `pipetrain run` choose.
 
@@ -68,6 +40,7 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
         ConfigError: they do not go together, or only the model could say how many stages there are.
     """
     settings = composed(overrides)
+    settings.check_targets()
     num_stages, segments = _stages_and_segments(settings)
     train = settings.train
     phases = []

@@ -1,9 +1,41 @@
+"""What `pipetrain doctor` says of a machine."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
 import torch
-from support.cli import pipetrain
+
+from pipetrain import cli, torchvision_shim
 
 
-def test_doctor_lists_versions_and_devices(tmp_path):
-    done = pipetrain("doctor", cwd=tmp_path)
-    assert done.returncode == 0
-    assert torch.__version__ in done.stdout
-    assert "gloo" in done.stdout
+def found(capsys, code=0):
+    assert cli.carry_out(["doctor", "--json"]) == code
+    return {each["name"]: (each["state"], each["text"]) for each in json.loads(capsys.readouterr().out)}
+
+
+def test_doctor_lists_versions_devices_memory_and_disk(capsys):
+    assert cli.carry_out(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("ok  torch ") and torch.__version__ in line for line in lines)
+    assert [line.split()[1] for line in lines] == list(found(capsys))
+    assert {"pipetrain", "gloo", "cores", "memory", "disk"} <= set(found(capsys))
+
+
+def test_machine_without_a_gpu_lacks_nothing(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: False)
+    states = found(capsys)
+    assert (states["cuda"][0], states["nccl"][0]) == ("absent", "absent")
+
+
+def test_machine_without_gloo_cannot_run_processes(capsys, monkeypatch):
+    monkeypatch.setattr("torch.distributed.is_gloo_available", lambda: False)
+    assert found(capsys, code=1)["gloo"] == ("missing", "executor=distributed cannot run; executor=simulated can")
+
+
+@pytest.mark.parametrize(("version", "told"), [("0.28.0+cu130", True), ("0.28.0+cpu", False), ("0.28.0", False)])
+def test_torchvision_of_another_build_than_torch_is_told(capsys, monkeypatch, version, told):
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
+    monkeypatch.setattr(torchvision_shim, "torchvision", SimpleNamespace(__version__=version))
+    assert ("built for another torch" in found(capsys)["torchvision"][1]) is told

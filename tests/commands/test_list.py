@@ -1,19 +1,42 @@
 import json
+import subprocess
+import sys
 
-from support.cli import pipetrain
+from support.cli import environment
 
+from pipetrain import cli
+from pipetrain.config.reference import groups
 from pipetrain.config.schema import config_dir
 
 
-def test_list_has_a_row_for_every_file(tmp_path):
-    listed = json.loads(pipetrain("list", "--json", cwd=tmp_path).stdout)
-    assert list(listed) == ["models", "datasets", "methods", "schedules", "experiments"]
-    for kind, rows in listed.items():
+def listed(capsys, *words):
+    assert cli.carry_out(["list", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_list_has_a_row_for_every_file_of_every_group(capsys):
+    found = listed(capsys)
+    assert len(found) == len(groups())
+    for kind, rows in found.items():
+        group = {"losses": "loss"}.get(kind, kind.removesuffix("s"))
         assert rows
         assert all(row["name"] and row["summary"] for row in rows)
-        files = {path.stem for path in (config_dir() / kind.removesuffix("s")).rglob("*.yaml")} - {"custom"}
+        files = {path.stem for path in (config_dir() / group).rglob("*.yaml")} - {"custom"}
         assert {row["name"].split("/")[-1] for row in rows} == files
-    assert {"resnet20", "vgg16", "lenet5"} <= {row["name"] for row in listed["models"]}
-    assert all(row["task"] and row["parameters"] > 0 and row["layers"] > 0 for row in listed["models"])
-    assert json.loads(pipetrain("list", "methods", "--json", cwd=tmp_path).stdout) == listed["methods"]
-    assert "pipeoptim" in pipetrain("list", "methods", cwd=tmp_path).stdout
+    assert {"resnet20", "vgg16", "lenet5"} <= {row["name"] for row in found["models"]}
+    assert listed(capsys, "methods") == found["methods"]
+    assert cli.carry_out(["list", "optimizers"]) == 0
+    assert "sgdm" in capsys.readouterr().out
+
+
+def test_list_builds_models_only_for_their_sizes(capsys, tmp_path):
+    rows = listed(capsys, "models", "--sizes")
+    assert all(row["task"] and row["parameters"] > 0 and row["layers"] > 0 for row in rows)
+    code = "import sys, pipetrain.cli as c; c.carry_out(['list']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_sizes_of_what_has_none_are_refused(capsys):
+    assert cli.carry_out(["list", "losses", "--sizes"]) == 2
+    assert "pipetrain list models --sizes" in capsys.readouterr().err

@@ -9,10 +9,11 @@ from support.cli import TINY, run
 from support.pages import Page, event, names, trace_text
 
 from pipetrain import cli
+from pipetrain.config.composition import composed
 from pipetrain.program.playback import play
 from pipetrain.program.validation import checked_lists
 from pipetrain.report.timeline.given_times import GivenTimes
-from pipetrain.run.compose import composed, composed_phases
+from pipetrain.run.compose import composed_phases
 
 
 def drawn(tmp_path, *words):
@@ -258,3 +259,24 @@ def test_timeline_of_a_real_run_agrees_with_its_lists(tmp_path):
     run(tmp_path / "run", *TINY, "trace=true", "partition.stages=3", "train.microbatches=2")
     foretold, measured = drawn(tmp_path, str(tmp_path / "run"))
     assert set(names(foretold)[0]) & set(names(measured)[0])
+
+
+def test_timeline_takes_choices_of_a_users_folder(tmp_path, capsys):
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\ndefaults: [override /method: gpipe]\npartition: {stages: 3}\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(text)
+    words = ["experiment=mine", "--config-dir", str(tmp_path), "-o", str(tmp_path / "out")]
+    assert cli.carry_out(["timeline", *words]) == 0
+    assert "method=gpipe, schedule=gpipe, experiment=mine, D = 3, N = 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lr=0.1"], "lr=0.1: no such setting; did you mean optimizer.lr?"),
+        (["+model.nope=3"], "model.nope=3: pipetrain.models.resnet_cifar.build has no such parameter"),
+        (["method=gpipe", "--config-dir", "/nowhere"], "--config-dir /nowhere: there is no such folder"),
+    ],
+)
+def test_timeline_refuses_what_a_run_would(capsys, words, message):
+    assert message in refused(capsys, *words)

@@ -6,9 +6,9 @@ from dataclasses import FrozenInstanceError
 import pytest
 from omegaconf import OmegaConf
 
+from pipetrain.config.composition import composed
 from pipetrain.config.settings import check_hydra, settings_of
 from pipetrain.errors import ConfigError
-from pipetrain.run.compose import composed
 
 
 def test_settings_have_the_types_and_values_of_the_command_line():

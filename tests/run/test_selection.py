@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
+from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint import Writer
-from pipetrain.run.compose import composed
 from pipetrain.run.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory
 

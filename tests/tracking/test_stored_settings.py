@@ -5,9 +5,9 @@ import os
 
 import pytest
 
+from pipetrain.config.composition import composed
 from pipetrain.config.overrides import parsed
 from pipetrain.errors import ConfigError
-from pipetrain.run.compose import composed
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings
 

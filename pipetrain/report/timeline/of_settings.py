@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from pipetrain.config.composition import combinations
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.program.playback import Slice, idle_shares, play
@@ -15,7 +16,7 @@ from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.given_times import GivenTimes
 from pipetrain.report.timeline.panels import Panel, boxes, number
-from pipetrain.run.compose import ComposedPhase, combinations, composed_phases
+from pipetrain.run.compose import ComposedPhase, composed_phases
 
 _MOST_MINIBATCHES, _MOST_PANELS = 16, 12
 """Minibatches drawn by default; panels drawn at most."""
@@ -48,7 +49,7 @@ def timeline_of_settings(
 def titled_phases(overrides: Sequence[str]) -> Iterator[tuple[str, ComposedPhase]]:
     """The phases that these overrides of `pipetrain run` choose, each with a title that says so."""
     phases = composed_phases(overrides)
-    others = [word for word in overrides if not word.startswith(_IN_TITLE)]
+    others = [word for word in overrides if not word.startswith((*_IN_TITLE, "hydra."))]
     for index, phase in enumerate(phases):
         chosen = [f"{group}={phase.names[group]}" for group in ("method", "schedule")] + others
         size = [f"D = {phase.rules.num_stages}", f"N = {phase.rules.num_microbatches}"]

@@ -1,0 +1,34 @@
+"""The settings that words of the command line choose, composed by Hydra without a run. No torch here."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from pipetrain.config.schema import config_dir, register_schema
+from pipetrain.config.settings import Settings, choices_made, settings_of
+
+
+def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
+    """The overrides of every member of a sweep such as `method=gpipe,pipedream`, in Hydra's grammar and order."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    choices = [
+        [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
+        if each.is_sweep_override()
+        else [str(each.input_line)]
+        for each in parsed
+    ]
+    yield from (list(chosen) for chosen in itertools.product(*choices))
+
+
+def composed(overrides: Sequence[str]) -> Settings:
+    """What `pipetrain run` makes of these overrides; open groups may lack what a timeline does not need."""
+    register_schema()
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        whole = compose("config", list(overrides), return_hydra_config=True)
+    choices = choices_made(whole.hydra.runtime.choices)
+    OmegaConf.set_struct(whole, value=False)
+    del whole["hydra"]
+    return settings_of(whole, choices, missing_ok=True)
