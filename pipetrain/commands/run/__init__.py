@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +71,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from omegaconf.errors import OmegaConfBaseException
 
     from pipetrain.commands.run import sweep_lock
+    from pipetrain.commands.run.ending import log_thread
     from pipetrain.config.schema import config_dir, register_schema
     from pipetrain.tracking.new_folder import new_folder
 
@@ -81,6 +83,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     # Hydra's own report of an error has several lines and exits with 1; with this it raises the error instead
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     logging.raiseExceptions = False  # a log on a full disk must not print tracebacks of its own
+    threading.excepthook = log_thread
     register_schema()
     # cached as `now` is: the folder of a run, or of all runs of a sweep, is made once
     OmegaConf.register_new_resolver(

@@ -1,7 +1,9 @@
 """How a run that ended early is told: why, where the traceback is, which checkpoint is safe and how to go on."""
 
+import contextlib
 import logging
 import shutil
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,12 @@ _LITTLE = 2**20
 """Free bytes of a disk that is as good as full."""
 
 
+def log_thread(died: threading.ExceptHookArgs) -> None:
+    """Tells the log, and not the terminal, what a thread died of, such as TensorBoard's on a full disk."""
+    with contextlib.suppress(OSError):
+        log.error("a thread died", exc_info=died.exc_value)
+
+
 def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitCode:
     """The exit code that goes with a summary; what stands behind other ends than a completion is told.
 
@@ -46,7 +54,8 @@ def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitC
 
 def failed_early(error: BaseException, run: RunDirectory, *, debug: bool) -> ExitCode:
     """Tells of an exception that nobody expected, in one line that names where its traceback is."""
-    log.error("the run failed\n%s", Failure.of(error).traceback)
+    with contextlib.suppress(OSError):  # the log's directory may be gone, or its disk full
+        log.error("the run failed\n%s", Failure.of(error).traceback)
     if isinstance(error, RunError) or not run.log.is_file():
         return report_error(error, ExitCode.FAILED, debug=debug)
     return report_error(error, ExitCode.FAILED, debug=debug, more=f"; traceback in {run.log}")

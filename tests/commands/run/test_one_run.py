@@ -2,18 +2,21 @@
 
 import errno
 import json
+import logging
 import os
 import re
 import shlex
 import shutil
 import signal
 import sys
+import threading
 
 import pytest
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 from support.one_run import HYDRA, carried_out
 
+from pipetrain.commands.run.ending import log_thread
 from pipetrain.errors import ExitCode
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
@@ -144,6 +147,26 @@ def test_run_directory_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
     expected = f"pipetrain: error: {tmp_path / 'run'}: the run directory was removed while the run was writing to it\n"
     assert capsys.readouterr().err == expected
+
+
+def test_failure_is_told_though_its_log_cannot_be_written(tmp_path, monkeypatch, capsys):
+    handler = logging.FileHandler(tmp_path / "missing" / "pipetrain.log", delay=True)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    ends(monkeypatch, ValueError("no"))
+    assert carried_out(tmp_path / "run") is ExitCode.FAILED
+    assert capsys.readouterr().err.startswith("pipetrain: error: ValueError: no (")
+
+
+def test_thread_that_dies_is_told_in_the_log_alone(tmp_path, monkeypatch, capsys):
+    handler = logging.FileHandler(tmp_path / "pipetrain.log")
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    monkeypatch.setattr(threading, "excepthook", log_thread)
+    thread = threading.Thread(target=lambda: {}["label"])
+    thread.start()
+    thread.join()
+    handler.close()
+    assert capsys.readouterr().err == ""
+    assert "KeyError: 'label'" in (tmp_path / "pipetrain.log").read_text()
 
 
 def test_run_directory_that_cannot_be_written_to_is_refused_before_anything_starts(tmp_path, capsys):
