@@ -5,7 +5,7 @@ import json
 
 from pipetrain.commands import Subparsers
 from pipetrain.commands.selecting import add_selection, selection_of
-from pipetrain.errors import ExitCode
+from pipetrain.errors import ConfigError, ExitCode
 
 _DESCRIPTION = """\
 Evaluates a checkpoint of a run on its evaluation set, in this process. Settings that an evaluation reads may be
@@ -29,12 +29,13 @@ def add_parser(subparsers: Subparsers) -> None:
         "overrides", nargs="*", metavar="SETTING", help="settings to change, such as dataset.root=/data device=cpu"
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON in place of a table")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error in the code of RUN")
     parser.add_argument("--trust", action="store_true", help="call code that RUN names and pipetrain does not bring")
     parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Prints the metrics.
+    """Prints the metrics; errors of the user's own code are shown, not raised.
 
     Raises:
         ConfigError: there is no such run or checkpoint, or a setting is wrong.
@@ -43,9 +44,15 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     overrides = parsed(options.overrides)
     # from here on torch is needed, which takes seconds to import
+    from pipetrain.report.error_line import report_error
     from pipetrain.report.evaluation import as_json, as_lines
     from pipetrain.run.evaluate import evaluate
 
-    evaluation = evaluate(selection_of(options), overrides, trust=options.trust)
+    try:
+        evaluation = evaluate(selection_of(options), overrides, trust=options.trust)
+    except (ConfigError, OSError):
+        raise
+    except Exception as error:  # of the user's own data set, model or loss
+        return report_error(error, ExitCode.FAILED, debug=options.debug)
     print(json.dumps(as_json(evaluation)) if options.json else "\n".join(as_lines(evaluation)))
     return ExitCode.COMPLETED

@@ -5,10 +5,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS, explained
 from pipetrain.config.overrides import Override
 from pipetrain.config.settings import Settings, settings_of
 from pipetrain.config.trust import check_targets
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -40,7 +41,8 @@ def stored_settings(
         if overrides and isinstance(error, ConfigError):
             raise
         words = " ".join(override.text for override in overrides)
-        raise ConfigError(f"{words or run.config}: {str(error).splitlines()[0]}") from error
+        reason = explained(error) if isinstance(error, CONFIGURATION_ERRORS) else str(error)
+        raise ConfigError(f"{words or run.config}: {one_line(reason)}") from error
     if not trust:
         asked = [path for override in overrides for path in override.targets]
         check_targets(settings.stored, calls, asked, str(run.config))

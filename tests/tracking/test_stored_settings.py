@@ -62,6 +62,11 @@ def test_damaged_file_is_refused_by_name_in_one_line(run, content):
     assert "\n" not in str(caught.value)
 
 
+def test_choice_that_lacks_its_target_says_what_to_set(run):
+    with pytest.raises(ConfigError, match=r"^dataset=custom: dataset._target_ is not set; give it a value"):
+        stored_settings(run, ("dataset",), parsed(["dataset=custom"]))
+
+
 def test_folder_without_settings_is_no_run_directory(tmp_path):
     with pytest.raises(ConfigError, match=r"not a run directory \(it has no config.yaml\)"):
         stored_settings(RunDirectory(tmp_path), ())

@@ -1,0 +1,56 @@
+"""`pipetrain eval`: what it prints, and how it ends."""
+
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from support.worker_pool import job, simulated
+
+from pipetrain import cli
+
+
+class Failing:
+    """A data set whose samples cannot be read."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, _index):
+        raise KeyError("label")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The directory of a run that evaluated once."""
+    made = job(tmp_path_factory.mktemp("run"), "pipedream", 2)
+    summary = simulated(made)
+    made.run.config.write_text(json.dumps(made.settings.stored))
+    return made.run.path, summary["final"]
+
+
+def test_table_or_json_of_a_run_that_is_trusted(run, capsys):
+    path, final = run
+    assert cli.carry_out(["eval", str(path), "--trust", "device=cpu"]) == 0
+    table = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (table["step"], table["loss"]) == ("12", f"{final['loss']:.4g}")
+    assert cli.carry_out(["eval", "--json", "--trust", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] == pytest.approx(final, rel=1e-6)
+
+
+def test_run_that_is_not_trusted_is_refused_in_one_line(run, capsys):
+    assert cli.carry_out(["eval", str(run[0])]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_error_of_the_users_own_data_set_is_one_line_with_its_type(run, capsys, monkeypatch):
+    module = ModuleType("failing_data")
+    module.build = lambda: SimpleNamespace(train=Failing(), eval=Failing(), channels=1, classes=4)
+    monkeypatch.setitem(sys.modules, "failing_data", module)
+    words = ["eval", str(run[0]), "--trust", "dataset=custom", "dataset._target_=failing_data.build"]
+    assert cli.carry_out(words) == 1
+    shown = capsys.readouterr().err
+    assert "KeyError: 'label'" in shown
+    assert shown.count("\n") == 1
+    assert cli.carry_out([*words, "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
