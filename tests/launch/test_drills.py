@@ -1,0 +1,148 @@
+"""Faults at chosen points of whole runs: who is named, how soon, and that nothing stays behind."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from support.cli import arguments, environment, fails, run, summary
+from support.processes import children, command, is_alive, workers
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc"),
+]
+
+QUICK = ("dataset.limit=128", "train.batch_size=16", "train.epochs=2", "threads=1", "launch.hang_timeout=4")
+LENET = ("model=lenet5", "dataset.limit=640", "train.batch_size=16", "train.epochs=500", "threads=1")
+
+
+def model(point, how, rank=1, nth=1):
+    fault = (f"+model.point={point}", f"+model.how={how}", f"+model.rank={rank}", f"+model.nth={nth}")
+    return ("model=custom", "model._target_=support.faults.model", *fault)
+
+
+def data(how):
+    return ("model=lenet5", "dataset=custom", "dataset._target_=support.faults.data", f"+dataset.how={how}")
+
+
+UPDATE = "pipetrain.stage.stage.Stage.update"
+WRITE = "pipetrain.run.tensor_file.write"
+SCORE = "pipetrain.executors.evaluation.Score.add"
+LEAVE_GROUP = "torch.distributed.destroy_process_group"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (model(UPDATE, "exit0", nth=3), "stage 1 failed: it ended with exit code 0 before the run did; logs in"),
+        (model(WRITE, "sleep"), r"stage 1 hung: \d+ s in writing the checkpoint of step 8; logs in"),
+        (model(WRITE, "SIGSTOP", rank=0), "stage 0 hung: no sign of life for 4 s; logs in"),
+        (model(SCORE, "sleep"), r"stage 1 hung: \d+ s in evaluation 1 of \d+; logs in"),
+        ((*model(UPDATE, "hold", rank=0), "partition.stages=1"), "stage 0 hung: no sign of life for 4 s; logs in"),
+        ((*data("sleep"), "launch.start_timeout=8"), "stage 1 hung: not started after launch.start_timeout=8 s"),
+    ],
+    ids=["exit code 0", "checkpoint", "stopped in checkpoint", "evaluation", "lock held", "start"],
+)
+def test_the_one_at_fault_is_named(tmp_path, words, message):
+    fails(tmp_path / "run", *QUICK, *words, message=message)
+    assert summary(tmp_path / "run")["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [data("sleep7"), model(UPDATE, "thread"), model(UPDATE, "usr1"), model(LEAVE_GROUP, "SIGSTOP")],
+    ids=["slow data set", "thread that goes on", "own signal", "stopped at the end"],
+)
+def test_run_that_does_its_work_completes(tmp_path, words):
+    run(tmp_path / "run", *QUICK, *words)
+    assert summary(tmp_path / "run")["status"] == "completed"
+
+
+def started(tmp_path, *words, launcher=()):
+    return subprocess.Popen(
+        [*arguments("run", "hydra.run.dir=run", *LENET, *words)] if not launcher else [*launcher, *LENET, *words],
+        cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def until(holds, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "never"
+        time.sleep(0.05)
+
+
+def trains(folder):
+    metrics = folder / "metrics.jsonl"
+    return lambda: metrics.exists() and metrics.read_text().count("\n") > 5
+
+
+def below(process):
+    return [each for child in children(process) for each in (child, *below(child))]
+
+
+@pytest.mark.parametrize("when", ["importing", "starting", "training"])
+def test_no_process_outlives_its_launcher(tmp_path, when):
+    launcher = started(tmp_path)
+    try:
+        if when == "importing":
+            until(lambda: any("forkserver" in command(child) for child in children(launcher.pid)))
+        elif when == "starting":
+            until(lambda: len(workers(launcher.pid)) == 2)
+        else:
+            until(trains(tmp_path / "run"))
+            os.kill(workers(launcher.pid)[1], signal.SIGSTOP)
+        left = below(launcher.pid)
+    finally:
+        launcher.kill()
+        launcher.communicate()
+    until(lambda: not any(map(is_alive, left)), seconds=5)
+
+
+def test_run_that_was_stopped_and_goes_on_is_not_taken_for_one_that_hangs(tmp_path):
+    process = started(tmp_path, "launch.hang_timeout=3", "train.epochs=4")
+    until(trains(tmp_path / "run"))
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(6)
+    os.killpg(process.pid, signal.SIGCONT)
+    _, error = process.communicate(timeout=100)
+    assert (process.returncode, error) == (0, "")
+
+
+def test_ctrl_c_ends_a_sweep_whatever_its_jobs_are(tmp_path):
+    words = ("--multirun", "executor=distributed,simulated", "seed=0,1", "hydra.sweep.dir=sweep")
+    launcher = arguments("run", *words)
+    process = started(tmp_path, "train.epochs=1", "dataset.limit=64", launcher=launcher)
+    second = tmp_path / "sweep"
+    until(lambda: len(list(second.rglob("metrics.jsonl"))) == 2)
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len(list(second.rglob("metrics.jsonl"))) == 2  # no third run has begun
+
+
+def test_closed_terminal_does_not_end_what_nohup_started(tmp_path):
+    launcher = ["nohup", *arguments("run", "hydra.run.dir=run")]
+    process = started(tmp_path, "train.epochs=4", launcher=launcher)
+    until(trains(tmp_path / "run"))
+    os.killpg(process.pid, signal.SIGHUP)
+    process.communicate(timeout=100)
+    assert summary(tmp_path / "run")["status"] == "completed"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_worker_of_torchrun_that_is_killed_is_named_by_the_other(tmp_path, rank):
+    torchrun = [*arguments()[:1], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launcher = [*torchrun, "-m", "pipetrain", "run", "hydra.run.dir=run"]
+    process = started(tmp_path, launcher=launcher)
+    until(trains(tmp_path / "run"))
+    ranks = [child for child in children(process.pid) if "pipetrain" in command(child)]
+    os.kill(ranks[rank], signal.SIGKILL)
+    _, error = process.communicate(timeout=60)
+    failure = f"stage {rank} failed: its process ended without a word"
+    assert error.count(f"pipetrain: error: {failure}; logs in ") == 1
+    assert (summary(tmp_path / "run")["status"], summary(tmp_path / "run")["reason"]) == ("failed", failure)
