@@ -40,6 +40,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: there is no such run or checkpoint, or a setting is wrong.
     """
+    from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
     from pipetrain.config.overrides import parsed
 
     overrides = parsed(options.overrides)
@@ -50,9 +51,9 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     try:
         evaluation = evaluate(selection_of(options), overrides, trust=options.trust)
-    except (ConfigError, OSError):
+    except (ConfigError, OSError, *CONFIGURATION_ERRORS):
         raise
-    except Exception as error:  # of the user's own data set, model or loss
+    except (Exception, SystemExit) as error:  # of the user's own data set, model or loss
         return report_error(error, ExitCode.FAILED, debug=options.debug)
     print(json.dumps(as_json(evaluation)) if options.json else "\n".join(as_lines(evaluation)))
     return ExitCode.COMPLETED
