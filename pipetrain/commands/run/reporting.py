@@ -59,7 +59,7 @@ def reporting(
         bar.close()
     if shows and shown.summary is not None:
         print(*summary_lines(shown.summary), sep="\n", flush=True)
-        if sys.stdout.isatty() and hydra.mode is not RunMode.MULTIRUN:
+        if shown.summary["status"] == "completed" and hydra.mode is not RunMode.MULTIRUN and sys.stdout.isatty():
             print(next_steps(job.run.path, traced=job.settings.trace), flush=True)
 
 

@@ -46,6 +46,17 @@ def test_completed_run_shows_its_plan_and_its_summary_and_leaves_its_settings(tm
     assert summary.read(directory)["steps"] == 6
 
 
+@pytest.mark.parametrize(
+    ("mode", "terminal", "shown"), [("RUN", True, True), ("MULTIRUN", True, False), ("RUN", False, False)]
+)
+def test_run_by_itself_on_a_terminal_ends_with_what_to_look_at_next(
+    tmp_path, monkeypatch, capsys, mode, terminal, shown
+):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    carried_out(tmp_path / "run", "train.epochs=1", hydra=OmegaConf.merge(HYDRA, {"mode": RunMode[mode]}))
+    assert (f"next: tensorboard --logdir {tmp_path / 'run'}" in capsys.readouterr().out) is shown
+
+
 def test_refused_run_is_one_line_and_leaves_nothing(tmp_path, capsys):
     assert carried_out(tmp_path / "run", "train.epochs=0") is ExitCode.WRONG_USAGE
     assert capsys.readouterr() == ("", "pipetrain: error: train.epochs=0: at least 1\n")
