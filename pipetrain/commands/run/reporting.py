@@ -78,6 +78,8 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
         print(note)
     if job.resume:
         print(f"continuing {job.resume}")
+        if drains := checkpoint.load_progress(job.resume).get("extra_drains"):
+            print(f"an interrupt drained the pipeline after step {drains[0]}, so an uninterrupted run has other bits")
     elif job.settings.resume == "auto":
         print("resume=auto: no unfinished run of this configuration; starting afresh")
     print(f"writing to {run}", flush=True)

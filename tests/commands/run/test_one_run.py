@@ -234,3 +234,18 @@ def test_set_aside_that_was_killed_is_completed_before_the_next_run(tmp_path):
     assert carried_out(tmp_path, "partition.stages=99") is ExitCode.WRONG_USAGE
     assert [path.name for path in tmp_path.iterdir()] == ["earlier-1"]
     assert [path.name for path in (tmp_path / "earlier-1").iterdir()] == ["summary.json"]
+
+
+def test_resumed_run_tells_of_a_drain_that_an_interrupt_made(tmp_path, monkeypatch, capsys):
+    def interrupt(record):
+        if record["kind"] == "interval" and record["step"] == 8:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("pipetrain.tracking.progress.ProgressBar.update", lambda _self, record: interrupt(record))
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(tmp_path / "run", "train.epochs=2")
+    step = summary.read(RunDirectory(tmp_path / "run"))["steps"]
+    assert f"interrupted; step {step} is saved; go on from there with: pipetrain run" in capsys.readouterr().out
+    assert carried_out(tmp_path / "run", "train.epochs=2", "resume=auto") is ExitCode.COMPLETED
+    assert f"an interrupt drained the pipeline after step {step}, so" in capsys.readouterr().out
+    assert summary.read(RunDirectory(tmp_path / "run"))["extra_drains"] == [step]
