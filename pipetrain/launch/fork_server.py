@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 METHOD = "forkserver"
 """How multiprocessing calls this way of starting processes."""
 
+EXIT_UNKNOWN = 255
+"""What multiprocessing takes for the exit code of a process whose fork server is gone."""
+MODULES = "PIPETRAIN_PRELOAD"
+"""The environment variable that tells the fork server which modules to import beside what every worker needs."""
+
 _PRELOAD = "pipetrain.launch.preload"
 
 Environment = Mapping[str, str | None]
@@ -30,8 +35,13 @@ _environment: dict[str, str] = {}
 """The fork server's own environment."""
 
 
-def start() -> None:
-    """Starts the fork server, unless there is one. Its imports go on when this returns."""
+def start(*targets: str) -> None:
+    """Starts the fork server, unless there is one. Its imports go on when this returns.
+
+    Args:
+        targets: what workers will call. Modules of pipetrain's own are imported before they are forked; a user's may
+            start threads, or touch CUDA.
+    """
     from unittest import mock  # not for those who start none: it takes a while to import
 
     if running():
@@ -40,7 +50,8 @@ def start() -> None:
     _environment.update(os.environ)
     multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
     # a linear algebra library that numpy brings may start its threads when it is imported
-    with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"), blocked():
+    modules = {path.rpartition(".")[0] for path in targets if path.startswith("pipetrain.")}
+    with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1", MODULES: " ".join(sorted(modules))}), blocked():
         forkserver.ensure_running()
 
 

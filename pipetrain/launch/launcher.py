@@ -96,7 +96,12 @@ def _config(job: Job, overseer: Overseer) -> LaunchConfig:
 def _surroundings(job: Job) -> Iterator[None]:
     """Around the life of the workers."""
     with mock.patch.dict(os.environ, OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(job.run.logs), interruptible():
-        yield
+        try:
+            yield
+        except (ConnectionError, EOFError) as error:
+            if fork_server.running():
+                raise
+            raise _without_fork_server(job) from error
 
 
 def _explained(job: Job, error: ChildFailedError) -> WorkerError:
@@ -111,12 +116,18 @@ def _explained(job: Job, error: ChildFailedError) -> WorkerError:
     failed = [process for process, note in notes.items() if note.line.startswith("failed")]
     if failure.exitcode == EXIT_LOST and failed:  # who failed has taken longer to end
         rank = failed[0]
+    if failure.exitcode == fork_server.EXIT_UNKNOWN and not fork_server.running():
+        return _without_fork_server(job)
     stage = job.placement.name(rank)
     if rank in notes and notes[rank].line.startswith("failed"):
         explained = WorkerError(f"{stage} {notes[rank].line}; traceback in {job.run.failure_note(rank)}")
         explained.__cause__ = RemoteError(notes[rank])
         return explained
     return WorkerError(f"{stage} failed: {_reason(failure)}; logs in {logs}")
+
+
+def _without_fork_server(job: Job) -> WorkerError:
+    return WorkerError(f"the process from which the workers are forked has ended; logs in {job.run.logs}")
 
 
 def _told(note: Path) -> Failure:

@@ -1,10 +1,19 @@
 """What the fork server does before the first fork. Only the fork server imports this module."""
 
+import contextlib
 import importlib
+import os
 import signal
 
 from pipetrain.imports import uncollected
+from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import die_with_parent
+
+_MODULES = (
+    "pipetrain.launch.worker",
+    "torch.distributed.elastic.multiprocessing",  # which begins a worker
+    "torch.fx.experimental.symbolic_shapes",  # which the first backward imports
+)
 
 
 def _preload() -> None:
@@ -12,7 +21,9 @@ def _preload() -> None:
     # Ctrl-C at the terminal reaches this process too, which would answer with a traceback while it imports
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     with uncollected():  # nor will the workers copy the pages of what they share only to search them
-        importlib.import_module("pipetrain.launch.worker")
+        for name in (*_MODULES, *os.environ.pop(fork_server.MODULES, "").split()):
+            with contextlib.suppress(Exception):  # whoever needs it will say what is wrong
+                importlib.import_module(name)
     signal.signal(signal.SIGINT, handler)
     # a signal to all processes of the run is for the launcher and the workers, which need this one until they end
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -11,14 +11,14 @@ from pipetrain.launch import fork_server, worker
 FOUND = """\
 import os, sys
 import pipetrain.launch.preload, torch
-assert "pipetrain.launch.worker" in sys.modules
+assert {"pipetrain.launch.worker", "pipetrain.models.torchvision_models"} < set(sys.modules)
 print(len(os.listdir("/proc/self/task")), torch.cuda.is_initialized())
 """
 
 
 @pytest.mark.slow
 def test_fork_server_has_one_thread_and_leaves_cuda_alone():
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", fork_server.MODULES: "pipetrain.models.torchvision_models"}
     done = subprocess.run([sys.executable, "-c", FOUND], env=environment, capture_output=True, text=True, timeout=60)
     assert done.stdout == "1 False\n", done.stderr
 
@@ -39,6 +39,19 @@ def test_worker_has_the_environment_that_the_launcher_has_when_it_starts(monkeyp
     fork_server.run_worker("the job", changed, "the line")
     [(job, environment)] = seen
     assert (job, environment["ADDED"], environment["RANK"], "PATH" in environment) == ("the job", "later", "1", False)
+
+
+def test_fork_server_imports_what_is_ours_of_the_targets_and_nothing_of_a_user(monkeypatch):
+    seen = []
+    monkeypatch.setattr(fork_server, "running", lambda: False)
+    monkeypatch.setattr(fork_server, "_environment", {})
+    monkeypatch.setattr(fork_server.forkserver, "ensure_running", lambda: seen.append(dict(os.environ)))
+    fork_server.start("pipetrain.models.lenet.lenet5", "mine.build", "pipetrain.data.synthetic.synthetic_images")
+    [environment] = seen
+    assert environment[fork_server.MODULES] == "pipetrain.data.synthetic pipetrain.models.lenet"
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert fork_server.MODULES not in os.environ
+    assert fork_server.changes() == {}
 
 
 def test_there_is_no_fork_server_until_one_is_started(monkeypatch):

@@ -95,6 +95,24 @@ def test_exception_of_a_worker_is_told_as_its_note_tells_it(monkeypatch, made):
     assert caught.value.__cause__.failure.traceback == "Traceback\n  in data.py"
 
 
+def test_lost_fork_server_is_named_and_not_a_worker_that_went_with_it(monkeypatch, made):
+    monkeypatch.setattr(fork_server, "running", lambda: False)
+    failing(monkeypatch, {0: Failure(fork_server.EXIT_UNKNOWN)})
+    with pytest.raises(WorkerError, match=r"^the process from which the workers are forked has ended; logs in "):
+        launch(made)
+
+
+@pytest.mark.parametrize(("runs", "error"), [(False, WorkerError), (True, EOFError)])
+def test_fork_server_lost_before_it_forks_is_named(monkeypatch, made, runs, error):
+    def workers(_job):
+        raise EOFError
+
+    ending(monkeypatch, workers)
+    monkeypatch.setattr(fork_server, "running", lambda: runs)
+    with pytest.raises(error):
+        launch(made)
+
+
 @pytest.mark.parametrize(
     "end", [lambda: KeyboardInterrupt("SIGTERM"), lambda: failed({0: Failure(-15)})], ids=["signal", "kill"]
 )

@@ -1,10 +1,18 @@
 """On one machine, processes meet where the network does not reach."""
 
 import fcntl
+import os
+import re
+import shutil
+import signal
 import socket
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
+from support.cli import arguments, environment
+from support.processes import children, is_alive, workers
 from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
@@ -78,3 +86,39 @@ def test_loopback_is_used_unless_the_user_names_an_interface(monkeypatch):
 
 def test_this_machine_has_a_loopback_interface():
     assert loopback.interface() in {name for _, name in socket.if_nameindex()}
+
+
+def nameless() -> list[str]:
+    """What runs a command on a machine whose name does not resolve, where this user may have one."""
+    start = ["unshare", "--uts", "bash", "-c", 'hostname nowhere-7q.invalid && exec "$@"', "bash"]
+    allowed = shutil.which("unshare") and subprocess.run([*start, "true"], check=False, capture_output=True)
+    return start if allowed and allowed.returncode == 0 else []
+
+
+def listening(process: int) -> set[str]:
+    """The addresses, in hexadecimal, at which a process listens."""
+    sockets = {str(each.readlink()) for each in Path(f"/proc/{process}/fd").iterdir() if each.is_symlink()}
+    inodes = {found[1] for each in sockets if (found := re.fullmatch(r"socket:\[(\d+)\]", each))}
+    lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
+    return {line[1].split(":")[0] for line in lines if line[3] == "0A" and line[9] in inodes}
+
+
+@pytest.mark.slow
+def test_run_is_out_of_reach_needs_no_host_name_and_ends_with_its_fork_server(tmp_path):
+    words = ("model=lenet5", "dataset.limit=160", "train.epochs=500", f"hydra.run.dir={tmp_path / 'run'}")
+    run = subprocess.Popen(
+        [*nameless(), *arguments("run", *words)], cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 90
+    while run.poll() is None and time.monotonic() < deadline and not metrics.exists():
+        time.sleep(0.1)
+    forked = workers(run.pid)
+    assert len(forked) == 2
+    assert {address for process in (run.pid, *forked) for address in listening(process)} == {"0100007F"}
+    [server] = [process for process in children(run.pid) if forked[0] in children(process)]
+    os.kill(server, signal.SIGKILL)
+    _, error = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert re.fullmatch(r"pipetrain: error: the process from which the workers are forked has ended; .*\n", error)
+    assert not [process for process in forked if is_alive(process)]
