@@ -117,7 +117,7 @@ def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
     ("words", "message"),
     [
         ("method=pipeoptim schedule=gpipe", r"does not work with schedule=gpipe"),
-        ("method=nope", r"method/nope"),
+        ("method=nope", r"method=nope: no such method"),
         ("partition.stages=0", r"partition.stages=0: .* at least|partition.stages=0: .* 1 to"),
         ("partition=explicit", r"partition.boundaries is not set"),
         ("partition=ppv partition.ppv=3", r"partition.ppv=3: a list"),
