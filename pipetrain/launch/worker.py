@@ -30,9 +30,9 @@ from pipetrain.launch.pipeline import in_one_process, training_of
 from pipetrain.launch.process import ProcessEnvironment, device_at, join, own_store
 from pipetrain.launch.watchdog import Watchdog, Watched, leave_failure_note
 from pipetrain.models.chain import LayerChain
-from pipetrain.run import checkpoint
+from pipetrain.run import checkpoint, checkpoint_writer
 from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
-from pipetrain.run.checkpoint import Writer
+from pipetrain.run.checkpoint_writer import Writer
 from pipetrain.run.job import Job
 from pipetrain.run.learning_rates import LearningRates
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
@@ -326,7 +326,7 @@ class ProcessRun:
     def _save(self, step: int) -> None:
         self._executor.hooks.on_progress(f"writing the checkpoint of step {step}")
         recorder, began = self._parts.recorder, time.perf_counter()
-        checkpoint.save(
+        checkpoint_writer.save(
             self._job.run.checkpoint(step),
             self._tensors(),
             self._progress(step),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pipetrain.config.schema import CheckpointConfig
 from pipetrain.run import checkpoint
+from pipetrain.run.checkpoint_writer import OLD
 from pipetrain.tracking.evaluations import LOWER_IS_BETTER
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -39,7 +40,7 @@ def superfluous(folders: Sequence[Path], keep: CheckpointConfig) -> list[Path]:
 def remove_superfluous(run: RunDirectory, keep: CheckpointConfig) -> None:
     """Removes what the settings do not keep; each goes in one step, so that none is ever half there."""
     for folder in superfluous(checkpoint.checkpoints(run.path), keep):
-        old = folder.with_name(folder.name + checkpoint.OLD)
+        old = folder.with_name(folder.name + OLD)
         with contextlib.suppress(OSError):  # what stays is only in the way
             shutil.rmtree(folder.rename(old))
 

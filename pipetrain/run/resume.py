@@ -13,6 +13,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, as_configured
 from pipetrain.run import checkpoint
 from pipetrain.run.carry_over import Difference, comparable, differences
+from pipetrain.run.checkpoint_writer import remove_leftovers
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
@@ -52,7 +53,7 @@ def resumption(settings: Settings, run: RunDirectory) -> Resumption:
     """
     if settings.resume is None:
         return Resumption()
-    checkpoint.remove_leftovers(run.path)
+    remove_leftovers(run.path)
     found = _automatic(settings, run) if settings.resume == "auto" else _named(settings.resume, run)
     return found if found.checkpoint is None else _compared(settings, found)
 

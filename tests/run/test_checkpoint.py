@@ -1,12 +1,8 @@
-"""Checkpoints: complete or absent, found by step, and never used when damaged."""
+"""Checkpoints: found by step or path, read by kind, and never used when damaged."""
 
-import errno
 import json
-import os
 import pickle
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,9 +10,9 @@ import torch
 from support import small_model
 
 from pipetrain.errors import ConfigError
-from pipetrain.run import checkpoint, tensor_file
-from pipetrain.run.checkpoint import Writer
+from pipetrain.run import checkpoint, checkpoint_writer
 from pipetrain.run.checkpoint_names import Kind
+from pipetrain.run.checkpoint_writer import Writer
 from pipetrain.tracking.run_directory import RunDirectory
 
 ALONE = Writer(0, lambda value: [value], coordinates=True)
@@ -34,7 +30,7 @@ def chain():
 
 
 def save(run, step, content):
-    checkpoint.save(RunDirectory(run).checkpoint(step), content, {"step": step}, ALONE)
+    checkpoint_writer.save(RunDirectory(run).checkpoint(step), content, {"step": step}, ALONE)
 
 
 def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
@@ -47,14 +43,6 @@ def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
     assert all((tensor == torch.tensor(0.5).to(tensor.dtype)).all() for tensor in state.values())
     (optimizer,) = checkpoint.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
     assert (optimizer.of, optimizer.key) == ("0.weight", "momentum_buffer")
-
-
-def test_checkpoint_written_again_takes_the_place_of_the_first(tmp_path, chain):
-    for value in (1.0, 2.0):
-        save(tmp_path, 3, tensors(chain, value))
-    (folder,) = checkpoint.checkpoints(tmp_path)
-    assert {path.name for path in folder.parent.iterdir()} == {"step-00000003"}
-    assert checkpoint.model_state(folder)["0.weight"].unique().tolist() == [2.0]
 
 
 def test_checkpoint_is_found_by_its_step_or_as_the_newest(tmp_path, chain):
@@ -139,7 +127,7 @@ def test_manifest_without_the_progress_is_no_checkpoint(folder):
 @pytest.mark.parametrize("progress", [{}, {"step": "six"}, []])
 def test_progress_without_a_step_is_damaged(tmp_path, progress):
     folder = RunDirectory(tmp_path).checkpoint(6)
-    checkpoint.save(folder, {"model.a": torch.ones(1)}, progress, ALONE)
+    checkpoint_writer.save(folder, {"model.a": torch.ones(1)}, progress, ALONE)
     assert checkpoint.problem(folder) == f"{folder}/progress.json: damaged: it names no step"
 
 
@@ -161,80 +149,3 @@ class _Trap:
 
     def __reduce__(self):
         return Path.touch, (self.path,)
-
-
-def test_no_file_of_a_checkpoint_is_a_pickle(folder):
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "manifest.json",
-        "process-0.safetensors",
-        "progress.json",
-    ]
-
-
-def test_leftovers_of_a_killed_run_are_removed_and_a_complete_one_gets_its_name(tmp_path, folder):
-    half = folder.with_name("step-00000009.partial")
-    half.mkdir()
-    (half / "process-0.safetensors").write_bytes(b"half")
-    folder.with_name("step-00000003.old").mkdir()
-    folder.rename(folder.with_name(folder.name + ".partial"))  # killed just before it was renamed
-    checkpoint.remove_leftovers(tmp_path)
-    names = [path.name for path in sorted(folder.parent.iterdir())]
-    assert names == ["step-00000003", "step-00000006"]
-
-
-class Pair:
-    """Two writers in threads of this process."""
-
-    def __init__(self):
-        self.values = [None, None]
-        self.barrier = threading.Barrier(2, timeout=10)
-
-    def writer(self, rank):
-        def exchange(value):
-            self.values[rank] = json.loads(json.dumps(value))  # as they travel
-            self.barrier.wait()
-            values = list(self.values)
-            self.barrier.wait()
-            return values
-
-        return Writer(rank, exchange, coordinates=rank == 1)
-
-    def save(self, folder, parts):
-        with ThreadPoolExecutor(2) as pool:
-            jobs = [
-                pool.submit(checkpoint.save, folder, part, {"step": 1}, self.writer(rank))
-                for rank, part in enumerate(parts)
-            ]
-        return [job.exception() for job in jobs]
-
-
-def test_processes_write_a_file_each_and_one_manifest(tmp_path):
-    folder = RunDirectory(tmp_path).checkpoint(1)
-    parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
-    assert Pair().save(folder, parts) == [None, None]
-    assert checkpoint.problem(folder) is None
-    names = {"process-0.safetensors", "process-1.safetensors", "progress.json"}
-    assert json.loads((folder / "manifest.json").read_text())["files"].keys() == names
-    assert {name: tensor.tolist() for name, tensor in checkpoint.model_state(folder).items()} == {
-        "a": [1.0, 1.0],
-        "b": [0.0, 0.0, 0.0],
-    }
-
-
-def test_full_disk_of_one_process_is_the_error_of_all_and_keeps_the_checkpoint_before(tmp_path, monkeypatch):
-    folder = RunDirectory(tmp_path).checkpoint(1)
-    parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
-    Pair().save(folder, parts)
-    write = tensor_file.write
-
-    def full(path, tensors):
-        if path.name == "process-0.safetensors":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        write(path, tensors)
-
-    monkeypatch.setattr(tensor_file, "write", full)
-    errors = Pair().save(folder, parts)
-    assert [error.errno for error in errors] == [errno.ENOSPC, errno.ENOSPC]
-    assert all(error.filename.endswith("process-0.safetensors") for error in errors)
-    assert checkpoint.problem(folder) is None
-    assert list(folder.parent.iterdir()) == [folder]

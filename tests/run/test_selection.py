@@ -7,8 +7,8 @@ import torch
 
 from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
-from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint import Writer
+from pipetrain.run import checkpoint_writer
+from pipetrain.run.checkpoint_writer import Writer
 from pipetrain.run.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -20,7 +20,7 @@ def run(tmp_path):
     made = RunDirectory(tmp_path / "run")
     for step, metrics in ((2, {"loss": 1.0, "top1": 20.0}), (4, {"loss": 2.0, "top1": 30.0}), (6, {})):
         progress = {"step": step, "metrics": metrics}
-        checkpoint.save(made.checkpoint(step), {"model.a": torch.ones(1)}, progress, ALONE)
+        checkpoint_writer.save(made.checkpoint(step), {"model.a": torch.ones(1)}, progress, ALONE)
     made.config.write_text(json.dumps(composed(["checkpoint.metric=top1"]).stored))
     return made
 

@@ -97,9 +97,9 @@ def _disk_is_full(run: RunDirectory, error: BaseException) -> bool:
 
 
 def _no_space(job: "Job", hydra: DictConfig, error: BaseException) -> RunError:
-    from pipetrain.run import checkpoint
+    from pipetrain.run.checkpoint_writer import remove_leftovers
 
-    checkpoint.remove_leftovers(job.run.path)  # what was broken off takes the room that the summary needs
+    remove_leftovers(job.run.path)  # what was broken off takes the room that the summary needs
     full, safe = f"{job.run}: {_reason(error)}", _newest_step(job)
     if safe is None:
         return RunError(f"{full}; no checkpoint was written yet; free some space and start again")

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from pipetrain.report.run_tables import next_steps, plan_table, summary_lines
 from pipetrain.report.text_table import counted
 from pipetrain.run import checkpoint
+from pipetrain.run.checkpoint_writer import remove_leftovers
 from pipetrain.run.job import Job
 from pipetrain.run.preflight import PreparedRun
 from pipetrain.tracking import metrics_file
@@ -83,7 +84,7 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
     elif job.settings.resume == "auto":
         print("resume=auto: no unfinished run of this configuration; starting afresh")
     print(f"writing to {run}", flush=True)
-    checkpoint.remove_leftovers(run.path)
+    remove_leftovers(run.path)
     _set_aside(job)
     run.summary.unlink(missing_ok=True)
     run.hydra.mkdir(exist_ok=True)

@@ -1,0 +1,111 @@
+"""Checkpoints are written by all processes together, complete or not at all."""
+
+import errno
+import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from pipetrain.run import checkpoint, tensor_file
+from pipetrain.run.checkpoint_writer import Writer, remove_leftovers, save
+from pipetrain.tracking.run_directory import RunDirectory
+
+ALONE = Writer(0, lambda value: [value], coordinates=True)
+
+
+def written(run, step, value=1.0):
+    folder = RunDirectory(run).checkpoint(step)
+    save(folder, {"model.a": torch.full((3,), value)}, {"step": step}, ALONE)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The newest of two checkpoints of a run."""
+    written(tmp_path, 3)
+    return written(tmp_path, 6)
+
+
+def test_checkpoint_written_again_takes_the_place_of_the_first(tmp_path):
+    for value in (1.0, 2.0):
+        folder = written(tmp_path, 3, value)
+    assert list(folder.parent.iterdir()) == [folder]
+    assert checkpoint.problem(folder) is None
+    assert checkpoint.model_state(folder)["a"].tolist() == [2.0, 2.0, 2.0]
+
+
+def test_no_file_of_a_checkpoint_is_a_pickle(folder):
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "manifest.json",
+        "process-0.safetensors",
+        "progress.json",
+    ]
+
+
+def test_leftovers_of_a_killed_run_are_removed_and_a_complete_one_gets_its_name(tmp_path, folder):
+    half = folder.with_name("step-00000009.partial")
+    half.mkdir()
+    (half / "process-0.safetensors").write_bytes(b"half")
+    folder.with_name("step-00000003.old").mkdir()
+    folder.rename(folder.with_name(folder.name + ".partial"))  # killed just before it was renamed
+    remove_leftovers(tmp_path)
+    names = [path.name for path in sorted(folder.parent.iterdir())]
+    assert names == ["step-00000003", "step-00000006"]
+
+
+class Pair:
+    """Two writers in threads of this process."""
+
+    def __init__(self):
+        self.values = [None, None]
+        self.barrier = threading.Barrier(2, timeout=10)
+
+    def writer(self, rank):
+        def exchange(value):
+            self.values[rank] = json.loads(json.dumps(value))  # as they travel
+            self.barrier.wait()
+            values = list(self.values)
+            self.barrier.wait()
+            return values
+
+        return Writer(rank, exchange, coordinates=rank == 1)
+
+    def save(self, folder, parts):
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [pool.submit(save, folder, part, {"step": 1}, self.writer(rank)) for rank, part in enumerate(parts)]
+        return [job.exception() for job in jobs]
+
+
+def test_processes_write_a_file_each_and_one_manifest(tmp_path):
+    folder = RunDirectory(tmp_path).checkpoint(1)
+    parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
+    assert Pair().save(folder, parts) == [None, None]
+    assert checkpoint.problem(folder) is None
+    names = {"process-0.safetensors", "process-1.safetensors", "progress.json"}
+    assert json.loads((folder / "manifest.json").read_text())["files"].keys() == names
+    assert {name: tensor.tolist() for name, tensor in checkpoint.model_state(folder).items()} == {
+        "a": [1.0, 1.0],
+        "b": [0.0, 0.0, 0.0],
+    }
+
+
+def test_full_disk_of_one_process_is_the_error_of_all_and_keeps_the_checkpoint_before(tmp_path, monkeypatch):
+    folder = RunDirectory(tmp_path).checkpoint(1)
+    parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
+    Pair().save(folder, parts)
+    write = tensor_file.write
+
+    def full(path, tensors):
+        if path.name == "process-0.safetensors":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, tensors)
+
+    monkeypatch.setattr(tensor_file, "write", full)
+    errors = Pair().save(folder, parts)
+    assert [error.errno for error in errors] == [errno.ENOSPC, errno.ENOSPC]
+    assert all(error.filename.endswith("process-0.safetensors") for error in errors)
+    assert checkpoint.problem(folder) is None
+    assert list(folder.parent.iterdir()) == [folder]
