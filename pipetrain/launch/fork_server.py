@@ -9,7 +9,7 @@ not touch CUDA. Each worker sets its own number of threads and its own device.
 import multiprocessing
 import os
 from collections.abc import Mapping
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from typing import TYPE_CHECKING
 
 from pipetrain.launch.signals import blocked
@@ -49,6 +49,7 @@ def start(*targets: str) -> None:
     _environment.clear()
     _environment.update(os.environ)
     multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
+    resource_tracker.ensure_running()  # which the fork server needs, and whose start unblocks signals
     # a linear algebra library that numpy brings may start its threads when it is imported
     modules = {path.rpartition(".")[0] for path in targets if path.startswith("pipetrain.")}
     with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1", MODULES: " ".join(sorted(modules))}), blocked():

@@ -12,11 +12,33 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP",
 Handler = Callable[[int, FrameType | None], object]
 
 
+class Interruption:
+    """The first signal that came to end a run."""
+
+    def __init__(self) -> None:
+        self._name: str | None = None
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """Handles a signal."""
+        self._name = signal.Signals(number).name
+        raise KeyboardInterrupt(self._name)
+
+    def check(self) -> None:
+        """Raises again what was raised while a library was imported, and got lost there.
+
+        Raises:
+            KeyboardInterrupt: a signal has come.
+        """
+        if self._name is not None:
+            raise KeyboardInterrupt(self._name)
+
+
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[Interruption]:
     """Around a run: a signal that ends it raises KeyboardInterrupt. Afterwards signals do what they did before."""
-    with _handled_by(_interrupt):
-        yield
+    interruption = Interruption()
+    with _handled_by(interruption.handle):
+        yield interruption
 
 
 @contextlib.contextmanager
@@ -34,10 +56,6 @@ def blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _interrupt(number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Signals that end a run raise KeyboardInterrupt, once around a run, and are given back."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -21,6 +22,15 @@ def test_signal_raises_within_a_run_and_does_afterwards_what_it_did_before(numbe
         assert seen == [number]
     finally:
         signal.signal(number, before)
+
+
+def test_signal_that_got_lost_in_an_import_ends_the_run_at_the_next_check():
+    with interruptible() as interruption:
+        interruption.check()
+        with contextlib.suppress(BaseException):  # as libraries do around imports of their own
+            os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt, match="SIGINT"):
+            interruption.check()
 
 
 def test_signal_that_was_ignored_stays_so():

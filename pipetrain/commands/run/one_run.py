@@ -41,7 +41,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the run has ended its processes.
     """
     directory = RunDirectory(folder)
-    with interruptible(), contextlib.ExitStack() as lock:
+    with interruptible() as interruption, contextlib.ExitStack() as lock:
         try:
             check_writable(f"hydra.run.dir={folder}", folder)
             check_hydra(hydra)
@@ -59,11 +59,13 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
                     from pipetrain.run.preflight import prepare
 
                 prepared = prepare(settings, directory)
+            interruption.check()
         except (ConfigError, OmegaConfBaseException) as error:
             lock.close()
             directory.remove_if_empty()
             return report_error(error, ExitCode.WRONG_USAGE, debug=bool(config.get("debug")))
         except (SystemExit, Exception) as error:
+            interruption.check()
             return failed_early(error, directory, debug=bool(config.get("debug")))
         if "RANK" in os.environ:
             return _join(prepared, hydra)
