@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pipetrain.errors import one_line
+from pipetrain.errors import InvariantError, one_line
 
 _PACKAGE = Path(__file__).resolve().parent
 _STANDARD_LIBRARY = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
@@ -58,6 +58,8 @@ def _named(error: BaseException) -> str:
     kind, text = type(error).__name__, str(error)
     if isinstance(error, SystemExit):
         return f"sys.exit({text}) was called"
+    if isinstance(error, InvariantError):  # our own words, which say it all
+        return text
     return f"{kind}: {text}" if text else kind
 
 

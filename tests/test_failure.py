@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from pipetrain.errors import InvariantError
 from pipetrain.failure import Failure, RemoteError, described
 
 
@@ -51,6 +52,10 @@ def test_error_is_told_with_its_type_and_the_users_own_line(function, message):
 def test_error_without_code_of_the_users_names_no_place():
     assert described(ValueError("two\n  lines")) == "ValueError: two lines"
     assert described(AssertionError()) == "AssertionError"
+
+
+def test_broken_promise_is_told_in_its_own_words():
+    assert described(InvariantError("stage 1 held 3 weight versions")) == "stage 1 held 3 weight versions"
 
 
 def test_error_of_the_operating_system_names_its_file():

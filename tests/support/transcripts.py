@@ -10,6 +10,8 @@ MODULE = re.compile(r"^```python\n# (?P<name>\w+\.py)\n(?P<text>.*?)^```$", re.M
 MEASURED = re.compile(r"\d[\d,]*\.\d+(?: s)?|\d+%|\d+(?= samples/s)")
 VARYING = r"\d[\d.,]*(?:%| s| min \d+ s)?"
 ELIDED = "..."
+FOLDERS = re.compile(r"\.\.\./")
+"""In a line, the folders of a path, which vary."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,11 @@ class Command:
         return "".join(r"(?:.*\n)*" if line == ELIDED else self._line_pattern(line) + r"\n" for line in lines)
 
     def _line_pattern(self, line: str) -> str:
+        return r"\S*/".join(self._words_pattern(part) for part in FOLDERS.split(_plain(line)))
+
+    def _words_pattern(self, words: str) -> str:
         # a line with a setting, such as a warning, has nothing measured
-        fixed = MEASURED.split(_plain(line)) if self.measured and "=" not in line else [_plain(line)]
+        fixed = MEASURED.split(words) if self.measured and "=" not in words else [words]
         return VARYING.join(re.escape(part) for part in fixed)
 
 
