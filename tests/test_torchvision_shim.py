@@ -9,8 +9,8 @@ import torch
 library = torch.library.Library("torchvision", "DEF")
 for operator in ("nms", "qnms"):
     library.define(operator + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-from pipetrain import torchvision_shim
-assert torchvision_shim._schemas is None
+from pipetrain import torchvision_import, torchvision_shim
+assert not torchvision_import._schemas
 """
 AS_IT_IS = "from pipetrain.torchvision_shim import datasets, models, transforms, v2; models.resnet18"
 

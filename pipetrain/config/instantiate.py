@@ -11,6 +11,7 @@ from typing import Any, Self
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
+from pipetrain import torchvision_import
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.errors import ConfigError, as_configured, one_line
 from pipetrain.failure import described
@@ -82,6 +83,7 @@ class Target:
         return meant or f"; it takes {', '.join(taken) or 'none'}"
 
     def _located(self) -> Any:
+        torchvision_import.install()  # a user's own code may import torchvision whenever it likes
         try:
             return _found(self.path)
         except ModuleNotFoundError as error:

@@ -19,31 +19,42 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors) -> list[str]:
 
     Where a method's backward reads other weights than its forward, such a tensor, being no view of a weight, stays as
     the forward saved it. Each layer is run three times to find them: a saved tensor that is the same for other inputs
-    but not for other weights comes from the weights alone.
+    but not for other weights comes from the weights alone. Where inputs cannot be changed, nothing can be told.
 
     Raises:
         ConfigError: a layer uses a parameter that is not registered, or one that its forward changes.
     """
     probe = copy.deepcopy(chain)
     first = tuple(tensor[:_SAMPLES].clone() for tensor in inputs)
-    second = tuple(_other(tensor) for tensor in first)
+    second = tuple(_other_samples(tensor) for tensor in inputs)
     derived = []
     for label, layer in zip(probe.labels, probe.layers, strict=True):
         _refuse_max_norm(label, layer)
+        second = tuple(_unlike(a, b) for a, b in zip(first, second, strict=True))
         once, first_out = _saved(layer, first, label)
         again, second_out = _saved(layer, second, label)
         with torch.no_grad():
             for parameter in layer.parameters():
                 parameter.mul_(1.25).add_(0.125)
         changed, _ = _saved(layer, first, label)
-        if any(_same(a, b) and not _same(a, c) for a, b, c in zip(once, again, changed, strict=False)):
+        varied = not all(map(_same, first, second))
+        if varied and any(_same(a, b) and not _same(a, c) for a, b, c in zip(once, again, changed, strict=False)):
             derived.append(label)
         first, second = first_out, second_out
     return derived
 
 
-def _other(tensor: Tensor) -> Tensor:
-    return torch.randn_like(tensor) if tensor.is_floating_point() else tensor
+def _other_samples(tensor: Tensor) -> Tensor:
+    """Other inputs of the first layer: for integers, which may be indices, the last sample over and over."""
+    samples = tensor[:_SAMPLES]
+    return torch.randn_like(samples) if tensor.is_floating_point() else tensor[-1:].expand_as(samples).clone()
+
+
+def _unlike(first: Tensor, second: Tensor) -> Tensor:
+    """`second`, or if it equals `first` other numbers, where any numbers do."""
+    if not second.is_floating_point() or not _same(first, second):
+        return second
+    return torch.randn_like(second).requires_grad_(second.requires_grad)
 
 
 def _saved(layer: nn.Module, inputs: Tensors, label: str) -> tuple[list[Tensor], Tensors]:

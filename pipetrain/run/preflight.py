@@ -236,8 +236,9 @@ def _check_derived_weights(settings: Settings, components: Components) -> list[s
     layers = weight_derived_layers(components.chain, components.data.example)
     if not layers:
         return []
+    saving = f"layer {layers[0]} saves" if len(layers) == 1 else f"layers {', '.join(layers)} each save"
     return [
-        f"warning: layer {', '.join(layers)} saves a tensor derived from its weights; the backward pass will use it "
+        f"warning: {saving} a tensor derived from its weights; the backward pass will use it "
         f"unchanged although method={changing[0]} asks for another weight version"
     ]
 

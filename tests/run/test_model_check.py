@@ -40,6 +40,24 @@ def test_model_check_passes_ordinary_layers():
     assert weight_derived_layers(small_model.build(1, 4), (torch.randn(4, 1, 8, 8),)) == []
 
 
+@pytest.mark.parametrize(
+    "tokens",
+    [torch.arange(24).view(6, 4), torch.zeros(6, 4, dtype=torch.long), torch.arange(4)[None]],
+    ids=["of several samples", "all alike", "of one sample"],
+)
+def test_model_check_passes_ordinary_layers_behind_integer_inputs(tokens):
+    behind = [nn.Sequential(nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12)), nn.Linear(12, 2)]
+    first = nn.Sequential(nn.Embedding(24, 3), nn.Flatten(), nn.Linear(12, 12), nn.Tanh())
+    for layers in ([first, *behind], [*first, *behind]):
+        assert weight_derived_layers(chain_of(nn.Sequential(*layers)), (tokens,)) == []
+
+
+def test_model_check_names_weights_computed_in_the_forward_behind_integer_inputs():
+    layers = nn.Embedding(24, 4), Scaled(), nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    for tokens in (torch.arange(24).view(6, 4), torch.zeros(6, 4, dtype=torch.long)):
+        assert weight_derived_layers(chain_of(nn.Sequential(*layers)), (tokens,)) == ["1:Scaled"]
+
+
 @pytest.mark.parametrize("layer", [Scaled, lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))])
 def test_model_check_names_weights_computed_in_the_forward(layer):
     assert probe(nn.Linear(4, 4), layer(), nn.ReLU()) == ["1:" + type(layer()).__name__]
