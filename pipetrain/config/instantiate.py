@@ -70,13 +70,26 @@ class Target:
         Raises:
             ConfigError: it does not.
         """
-        taken = _parameters(self._located())
-        if taken is None:
+        signature = _signature(self._located())
+        if signature is None or any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values()):
             return
+        taken = _by_name(signature)
         for name, value in self.options.items():
             if name not in taken and not name.startswith("_"):  # those are Hydra's own
                 given = f"{self.section}.{name}={as_configured(value)}"
                 raise ConfigError(f"{given}: {self.path} has no such parameter{self._instead(name, taken)}")
+
+    def parameters(self, *, required: bool = False) -> list[str]:
+        """Those that the target takes by name; of these, only those without a default where `required`.
+
+        Raises:
+            ConfigError: the target does not exist.
+        """
+        signature = _signature(self._located())
+        if signature is None:
+            return []
+        defaults = {name: signature.parameters[name].default for name in _by_name(signature)}
+        return [name for name, default in defaults.items() if not required or default is inspect.Parameter.empty]
 
     def _instead(self, name: str, taken: Sequence[str]) -> str:
         meant = did_you_mean(f"{self.section}.{name}", [f"{self.section}.{each}" for each in taken])
@@ -114,12 +127,15 @@ def _absent(name: str) -> str:
     return f"there is no module {name}; is its folder on PYTHONPATH?"
 
 
-def _parameters(target: Any) -> list[str] | None:
-    """Those that may be given by name; None where nobody can tell, or any name is taken."""
+def _signature(target: Any) -> inspect.Signature | None:
+    """None where nobody can tell."""
     try:
-        parameters = inspect.signature(target).parameters.values()
+        return inspect.signature(target)
     except (TypeError, ValueError):
         return None
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return None
+
+
+def _by_name(signature: inspect.Signature) -> list[str]:
+    """The parameters that may be given by name."""
+    parameters = signature.parameters.values()
     return [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import default_collate
@@ -76,17 +77,17 @@ def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:
     try:
         collated = default_collate(values)
     except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
-        if len({_form(value) for value in values}) == 1 and _is_of_tensors(values[0]):
+        if len({form_of(value) for value in values}) == 1 and _is_of_tensors(values[0]):
             raise  # nothing is wrong with the samples: memory that cannot be had, for instance
         raise ConfigError(f"dataset: {_difference(values, side, indices)}") from error
     tensors = tuple(collated) if isinstance(collated, tuple | list) else (collated,)
     if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise ConfigError(f"dataset: the {side} must be tensors or tuples of tensors, not {_form(values[0])}")
+        raise ConfigError(f"dataset: the {side} must be tensors or tuples of tensors, not {form_of(values[0])}")
     return tensors
 
 
 def _difference(values: list[Any], side: str, indices: Sequence[int]) -> str:
-    forms = [_form(value) for value in values]
+    forms = [form_of(value) for value in values]
     for index, form in zip(indices, forms, strict=True):
         if form != forms[0]:
             return f"the {side} of samples {indices[0]} and {index} cannot share a minibatch: {forms[0]} and {form}"
@@ -99,10 +100,10 @@ def _is_of_tensors(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-def _form(value: Any) -> str:
+def form_of(value: Any) -> str:
     """A value in words, for an error: its type, and where it has them its shape or the forms of its elements."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor | np.ndarray):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if isinstance(value, tuple | list):
-        return f"{type(value).__name__}[{', '.join(map(_form, value))}]"
+        return f"{type(value).__name__}[{', '.join(map(form_of, value))}]"
     return type(value).__name__

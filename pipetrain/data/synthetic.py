@@ -46,6 +46,11 @@ class SyntheticImages:
         image = torch.randn(signal.shape, generator=generator).add_(signal).mul_(0.5**0.5)
         return image if self.augment is None else self.augment(image), self.target(index)
 
+    @property
+    def targets(self) -> Tensor:
+        """The classes of all samples."""
+        return torch.arange(self.samples) % len(self.patterns)
+
     def target(self, index: int) -> Tensor:
         """The class of sample `index`, an int64 scalar."""
         return torch.tensor(index % len(self.patterns))

@@ -1,7 +1,6 @@
 """Turns settings into the objects of a run: data, layer chain, rules, optimizers."""
 
 import inspect
-import pydoc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +25,9 @@ from pipetrain.optim.lr_schedules import LearningRateSchedule
 from pipetrain.planner.finegrained import FineGrained, stages_of_layers, weight_units
 from pipetrain.planner.partition_rules import PartitionRule
 from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.run.data_shape import from_data
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import Schedule
-
-_FROM_DATA = ("channels", "classes", "size")
-"""Parameters of a model's target that are filled from the data set unless the configuration sets them."""
 
 
 @dataclass(frozen=True)
@@ -109,21 +106,9 @@ def build_chain(model: Target, dataset: Any, seed: int) -> LayerChain:
     Raises:
         ConfigError: the target does not return a model, or refuses an option.
     """
-    extra = {
-        name: getattr(dataset, name)
-        for name in _parameters_from_data(model)
-        if model.options.get(name) is None and hasattr(dataset, name)
-    }
+    extra = from_data(model, dataset)
     torch.manual_seed(seed)
     return chain_of(model.build(**extra))
-
-
-def _parameters_from_data(model: Target) -> list[str]:
-    try:
-        parameters = inspect.signature(pydoc.locate(model.path)).parameters  # type: ignore[arg-type]
-    except (pydoc.ErrorDuringImport, ValueError, TypeError):
-        return []  # calling the target will say what is wrong
-    return [name for name in _FROM_DATA if name in parameters]
 
 
 def build_rule(settings: Settings) -> PartitionRule | FineGrained:

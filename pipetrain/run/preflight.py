@@ -30,6 +30,7 @@ from pipetrain.run.build import (
     first_layers,
 )
 from pipetrain.run.cores import usable_cores
+from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.job import Job
 from pipetrain.run.loss_check import check_loss
 from pipetrain.run.model_check import weight_derived_layers
@@ -177,6 +178,12 @@ def _check_executor(settings: Settings, components: Components) -> list[str]:
     return []
 
 
+def _check_derived(settings: Settings, components: Components) -> list[str]:
+    derived = derived_from_data(settings.model, components.data.dataset)
+    told = ", ".join(f"model.{name}={value}" for name, value in derived.items())
+    return [f"{told}: as the data show, which have no such attributes"] if derived else []
+
+
 def _check_dropped(settings: Settings, components: Components) -> list[str]:
     dropped, limit = components.data.train.dropped, settings.train.microbatches
     if not dropped:
@@ -283,6 +290,7 @@ def _check_threads(settings: Settings, _components: Components) -> list[str]:
 CHECKS = (
     _check_finegrained,
     _check_executor,
+    _check_derived,
     _check_dropped,
     _check_phases,
     _check_savable,

@@ -1,0 +1,105 @@
+"""What a model must know of the data: the channels and size of its images, and its classes."""
+
+from collections.abc import Callable, Sequence, Sized
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pipetrain.config.instantiate import Target
+from pipetrain.data.fetch import form_of
+from pipetrain.data.images import image_size
+from pipetrain.data.labels import known_labels, label_of
+from pipetrain.errors import ConfigError, is_whole
+
+_COLORS = (1, 3, 4)
+
+
+def from_data(model: Target, dataset: Any) -> dict[str, Any]:
+    """The options of a model's target that its data set has to fill in.
+
+    An attribute of the data set goes to the parameter of its name, unless the configuration has it. A parameter
+    without a default is derived from the first sample, or from the labels, where the data set has no such attribute.
+
+    Raises:
+        ConfigError: a parameter without a default can neither be found nor derived.
+    """
+    given = {name: _given(dataset, name) for name in _open(model, model.parameters()) if hasattr(dataset, name)}
+    return given | derived_from_data(model, dataset)
+
+
+def derived_from_data(model: Target, dataset: Any) -> dict[str, Any]:
+    """The options among them that samples and labels tell.
+
+    Raises:
+        ConfigError: they do not tell one.
+    """
+    needed = _open(model, model.parameters(required=True))
+    return {name: _derived(model, dataset, name) for name in needed if not hasattr(dataset, name)}
+
+
+def _open(model: Target, parameters: Sequence[str]) -> list[str]:
+    return [name for name in _DERIVED if name in parameters and model.options.get(name) is None]
+
+
+def _given(dataset: Any, name: str) -> Any:
+    value = getattr(dataset, name)
+    if name == "classes" and isinstance(value, Sized):
+        return len(value)  # their names, as torchvision's data sets have
+    return image_size(value) if name == "size" and is_whole(value) else value
+
+
+def _derived(model: Target, dataset: Any, name: str) -> Any:
+    value = _DERIVED[name](dataset)
+    if value is not None:
+        return value
+    seen = "its labels cannot be had without reading every sample" if name == "classes" else _first_input(dataset)
+    raise ConfigError(
+        f"model.{name} is not set, and {model.path} needs it: the data object ({type(dataset).__name__}) has no "
+        f"attribute `{name}`, and {seen}; give it the attribute, or set +model.{name}={_EXAMPLES[name]}"
+    )
+
+
+def _first_input(dataset: Any) -> str:
+    return f"its first input is {form_of(dataset.train[0][0])}, no image (channels, height, width)"
+
+
+def _shape(dataset: Any) -> Sequence[int] | None:
+    """(channels, height, width) of the first sample."""
+    image = dataset.train[0][0]
+    if not isinstance(image, Tensor | np.ndarray) or image.ndim != 3:
+        return None
+    last = image.shape[0] not in _COLORS and image.shape[2] in _COLORS
+    return None if last else image.shape
+
+
+def _channels(dataset: Any) -> int | None:
+    shape = _shape(dataset)
+    return None if shape is None else shape[0]
+
+
+def _size(dataset: Any) -> tuple[int, int] | None:
+    shape = _shape(dataset)
+    return None if shape is None else (shape[1], shape[2])
+
+
+def _classes(dataset: Any) -> int | None:
+    """From the names of the classes, or the largest label."""
+    names = getattr(dataset.train, "classes", None)
+    if isinstance(names, Sized) and not isinstance(names, str):
+        return len(names)
+    splits = [(split, known_labels(split)) for split in (dataset.train, dataset.eval)]
+    largest = [_largest(split, labels) for split, labels in splits if labels is not None]
+    found = [label for label in largest if label is not None]
+    return max(found) + 1 if len(found) == len(splits) else None
+
+
+def _largest(split: Any, labels: Tensor) -> int | None:
+    """The largest of the labels of a split, if its sample has it, too."""
+    index = int(labels.flatten(1).amax(1).argmax()) if labels.ndim > 1 else int(labels.argmax())
+    read = label_of(split, index)
+    return int(labels.max()) if read is not None and int(read.max()) == int(labels.max()) else None
+
+
+_DERIVED: dict[str, Callable[[Any], Any]] = {"channels": _channels, "classes": _classes, "size": _size}
+_EXAMPLES = {"channels": 3, "classes": 10, "size": "[32,32]"}
