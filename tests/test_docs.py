@@ -10,8 +10,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from support.transcripts import Command, modules, transcripts
 
+import pipetrain
 from pipetrain.config.composition import combinations, composed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -100,6 +102,18 @@ def test_settings_of_an_example_in_docs_compose(line):
 def test_settings_page_is_what_its_script_writes():
     script = runpy.run_path(str(ROOT / "scripts" / "write_settings_page.py"))
     assert script["PAGE"].read_text(encoding="utf-8") == script["page"](), "run scripts/write_settings_page.py"
+
+
+def test_citation_names_the_version_and_license_of_the_package():
+    citation = OmegaConf.load(ROOT / "CITATION.cff")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (citation["version"], citation["license"]) == (pipetrain.__version__, project["license"])
+
+
+def test_readme_says_of_every_method_when_to_use_it():
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Which method")[2].partition("\n## ")[0]
+    told = {row.split("|")[1].strip("` ") for row in table.splitlines() if row.startswith("| `")}
+    assert told >= {path.stem for path in (ROOT / "conf" / "method").glob("*.yaml")} - {"custom"}
 
 
 @pytest.mark.parametrize(("page", "commands"), list(shown_transcripts()))
