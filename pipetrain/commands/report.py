@@ -1,10 +1,11 @@
 """`pipetrain report`: measured staleness beside its closed forms, and the runs of a sweep side by side."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from pipetrain.commands import Subparsers
-from pipetrain.errors import ExitCode
+from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.output_folder import check_writable
 
 
@@ -38,11 +39,33 @@ def _add_staleness(kinds: Subparsers) -> None:
 
 
 def _add_runs(kinds: Subparsers) -> None:
-    text = "the runs of a sweep as one table and figure; runs that differ only in the seed are one row"
-    parser = kinds.add_parser("runs", help=text, description=text)
+    text = "the runs of a sweep, or any runs, side by side; runs that differ only in the seed are one row"
+    parser = kinds.add_parser(
+        "runs",
+        help=text,
+        description=f"{text}. Accuracy, time, throughput, idle share and memory, best first.",
+        epilog="For example: pipetrain report runs multirun/DATE/TIME --target top1=80 -o comparison",
+    )
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a sweep's directory, or several runs")
-    parser.add_argument("--metric", default="top1", help="the evaluation metric to compare; default top1")
-    parser.add_argument("-o", "--output", type=Path, help="write OUTPUT.md, OUTPUT.json and OUTPUT.png")
+    parser.add_argument(
+        "--metric",
+        help="what to rank by: top1, loss, best_top1, samples_per_second, wall_s, memory_bytes, ...; "
+        "default: top1, or else perplexity or loss",
+    )
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="METRIC=VALUE",
+        help="show the wall time until evaluation reached it, such as top1=80; default: the runs' own train.target",
+    )
+    parser.add_argument("--json", action="store_true", help="print all numbers of all runs as JSON instead")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="also write OUTPUT.md, OUTPUT.json and OUTPUT.png; a folder that exists gets runs.md and so on",
+    )
     parser.set_defaults(carry_out=carry_out_runs)
 
 
@@ -56,12 +79,40 @@ def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
 
 
 def carry_out_runs(options: argparse.Namespace) -> ExitCode:
-    """Prints the table, and writes it and its figure where asked to."""
-    _check_output(options.output)
-    from pipetrain.report.sweep.table import report
+    """Prints the tables, and writes them and their figure where asked to.
 
-    report(options.folders, options.metric, options.output)
+    Raises:
+        ConfigError: OUTPUT is in a folder that does not exist, there is no run, or none has the metric.
+    """
+    output = _output_of_runs(options.output)
+    from pipetrain.report.sweep import report, table
+    from pipetrain.report.sweep.groups import collect
+
+    target = report.target_of(options.target)
+    groups, metric = report.ranked(collect(options.folders, target), options.metric)
+    print(report.as_json(groups, metric) if options.json else table.text(groups, metric))
+    if output is not None:
+        written = report.write(groups, metric, output)
+        print(f"\nwritten to {', '.join(map(str, written))}", file=sys.stderr if options.json else sys.stdout)
     return ExitCode.COMPLETED
+
+
+def _output_of_runs(output: Path | None) -> Path | None:
+    """What the names of the files begin with.
+
+    Raises:
+        ConfigError: their folder does not exist, or cannot be written to.
+    """
+    if output is None:
+        return None
+    if output.is_dir():
+        output = output / "runs"
+    elif output.suffix in (".md", ".json", ".png"):
+        output = output.with_suffix("")
+    if not output.parent.is_dir():
+        raise ConfigError(f"-o {output}: there is no folder {output.parent}; make it first")
+    _check_output(output)
+    return output
 
 
 def _check_output(output: Path | None) -> None:

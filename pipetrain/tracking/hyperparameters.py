@@ -1,13 +1,19 @@
 """What TensorBoard's page of hyperparameters shows of a run: what was set, and what came of it."""
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pipetrain.tracking.all_stages import of_all_stages
 from pipetrain.tracking.throughput import THROUGHPUTS
 
 _MB = 1e-6
 _TARGET = "_target_"
+_OF_ALL_STAGES = {
+    "idle_share": ("idle_share", 1.0),
+    "weight_bytes": ("weights_MB", _MB),
+    "activation_bytes": ("activations_MB", _MB),
+    "memory_bytes": ("memory_MB", _MB),
+}
 
 
 def values_set(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
@@ -37,15 +43,6 @@ def results(summary: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _of_all_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The mean idle share, the sums of weights and activations, and the memory of the process that has the most."""
-    found = {
-        "run/idle_share": statistics.fmean(_known(stages, "idle_share") or [float("nan")]),
-        "run/weights_MB": sum(_known(stages, "weight_bytes_peak")) * _MB,
-        "run/activations_MB": sum(_known(stages, "activation_bytes_peak")) * _MB,
-        "run/memory_MB": max(_known(stages, "peak_memory_bytes"), default=0) * _MB,
-    }
-    return {name: value for name, value in found.items() if value > 0 or (name == "run/idle_share" and value == 0)}
-
-
-def _known(stages: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    return [stage[name] for stage in stages if stage.get(name) is not None]
+    """The idle share, and memory in MB."""
+    found = of_all_stages(stages)
+    return {f"run/{tag}": found[name] * scale for name, (tag, scale) in _OF_ALL_STAGES.items() if name in found}

@@ -186,7 +186,8 @@ def _loaded(path: Path, kind: type[Kind]) -> Kind:
     return content
 
 
-def finished_runs(folder: Path) -> list[RunDirectory]:
-    """The runs in a folder, at any depth, that have come to an end; those set aside for a later one are left out."""
-    runs = (RunDirectory(path.parent) for path in sorted(folder.rglob("summary.json")))
-    return [run for run in runs if not run.path.name.startswith(earlier_run.PREFIX)]
+def runs_in(folder: Path) -> list[RunDirectory]:
+    """The runs in a folder, at any depth, ended or not; those set aside for a later one are left out."""
+    found = {path.parent for name in ("summary.json", "config.yaml") for path in folder.rglob(name)}
+    runs = sorted(path for path in found if path.name != _HYDRA)
+    return [RunDirectory(run) for run in runs if not run.name.startswith(earlier_run.PREFIX)]

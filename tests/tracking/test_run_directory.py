@@ -3,7 +3,7 @@
 import pytest
 
 from pipetrain.errors import ConfigError
-from pipetrain.tracking.run_directory import RunDirectory, finished_runs
+from pipetrain.tracking.run_directory import RunDirectory, runs_in
 from pipetrain.tracking.whole_file import write_whole
 
 
@@ -35,12 +35,12 @@ def test_earlier_run_is_set_aside_with_its_checkpoints(tmp_path):
     run.checkpoint(3).mkdir(parents=True)
     write_whole(run.summary, "{}")
     (tmp_path / "notes.txt").write_text("mine")
-    assert finished_runs(tmp_path) == [run]
+    assert runs_in(tmp_path) == [run]
     aside = run.set_aside()
     assert aside == tmp_path / "earlier-1"
     assert RunDirectory(aside).checkpoint(3).is_dir()
     assert (tmp_path / "notes.txt").exists()
-    assert finished_runs(tmp_path) == []
+    assert runs_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "summary.json", "plan.json"])

@@ -1,104 +1,96 @@
-"""The finished runs of a sweep, those that differ only in the seed together."""
+"""The runs of a sweep, those that differ only in the seed together."""
 
-import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
 
 from pipetrain.errors import ConfigError
-from pipetrain.tracking import metrics_file, summary
-from pipetrain.tracking.run_directory import RunDirectory, finished_runs
-
-_BYTES = 4
-_FIELDS = {"method", "final", "best", "per_stage"}
+from pipetrain.report.sweep.compared_run import ComparedRun, Curve, read
+from pipetrain.report.sweep.names import kind_of, names
+from pipetrain.tracking.run_directory import runs_in
 
 
-@dataclass
+@dataclass(frozen=True)
 class SweepGroup:
     """The runs of one configuration under several seeds.
 
     Attributes:
-        label: what sets it apart from the other groups.
-        completed, diverged: how many runs ended so.
-        damaged: how many left files that cannot be read.
-        final, best: metric name -> its value in each completed run.
-        staleness: of forwards, for each stage the largest seen.
-        copies: sets of all weights held at most, the bytes of all stages together over those of one version.
-        curves: metric name -> for each completed run (epoch, value) of every evaluation.
+        name: what sets it apart from the other groups.
+        runs: all of them.
     """
 
-    label: str
-    completed: int = 0
-    diverged: int = 0
-    damaged: int = 0
-    final: dict[str, list[float]] = field(default_factory=dict)
-    best: dict[str, list[float]] = field(default_factory=dict)
-    staleness: list[int] = field(default_factory=list)
-    copies: float = 0.0
-    curves: dict[str, list[list[tuple[float, float]]]] = field(default_factory=dict)
+    name: str
+    runs: Sequence[ComparedRun]
+
+    @property
+    def method(self) -> str:
+        """The method of all its runs."""
+        return str(self.runs[0].settings.get("method", ""))
+
+    @property
+    def completed(self) -> list[ComparedRun]:
+        """The runs that completed."""
+        return [run for run in self.runs if run.status == "completed"]
+
+    @property
+    def counted(self) -> Sequence[ComparedRun]:
+        """The runs whose numbers count: those that completed; where none did, all, as far as they got."""
+        return self.completed or self.runs
+
+    @property
+    def statuses(self) -> Counter[str]:
+        """How many runs ended how."""
+        return Counter(run.status for run in self.runs)
+
+    @property
+    def staleness(self) -> list[int]:
+        """Of forwards, for each stage the largest seen in the completed runs."""
+        return [max(seen) for seen in zip(*(run.staleness for run in self.completed), strict=True)]
+
+    def values(self, column: str) -> list[float]:
+        """The values of a column in the runs that count."""
+        return [run.values[column] for run in self.counted if column in run.values]
+
+    def mean(self, column: str) -> float | None:
+        """The mean over seeds."""
+        return statistics.fmean(values) if (values := self.values(column)) else None
+
+    def deviation(self, column: str) -> float | None:
+        """The sample standard deviation over seeds; None of fewer than two."""
+        return statistics.stdev(values) if len(values := self.values(column)) > 1 else None
+
+    def curve(self, name: str) -> Curve:
+        """The mean over seeds, epoch by epoch."""
+        points: dict[float, list[float]] = {}
+        for run in self.counted:
+            for epoch, value in run.curves.get(name, ()):
+                points.setdefault(epoch, []).append(value)
+        return [(epoch, statistics.fmean(points[epoch])) for epoch in sorted(points)]
 
 
-def collect(folders: Sequence[Path]) -> list[SweepGroup]:
-    """The groups of all finished runs under some folders.
+def collect(
+    folders: Sequence[Path], target: Mapping[str, float], others: Sequence[ComparedRun] = ()
+) -> list[SweepGroup]:
+    """The groups of all runs under some folders; a damaged run is a group of its own.
+
+    Args:
+        folders: of sweeps or runs.
+        target: metrics whose time is asked for.
+        others: runs that left no directory.
 
     Raises:
         ConfigError: there is none.
     """
-    runs = [run for folder in folders for run in finished_runs(folder)]
+    directories = {run.path.resolve(): run for folder in folders for run in runs_in(folder)}
+    runs = [*(read(run, target) for run in directories.values()), *others]
     if not runs:
-        raise ConfigError(f"{' '.join(map(str, folders))}: no summary.json here; name the folder of a sweep or run")
-    read = {run: each for run in runs if (each := _Finished.of(run))}
-    common = set.intersection(*(set(each.changes) for each in read.values())) if read else set()
-    groups: dict[str, SweepGroup] = {}
+        raise ConfigError(f"{' '.join(map(str, folders))}: no runs here; name the folder of a sweep or run")
+    kinds: dict[object, list[ComparedRun]] = {}
     for run in runs:
-        if run not in read:
-            groups[str(run)] = SweepGroup(str(run), damaged=1)
-            continue
-        content = read[run].summary
-        distinct = [change for change in read[run].changes if change not in common]
-        label = " ".join(change.removeprefix("method=") for change in distinct) or str(content.get("method"))
-        _add(groups.setdefault(label, SweepGroup(label)), run, content)
-    return list(groups.values())
-
-
-@dataclass(frozen=True)
-class _Finished:
-    """What a run left behind."""
-
-    changes: list[str]
-    summary: dict[str, Any]
-
-    @classmethod
-    def of(cls, run: RunDirectory) -> Self | None:
-        """None where a file of the run is damaged."""
-        with contextlib.suppress(ConfigError):
-            content = summary.read(run)
-            if content is not None and (content["status"] != "completed" or content.keys() >= _FIELDS):
-                return cls(_changes(run), content)
-        return None
-
-
-def _changes(run: RunDirectory) -> list[str]:
-    """The overrides that a run was started with, its seed aside."""
-    return [change for change in run.overrides() if not change.startswith("seed=")]
-
-
-def _add(group: SweepGroup, run: RunDirectory, content: dict[str, Any]) -> None:
-    group.diverged += content["status"] == "diverged"
-    if content["status"] != "completed":
-        return
-    group.completed += 1
-    for name, value in content["final"].items():
-        group.final.setdefault(name, []).append(value)
-        group.best.setdefault(name, []).append(content["best"][name])
-        group.curves.setdefault(name, []).append(_curve(run, name))
-    stages = content["per_stage"]
-    group.staleness = [max(stage["forward_staleness"], default=0) for stage in stages]
-    held, one = sum(stage["weight_bytes_peak"] for stage in stages), sum(stage["parameters"] for stage in stages)
-    group.copies = held / (_BYTES * one)
-
-
-def _curve(run: RunDirectory, metric: str) -> list[tuple[float, float]]:
-    records = [record for record in metrics_file.read(run) if record["kind"] == "eval"]
-    return [(record["epoch"], record[f"eval_{metric}"]) for record in records]
+        if run.status != "damaged":
+            kinds.setdefault(kind_of(run), []).append(run)
+    called = names([kind[0] for kind in kinds.values()])
+    groups = [SweepGroup(name, kind) for name, kind in zip(called, kinds.values(), strict=True)]
+    return [*groups, *(SweepGroup(str(run.path), [run]) for run in runs if run.status == "damaged")]

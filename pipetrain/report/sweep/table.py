@@ -1,63 +1,109 @@
-"""The runs of a sweep as one table and one figure."""
+"""The runs of a sweep as tables: what they came to, and what it took."""
 
-import json
-import math
-import statistics
+import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 
-from pipetrain.errors import ConfigError
-from pipetrain.report.sweep.groups import SweepGroup, collect
-from pipetrain.report.text_table import markdown_table
-from pipetrain.tracking.evaluations import LOWER_IS_BETTER
-from pipetrain.tracking.whole_file import write_whole
+from pipetrain.report.sweep.columns import cells, column_of
+from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.text_table import counted, markdown_table, shortened, text_table
+from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR
 
-
-def report(folders: Sequence[Path], metric: str, output: Path | None) -> None:
-    """Prints the table; with `output` also writes OUTPUT.md, OUTPUT.json and OUTPUT.png.
-
-    Raises:
-        ConfigError: there is no finished run, or none has the metric.
-    """
-    groups = collect(folders)
-    if not any(metric in group.final for group in groups):
-        available = sorted({name for group in groups for name in group.final})
-        raise ConfigError(f"--metric {metric}: no run has this metric; available: {', '.join(available) or 'none'}")
-    sign = 1 if metric in LOWER_IS_BETTER else -1
-    groups.sort(key=lambda group: sign * _mean(group.final[metric]) if metric in group.final else math.inf)
-    table = _table(groups, metric)
-    print(table)
-    if output is None:
-        return
-    from pipetrain.report.sweep.figure import draw
-
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(output.with_suffix(".md"), table + "\n")
-    write_whole(output.with_suffix(".json"), json.dumps([asdict(group) for group in groups], indent=1) + "\n")
-    draw(output.with_suffix(".png"), metric, groups)
-    print(f"\nwritten to {output.with_suffix('')}.md, .json and .png")
+Columns = list[tuple[str, ...]]
+WIDTH = 120
+_LEAST_NAME = 16
+_MOST_STAGES = 8
+_SPREAD = "±: sample standard deviation over seeds; a group without it has one run"
+_SIMULATED = (
+    "~: of the simulated pipeline, predicted from the measured times of its stages; wall time is the simulator's own"
+)
 
 
-def _table(groups: Sequence[SweepGroup], metric: str) -> str:
-    heads = ("", f"final {metric}", f"best {metric}", "runs", "staleness of F by stage", "copies of the weights")
-    rows = []
+def text(groups: Sequence[SweepGroup], metric: str | None) -> str:
+    """Two tables below each other for the terminal, and what there is to say about them."""
+    parts = [_text_table(columns) for columns in (_came_to(groups, metric), _took(groups))]
+    return "\n\n".join([*parts, "\n".join(notes(groups))]).rstrip()
+
+
+def markdown(groups: Sequence[SweepGroup], metric: str | None) -> str:
+    """The same in Markdown."""
+    tables = (_came_to(groups, metric), _took(groups))
+    parts = ["\n".join(markdown_table([column[0] for column in columns], _rows(columns))) for columns in tables]
+    return "\n\n".join([*parts, *(f"{note}  " for note in notes(groups))]) + "\n"
+
+
+def notes(groups: Sequence[SweepGroup]) -> list[str]:
+    """What the signs mean, and why runs did not complete."""
+    said = [_SPREAD] if any(len(group.counted) > 1 for group in groups) else []
+    said += [_SIMULATED] if any(_speed(group) == PREDICTED for group in groups) else []
     for group in groups:
-        others = {"diverged": group.diverged, "damaged": group.damaged}
-        ended = ", ".join([str(group.completed), *(f"{count} {how}" for how, count in others.items() if count)])
-        stale = " ".join(map(str, group.staleness)) if group.completed else "-"
-        copies = f"{group.copies:.2f}" if group.completed else "-"
-        values = (_mean_and_spread(group.final.get(metric, [])), _mean_and_spread(group.best.get(metric, [])))
-        rows.append((group.label, *values, ended, stale, copies))
-    return "\n".join(markdown_table(heads, rows))
+        ended = [run for run in group.runs if run.status != "completed"]
+        said += [f"{run.path}: {run.status}" + (f": {run.reason}" if run.reason else "") for run in ended]
+    return said
 
 
-def _mean(values: Sequence[float]) -> float:
-    return statistics.fmean(values)
+def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
+    own = [metric, f"best_{metric}"] if metric else []
+    named = [*own, "target_s", "wall_s"]
+    shown = [name for name in dict.fromkeys(named) if any(group.values(name) for group in groups)]
+    columns = [("", *(group.name for group in groups))]
+    columns += [(column_of(name).head, *_cells(groups, name)) for name in shown]
+    if metric not in (MEASURED, PREDICTED, SIMULATOR):
+        columns.insert(len(columns) - ("wall_s" in shown), ("samples/s", *_speeds(groups)))
+    return [*columns, ("runs", *map(_statuses, groups))]
 
 
-def _mean_and_spread(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{_mean(values):.2f}{spread}"
+def _took(groups: Sequence[SweepGroup]) -> Columns:
+    named = ("idle_share", "weight_bytes", "copies", "activation_bytes", "memory_bytes")
+    columns = [(column_of(name).head, *cells(groups, name)) for name in named]
+    names = ("", *(group.name for group in groups))
+    return [names, *columns, ("staleness of F by stage", *map(_staleness, groups))]
+
+
+def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
+    """The cells of a column; those of the time to a target also say how many runs reached it, where others did not."""
+    found = cells(groups, name)
+    if name != "target_s":
+        return found
+    counts = [(len(group.values(name)), len(group.counted)) for group in groups]
+    return [f"{cell} ({n} of {m})" if 0 < n < m else cell for cell, (n, m) in zip(found, counts, strict=True)]
+
+
+def _speed(group: SweepGroup) -> str | None:
+    """Which throughput a group has: its own, or where it was simulated the pipeline's."""
+    return next((name for name in (MEASURED, PREDICTED) if group.values(name)), None)
+
+
+def _speeds(groups: Sequence[SweepGroup]) -> list[str]:
+    own = {name: cells(groups, name) for name in (MEASURED, PREDICTED)}
+    signs = {MEASURED: "", PREDICTED: "~"}
+    speeds = map(_speed, groups)
+    return ["-" if name is None else f"{signs[name]}{own[name][index]}" for index, name in enumerate(speeds)]
+
+
+def _statuses(group: SweepGroup) -> str:
+    found = group.statuses
+    if list(found) == ["completed"]:
+        return str(len(group.runs))
+    return ", ".join(f"{count} {status}" for status, count in sorted(found.items()))
+
+
+def _staleness(group: SweepGroup) -> str:
+    values = group.staleness
+    if len(values) > _MOST_STAGES:
+        more = counted(len(values) - 4, "stage", "stages")
+        return f"{values[0]} {values[1]} ... {more} ... {values[-2]} {values[-1]}"
+    return " ".join(map(str, values)) or "-"
+
+
+def _rows(columns: Columns) -> list[tuple[str, ...]]:
+    return list(zip(*(column[1:] for column in columns), strict=True))
+
+
+def _text_table(columns: Columns) -> str:
+    """The lines of a table that is as wide as the terminal, or 120 columns; its names give way."""
+    columns_left = max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    others = sum(2 + max(map(len, column)) for column in columns[1:])
+    names = [shortened(name, max(_LEAST_NAME, columns_left - others)) for name in columns[0]]
+    table = [tuple(names), *columns[1:]]
+    heads = [column[0] for column in table]
+    return "\n".join(text_table(heads, _rows(table), "<" + ">" * (len(heads) - 2) + "<"))

@@ -1,30 +1,58 @@
 """The figure of a sweep."""
 
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
 from pipetrain.report.sweep import figure
+from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup
 
 
 @pytest.fixture
 def panels(monkeypatch):
-    axes = Figure().subplots(1, 2)
+    found = []
 
     @contextmanager
-    def recorded(_path, _widths, height):  # noqa: ARG001
-        yield list(axes)
+    def recorded(_path, widths, height):  # noqa: ARG001
+        found.extend(Figure().subplots(1, len(widths), squeeze=False)[0])
+        yield found
 
     monkeypatch.setattr(figure, "figure", recorded)
-    return axes
+    return found
+
+
+def group(name, epochs=(1, 2), **numbers):
+    curves = {"top1": [(epoch, 10.0 * epoch) for epoch in epochs]} if epochs else {}
+    final = {"top1": 10.0} if epochs else {}
+    return SweepGroup(
+        name,
+        [ComparedRun(Path(name), "completed", settings={"method": name}, final=final, numbers=numbers, curves=curves)],
+    )
 
 
 @pytest.mark.parametrize(("epochs", "marker"), [((1,), "o"), ((1, 2, 3), "None")])
-def test_figure_marks_a_curve_of_a_single_evaluation(panels, tmp_path, epochs, marker):
-    curve = [(float(epoch), 10.0 * epoch) for epoch in epochs]
-    figure.draw(tmp_path / "sweep.png", "top1", [SweepGroup("gpipe", final={"top1": [10.0]}, curves={"top1": [curve]})])
+def test_curve_of_a_single_evaluation_has_a_marker_and_every_curve_its_name(panels, tmp_path, epochs, marker):
+    figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", epochs)])
     (line,) = panels[0].lines
     assert line.get_marker() == marker
     assert list(line.get_xdata()) == list(epochs)
+    assert [text.get_text() for text in panels[0].texts] == ["gpipe"]
+    assert all(tick == int(tick) for tick in panels[0].get_xticks())
+
+
+def test_what_was_measured_has_a_panel_each_in_the_order_of_the_table(panels, tmp_path):
+    numbers = {"samples_per_second": 9.0, "wall_s": 2.0, "idle_share": 0.5, "weight_bytes": 1e6}
+    figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", **numbers), group("lwp", **numbers)])
+    assert [panel.get_title(loc="left") or panel.get_title() for panel in panels[1:]] == [
+        "final top1", "samples/s", "wall time, s", "idle", "weights, activations",
+    ]  # fmt: skip
+    assert [label.get_text() for label in panels[1].get_yticklabels()] == ["gpipe", "lwp"]
+    assert panels[1].get_ylim() == (1.6, -0.6)
+
+
+def test_runs_without_evaluation_are_drawn_without_curves(panels, tmp_path):
+    figure.draw(tmp_path / "sweep.png", None, [group("gpipe", (), samples_per_second=3.0)])
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["gpipe"]

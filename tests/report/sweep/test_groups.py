@@ -1,66 +1,52 @@
 """The runs of a sweep, put together by configuration."""
 
-import json
-
 import pytest
+from support.stored_runs import write_run
 
 from pipetrain.errors import ConfigError
+from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import collect
 
 
-def write(folder, overrides, top1=50.0, status="completed"):
-    (folder / ".hydra").mkdir(parents=True)
-    (folder / ".hydra" / "overrides.yaml").write_text("".join(f"- {word}\n" for word in overrides))
-    stages = [{"forward_staleness": [1, 2], "weight_bytes_peak": 800, "parameters": 100},
-              {"forward_staleness": [], "weight_bytes_peak": 400, "parameters": 100}]  # fmt: skip
-    values = {"final": {"top1": top1}, "best": {"top1": top1 + 5}}
-    (folder / "summary.json").write_text(
-        json.dumps({"status": status, "method": "gpipe", "per_stage": stages, **values})
-    )
+def test_runs_that_differ_in_the_seed_are_one_group(tmp_path):
+    write_run(tmp_path / "0", "method=gpipe", "optimizer.lr=0.1", "seed=0", top1=50.0)
+    write_run(tmp_path / "1", "method=gpipe", "optimizer.lr=0.1", "seed=1", top1=60.0)
+    write_run(tmp_path / "2", "method=gpipe", "optimizer.lr=0.2", "seed=1")
+    first, second = collect([tmp_path], {})
+    assert (first.name, second.name) == ("lr=0.1", "lr=0.2")
+    assert (first.mean("top1"), first.mean("best_top1")) == (55.0, 60.0)
+    assert first.deviation("top1") == pytest.approx(50**0.5)
+    assert second.deviation("top1") is None
+    assert first.curve("top1") == [(1, 54.0), (2, 55.0)]
 
 
-def test_groups_are_called_by_what_sets_them_apart(tmp_path):
-    write(tmp_path / "0", ["method=gpipe", "model=lenet5", "optimizer.lr=0.1", "seed=0"])
-    write(tmp_path / "1", ["method=gpipe", "model=lenet5", "optimizer.lr=0.2", "seed=0"])
-    write(tmp_path / "2", ["method=pipedream", "model=lenet5", "optimizer.lr=0.1", "seed=1"])
-    assert [group.label for group in collect([tmp_path])] == [
-        "gpipe optimizer.lr=0.1", "gpipe optimizer.lr=0.2", "pipedream optimizer.lr=0.1",
+def test_only_completed_runs_count_where_there_are_any(tmp_path):
+    write_run(tmp_path / "0", "method=gpipe", "seed=0", top1=50.0)
+    write_run(tmp_path / "1", "method=gpipe", "seed=1", top1=1.0, status="diverged", reason="the loss of step 3 is nan")
+    write_run(tmp_path / "2", "method=pipedream", top1=30.0, status="interrupted")
+    gpipe, pipedream = collect([tmp_path], {})
+    assert gpipe.values("top1") == [50.0]
+    assert gpipe.statuses == {"completed": 1, "diverged": 1}
+    assert pipedream.values("top1") == [30.0]
+    assert pipedream.statuses == {"interrupted": 1}
+
+
+def test_folder_without_runs_is_refused_by_name(tmp_path):
+    with pytest.raises(ConfigError, match=f"{tmp_path}: no runs here"):
+        collect([tmp_path], {})
+
+
+def test_damaged_run_is_a_group_of_its_own_and_a_run_named_twice_counts_once(tmp_path):
+    for name in ("0", "1"):
+        write_run(tmp_path / name, "method=gpipe")
+    (tmp_path / "1" / "summary.json").write_text("{")
+    found = collect([tmp_path, tmp_path / "0"], {})
+    assert [(group.name, dict(group.statuses)) for group in found] == [
+        ("gpipe", {"completed": 1}), (str(tmp_path / "1"), {"damaged": 1}),
     ]  # fmt: skip
-    assert [group.label for group in collect([tmp_path / "0"])] == ["gpipe"]
 
 
-def test_group_keeps_final_and_best_values_of_completed_runs_and_counts_the_diverged(tmp_path):
-    write(tmp_path / "0", ["method=gpipe", "seed=0"], 50.0)
-    write(tmp_path / "1", ["method=gpipe", "seed=1"], 60.0)
-    write(tmp_path / "2", ["method=gpipe", "seed=2"], 1.0, status="diverged")
-    (group,) = collect([tmp_path])
-    assert (group.final, group.best) == ({"top1": [50.0, 60.0]}, {"top1": [55.0, 65.0]})
-    assert (group.completed, group.diverged) == (2, 1)
-    assert (group.staleness, group.copies) == ([2, 0], 1.5)
-
-
-def test_folder_without_finished_runs_is_refused_by_name(tmp_path):
-    with pytest.raises(ConfigError, match=f"{tmp_path}: no summary.json here"):
-        collect([tmp_path])
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("summary.json", b'{"status": "comp'),
-        ("summary.json", b"{}"),
-        ("summary.json", b'{"status": "completed"}'),
-        ("summary.json", b"\xff"),
-        (".hydra/overrides.yaml", b"a: [1"),
-        (".hydra/overrides.yaml", b"a: 1"),
-    ],
-)
-def test_run_whose_files_are_damaged_is_a_row_of_its_own(tmp_path, name, text):
-    write(tmp_path / "0", ["method=gpipe"])
-    write(tmp_path / "1", ["method=pipedream"])
-    write(tmp_path / "2", ["method=pipedream"])
-    (tmp_path / "2" / name).write_bytes(text)
-    groups = collect([tmp_path])
-    assert [(group.label, group.completed, group.damaged) for group in groups] == [
-        ("gpipe", 1, 0), ("pipedream", 1, 0), (str(tmp_path / "2"), 0, 1),
-    ]  # fmt: skip
+def test_run_that_left_no_directory_is_a_group_too(tmp_path):
+    write_run(tmp_path / "0", "method=gpipe")
+    refused = ComparedRun(tmp_path / "1", "refused", settings={"method": "lwp"}, asked=["method"])
+    assert [group.method for group in collect([tmp_path], {}, [refused])] == ["gpipe", "lwp"]

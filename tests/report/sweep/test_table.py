@@ -1,54 +1,84 @@
-"""`pipetrain report runs`: the runs of a sweep side by side."""
+"""The tables of a sweep."""
 
-import json
+import pytest
+from support.stored_runs import STAGES, write_run
 
-from pipetrain import cli
+from pipetrain.report.sweep import table
 from pipetrain.report.sweep.groups import collect
-from pipetrain.report.sweep.table import report
 
 
-def write_run(folder, method, seed, top1, status="completed", copies=1):
-    (folder / ".hydra").mkdir(parents=True)
-    (folder / ".hydra" / "overrides.yaml").write_text(f"- method={method}\n- seed={seed}\n- model=lenet5\n")
-    stages = [{"forward_staleness": [1], "weight_bytes_peak": 400 * copies, "parameters": 100}]
-    final, best = {"top1": top1, "loss": 1.0}, {"top1": top1 + 5.0, "loss": 0.5}
-    summary = {"status": status, "method": method, "final": final, "best": best, "per_stage": stages}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    records = [{"kind": "eval", "step": 5 * e, "epoch": e, "eval_top1": top1 - 2 + e, "eval_loss": 1.0} for e in (1, 2)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+def rows(text):
+    """Name -> all other cells of its row, of both tables."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("  ") if cell.strip()]
+        if len(cells) > 1:
+            found.setdefault(cells[0], []).extend(cells[1:])
+    return found
 
 
-def test_report_puts_runs_that_differ_in_the_seed_in_one_row(tmp_path):
+def text_of(folder, metric="top1", target=None):
+    return table.text(collect([folder], target or {}), metric)
+
+
+def test_table_has_final_and_best_values_times_throughput_and_memory(tmp_path):
     for seed, top1 in enumerate((80.0, 84.0)):
-        write_run(tmp_path / f"a{seed}", "gpipe", seed, top1)
-    write_run(tmp_path / "b0", "pipemare", 0, 70.0, copies=2)
-    write_run(tmp_path / "b1", "pipemare", 1, float("nan"), status="diverged")
-    assert cli.carry_out(["report", "runs", str(tmp_path), "-o", str(tmp_path / "out" / "table")]) == 0
-    table = (tmp_path / "out" / "table.md").read_text().splitlines()
-    assert [cell.strip() for cell in table[2].split("|")[1:-1]] == [
-        "gpipe", "82.00 ± 2.83", "87.00 ± 2.83", "2", "1", "1.00",
+        write_run(tmp_path / f"a{seed}", "method=gpipe", f"seed={seed}", top1=top1)
+    write_run(tmp_path / "b", "method=pipemare", "seed=0", top1=70.0)
+    text = text_of(tmp_path, target={"top1": 80.0})
+    assert rows(text)["final top1"] == ["best top1", "to target, s", "samples/s", "wall time, s", "runs"]
+    assert rows(text)["gpipe"] == [
+        "82.00 ± 2.83", "87.00 ± 2.83", "15.00 ± 7.07", "300.5 ± 0.7", "20.00 ± 0.00", "2",
+        "38%", "1.2 kB", "1.50", "40 B", "7 kB", "2 0",
     ]  # fmt: skip
-    assert [cell.strip() for cell in table[3].split("|")[1:-1]] == [
-        "pipemare", "70.00", "75.00", "1, 1 diverged", "1", "2.00",
-    ]  # fmt: skip
-    assert (tmp_path / "out" / "table.png").read_bytes().startswith(b"\x89PNG")
-    gpipe = next(group for group in collect([tmp_path]) if group.label == "gpipe")
-    assert gpipe.curves["top1"] == [[(1, 79.0), (2, 80.0)], [(1, 83.0), (2, 84.0)]]
+    assert rows(text)["pipemare"][:5] == ["70.00", "75.00", "-", "300.0", "20.00"]
+    assert "±: sample standard deviation over seeds" in text
 
 
-def test_report_names_a_metric_that_no_run_has(tmp_path, capsys):
-    write_run(tmp_path / "a", "gpipe", 0, 80.0)
-    assert cli.carry_out(["report", "runs", str(tmp_path), "--metric", "bleu"]) == 2
-    assert "loss, top1" in capsys.readouterr().err
+def test_run_that_did_not_complete_is_a_row_with_its_status_and_its_reason_below(tmp_path):
+    write_run(tmp_path / "a", "method=gpipe")
+    write_run(tmp_path / "b", "method=pipemare", "seed=0")
+    write_run(tmp_path / "c", "method=pipemare", "seed=1", status="diverged", reason="the loss of step 3 is nan")
+    write_run(tmp_path / "d", "method=lwp", status="failed", reason="stage 1 failed", per_stage=[{}, {}], final={})
+    text = text_of(tmp_path)
+    assert rows(text)["pipemare"][4] == "1 completed, 1 diverged"
+    assert rows(text)["lwp"] == ["-", "55.00", "300.0", "20.00", "1 failed", "-", "-", "-", "-", "-", "-"]
+    assert f"{tmp_path / 'c'}: diverged: the loss of step 3 is nan" in text
+    assert f"{tmp_path / 'd'}: failed: stage 1 failed" in text
 
 
-def test_report_sorts_by_the_final_value_whether_more_or_less_is_better(tmp_path, capsys):
-    for name, top1, loss in (("gpipe", 80.0, 2.0), ("pipedream", 90.0, 3.0)):
-        write_run(tmp_path / name, name, 0, top1)
-        summary = json.loads((tmp_path / name / "summary.json").read_text())
-        # by their best values the runs stand the other way round
-        changed = {"final": {"top1": top1, "loss": loss}, "best": {"top1": 100 - top1, "loss": 4 - loss}}
-        (tmp_path / name / "summary.json").write_text(json.dumps({**summary, **changed}))
-    for metric, first in (("top1", "pipedream"), ("loss", "gpipe")):
-        report([tmp_path], metric, None)
-        assert capsys.readouterr().out.splitlines()[2].split("|")[1].strip() == first
+def test_time_to_a_target_says_how_many_runs_reached_it_where_others_did_not(tmp_path):
+    for seed, top1 in enumerate((80.0, 84.0)):
+        write_run(tmp_path / str(seed), "method=gpipe", f"seed={seed}", top1=top1)
+    assert rows(text_of(tmp_path, target={"top1": 84.0}))["gpipe"][2] == "20.00 (1 of 2)"
+
+
+def test_throughput_of_a_simulated_pipeline_is_marked_as_predicted(tmp_path):
+    speeds = {"samples_per_second": None, "simulator_samples_per_second": 7.0, "predicted_samples_per_second": 9.5}
+    write_run(tmp_path / "a", "method=gpipe", **speeds)
+    assert "~9.500" in rows(text_of(tmp_path))["gpipe"]
+    assert "wall time is the simulator's own" in text_of(tmp_path)
+
+
+@pytest.mark.parametrize("terminal", [80, 120])
+def test_tables_fit_120_columns_whatever_runs_are_called(tmp_path, monkeypatch, terminal):
+    monkeypatch.setenv("COLUMNS", str(terminal))
+    long = [f"model.some_setting_number_{number}={{}}" for number in range(9)]
+    for seed in range(4):
+        words = [word.format(1 + seed % 2) for word in long]
+        write_run(tmp_path / str(seed), "method=pipedream_flush", f"seed={seed}", *words, per_stage=[*STAGES] * 20)
+    text = text_of(tmp_path, target={"top1": 1.0})
+    assert max(len(line) for line in text.splitlines() if not line.startswith("/")) <= 120
+    assert "2 0 ... 36 stages ... 2 0" in text
+
+
+def test_runs_without_evaluation_have_a_table(tmp_path):
+    write_run(tmp_path / "a", final={}, best={})
+    assert rows(text_of(tmp_path, None))["samples/s"] == ["wall time, s", "runs"]
+    assert rows(text_of(tmp_path, None))["gpipe"][0] == "300.0"
+
+
+def test_markdown_has_the_same_cells(tmp_path):
+    write_run(tmp_path / "a", "method=gpipe", top1=80.0)
+    lines = table.markdown(collect([tmp_path], {}), "top1").splitlines()
+    assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == ["gpipe", "80.00", "85.00", "300.0", "20.00", "1"]

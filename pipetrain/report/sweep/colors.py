@@ -1,0 +1,43 @@
+"""Colors and line styles of groups: a color per family of methods, a style per method in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, RED
+from pipetrain.report.sweep.groups import SweepGroup
+
+VIOLET, BROWN = "#7b4fa3", "#8c5a2b"
+FAMILIES = {
+    INK: ("sequential", "gpipe", "pipedream_flush"),
+    GRAY: ("naive_async", "hogwild"),
+    BLUE: ("pipedream", "pipedream_2bw"),
+    GREEN: ("spectrain", "pipeoptim", "lwp"),
+    ORANGE: ("stale", "stale_hybrid"),
+    VIOLET: ("pipemare", "pipemare_w"),
+    RED: ("timeprest", "v_timeprest", "i_timeprest"),
+}
+"""Synchronous; no mitigation; kept versions; prediction; stale gradients; PipeMare; TiMePReSt."""
+_STYLES = ("-", "--", ":", "-.")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a group is drawn."""
+
+    color: str
+    style: str
+
+
+def looks(groups: Sequence[SweepGroup]) -> list[Look]:
+    """The look of each group; groups of one method alone differ in color."""
+    methods = {group.method for group in groups}
+    if len(methods) == 1:
+        colors = list(FAMILIES)
+        return [Look(colors[i % len(colors)], _STYLES[i // len(colors) % len(_STYLES)]) for i in range(len(groups))]
+    taken: dict[str, int] = {}
+    found = []
+    for group in groups:
+        color = next((color for color, methods in FAMILIES.items() if group.method in methods), BROWN)
+        found.append(Look(color, _STYLES[taken.get(color, 0) % len(_STYLES)]))
+        taken[color] = taken.get(color, 0) + 1
+    return found

@@ -1,0 +1,85 @@
+"""The columns that runs are compared by: what they are called, which end is better, and how their values are shown."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.text_table import size_of
+from pipetrain.tracking.evaluations import LOWER_IS_BETTER
+from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR
+
+_DIGITS, _MOST_DECIMALS = 4, 6
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number of every run.
+
+    Attributes:
+        head: what the table calls it.
+        higher: whether more is better.
+        text: of a single value, where it is neither a plain number nor has a spread.
+    """
+
+    head: str
+    higher: bool = False
+    text: Callable[[float], str] | None = None
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}"
+
+
+MEASUREMENTS = {
+    "target_s": Column("to target, s"),
+    MEASURED: Column("samples/s", higher=True),
+    PREDICTED: Column("samples/s, predicted", higher=True),
+    SIMULATOR: Column("samples/s of the simulator", higher=True),
+    "wall_s": Column("wall time, s"),
+    "train_s": Column("training, s"),
+    "eval_s": Column("evaluation, s"),
+    "steps": Column("steps", higher=True),
+    "epochs": Column("epochs", higher=True),
+    "idle_share": Column("idle", text=_percent),
+    "weight_bytes": Column("weights", text=size_of),
+    "activation_bytes": Column("activations", text=size_of),
+    "memory_bytes": Column("peak memory", text=size_of),
+    "copies": Column("copies", text=_factor),
+}
+
+
+def column_of(name: str) -> Column:
+    """A measurement, or the final or best value of a metric."""
+    if name in MEASUREMENTS:
+        return MEASUREMENTS[name]
+    best = name.startswith("best_")
+    metric = name.removeprefix("best_")
+    return Column(f"best {metric}" if best else f"final {metric}", higher=metric not in LOWER_IS_BETTER)
+
+
+def cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
+    """The column's cell of each group, all with as many decimals as four digits, or the spread, need."""
+    found = [(group.mean(name), group.deviation(name)) for group in groups]
+    if text := column_of(name).text:
+        return ["-" if mean is None else text(mean) for mean, _ in found]
+    decimals = _decimals([mean for mean, _ in found if mean is not None], [spread for _, spread in found if spread])
+    return [_cell(mean, spread, decimals) for mean, spread in found]
+
+
+def _decimals(means: Sequence[float], spreads: Sequence[float]) -> int:
+    largest = max(map(abs, means), default=0.0)
+    decimals = _DIGITS - 1 - math.floor(math.log10(largest)) if largest else 0
+    if spreads and round(max(spreads), max(0, decimals)) == 0:
+        decimals = -math.floor(math.log10(max(spreads)))
+    return min(max(0, decimals), _MOST_DECIMALS)
+
+
+def _cell(mean: float | None, spread: float | None, decimals: int) -> str:
+    if mean is None:
+        return "-"
+    return f"{mean:.{decimals}f}" + ("" if spread is None else f" ± {spread:.{decimals}f}")

@@ -1,0 +1,135 @@
+"""What one run came to, as numbers that can be compared."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from pipetrain.errors import ConfigError, one_line
+from pipetrain.tracking import metrics_file, summary
+from pipetrain.tracking.all_stages import of_all_stages
+from pipetrain.tracking.evaluations import LOWER_IS_BETTER
+from pipetrain.tracking.hyperparameters import values_set
+from pipetrain.tracking.records import Record, metrics_of
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.run_lock import owner_of
+from pipetrain.tracking.throughput import THROUGHPUTS
+
+Curve = list[tuple[float, float]]
+"""(epoch, value), in the order of epochs."""
+_NUMBERS = ("steps", "epochs", "wall_s", "train_s", "eval_s", *THROUGHPUTS)
+_OF_COMPLETED = {"method", "final", "best", "per_stage"}
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """What one run came to.
+
+    Attributes:
+        path: its directory.
+        status: of its summary; `running` or `unfinished` where it has none, `damaged` where files cannot be read.
+        reason: why it did not complete.
+        settings: every value that was set, by its name on the command line.
+        asked: the names that were given on the command line.
+        final: metric -> value of the last evaluation.
+        best: metric -> best value.
+        numbers: what was measured of the whole run.
+        staleness: of forwards, for each stage the largest seen.
+        curves: metric or throughput -> its course.
+    """
+
+    path: Path
+    status: str
+    reason: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    asked: Sequence[str] = ()
+    final: Mapping[str, float] = field(default_factory=dict)
+    best: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    staleness: Sequence[int] = ()
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Every number by the name of its column."""
+        return {**self.final, **{f"best_{name}": value for name, value in self.best.items()}, **self.numbers}
+
+
+def read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
+    """The run of a directory; `target` are metrics whose time is asked for, else that of the run's own target is."""
+    try:
+        return _read(run, target)
+    except (ConfigError, LookupError, TypeError, ValueError, AttributeError) as error:
+        return ComparedRun(run.path, "damaged", one_line(error))
+
+
+def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
+    """As `read`.
+
+    Raises:
+        ConfigError: a file cannot be read, or lacks something.
+    """
+    content = summary.read(run) or {"status": "running" if owner_of(run.path) else "unfinished"}
+    if content["status"] == "completed" and (missing := _OF_COMPLETED - content.keys()):
+        raise ConfigError(f"{run.summary}: damaged: it has no {', '.join(sorted(missing))}")
+    asked = _asked(run)
+    records = metrics_file.read(run)
+    stages = content.get("per_stage", [])
+    reached = _time_to(target, records) if target else (content.get("target") or {}).get("wall_s")
+    numbers = {name: content.get(name) for name in _NUMBERS} | of_all_stages(stages) | {"target_s": reached}
+    return ComparedRun(
+        run.path,
+        content["status"],
+        content.get("reason"),
+        {**asked, **_settings(run, content)},
+        list(asked),
+        _finite(content.get("final", {})),
+        _finite(content.get("best", {})),
+        _finite(numbers),
+        [max(stage.get("forward_staleness") or [], default=0) for stage in stages],
+        _curves(records),
+    )
+
+
+def _asked(run: RunDirectory) -> dict[str, str]:
+    """What the run was started with: setting -> value."""
+    words = (word.lstrip("+").partition("=") for word in run.overrides() if not word.startswith("~"))
+    return {name: value for name, _, value in words}
+
+
+def _settings(run: RunDirectory, content: Mapping[str, Any]) -> dict[str, Any]:
+    named = {name: content[name] for name in ("method", "schedule", "model", "dataset") if name in content}
+    choices = content.get("choices") or named
+    config: Any = OmegaConf.to_container(run.stored_config()) if run.config.is_file() else {}
+    return values_set(config, choices) | {"seed": content.get("seed", config.get("seed"))}
+
+
+def _time_to(target: Mapping[str, float], records: Sequence[Record]) -> float | None:
+    """Wall time of the first evaluation that reached all metrics of the target."""
+    for record in records:
+        metrics = metrics_of(record) if record["kind"] == "eval" else {}
+        if all(name in metrics and _reaches(name, metrics[name], wanted) for name, wanted in target.items()):
+            return float(record["wall_s"])
+    return None
+
+
+def _reaches(metric: str, value: float, wanted: float) -> bool:
+    return value <= wanted if metric in LOWER_IS_BETTER else value >= wanted
+
+
+def _finite(numbers: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
+
+
+def _curves(records: Sequence[Record]) -> dict[str, Curve]:
+    curves: dict[str, Curve] = {}
+    for record in records:
+        points = metrics_of(record) if record["kind"] == "eval" else {}
+        if record["kind"] == "epoch":
+            points = {name: record[name] for name in THROUGHPUTS if name in record}
+        for name, value in _finite(points).items():
+            curves.setdefault(name, []).append((record["epoch"], value))
+    return curves

@@ -1,0 +1,61 @@
+"""Names at the ends of lines, moved apart where they would overlap."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+End = tuple[float, float, str, str]
+"""Where a line ends, x and y, its name and its color."""
+_LINE, _ASIDE = 1.15, 1.06
+_THREAD = {"arrowstyle": "-", "linewidth": 0.6, "alpha": 0.6, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
+_POINTS = 0.78 * 72
+"""Of a panel, without title and axis, per inch of the figure."""
+
+
+def label_ends(panel: "Axes", ends: Sequence[End]) -> None:
+    """Writes the names to the right of the panel, each joined to the end of its line."""
+    if not ends:
+        return
+    sheet = panel.get_figure(root=True)
+    assert sheet is not None
+    height = _POINTS * sheet.get_figheight()
+    size = max(5.0, min(8.5, height / len(ends) / _LINE))
+    low, high = panel.get_ylim()
+    panel.set_ylim(low, high)  # names must not move what they are joined to
+    places = apart([(y - low) / (high - low) for _, y, _, _ in ends], size * _LINE / height)
+    for (x, y, name, color), place in zip(ends, places, strict=True):
+        panel.annotate(
+            name,
+            (x, y),
+            (_ASIDE, place),
+            xycoords="data",
+            textcoords="axes fraction",
+            fontsize=size,
+            color=color,
+            va="center",
+            arrowprops={**_THREAD, "color": color},
+        )
+
+
+def apart(wanted: Sequence[float], gap: float) -> list[float]:
+    """Places around the wanted ones, in their order, `gap` or more from each other, within 0 to 1 where they fit."""
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    rising = [wanted[index] for index in order]
+    up = _spread(rising, gap)
+    down = [-place for place in _spread([-place for place in reversed(rising)], gap)][::-1]
+    middle = [(above + below) / 2 for above, below in zip(up, down, strict=True)]
+    highest = [1.0 - gap * number for number in reversed(range(len(middle)))]
+    capped = [min(place, limit) for place, limit in zip(middle, highest, strict=True)]
+    lowest = [min(gap * number, limit) for number, limit in enumerate(highest)]
+    kept = [max(place, limit) for place, limit in zip(capped, lowest, strict=True)]
+    return [place for _, place in sorted(zip(order, kept, strict=True))]
+
+
+def _spread(rising: Sequence[float], gap: float) -> list[float]:
+    """The places, each moved up as far as the one below it demands."""
+    places: list[float] = []
+    for place in rising:
+        places.append(max(place, places[-1] + gap) if places else place)
+    return places

@@ -1,0 +1,93 @@
+"""`pipetrain report runs`: reads the runs, prints their tables, and writes them with a figure where asked to."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipetrain.errors import ConfigError
+from pipetrain.report.sweep import table
+from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.tracking.whole_file import write_whole
+
+_USUAL = ("top1", "perplexity", "loss")
+"""Metrics to compare by where none is named; the first that any run has."""
+
+
+def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[SweepGroup], str | None]:
+    """The groups, best first and those without a completed run last, and the column that they were ranked by.
+
+    Raises:
+        ConfigError: `metric` is named, and no run has it.
+    """
+    available = sorted({name for group in groups for run in group.runs for name in run.values})
+    if metric is not None and metric not in available:
+        raise ConfigError(f"--metric {metric}: no run has it; available: {', '.join(available) or 'none'}")
+    chosen = metric or next((name for name in _USUAL if name in available), None)
+    return sorted(groups, key=lambda group: _rank(group, chosen)), chosen
+
+
+def _rank(group: SweepGroup, metric: str | None) -> tuple[bool, float]:
+    mean = group.mean(metric) if metric else None
+    value = math.inf if metric is None or mean is None else -mean if column_of(metric).higher else mean
+    return not group.completed, value
+
+
+def as_json(groups: Sequence[SweepGroup], metric: str | None) -> str:
+    """Every group with its runs, and mean and sample standard deviation of every column."""
+    content = {"metric": metric, "groups": [_group(group) for group in groups]}
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _group(group: SweepGroup) -> dict[str, Any]:
+    columns = sorted({name for run in group.counted for name in run.values})
+    runs = [
+        {
+            "path": str(run.path),
+            "status": run.status,
+            "reason": run.reason,
+            "seed": run.settings.get("seed"),
+            "final": dict(run.final),
+            "best": dict(run.best),
+            **run.numbers,
+            "forward_staleness": list(run.staleness),
+            "curves": dict(run.curves),
+        }
+        for run in group.runs
+    ]
+    return {
+        "name": group.name,
+        "statuses": dict(group.statuses),
+        "mean": {name: group.mean(name) for name in columns},
+        "standard_deviation": {name: group.deviation(name) for name in columns},
+        "runs": runs,
+    }
+
+
+def write(groups: Sequence[SweepGroup], metric: str | None, output: Path) -> list[Path]:
+    """Writes the tables, the numbers and the figure; returns the files."""
+    from pipetrain.report.sweep.figure import draw
+
+    paths = [output.with_name(f"{output.name}.{ending}") for ending in ("md", "json", "png")]
+    write_whole(paths[0], table.markdown(groups, metric))
+    write_whole(paths[1], as_json(groups, metric))
+    draw(paths[2], metric, groups)
+    return paths
+
+
+def target_of(words: Sequence[str]) -> Mapping[str, float]:
+    """The target of words such as `top1=80`.
+
+    Raises:
+        ConfigError: one is not of that form.
+    """
+    target = {}
+    for word in words:
+        metric, _, value = word.partition("=")
+        try:
+            target[metric] = float(value)
+        except ValueError:
+            raise ConfigError(f"--target {word}: a metric and a number, such as top1=80") from None
+    return target

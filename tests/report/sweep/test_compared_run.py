@@ -1,0 +1,67 @@
+"""What a run came to, read back from its directory."""
+
+import pytest
+from support.stored_runs import write_run
+
+from pipetrain.report.sweep.compared_run import read
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.run_lock import locked
+
+
+def test_numbers_of_a_run_are_its_summary_and_all_its_stages_together(tmp_path):
+    write_run(tmp_path / "a", "method=gpipe", top1=60.0)
+    run = read(RunDirectory(tmp_path / "a"), {})
+    assert run.values == {
+        "top1": 60.0, "loss": 1.0, "best_top1": 65.0, "best_loss": 0.5, "steps": 10, "wall_s": 20.0,
+        "samples_per_second": 300.0, "idle_share": 0.375, "weight_bytes": 1200, "activation_bytes": 40,
+        "memory_bytes": 7000, "copies": 1.5,
+    }  # fmt: skip
+    assert run.staleness == [2, 0]
+    assert run.curves["top1"] == [(1, 59.0), (2, 60.0)]
+    assert run.curves["samples_per_second"] == [(1, 100.0), (2, 200.0)]
+
+
+@pytest.mark.parametrize(
+    ("target", "seconds"),
+    [
+        ({"top1": 59.0}, 10.0),
+        ({"top1": 60.0}, 20.0),
+        ({"top1": 61.0}, None),
+        ({"loss": 1.0, "top1": 60.0}, 20.0),
+        ({"loss": 0.9}, None),
+        ({"bleu": 1.0}, None),
+        ({}, 7.0),
+    ],
+)
+def test_time_to_a_target_is_that_of_the_first_evaluation_that_reached_it_or_of_the_runs_own(tmp_path, target, seconds):
+    write_run(tmp_path / "a", top1=60.0, target={"wall_s": 7.0})
+    assert read(RunDirectory(tmp_path / "a"), target).numbers.get("target_s") == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("summary.json", b'{"status": "comp'),
+        ("summary.json", b"{}"),
+        ("summary.json", b'{"status": "completed"}'),
+        ("summary.json", b"\xff"),
+        ("config.yaml", b"a: [1"),
+        ("metrics.jsonl", b'{"step": 1}\n'),
+        (".hydra/overrides.yaml", b"a: [1"),
+        (".hydra/overrides.yaml", b"a: 1"),
+    ],
+)
+def test_run_whose_files_cannot_be_read_is_damaged(tmp_path, name, text):
+    write_run(tmp_path / "a")
+    (tmp_path / "a" / name).write_bytes(text)
+    run = read(RunDirectory(tmp_path / "a"), {"top1": 1.0})
+    assert run.status == "damaged"
+    assert run.reason
+
+
+def test_run_without_a_summary_is_running_or_was_killed(tmp_path):
+    write_run(tmp_path / "a")
+    (tmp_path / "a" / "summary.json").unlink()
+    assert read(RunDirectory(tmp_path / "a"), {}).status == "unfinished"
+    with locked(tmp_path / "a"):
+        assert read(RunDirectory(tmp_path / "a"), {}).status == "running"

@@ -1,0 +1,77 @@
+"""`pipetrain report runs`: the runs of a sweep side by side, in files as well."""
+
+import json
+
+import pytest
+from support.stored_runs import write_run
+
+from pipetrain import cli
+from pipetrain.errors import ConfigError
+from pipetrain.report.sweep.groups import collect
+from pipetrain.report.sweep.report import ranked, target_of
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three methods, one of which did not complete."""
+    runs = {"a": ("gpipe", 80.0, 2.0, 9.0), "b": ("pipedream", 90.0, 3.0, 5.0), "c": ("lwp", 95.0, 1.0, 1.0)}
+    for name, (method, top1, loss, wall) in runs.items():
+        came_to = {"final": {"top1": top1, "loss": loss}, "best": {"top1": 100 - top1, "loss": 4 - loss}}
+        status = "failed" if name == "c" else "completed"
+        write_run(tmp_path / "sweep" / name, f"method={method}", status=status, wall_s=wall, **came_to)
+    return tmp_path / "sweep"
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"), [("top1", "pipedream"), ("loss", "gpipe"), ("best_top1", "gpipe"), ("wall_s", "pipedream")]
+)
+def test_groups_are_ranked_by_the_final_value_whether_more_or_less_is_better_and_failed_ones_are_last(
+    folder, metric, best
+):
+    groups, _ = ranked(collect([folder], {}), metric)
+    assert (groups[0].name, groups[-1].name) == (best, "lwp")
+
+
+def test_metric_that_no_run_has_is_refused_with_those_there_are(folder):
+    with pytest.raises(ConfigError, match=r"--metric bleu: no run has it; available: .*loss.*samples_per_second.*top1"):
+        ranked(collect([folder], {}), "bleu")
+
+
+@pytest.mark.parametrize(
+    ("final", "chosen"), [({"loss": 1.0, "top1": 2.0}, "top1"), ({"loss": 1.0}, "loss"), ({}, None)]
+)
+def test_runs_are_ranked_by_what_they_have_where_no_metric_is_named(tmp_path, final, chosen):
+    write_run(tmp_path / "a", final=final, best=final)
+    assert ranked(collect([tmp_path], {}), None)[1] == chosen
+
+
+def test_report_writes_tables_numbers_and_a_figure_where_it_says(folder, tmp_path, capsys):
+    assert cli.carry_out(["report", "runs", str(folder), "-o", str(tmp_path / "mine.v2"), "--target", "top1=80"]) == 0
+    files = [tmp_path / f"mine.v2.{ending}" for ending in ("md", "json", "png")]
+    assert capsys.readouterr().out.splitlines()[-1] == f"written to {', '.join(map(str, files))}"
+    assert sorted(path for path in tmp_path.iterdir() if path.is_file()) == sorted(files)
+    assert files[2].read_bytes().startswith(b"\x89PNG")
+    groups = json.loads(files[1].read_text())["groups"]
+    assert [group["name"] for group in groups] == ["pipedream", "gpipe", "lwp"]
+    assert groups[2]["runs"][0]["status"] == "failed"
+    (run,) = groups[1]["runs"]
+    assert (run["final"]["top1"], run["best"]["top1"], run["wall_s"], run["idle_share"]) == (80.0, 20.0, 9.0, 0.375)
+
+
+def test_report_writes_nothing_into_folders_that_do_not_exist(folder, tmp_path, capsys):
+    assert cli.carry_out(["report", "runs", str(folder), "-o", str(tmp_path / "new" / "table")]) == 2
+    assert f"there is no folder {tmp_path / 'new'}; make it first" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_report_on_any_column_shows_it(folder, capsys):
+    assert cli.carry_out(["report", "runs", str(folder), "--metric", "memory_bytes"]) == 0
+    assert "peak memory" in capsys.readouterr().out.splitlines()[0]
+    assert cli.carry_out(["report", "runs", str(folder), "--json", "--metric", "samples_per_second"]) == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == "samples_per_second"
+
+
+def test_target_that_is_no_number_is_refused():
+    assert target_of(["top1=80", "loss=.5"]) == {"top1": 80.0, "loss": 0.5}
+    with pytest.raises(ConfigError, match="--target top1: a metric and a number, such as top1=80"):
+        target_of(["top1"])
