@@ -175,9 +175,27 @@ def test_stored_run_is_evaluated_and_exported(tmp_path):
 def test_sweep_goes_on_after_a_run_that_fails(tmp_path):
     sweep = ["run", "--multirun", "hydra.sweep.dir=sweep", "executor=simulated", *TINY, "train.epochs=1"]
     done = pipetrain(*sweep, "method=pipeoptim,gpipe", "optimizer.lr=0.01,1e30", cwd=tmp_path)
-    statuses = [summary(tmp_path / "sweep" / str(i))["status"] for i in range(4)]
+    folders = ["0_pipeoptim_lr=0.01", "1_pipeoptim_lr=1e+30", "2_gpipe_lr=0.01", "3_gpipe_lr=1e+30"]
+    statuses = [summary(tmp_path / "sweep" / name)["status"] for name in folders]
     assert statuses == ["completed", "diverged", "completed", "diverged"]
     assert done.returncode == 3
+    assert "\nrun 2 of 4: method=pipeoptim optimizer.lr=1e+30\n" in done.stdout
+    assert "HYDRA" not in done.stdout
+    table = done.stdout[done.stdout.index("final top1") :]
+    assert re.search(r"^gpipe lr=0.01 .* 1$", table, re.MULTILINE)
+    assert re.search(r"^gpipe lr=1e\+30 .* 1 diverged$", table, re.MULTILINE)
+    assert table.endswith("\nnext: pipetrain report runs sweep -o comparison, tensorboard --logdir sweep\n")
+
+
+def test_run_that_a_sweep_refuses_is_a_row_of_its_table(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    words = ["hydra.sweep.dir=sweep", "executor=simulated", *TINY, "device=cpu", "train.max_steps=1"]
+    assert cli.carry_out(["run", "--multirun", *words, "method=gpipe,pipedream_2bw", "eval.every_epochs=0"]) == 2
+    out = capfd.readouterr().out
+    assert re.search(r"^pipedream_2bw .* 1 refused$", out, re.MULTILINE)
+    assert re.search(r"^gpipe .* 1$", out, re.MULTILINE)
+    assert [path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()] == ["0_gpipe"]
+    assert cli.carry_out(["run", *words, "method=gpipe", "resume=sweep/0_gpipe", "train.max_steps=2"]) == 0
 
 
 @pytest.mark.parametrize("executor", ["simulated", pytest.param("distributed", marks=pytest.mark.slow)])

@@ -72,6 +72,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     from pipetrain.commands.run import sweep_lock
     from pipetrain.commands.run.ending import log_thread
+    from pipetrain.commands.run.run_names import folder_name
     from pipetrain.config.schema import config_dir, register_schema
     from pipetrain.tracking.new_folder import new_folder
 
@@ -89,6 +90,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     OmegaConf.register_new_resolver(
         "new_folder", lambda path: str(new_folder(Path(path))), use_cache=True, replace=True
     )
+    OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
     sys.argv = [sys.argv[0], *_as_worker(options.words), *_flags(options)]
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
