@@ -20,13 +20,7 @@ def check_weights(folder: Path, chain: LayerChain) -> None:
     Raises:
         ConfigError: one is missing, or has another shape.
     """
-    saved = checkpoint.whole_state(folder, chain)
-    for name, tensor in chain.module.state_dict().items():
-        if saved[name].shape != tensor.shape:
-            raise ConfigError(
-                f"model: {name} has the shape {_shape(tensor)}, but {_shape(saved[name])} in {folder}; leave the "
-                "model's settings as they were, or start a run of its own without resume"
-            )
+    checkpoint.whole_state(folder, chain)
 
 
 def check_optimizer(folder: Path, settings: OptimizerSettings) -> None:
@@ -73,7 +67,3 @@ def check_data(folder: Path, steps_per_epoch: int) -> None:
             f"dataset: an epoch has {steps_per_epoch} steps now, and had {before} when {folder} was saved: the data "
             "set has changed; start a run of its own without resume"
         )
-
-
-def _shape(tensor: Tensor) -> str:
-    return "x".join(map(str, tensor.shape)) or "of a number"

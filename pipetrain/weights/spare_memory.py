@@ -33,10 +33,10 @@ class SpareMemory:
 
     def _like(self, name: str, tensor: Tensor) -> Tensor:
         lent = self._lent.setdefault(name, [])
-        memory = next((memory for memory in lent if _is_spare(memory)), None)
-        if memory is None:
-            memory = torch.empty_like(tensor)
-            lent.append(memory)
+        spare = next((index for index, memory in enumerate(lent) if _is_spare(memory)), None)
+        memory = torch.empty_like(tensor) if spare is None else lent.pop(spare)
+        # first to be lent again: beside a set that lies idle, an adopted one would be one set more
+        lent.insert(0, memory)
         return memory.data  # another tensor over the same memory, by which its readers are counted
 
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -96,7 +96,7 @@ def test_stability_help_names_the_defaults_of_the_setting(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     for field in dataclasses.fields(Setting):
         option = f"--{field.name.replace('_', '-')}"
-        assert f"{option} {option[2:].replace('-', '_').upper()} " in shown
+        assert f"[{option} " in shown
         if field.default is not None:
             assert re.search(rf"{option} [^-]* default {field.default:g}\b", shown), option
 

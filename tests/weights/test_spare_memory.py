@@ -71,11 +71,22 @@ def test_adopted_gradient_is_lent_where_memory_was_asked_for(spare):
     gradients = {name: torch.ones_like(weight) for name, weight in WEIGHTS.items()}
     place = pointers(gradients)
     spare.adopt(gradients, WEIGHTS)
-    assert spare.like({"w": WEIGHTS["w"]})["w"].data_ptr() != place["w"]  # somebody still reads it
+    other = spare.like({"w": WEIGHTS["w"]})
+    assert other["w"].data_ptr() != place["w"]  # somebody still reads it
     del gradients
     assert spare.like({"w": WEIGHTS["w"]})["w"].data_ptr() == place["w"]
     assert held.keys() == {"w"}
     assert "b" not in spare._lent
+
+
+def test_memory_that_was_lent_before_goes_before_adopted_memory(spare):
+    # or a method would have two sets of weights in memory where it needs one
+    held = spare.like(WEIGHTS)
+    gradients = {name: torch.ones_like(weight) for name, weight in WEIGHTS.items()}
+    spare.adopt(gradients, WEIGHTS)
+    place = pointers(spare.like(WEIGHTS))
+    del gradients
+    assert pointers(spare.like(WEIGHTS)) == place != pointers(held)
 
 
 @pytest.mark.parametrize(
