@@ -36,9 +36,10 @@ def shown_transcripts():
 
 
 def examples(page):
-    """The lines that run a configuration and have no placeholders and no output."""
-    lines = re.findall(r"^pipetrain run .*=.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return [line for line in lines if not re.search(r"METHOD|\.\.\.|\\$", line)]
+    """The commands that run a configuration and have no placeholders and no output."""
+    text = re.sub(r" *\\\n *", " ", page.read_text(encoding="utf-8"))
+    lines = re.findall(r"^pipetrain run .*=.*$", text, re.MULTILINE)
+    return [line for line in lines if not re.search(r"METHOD|\.\.\.", line)]
 
 
 @pytest.mark.parametrize(("path", "text"), list(shown_files()))
