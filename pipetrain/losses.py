@@ -43,25 +43,63 @@ class CrossEntropy(nn.Module):
 
     def metrics(self, scores: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Name -> hits, to be divided by the count of targets; top-5 only where there are more than five classes."""
-        classes = scores.shape[1]
-        ranked = scores.topk(min(5, classes), dim=1).indices
-        hits = ranked == target.unsqueeze(1)
-        metrics = {"top1": hits[:, 0].sum()}
-        if classes > 5:
-            metrics["top5"] = hits.sum()
-        return metrics
+        return class_hits(scores, target)
+
+
+def class_hits(scores: Tensor, target: Tensor, ignored: int | None = None) -> dict[str, Tensor]:
+    """How often the target is the class of the highest score, and among the first five where there are more.
+
+    Args:
+        scores: (n, classes, ...).
+        target: (n, ...), whole numbers.
+        ignored: the target that does not count.
+    """
+    classes = scores.shape[1]
+    ranked = scores.topk(min(5, classes), dim=1).indices
+    hits = ranked == target.unsqueeze(1)
+    if ignored is not None:
+        hits &= target.ne(ignored).unsqueeze(1)
+    metrics = {"top1": hits[:, 0].sum()}
+    if classes > 5:
+        metrics["top5"] = hits.sum()
+    return metrics
+
+
+def of_classes(loss: Loss, targets: tuple[Tensor, ...]) -> bool:
+    """Whether the loss is a cross-entropy, ours or torch's, of targets that are classes."""
+    whole = len(targets) == 1 and not (targets[0].is_floating_point() or targets[0].is_complex())
+    return whole and isinstance(loss, CrossEntropy | nn.CrossEntropyLoss | nn.NLLLoss)
+
+
+def ignored_of(loss: Loss) -> int | None:
+    """The target that a loss leaves out of its mean."""
+    ignored: int | None = getattr(loss, "ignore_index", None)
+    return ignored
 
 
 def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> int:
-    """What the loss averages over: its own `count` of the first target, or the samples."""
+    """What the loss averages over: its own `count` of the targets, those that are classes, or the samples."""
     count = getattr(loss, "count", None)
-    return int(count(*targets)) if count is not None else len(targets[0])
+    if count is not None:
+        return int(count(*targets))
+    if not of_classes(loss, targets):
+        return len(targets[0])
+    ignored = ignored_of(loss)
+    return targets[0].numel() if ignored is None else max(1, int(targets[0].ne(ignored).sum()))
 
 
 def hits_of(loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Mapping[str, Tensor]:
-    """The loss's own metrics as sums; none where it has none."""
+    """The loss's own metrics as sums, or how often a class was hit; none where there are no classes."""
     metrics: Callable[..., Mapping[str, Tensor]] | None = getattr(loss, "metrics", None)
-    return metrics(*outputs, *targets) if metrics is not None else {}
+    if metrics is not None:
+        return metrics(*outputs, *targets)
+    return class_hits(outputs[0], targets[0], ignored_of(loss)) if of_classes(loss, targets) else {}
+
+
+def has_perplexity(loss: Loss, targets: tuple[Tensor, ...]) -> bool:
+    """Whether exp(loss) is a perplexity: a plain cross-entropy of sequences, targets (n, positions)."""
+    plain = not getattr(loss, "label_smoothing", 0.0) and getattr(loss, "weight", None) is None
+    return plain and of_classes(loss, targets) and targets[0].ndim == 2
 
 
 def step_loss(losses: list[Tensor], counts: list[int]) -> Tensor:

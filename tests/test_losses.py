@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.losses import CrossEntropy, count_of, hits_of, on_device, percent, step_loss
+from pipetrain.losses import CrossEntropy, count_of, has_perplexity, hits_of, on_device, percent, step_loss
 
 
 def test_cross_entropy_counts_hits_among_the_first_and_the_first_five():
@@ -37,6 +37,37 @@ def test_loss_of_a_minibatch_weighs_microbatches_by_what_they_count():
     losses = [torch.tensor(1.0), torch.tensor(4.0, dtype=torch.float64)]
     mean = step_loss(losses, [3, 1])
     assert (mean.item(), mean.dtype) == (1.75, torch.float32)
+
+
+@pytest.mark.parametrize("loss", [nn.NLLLoss(ignore_index=0), nn.CrossEntropyLoss(ignore_index=0)])
+def test_losses_of_torchs_own_count_and_hit_the_classes_that_they_do_not_ignore(loss):
+    scores = torch.tensor([[[3.0, 1.0, 2.0], [2.0, 3.0, 1.0]], [[1.0, 3.0, 2.0], [1.0, 2.0, 3.0]]]).transpose(1, 2)
+    targets = torch.tensor([[0, 1], [2, 2]])
+    assert count_of(loss, (targets,)) == 3
+    assert hits_of(loss, (scores,), (targets,)) == {"top1": 2}
+    assert count_of(loss, (torch.zeros_like(targets),)) == 1  # nothing to divide by is left out
+
+
+def test_losses_of_torchs_own_have_no_hits_where_targets_are_no_classes():
+    shares = torch.tensor([[0.5, 0.5]])
+    assert hits_of(nn.CrossEntropyLoss(), (shares,), (shares,)) == {}
+    assert count_of(nn.CrossEntropyLoss(), (shares,)) == 1
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape", "expected"),
+    [
+        (CrossEntropy(), (2, 5), True),
+        (nn.NLLLoss(), (2, 5), True),
+        (CrossEntropy(), (2,), False),
+        (CrossEntropy(), (2, 5, 5), False),
+        (CrossEntropy(label_smoothing=0.1), (2, 5), False),
+        (nn.CrossEntropyLoss(weight=torch.ones(3)), (2, 5), False),
+        (nn.MSELoss(), (2, 5), False),
+    ],
+)
+def test_perplexity_is_that_of_a_plain_cross_entropy_of_sequences(loss, shape, expected):
+    assert has_perplexity(loss, (torch.zeros(shape, dtype=torch.long),)) == expected
 
 
 def test_loss_with_buffers_moves_to_the_device_and_a_function_stays():

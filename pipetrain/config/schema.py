@@ -49,7 +49,7 @@ class TrainConfig:
     recompute_boundaries: list[int] | None = None
     """The first layer of each recomputation segment, such as [0,8]; simulated only; null: each stage by itself."""
     target: Any = None  # a mapping or null, which Hydra cannot override where it is declared as such
-    """Metrics that end the run once evaluation reaches them, such as {top1: 66}; for loss lower is better."""
+    """Metrics that end the run once evaluation reaches them, such as {top1: 66}; loss and perplexity fall to theirs."""
 
 
 @dataclass(frozen=True)

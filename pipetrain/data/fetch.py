@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
+from pipetrain.data.labels import LabelRange
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
@@ -26,6 +27,7 @@ class Fetch:
     seed: int
     inputs: bool
     targets: bool
+    labels: LabelRange | None = None
 
     @property
     def decodes(self) -> bool:
@@ -36,15 +38,21 @@ class Fetch:
         """The samples `indices` as they are in `epoch`, collated.
 
         Raises:
-            ConfigError: they do not fit together.
+            ConfigError: they do not fit together, or a label is out of range.
         """
         if not self.decodes:
-            return None, _collate([self.dataset.target(index) for index in indices], "targets", indices)
+            return None, self._targets([self.dataset.target(index) for index in indices], indices)
         pairs = self._pairs(epoch, indices)
         return (
             _collate([pair[0] for pair in pairs], "inputs", indices) if self.inputs else None,
-            _collate([pair[1] for pair in pairs], "targets", indices) if self.targets else None,
+            self._targets([pair[1] for pair in pairs], indices) if self.targets else None,
         )
+
+    def _targets(self, values: list[Any], indices: Sequence[int]) -> Tensors:
+        targets = _collate(values, "targets", indices)
+        if self.labels is not None:
+            self.labels.check(targets[0], indices)
+        return targets
 
     def _pairs(self, epoch: int, indices: Sequence[int]) -> list[Sequence[Any]]:
         with _generator_kept() as reseed:

@@ -1,13 +1,70 @@
-"""The class labels of a split, where they can be had without decoding its samples."""
+"""The class labels of a split: which a model can learn, and which they are, if no sample must be decoded for that."""
 
-from collections.abc import Sized
-from typing import Any
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
+from pipetrain.errors import ConfigError
+
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@dataclass(frozen=True)
+class LabelRange:
+    """The labels that a model with an output for each class can learn: 0 to classes - 1.
+
+    Attributes:
+        split: which is looked at, `train` or `eval`.
+        classes: outputs of the model.
+        ignored: the label that the loss leaves out; None for none.
+        known: classes that the data object says there are, if it does.
+        setting: of the model's outputs, if there is one.
+    """
+
+    split: str
+    classes: int
+    ignored: int | None = None
+    known: int | None = None
+    setting: str | None = None
+
+    def of(self, split: str) -> Self:
+        """The same range for another split."""
+        return replace(self, split=split)
+
+    def outside(self, labels: Tensor) -> int | None:
+        """The first sample, counted from 0, that has another label."""
+        low, high = labels.aminmax()
+        if low >= 0 and high < self.classes:
+            return None
+        wrong = ((labels < 0) | (labels >= self.classes)) & (labels != self.ignored)
+        return int(wrong.nonzero()[0, 0]) if wrong.any() else None
+
+    def check(self, labels: Tensor, indices: Sequence[int]) -> None:
+        """Checks the labels of the samples `indices`; labels that are no whole numbers are nobody's.
+
+        Raises:
+            ConfigError: one is out of range.
+        """
+        if labels.dtype not in _WHOLE or not labels.numel():
+            return
+        first = self.outside(labels)
+        if first is not None:
+            low, high = labels[first].aminmax()
+            raise ConfigError(self._error(indices[first], int(low if low < 0 else high)))
+
+    def _error(self, index: int, label: int) -> str:
+        known = "" if self.known is None else f"; the data object says that there are {self.known} classes"
+        works = "correct the label"
+        if self.setting and label >= 0:
+            works += f", or give the model more outputs: {self.setting}={label + 1}"
+        return (
+            f"dataset: sample {index} of `{self.split}` has the label {label}, and the model's {self.classes} outputs "
+            f"are for the labels 0 to {self.classes - 1}{known}; {works}"
+        )
 
 
 def known_labels(split: Any) -> Tensor | None:

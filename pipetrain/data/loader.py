@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
 from pipetrain.data.fetch import Fetch, Minibatch
+from pipetrain.data.labels import LabelRange
 from pipetrain.errors import ConfigError, RunError, as_configured, check_whole, one_line
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.seeding import key
@@ -54,6 +55,8 @@ class Loader:
         self.seed = seed
         self.shuffle = shuffle
         self.workers = workers
+        self.labels: LabelRange | None = None
+        """Those that targets may have; None where they are no labels, or nobody knows."""
         available = _length(dataset)
         self.samples_per_epoch = available if limit is None else min(limit, available)
         self.batch_size = batch_size
@@ -99,7 +102,7 @@ class Loader:
         order = self.order(epoch)
         starts = range(first * self.batch_size, last * self.batch_size, self.batch_size)
         plan = [order[start : start + self.batch_size] for start in starts]
-        fetch = Fetch(self.dataset, self.seed, inputs, targets)
+        fetch = Fetch(self.dataset, self.seed, inputs, targets, self.labels)
         if self.workers and fetch.decodes and plan:
             return _fetched_by_workers(fetch, epoch, plan, self.workers)
         return (fetch(epoch, indices) for indices in plan)

@@ -6,7 +6,7 @@ import torch
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.feed import Feed
-from pipetrain.losses import Loss, count_of, hits_of, percent
+from pipetrain.losses import Loss, count_of, has_perplexity, hits_of, percent
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
 
@@ -23,7 +23,7 @@ def evaluate(outputs: Iterable[Tensors], targets: Callable[[], Tensors], loss: L
     """The loss and metrics over `outputs`, a part of the evaluation set at a time; `targets` gives those of the next.
 
     Returns:
-        `loss`, and each metric of the loss in percent.
+        `loss`, its `perplexity` where it has one, and each metric of the loss in percent.
     """
     score = Score(loss)
     for part in outputs:
@@ -39,6 +39,7 @@ class Score:
         self._count = 0
         self._sum = 0.0
         self._hits: dict[str, float] = {}
+        self._perplexity = False
 
     @torch.no_grad()
     def add(self, outputs: Tensors, targets: Tensors) -> None:
@@ -46,12 +47,15 @@ class Score:
         count = count_of(self._loss, targets)
         self._count += count
         self._sum += self._loss(*outputs, *targets).item() * count
+        self._perplexity = has_perplexity(self._loss, targets)
         for name, hits in hits_of(self._loss, outputs, targets).items():
             self._hits[name] = self._hits.get(name, 0.0) + hits.item()
 
     def metrics(self) -> dict[str, float]:
-        """`loss`, and each metric of the loss in percent."""
+        """`loss`, its `perplexity` where it has one, and each metric of the loss in percent."""
+        loss = self._sum / self._count
         return {
-            "loss": self._sum / self._count,
+            "loss": loss,
+            **({"perplexity": torch.tensor(loss, dtype=torch.float64).exp().item()} if self._perplexity else {}),
             **{name: percent(hits, self._count) for name, hits in self._hits.items()},
         }

@@ -215,6 +215,7 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
         torch.cuda.set_device(device)
     settings = job.settings
     data = build_data(settings)
+    data.expect(job.labels)
     chain = build_chain(settings.model, data.dataset, settings.seed)
     phases = build_phases(settings, job.timetable, job.num_stages, job.segments)
     rate = build_rate(settings, job.timetable)

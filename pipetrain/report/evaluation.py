@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.report.text_table import text_lines
+from pipetrain.tracking.evaluations import LOWER_IS_BETTER
 
 if TYPE_CHECKING:
     from pipetrain.run.evaluate import Evaluation
@@ -33,4 +34,4 @@ def as_json(evaluation: "Evaluation") -> dict[str, Any]:
 
 
 def _shown(name: str, value: float) -> str:
-    return f"{value:.4g}" if name == "loss" else f"{value:.4g} %"
+    return f"{value:.4g}" if name in LOWER_IS_BETTER else f"{value:.4g} %"

@@ -14,6 +14,7 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import OptimizerSettings, Settings
+from pipetrain.data.labels import LabelRange
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase, PipelineRules
@@ -42,6 +43,11 @@ class Data:
     def example(self) -> tuple[Tensor, ...]:
         """The inputs of one training minibatch, data as they are."""
         return next(self.train.inputs(0, 0, 1))
+
+    def expect(self, labels: LabelRange | None) -> None:
+        """Has each label that is read held against those that the model can learn."""
+        self.train.labels = labels
+        self.evaluation.labels = labels and labels.of("eval")
 
 
 def build_dataset(target: Target) -> Any:

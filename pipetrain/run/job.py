@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.config.settings import Settings
+from pipetrain.data.labels import LabelRange
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import Placement
@@ -30,6 +31,7 @@ class Job:
         finegrained: whether stages are of single weights.
         provenance: where the run comes from, for the summary.
         finished: whether all is done, and nothing left to run or to write.
+        labels: that the model can learn; None where the loss is none of classes.
     """
 
     settings: Settings
@@ -45,6 +47,7 @@ class Job:
     finegrained: bool = False
     provenance: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = False
+    labels: LabelRange | None = None
 
     @property
     def num_stages(self) -> int:

@@ -2,29 +2,24 @@
 
 from collections.abc import Sequence
 
-import torch
-
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.evaluation import Score
 from pipetrain.failure import described
 from pipetrain.losses import Loss
-from pipetrain.models.chain import LayerChain
-from pipetrain.run.build import Data
+from pipetrain.run.trial import Trial
 from pipetrain.tensors import Tensors
 
-_SAMPLES = 2
 
-
-def check_loss(settings: Settings, data: Data, chain: LayerChain, loss: Loss) -> None:
-    """Evaluates two samples, as every evaluation does; a run that never evaluates is left alone.
+def check_loss(settings: Settings, trial: Trial, loss: Loss) -> None:
+    """Scores two samples, as every evaluation does; a run that never evaluates is left alone.
 
     Raises:
         ConfigError: the loss does not take them, or has no metric that `train.target` or `checkpoint.metric` names.
     """
     if settings.eval.every_epochs:
-        metrics = _metrics(settings, data, chain, loss)
+        metrics = _metrics(settings, trial, loss)
         target, best = settings.train.target, settings.checkpoint.metric
         for name in target or {}:
             _check_metric(f"train.target={target}", name, metrics)
@@ -37,31 +32,17 @@ def _check_metric(given: str, name: str, metrics: Sequence[str]) -> None:
         raise ConfigError(f"{given}: no metric {name}{instead}")
 
 
-def _metrics(settings: Settings, data: Data, chain: LayerChain, loss: Loss) -> list[str]:
-    inputs, targets = (_first(part) for part in next(data.train.samples(0, 0, 1)))
-    outputs = _outputs(chain, inputs)
+def _metrics(settings: Settings, trial: Trial, loss: Loss) -> list[str]:
     score = Score(loss)
     try:
-        score.add(outputs, targets)
+        score.add(trial.outputs, trial.targets)
     except Exception as error:
         reason = described(error).rstrip(".")
         raise ConfigError(
-            f"loss._target_={settings.loss.path}: {reason}; for outputs {_shown(outputs)} of the model and targets "
-            f"{_shown(targets)} of the data set"
+            f"loss._target_={settings.loss.path}: {reason}; for outputs {_shown(trial.outputs)} of the model and "
+            f"targets {_shown(trial.targets)} of the data set"
         ) from error
     return list(score.metrics())
-
-
-@torch.no_grad()
-def _outputs(chain: LayerChain, inputs: Tensors) -> Tensors:
-    chain.module.eval()  # buffers stay as they are, and nothing is drawn
-    outputs = chain(*inputs)
-    chain.module.train()
-    return outputs if isinstance(outputs, tuple) else (outputs,)
-
-
-def _first(tensors: Tensors) -> Tensors:
-    return tuple(tensor[:_SAMPLES] for tensor in tensors)
 
 
 def _shown(tensors: Tensors) -> str:

@@ -7,10 +7,13 @@ import torch
 from torch import nn
 
 from pipetrain import lazy_compiler
+from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import Settings
+from pipetrain.data.labels import LabelRange
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_placement, notes_of
+from pipetrain.losses import Loss
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
@@ -32,11 +35,13 @@ from pipetrain.run.build import (
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.job import Job
+from pipetrain.run.label_check import check_labels, label_range
 from pipetrain.run.loss_check import check_loss
 from pipetrain.run.model_check import weight_derived_layers
 from pipetrain.run.provenance import provenance
 from pipetrain.run.start import start_of
 from pipetrain.run.timetable import Timetable, timetable_of
+from pipetrain.run.trial import Trial, trial_of
 from pipetrain.run.weight_passes import weight_passes
 from pipetrain.schedules import ListSchedule, Placement
 from pipetrain.tracking.run_directory import RunDirectory
@@ -73,9 +78,11 @@ class Components:
         finegrained: whether stages are of single weights.
         segments: which stages recompute together; None where none does.
         placement: which process has which stages.
+        loss, trial: the loss, and what the model makes of the first samples.
     """
 
     device: str
+    model: Target
     data: Data
     chain: LayerChain
     plan: Plan
@@ -85,6 +92,13 @@ class Components:
     segments: RecomputeSegments | None
     phases: list[Phase]
     placement: Placement
+    loss: Loss
+    trial: Trial
+
+    @property
+    def labels(self) -> LabelRange | None:
+        """Those that the model can learn; None where the loss is none of classes."""
+        return label_range(self.model, self.data.dataset, self.trial, self.loss)
 
 
 def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
@@ -113,6 +127,7 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         finegrained=components.finegrained,
         provenance=provenance(components.device),
         finished=start.finished,
+        labels=components.labels,
     )
     return PreparedRun(job, components.plan, _devices(job), start.step, list(dict.fromkeys([*notes, *start.notes])))
 
@@ -140,7 +155,21 @@ def build(settings: Settings) -> Components:
     segments = build_recompute_segments(settings.train, len(bounds), stage_of)
     phases = build_phases(settings, timetable, len(bounds), segments)
     placement = common_placement([phase.rules.schedule for phase in phases], len(bounds))
-    return Components(device, data, chain, plan, bounds, finegrained, timetable, segments, phases, placement)
+    return Components(
+        device=device,
+        model=settings.model,
+        data=data,
+        chain=chain,
+        plan=plan,
+        bounds=bounds,
+        finegrained=finegrained,
+        timetable=timetable,
+        segments=segments,
+        phases=phases,
+        placement=placement,
+        loss=build_loss(settings),
+        trial=trial_of(data, chain),
+    )
 
 
 def _check_finegrained(settings: Settings, components: Components) -> list[str]:
@@ -261,7 +290,9 @@ def _backward_reads_others(rules: PipelineRules) -> bool:
 
 def _check_targets(settings: Settings, components: Components) -> list[str]:
     """What only the workers use can be built as well."""
-    check_loss(settings, components.data, components.chain, build_loss(settings))
+    if components.labels is not None:
+        check_labels(settings, components.data, components.trial, components.labels)
+    check_loss(settings, components.trial, components.loss)
     build_rate(settings, components.timetable)(0)
     return []
 

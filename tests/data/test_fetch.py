@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pipetrain.data.fetch import Fetch
+from pipetrain.data.labels import LabelRange
 from pipetrain.errors import ConfigError
 
 
@@ -62,3 +63,10 @@ def test_memory_that_cannot_be_had_is_not_taken_for_wrong_samples(monkeypatch):
     monkeypatch.setattr("pipetrain.data.fetch.default_collate", no_memory)
     with pytest.raises(RuntimeError, match="shared memory"):
         Fetch(Drawn(), 7, inputs=True, targets=True)(0, [0, 1])
+
+
+def test_label_out_of_range_is_named_when_it_is_read():
+    fetch = Fetch([(0, 0), (0, 1), (0, 2)], 0, inputs=False, targets=True, labels=LabelRange("train", 2))
+    assert fetch(0, [1, 0])[1][0].tolist() == [1, 0]
+    with pytest.raises(ConfigError, match="sample 2 of `train` has the label 2, and the model's 2 outputs"):
+        fetch(0, [1, 2])

@@ -1,5 +1,6 @@
 """What an evaluation prints."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pipetrain.report.evaluation import as_json, as_lines
@@ -19,6 +20,10 @@ def test_table_says_what_was_evaluated_on_what():
         "loss        1.293",
         "top1        56.56 %",
     ]
+
+
+def test_perplexity_is_no_percentage():
+    assert as_lines(replace(FOUND, metrics={"perplexity": 12.5}))[-1] == "perplexity  12.5"
 
 
 def test_json_has_the_metrics_in_full():

@@ -10,6 +10,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy
 from pipetrain.run.build import build_chain, build_data
 from pipetrain.run.loss_check import check_loss
+from pipetrain.run.trial import trial_of
 
 
 def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss"):
@@ -20,7 +21,7 @@ def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss"):
     samples = [(inputs, tuple(map(target, labels))) for inputs, labels in data.train.samples(0, 0, 1)]
     data.train.samples = lambda *_: iter(samples)
     before = {name: value.clone() for name, value in chain.module.state_dict().items()}
-    check_loss(chosen, data, chain, loss or CrossEntropy())
+    check_loss(chosen, trial_of(data, chain), loss or CrossEntropy())
     assert chain.module.training
     assert all(torch.equal(before[name], value) for name, value in chain.module.state_dict().items())
 
@@ -52,4 +53,4 @@ def test_metric_that_the_loss_does_not_have_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match=r"train.target=.*: no metric top9; did you mean top1\?"):
         tried(metrics={"top9": 50})
     with pytest.raises(ConfigError, match=r"no metric accuracy; an evaluation gives loss$"):
-        tried(loss=nn.CrossEntropyLoss(), metrics={"accuracy": 50})
+        tried(loss=nn.MultiMarginLoss(), metrics={"accuracy": 50})

@@ -1,0 +1,81 @@
+"""Whether the model has an output for every label of the data set."""
+
+import random
+import time
+from collections.abc import Sized
+from typing import Any
+
+import numpy as np
+
+from pipetrain.config.instantiate import Target
+from pipetrain.config.settings import Settings
+from pipetrain.data.fetch import Fetch
+from pipetrain.data.labels import LabelRange, known_labels, label_of
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError, is_whole
+from pipetrain.losses import Loss, ignored_of, of_classes
+from pipetrain.run.build import Data
+from pipetrain.run.trial import Trial
+
+_SECONDS = 0.5
+"""For the labels of a split, where samples must be decoded for them."""
+
+
+def label_range(model: Target, dataset: Any, trial: Trial, loss: Loss) -> LabelRange | None:
+    """The labels that the model can learn; None where the loss is none of classes."""
+    scores = trial.outputs[0]
+    if len(trial.outputs) > 1 or scores.ndim < 2 or not of_classes(loss, trial.targets):
+        return None
+    setting = "+model.classes" if "classes" in model.parameters() else None
+    return LabelRange("train", scores.shape[1], ignored_of(loss), _known(dataset), setting)
+
+
+def check_labels(settings: Settings, data: Data, trial: Trial, labels: LabelRange) -> None:
+    """Looks at all labels if no sample must be decoded for them, or else at as many as half a second allows.
+
+    The others are looked at when they are read.
+
+    Raises:
+        ConfigError: one is out of range, or the data set has more classes than the model outputs.
+    """
+    known = _known(data.dataset)
+    if known is not None and known > labels.classes:
+        larger = f"; +model.classes={known} works" if labels.setting else ""
+        raise ConfigError(
+            f"model._target_={settings.model.path}: {labels.classes} outputs, and the data object says that there are "
+            f"{known} classes{larger}"
+        )
+    labels.check(trial.all_targets[0], trial.indices)
+    _check_split(data.train, labels)
+    if settings.eval.every_epochs:
+        _check_split(data.evaluation, labels.of("eval"))
+
+
+def _check_split(loader: Loader, labels: LabelRange) -> None:
+    known = known_labels(loader.dataset)
+    if known is None:
+        _read(loader, labels)
+        return
+    index = labels.outside(known[: loader.samples_per_epoch])
+    # the data set may change its labels when it reads them
+    label = None if index is None else label_of(loader.dataset, index)
+    if index is not None and label is not None:
+        labels.check(label[None], [index])
+
+
+def _read(loader: Loader, labels: LabelRange) -> None:
+    fetch = Fetch(loader.dataset, loader.seed, inputs=False, targets=True, labels=labels)
+    end = time.monotonic() + _SECONDS
+    # nor may the numbers that a data set draws elsewhere depend on the time
+    drawn = random.getstate(), np.random.get_state()
+    for index in range(loader.samples_per_epoch):
+        fetch(0, [index])
+        if time.monotonic() > end:
+            break
+    random.setstate(drawn[0])
+    np.random.set_state(drawn[1])
+
+
+def _known(dataset: Any) -> int | None:
+    classes = getattr(dataset, "classes", None)
+    return classes if is_whole(classes) else len(classes) if isinstance(classes, Sized) else None

@@ -1,0 +1,46 @@
+"""What the model makes of the first samples, for checks before the start."""
+
+from dataclasses import dataclass
+
+import torch
+
+from pipetrain.models.chain import LayerChain
+from pipetrain.run.build import Data
+from pipetrain.tensors import Tensors
+
+_SAMPLES = 2
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The model's outputs for the first samples, as an evaluation computes them.
+
+    Attributes:
+        outputs, targets: of two samples.
+        indices: which samples the first minibatch has.
+        all_targets: of that minibatch.
+    """
+
+    outputs: Tensors
+    targets: Tensors
+    indices: list[int]
+    all_targets: Tensors
+
+
+def trial_of(data: Data, chain: LayerChain) -> Trial:
+    """Reads the first minibatch, and evaluates the model on its first samples."""
+    inputs, targets = next(data.train.samples(0, 0, 1))
+    indices = data.train.order(0)[: data.train.sizes[0]]
+    return Trial(_outputs(chain, _first(inputs)), _first(targets), indices, targets)
+
+
+@torch.no_grad()
+def _outputs(chain: LayerChain, inputs: Tensors) -> Tensors:
+    chain.module.eval()  # buffers stay as they are, and nothing is drawn
+    outputs = chain(*inputs)
+    chain.module.train()
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _first(tensors: Tensors) -> Tensors:
+    return tuple(tensor[:_SAMPLES] for tensor in tensors)

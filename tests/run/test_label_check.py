@@ -1,0 +1,129 @@
+"""Labels held against the model's outputs before a run."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+from support.worker_pool import settings
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from pipetrain.config.instantiate import Target
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+from pipetrain.losses import CrossEntropy
+from pipetrain.run import label_check
+from pipetrain.run.build import Data
+from pipetrain.run.label_check import check_labels, label_range
+from pipetrain.run.trial import Trial
+
+CHOSEN = settings("gpipe")
+
+
+class Decoding:
+    """A data set of which only reading tells the labels, and that draws from Python's generator meanwhile."""
+
+    def __init__(self, labels):
+        self.labels, self.read = labels, 0
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        self.read += 1
+        random.random()
+        return torch.zeros(2), self.labels[index]
+
+
+def known(labels):
+    return TensorDataset(torch.zeros(len(labels), 2), torch.tensor(labels))
+
+
+def tried(train, evaluation=(0,), loss=None, split=known, **attributes):
+    """Checks data sets of these labels for a model of three outputs."""
+    dataset = SimpleNamespace(train=split(train), eval=split(evaluation), **attributes)
+    data = Data(dataset, *(Loader(each, batch_size=1, shuffle=False) for each in (dataset.train, dataset.eval)))
+    scores = torch.zeros(1, 3)
+    trial = Trial((scores,), (torch.tensor(train[:1]),), [0], (torch.tensor(train[:1]),))
+    labels = label_range(CHOSEN.model, dataset, trial, loss or CrossEntropy())
+    check_labels(CHOSEN, data, trial, labels)
+
+
+@pytest.mark.parametrize("split", [known, Decoding])
+def test_labels_that_the_model_has_outputs_for_pass(split):
+    tried([0, 1, 2], [2, 1], split=split)
+    tried([0, -100, 2], loss=nn.CrossEntropyLoss(), split=split)
+
+
+@pytest.mark.parametrize("split", [known, Decoding], ids=["known", "read"])
+@pytest.mark.parametrize(
+    ("train", "evaluation", "message"),
+    [
+        ([0, 1, 3], [0], r"sample 2 of `train` has the label 3, .* 3 outputs are for the labels 0 to 2; .*classes=4$"),
+        ([0, -1, 1], [0], r"sample 1 of `train` has the label -1, .* labels 0 to 2; correct the label$"),
+        (
+            [0, 1, 2],
+            [0, 9],
+            r"sample 1 of `eval` has the label 9, .*, or give the model .*: \+model.classes=10$",
+        ),
+    ],
+)
+def test_label_out_of_range_is_named_with_its_sample_and_what_would_work(split, train, evaluation, message):
+    with pytest.raises(ConfigError, match=message):
+        tried(train, evaluation, split=split)
+
+
+def test_label_that_a_loss_does_not_ignore_is_out_of_range():
+    with pytest.raises(ConfigError, match="sample 1 of `train` has the label -100"):
+        tried([0, -100, 2])
+
+
+def test_label_out_of_range_is_named_with_the_classes_of_the_data_set():
+    with pytest.raises(ConfigError, match=r"labels 0 to 2; the data object says that there are 3 classes; correct"):
+        tried([0, 3], classes=3)
+
+
+@pytest.mark.parametrize("classes", [5, list("abcde")])
+def test_model_with_fewer_outputs_than_classes_is_refused(classes):
+    with pytest.raises(ConfigError, match=r"model._target_=.*: 3 outputs, .* are 5 classes; \+model.classes=5 works"):
+        tried([0], classes=classes)
+
+
+def test_labels_that_the_data_set_changes_are_those_that_it_gives():
+    class FromOne(TensorDataset):
+        def __getitem__(self, index):
+            inputs, label = super().__getitem__(index)
+            return inputs, label - 1
+
+    tried([1, 2, 3], [1], split=lambda labels: FromOne(torch.zeros(len(labels), 2), torch.tensor(labels)))
+
+
+def test_reading_labels_ends_in_time_and_draws_nothing(monkeypatch):
+    monkeypatch.setattr(label_check, "_SECONDS", 0.0)
+    split = Decoding([0, 1, 3])
+    before = random.getstate()
+    tried([0, 1, 3], split=lambda labels: split if len(labels) > 1 else known(labels))
+    assert split.read == 1
+    assert random.getstate() == before
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets", "loss"),
+    [
+        (torch.zeros(2, 3), torch.zeros(2), CrossEntropy()),
+        (torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), nn.MSELoss()),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.long), CrossEntropy()),
+    ],
+    ids=["no classes", "another loss", "no scores"],
+)
+def test_targets_that_are_no_labels_have_no_range(outputs, targets, loss):
+    trial = Trial((outputs,), (targets,), [0, 1], (targets,))
+    assert label_range(CHOSEN.model, SimpleNamespace(), trial, loss) is None
+
+
+def test_outputs_without_a_setting_get_no_advice_on_one():
+    trial = Trial((torch.zeros(1, 3),), (torch.tensor([0]),), [0], (torch.tensor([3]),))
+    labels = label_range(Target("model", "torch.nn.Sequential", {}), SimpleNamespace(), trial, CrossEntropy())
+    with pytest.raises(ConfigError, match=r"correct the label$"):
+        labels.check(torch.tensor([3]), [0])
