@@ -230,6 +230,21 @@ def _check_phases(settings: Settings, components: Components) -> list[str]:
     return notes
 
 
+def _check_filled(settings: Settings, components: Components) -> list[str]:
+    """Pipelines that only microbatches fill, and that have one: synchronous ones where the stages run side by side."""
+    stages, train = len(components.bounds), settings.train
+    if train.microbatches > 1 or stages == 1 or components.finegrained:
+        return []
+    enough = (n for n in range(stages, train.batch_size + 1) if train.batch_size % n == 0)
+    advice = f"set train.microbatches={n}" if (n := next(enough, None)) else "set train.microbatches"
+    return [
+        f"warning: train.microbatches=1: under schedule={schedule.name} only one of the {stages} stages works at a "
+        f"time, as in plain training; {advice} to run them side by side"
+        for schedule in (phase.rules.schedule for phase in components.phases)
+        if isinstance(schedule, ListSchedule) and schedule.synchronous and schedule.in_flight(0, stages, stages) > 1
+    ]
+
+
 def _check_lists(settings: Settings, components: Components, rules: PipelineRules) -> list[str]:
     if not isinstance(rules.schedule, ListSchedule):
         check_unlisted(settings, rules.schedule, components.data.train.sizes)
@@ -323,6 +338,7 @@ CHECKS = (
     _check_executor,
     _check_derived,
     _check_dropped,
+    _check_filled,
     _check_phases,
     _check_savable,
     _check_derived_weights,

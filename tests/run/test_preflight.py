@@ -82,7 +82,7 @@ def test_user_is_told_of_clipping_per_stage_and_of_samples_left_out(tmp_path):
     assert len(notes) == 2
     assert notes[0] == "the last 2 samples of each epoch are dropped: fewer than train.microbatches=3"
     assert re.match(r"gradients are clipped to optimizer.clip_norm=0.5 per stage", notes[1])
-    (note,) = prepared(tmp_path, "gpipe", optimizer={"clip_norm": 0.5}).notes
+    (note,) = prepared(tmp_path, "gpipe", optimizer={"clip_norm": 0.5}, train={"microbatches": 2}).notes
     assert note == "gradients are clipped to optimizer.clip_norm=0.5 over all stages together (method=gpipe)"
 
 
@@ -92,6 +92,23 @@ def test_user_is_warned_of_weights_computed_in_the_forward_where_the_backward_re
     (note,) = prepared(tmp_path, "pipemare", model=model).notes
     assert re.match(r"warning: layer 1 saves a tensor derived from its weights; .*method=pipemare asks", note)
     assert prepared(tmp_path, "pipedream", model=model).notes == []
+
+
+ONE_STAGE = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 1}
+
+
+@pytest.mark.parametrize("case", ["gpipe", "pipedream_flush"])
+def test_user_is_warned_of_a_pipeline_that_one_microbatch_does_not_fill(tmp_path, case):
+    (note,) = prepared(tmp_path, case).notes
+    assert re.match(r"warning: train.microbatches=1: under schedule=\w+ only one of the 2 stages works at a time", note)
+    assert "set train.microbatches=2 " in note
+    assert prepared(tmp_path, case, train={"microbatches": 2}).notes == []
+    assert prepared(tmp_path, case, partition=ONE_STAGE).notes == []
+
+
+@pytest.mark.parametrize("case", ["sequential", "pipedream", "pipemare"])
+def test_user_is_not_warned_where_microbatches_do_not_fill_the_pipeline(tmp_path, case):
+    assert prepared(tmp_path, case).notes == []
 
 
 LOSS = {"_target_": "pipetrain.losses.CrossEntropy"}

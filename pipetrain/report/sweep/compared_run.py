@@ -37,6 +37,7 @@ class ComparedRun:
         final: metric -> value of the last evaluation.
         best: metric -> best value.
         numbers: what was measured of the whole run.
+        aims: whether the time to some target is asked for.
         staleness: of forwards, for each stage the largest seen.
         curves: metric or throughput -> its course.
     """
@@ -49,6 +50,7 @@ class ComparedRun:
     final: Mapping[str, float] = field(default_factory=dict)
     best: Mapping[str, float] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
+    aims: bool = False
     staleness: Sequence[int] = ()
     curves: Mapping[str, Curve] = field(default_factory=dict)
 
@@ -89,6 +91,7 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
         _finite(content.get("final", {})),
         _finite(content.get("best", {})),
         _finite(numbers),
+        bool(target or content.get("target_metrics")),
         [max(stage.get("forward_staleness") or [], default=0) for stage in stages],
         _curves(records),
     )

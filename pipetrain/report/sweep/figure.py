@@ -56,6 +56,7 @@ def _curves(panel: "Axes", name: str, rows: "_Rows") -> None:
             panel.plot(epochs, values, marker=mark, color=look.color, linestyle=look.style, linewidth=1.4, markersize=5)
             ends.append((epochs[-1], values[-1], shortened(group.name, _LONGEST_NAME), look.color))
     panel.locator_params(axis="x", integer=True, min_n_ticks=1)
+    panel.ticklabel_format(axis="y", useOffset=False)
     head = column_of(name).head.removeprefix("final ")
     panel.set(xlabel="epoch", ylabel=head, title=f"{head} by epoch, mean over seeds")
     label_ends(panel, ends)
@@ -81,6 +82,8 @@ class _Rows:
                 panel.plot([min(values), max(values)], [index, index], color=GRAY, linewidth=1.2)
                 panel.plot(values, [index] * len(values), "o", color=look.color, markersize=4, alpha=0.6)
                 panel.plot([statistics.fmean(values)], [index], "|", color=INK, markersize=10, markeredgewidth=1.6)
+        panel.locator_params(axis="x", nbins=4)
+        panel.ticklabel_format(axis="x", useOffset=False)
         panel.set(title=column_of(name).head, xlabel="every seed, and the mean")
 
     def bars(self, panel: "Axes", name: str) -> None:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Sequence
 
 from pipetrain.report.sweep.columns import cells, column_of
+from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import counted, markdown_table, shortened, text_table
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR
@@ -37,14 +38,20 @@ def notes(groups: Sequence[SweepGroup]) -> list[str]:
     said += [_SIMULATED] if any(_speed(group) == PREDICTED for group in groups) else []
     for group in groups:
         ended = [run for run in group.runs if run.status != "completed"]
-        said += [f"{run.path}: {run.status}" + (f": {run.reason}" if run.reason else "") for run in ended]
+        said += [f"{run.path}: {_ending(run)}" for run in ended]
     return said
+
+
+def _ending(run: ComparedRun) -> str:
+    reason = run.reason or run.status
+    return reason if reason.startswith(run.status) else f"{run.status}: {reason}"
 
 
 def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
     own = [metric, f"best_{metric}"] if metric else []
-    named = [*own, "target_s", "wall_s"]
-    shown = [name for name in dict.fromkeys(named) if any(group.values(name) for group in groups)]
+    named = dict.fromkeys([*own, "target_s", "wall_s"])
+    aims = any(run.aims for group in groups for run in group.runs)
+    shown = [name for name in named if any(group.values(name) for group in groups) or (aims and name == "target_s")]
     columns = [("", *(group.name for group in groups))]
     columns += [(column_of(name).head, *_cells(groups, name)) for name in shown]
     if metric not in (MEASURED, PREDICTED, SIMULATOR):

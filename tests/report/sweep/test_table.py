@@ -38,7 +38,9 @@ def test_table_has_final_and_best_values_times_throughput_and_memory(tmp_path):
 def test_run_that_did_not_complete_is_a_row_with_its_status_and_its_reason_below(tmp_path):
     write_run(tmp_path / "a", "method=gpipe")
     write_run(tmp_path / "b", "method=pipemare", "seed=0")
-    write_run(tmp_path / "c", "method=pipemare", "seed=1", status="diverged", reason="the loss of step 3 is nan")
+    write_run(
+        tmp_path / "c", "method=pipemare", "seed=1", status="diverged", reason="diverged: the loss of step 3 is nan"
+    )
     write_run(tmp_path / "d", "method=lwp", status="failed", reason="stage 1 failed", per_stage=[{}, {}], final={})
     text = text_of(tmp_path)
     assert rows(text)["pipemare"][4] == "1 completed, 1 diverged"
@@ -51,6 +53,7 @@ def test_time_to_a_target_says_how_many_runs_reached_it_where_others_did_not(tmp
     for seed, top1 in enumerate((80.0, 84.0)):
         write_run(tmp_path / str(seed), "method=gpipe", f"seed={seed}", top1=top1)
     assert rows(text_of(tmp_path, target={"top1": 84.0}))["gpipe"][2] == "20.00 (1 of 2)"
+    assert rows(text_of(tmp_path, target={"top1": 99.0}))["gpipe"][2] == "-"
 
 
 def test_throughput_of_a_simulated_pipeline_is_marked_as_predicted(tmp_path):
