@@ -1,6 +1,6 @@
 """Reading the samples of one minibatch, each with its own random numbers, and collating them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -88,10 +88,20 @@ def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:
         if len({form_of(value) for value in values}) == 1 and _is_of_tensors(values[0]):
             raise  # nothing is wrong with the samples: memory that cannot be had, for instance
         raise ConfigError(f"dataset: {_difference(values, side, indices)}") from error
-    tensors = tuple(collated) if isinstance(collated, tuple | list) else (collated,)
-    if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise ConfigError(f"dataset: the {side} must be tensors or tuples of tensors, not {form_of(values[0])}")
+    tensors = tuple(_flattened(collated))
+    named = isinstance(values[0], Mapping) and len({tuple(value) for value in values}) > 1  # passed on in their order
+    if named or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        raise ConfigError(f"dataset: {_difference(values, side, indices)}")
     return tensors
+
+
+def _flattened(collated: Any) -> Iterator[Any]:
+    """The tensors of nested tuples and dicts, in their order."""
+    if isinstance(collated, tuple | list | Mapping):
+        for part in collated.values() if isinstance(collated, Mapping) else collated:
+            yield from _flattened(part)
+    else:
+        yield collated
 
 
 def _difference(values: list[Any], side: str, indices: Sequence[int]) -> str:
@@ -99,12 +109,12 @@ def _difference(values: list[Any], side: str, indices: Sequence[int]) -> str:
     for index, form in zip(indices, forms, strict=True):
         if form != forms[0]:
             return f"the {side} of samples {indices[0]} and {index} cannot share a minibatch: {forms[0]} and {form}"
-    return f"the {side} must be tensors or tuples of tensors, not {forms[0]}"
+    return f"the {side} must be tensors, arrays or numbers, or tuples or dicts of them, not {forms[0]}"
 
 
 def _is_of_tensors(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return all(map(_is_of_tensors, value))
+    if isinstance(value, tuple | list | Mapping):
+        return all(map(_is_of_tensors, value.values() if isinstance(value, Mapping) else value))
     return isinstance(value, Tensor)
 
 
@@ -112,6 +122,8 @@ def form_of(value: Any) -> str:
     """A value in words, for an error: its type, and where it has them its shape or the forms of its elements."""
     if isinstance(value, Tensor | np.ndarray):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"{type(value).__name__}[{', '.join(f'{key}: {form_of(each)}' for key, each in value.items())}]"
     if isinstance(value, tuple | list):
         return f"{type(value).__name__}[{', '.join(map(form_of, value))}]"
     return type(value).__name__

@@ -11,7 +11,7 @@ from pipetrain.errors import ConfigError, is_whole
 
 
 class MapStyle(Protocol):
-    """A data set read by index: `(input, target)` pairs, each side a tensor or a tuple of tensors."""
+    """A data set read by index: `(input, target)` pairs, each side what `default_collate` makes tensors of."""
 
     def __len__(self) -> int:
         """The number of samples."""

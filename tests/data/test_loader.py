@@ -1,5 +1,6 @@
 import multiprocessing
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -170,6 +171,15 @@ def test_samples_may_hold_tuples_of_tensors_on_either_side():
     assert [tensor.dtype for tensor in targets] == [torch.int64, torch.float32]
 
 
+def test_samples_are_collated_as_torch_does_and_passed_on_in_their_order():
+    values = {"ids": np.arange(3), "more": {"mask": [True, False]}, "scale": 0.5}
+    samples = [(values, {"label": np.int64(1)}), (values, {"label": 2})]
+    ((inputs, targets),) = Loader(Listed(samples), batch_size=2, shuffle=False).samples(0)
+    assert [each.tolist() for each in inputs] == [[[0, 1, 2]] * 2, [True] * 2, [False] * 2, [0.5, 0.5]]
+    assert [each.dtype for each in inputs] == [torch.int64, torch.bool, torch.bool, torch.float64]
+    assert [each.tolist() for each in targets] == [[1, 2]]
+
+
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
@@ -181,9 +191,12 @@ def test_samples_may_hold_tuples_of_tensors_on_either_side():
         ([((torch.zeros(2),), 0), ((torch.zeros(2), torch.zeros(2)), 0)], "inputs of samples 0 and 1"),
         ([torch.zeros(2)] * 2, "sample 0 must be an .input, target. pair, not a Tensor"),
         ([(1, 2, 3)] * 2, "pair, not a tuple of 3"),
-        ([("text", 0)] * 2, "inputs must be tensors or tuples of tensors, not str"),
-        ([({"a": 1}, 0)] * 2, "not dict"),
-        ([(torch.zeros(2), None)] * 2, "targets must be tensors or tuples of tensors, not NoneType"),
+        ([("text", 0)] * 2, "inputs must be tensors, arrays or numbers, or tuples or dicts of them, not str"),
+        ([({"a": "text"}, 0)] * 2, r"not dict\[a: str\]"),
+        ([({}, 0)] * 2, r"not dict\[\]"),
+        ([({"a": 1, "b": 2}, 0), ({"b": 2, "a": 1}, 0)], r"samples 0 and 1 .*dict\[a: int, b: int\] and dict\[b: int"),
+        ([({"a": 1}, 0), ({"a": 1, "b": 2}, 0)], r"samples 0 and 1 .*dict\[a: int\] and dict\[a: int, b: int\]"),
+        ([(torch.zeros(2), None)] * 2, "targets must be tensors, arrays or numbers, .*, not NoneType"),
         ([((), 0)] * 2, "inputs must be tensors"),
     ],
 )
