@@ -64,7 +64,9 @@ def read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
     """The run of a directory; `target` are metrics whose time is asked for, else that of the run's own target is."""
     try:
         return _read(run, target)
-    except (ConfigError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except KeyError as error:
+        return ComparedRun(run.path, "damaged", f"{error} is missing in its summary or in one of its records")
+    except (ConfigError, TypeError, ValueError, AttributeError) as error:
         return ComparedRun(run.path, "damaged", one_line(error))
 
 

@@ -24,6 +24,7 @@ _UNITS = {"idle_share": (100, "% of the time"), "memory_bytes": (_MB, "MB, large
 
 def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
     """Draws courses and, in the order of the table, final values, throughput, time, idle share and memory."""
+    groups = [group for group in groups if any(run.values for run in group.counted)]
     rows = _Rows(groups, looks(groups))
     panels: list[tuple[float, Draw]] = []
     if course := next((name for name in (metric, "top1", "loss") if name and any(map(_has(name), groups))), None):
@@ -32,7 +33,7 @@ def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
         panels.append((2.6, lambda panel: rows.dots(panel, metric)))
     for name in (MEASURED, PREDICTED, "target_s", "wall_s", "idle_share", "memory_bytes"):
         if name != metric and any(group.values(name) for group in groups):
-            panels.append((1.8, lambda panel, name=name: rows.bars(panel, name)))  # type: ignore[misc]
+            panels.append((max(1.7, 0.11 * len(column_of(name).head)), lambda panel, name=name: rows.bars(panel, name)))  # type: ignore[misc]
     panels.append((2.3, rows.memory))
     first_of_rows = 1 if course else 0
     with figure(path, tuple(width for width, _ in panels), height=max(3.2, 0.24 * len(groups) + 1.2)) as axes:

@@ -11,6 +11,8 @@ from pipetrain.report.sweep.compared_run import ComparedRun, Curve, read
 from pipetrain.report.sweep.names import kind_of, names
 from pipetrain.tracking.run_directory import runs_in
 
+_DAMAGED = "(damaged runs)"
+
 
 @dataclass(frozen=True)
 class SweepGroup:
@@ -73,7 +75,7 @@ class SweepGroup:
 def collect(
     folders: Sequence[Path], target: Mapping[str, float], others: Sequence[ComparedRun] = ()
 ) -> list[SweepGroup]:
-    """The groups of all runs under some folders; a damaged run is a group of its own.
+    """The groups of all runs under some folders; those that are damaged are a group of their own.
 
     Args:
         folders: of sweeps or runs.
@@ -93,4 +95,5 @@ def collect(
             kinds.setdefault(kind_of(run), []).append(run)
     called = names([kind[0] for kind in kinds.values()])
     groups = [SweepGroup(name, kind) for name, kind in zip(called, kinds.values(), strict=True)]
-    return [*groups, *(SweepGroup(str(run.path), [run]) for run in runs if run.status == "damaged")]
+    damaged = [run for run in runs if run.status == "damaged"]
+    return [*groups, SweepGroup(_DAMAGED, damaged)] if damaged else groups

@@ -45,6 +45,7 @@ def test_time_to_a_target_is_that_of_the_first_evaluation_that_reached_it_or_of_
         ("summary.json", b"{}"),
         ("summary.json", b'{"status": "completed"}'),
         ("summary.json", b"\xff"),
+        ("summary.json", b'{"status": "failed", "final": 3}'),
         ("config.yaml", b"a: [1"),
         ("metrics.jsonl", b'{"step": 1}\n'),
         (".hydra/overrides.yaml", b"a: [1"),

@@ -45,7 +45,8 @@ def test_curve_of_a_single_evaluation_has_a_marker_and_every_curve_its_name(pane
 
 def test_what_was_measured_has_a_panel_each_in_the_order_of_the_table(panels, tmp_path):
     numbers = {"samples_per_second": 9.0, "wall_s": 2.0, "idle_share": 0.5, "weight_bytes": 1e6}
-    figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", **numbers), group("lwp", **numbers)])
+    refused = SweepGroup("stale", [ComparedRun(Path("stale"), "refused")])
+    figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", **numbers), group("lwp", **numbers), refused])
     assert [panel.get_title(loc="left") or panel.get_title() for panel in panels[1:]] == [
         "final top1", "samples/s", "wall time, s", "idle", "weights, activations",
     ]  # fmt: skip

@@ -36,13 +36,13 @@ def test_folder_without_runs_is_refused_by_name(tmp_path):
         collect([tmp_path], {})
 
 
-def test_damaged_run_is_a_group_of_its_own_and_a_run_named_twice_counts_once(tmp_path):
+def test_damaged_runs_are_a_group_of_their_own_and_a_run_named_twice_counts_once(tmp_path):
     for name in ("0", "1"):
         write_run(tmp_path / name, "method=gpipe")
     (tmp_path / "1" / "summary.json").write_text("{")
     found = collect([tmp_path, tmp_path / "0"], {})
     assert [(group.name, dict(group.statuses)) for group in found] == [
-        ("gpipe", {"completed": 1}), (str(tmp_path / "1"), {"damaged": 1}),
+        ("gpipe", {"completed": 1}), ("(damaged runs)", {"damaged": 1}),
     ]  # fmt: skip
 
 
