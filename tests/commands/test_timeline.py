@@ -94,10 +94,10 @@ def test_times_in_seconds_and_link_speeds_give_samples_per_second(tmp_path, caps
         "method=pipeoptim partition.stages=2 train.batch_size=50 --seconds --forward-time 0.1,0.2 --backward-time 0.2"
     )
     drawn(tmp_path, *words.split())
-    assert "steady state: 2.5 minibatches, 125 samples per second" in capsys.readouterr().out
+    assert "steady state: 2.5 minibatches/s, 125 samples/s" in capsys.readouterr().out
     drawn(tmp_path, *words.split(), "--message-bytes", "1e6", "--link-bandwidth", "1e6", "--link-time", "0.5")
     # two minibatches go round in 0.1 + 1.5 + 0.2 + 0.2 + 1.5 + 0.2 seconds
-    assert "steady state: 0.5405 minibatches, 27.03 samples per second" in capsys.readouterr().out
+    assert "steady state: 0.5405 minibatches/s, 27.03 samples/s" in capsys.readouterr().out
 
 
 def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
@@ -190,8 +190,8 @@ def test_timeline_of_a_run_is_laid_beside_its_prediction(traced, tmp_path, capsy
         ["1", "1.00", "2.00", "0.50", "1", "1"],
     ]
     # a minibatch every 1 + 2 + 0.5 ms by the lists; with messages two in (1 + 0.5) + (1 + 2 + 0.5) + (2 + 0.5) ms
-    assert "the lists  285.7 minibatches, 2,857 samples per second" in out
-    assert "measured   266.7 minibatches, 2,667 samples per second" in out
+    assert "predicted  285.7 minibatches/s, 2,857 samples/s" in out
+    assert "measured   266.7 minibatches/s, 2,667 samples/s" in out
 
 
 def test_timelines_take_a_new_folder_each_and_that_of_a_run_lies_in_the_run(traced, tmp_path, monkeypatch, capsys):

@@ -9,6 +9,7 @@ from pipetrain.report.text_table import size_of
 from pipetrain.tracking.evaluations import LOWER_IS_BETTER
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR
 
+_USUAL = ("top1", "perplexity", "loss")
 _DIGITS, _MOST_DECIMALS = 4, 6
 
 
@@ -51,6 +52,13 @@ MEASUREMENTS = {
     "memory_bytes": Column("peak memory", text=size_of),
     "copies": Column("copies", text=_factor),
 }
+
+
+def metric_of(groups: Sequence[SweepGroup], column: str | None) -> str | None:
+    """The metric of evaluations that a column is of; of a measurement, the usual one of these runs."""
+    available = {name for group in groups for run in group.runs for name in (*run.final, *run.best)}
+    named = (column or "").removeprefix("best_")
+    return next((name for name in (named, *_USUAL) if name in available), None)
 
 
 def column_of(name: str) -> Column:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipetrain.report.style import GRAY, INK, figure
 from pipetrain.report.sweep.colors import Look, looks
-from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.sweep.columns import column_of, metric_of
 from pipetrain.report.sweep.end_labels import label_ends
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import shortened
@@ -27,7 +27,8 @@ def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
     groups = [group for group in groups if any(run.values for run in group.counted)]
     rows = _Rows(groups, looks(groups))
     panels: list[tuple[float, Draw]] = []
-    if course := next((name for name in (metric, "top1", "loss") if name and any(map(_has(name), groups))), None):
+    courses = [name for name in (metric, metric_of(groups, metric)) if name]
+    if course := next((name for name in courses if any(map(_has(name), groups))), None):
         panels.append((5.8, lambda panel: _curves(panel, course, rows)))
     if metric and any(group.values(metric) for group in groups):
         panels.append((2.6, lambda panel: rows.dots(panel, metric)))

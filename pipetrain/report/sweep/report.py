@@ -8,12 +8,9 @@ from typing import Any
 
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import table
-from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.sweep.columns import column_of, metric_of
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.tracking.whole_file import write_whole
-
-_USUAL = ("top1", "perplexity", "loss")
-"""Metrics to compare by where none is named; the first that any run has."""
 
 
 def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[SweepGroup], str | None]:
@@ -25,7 +22,7 @@ def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[Sweep
     available = sorted({name for group in groups for run in group.runs for name in run.values})
     if metric is not None and metric not in available:
         raise ConfigError(f"--metric {metric}: no run has it; available: {', '.join(available) or 'none'}")
-    chosen = metric or next((name for name in _USUAL if name in available), None)
+    chosen = metric or metric_of(groups, None)
     return sorted(groups, key=lambda group: _rank(group, chosen)), chosen
 
 

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Sequence
 
-from pipetrain.report.sweep.columns import cells, column_of
+from pipetrain.report.sweep.columns import cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import counted, markdown_table, shortened, text_table
@@ -48,8 +48,9 @@ def _ending(run: ComparedRun) -> str:
 
 
 def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
-    own = [metric, f"best_{metric}"] if metric else []
-    named = dict.fromkeys([*own, "target_s", "wall_s"])
+    evaluated = metric_of(groups, metric)
+    own = [metric, evaluated, f"best_{evaluated}"]
+    named = dict.fromkeys([*(name for name in own if name), "target_s", "wall_s"])
     aims = any(run.aims for group in groups for run in group.runs)
     shown = [name for name in named if any(group.values(name) for group in groups) or (aims and name == "target_s")]
     columns = [("", *(group.name for group in groups))]

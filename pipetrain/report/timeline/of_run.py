@@ -94,7 +94,7 @@ class TimelinePair:
 
     def lines(self) -> list[str]:
         """The table of the stages, and both rates."""
-        rates = [f"the lists  {self._rate(self.lists)}", f"measured   {self._rate(self.measured)}"]
+        rates = [f"predicted  {self._rate(self.lists)}", f"measured   {self._rate(self.measured)}"]
         return [*self._table(), *rates]
 
     def _panel(self, title: str, rows: Sequence[Sequence[Box]], slices: Rows) -> Panel:
@@ -110,7 +110,7 @@ class TimelinePair:
     def _rate(self, rows: Rows) -> str:
         seconds = sum(between_updates(row, self.first, self.last)[0] for row in rows) / len(rows)
         rate = (self.last - self.first) / seconds
-        return f"{number(rate)} minibatches, {number(self.traced.batch_size * rate)} samples per second"
+        return f"{number(rate)} minibatches/s, {number(self.traced.batch_size * rate)} samples/s"
 
     def _table(self) -> list[str]:
         times = self.times
@@ -121,7 +121,7 @@ class TimelinePair:
             (str(r), *(f"{values[r] * _MS:.2f}" for values in columns.values()), *self._held_and_idle(r))
             for r in range(len(self.lists))
         ]
-        heads = ("stage", *columns, "in flight: lists", "measured", "idle share: lists", "measured")
+        heads = ("stage", *columns, "in flight: predicted", "measured", "idle share: predicted", "measured")
         return text_table(heads, rows, ">" * len(heads))
 
     def _held_and_idle(self, r: int) -> list[str]:

@@ -136,7 +136,7 @@ class PhaseTimeline:
         rate = 1.0 / self._steady.period
         if not self.given_times.seconds:
             return f"{number(rate)} minibatches in a unit of time"
-        return f"{number(rate)} minibatches, {number(self.phase.batch_size * rate)} samples per second"
+        return f"{number(rate)} minibatches/s, {number(self.phase.batch_size * rate)} samples/s"
 
 
 def _grid(rules: PipelineRules, minibatches: int) -> list[str]:

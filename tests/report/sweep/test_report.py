@@ -66,7 +66,9 @@ def test_report_writes_nothing_into_folders_that_do_not_exist(folder, tmp_path, 
 
 def test_report_on_any_column_shows_it(folder, capsys):
     assert cli.carry_out(["report", "runs", str(folder), "--metric", "memory_bytes"]) == 0
-    assert "peak memory" in capsys.readouterr().out.splitlines()[0]
+    heads = capsys.readouterr().out.splitlines()[0]
+    shown = [head.strip() for head in heads.split("  ") if head.strip()]
+    assert shown == ["peak memory", "final top1", "best top1", "samples/s", "wall time, s", "runs"]
     assert cli.carry_out(["report", "runs", str(folder), "--json", "--metric", "samples_per_second"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"] == "samples_per_second"
 
