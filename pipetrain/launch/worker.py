@@ -266,6 +266,7 @@ class ProcessRun:
             step=parts.progress.get("step", 0),
             measured=parts.progress.get("per_stage", []),
             extra_drains=[*parts.progress.get("extra_drains", ())],
+            metrics=parts.progress.get("metrics", {}),
         )
 
     def train(self) -> dict[str, Any] | None:

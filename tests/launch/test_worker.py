@@ -68,6 +68,17 @@ def test_simulation_that_is_broken_off_goes_on_as_after_any_drain(tmp_path, meth
         assert again["weights_sha256"] == whole["weights_sha256"]
 
 
+def test_checkpoint_that_is_saved_again_keeps_its_metrics(tmp_path):
+    first = job(tmp_path / "first", "pipedream", 3, **LONG)
+    simulated(first)
+    end = first.run.checkpoint(first.timetable.total_steps)
+    again = job(tmp_path / "again", "pipedream", 3, resume=end, **LONG)
+    simulated(again)  # all steps are done; what it saves is what it resumed
+    metrics = checkpoint.load_progress(again.run.checkpoint(first.timetable.total_steps))["metrics"]
+    assert metrics == checkpoint.load_progress(end)["metrics"]
+    assert metrics.keys() >= {"loss", "top1"}
+
+
 def test_signals_end_a_simulation_at_once_where_it_may_take_no_time(tmp_path):
     made = job(tmp_path / "run", "pipeoptim", 3, launch={"stop_timeout": 0.0}, **LONG)
     with pytest.raises(KeyboardInterrupt):
