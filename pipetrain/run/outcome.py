@@ -65,7 +65,7 @@ def leave_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
     if (left := summary.read(job.run)) is not None:
         return left
     found = metrics_file.read(job.run)
-    epochs = [record for record in found if record["kind"] == "epoch"]
+    epochs = [record for record in _since_start(found) if record["kind"] == "epoch"]
     measured = records.measured_of_stages(epochs[-1], job.num_stages) if epochs else [{}] * job.num_stages
     unfinished = {
         "status": status,
@@ -78,6 +78,12 @@ def leave_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
     with contextlib.suppress(OSError):  # a full disk, or a directory that is gone
         summary.write(job.run, unfinished)
     return unfinished
+
+
+def _since_start(found: Sequence[Record]) -> Sequence[Record]:
+    """The records since the run was started or resumed last: before, the stages may have been others."""
+    starts = [i for i, record in enumerate(found) if record["kind"] == "start"]
+    return found[starts[-1] :] if starts else found
 
 
 def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The records of metrics.jsonl: an `interval` of steps, the end of an `epoch`, an evaluation (`eval`); all flat."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ MEASURED_OF_STAGES = (
     "activation_bytes_peak",
     "peak_memory_bytes",
 )
+_OF_STAGE = re.compile(r"stage(\d+)_")
 STALENESS = ("forward_staleness", "backward_staleness")
 
 
@@ -25,7 +27,10 @@ def of_stages(reports: Sequence[Mapping[str, Any]]) -> Record:
 
 
 def measured_of_stages(record: Mapping[str, Any], num_stages: int) -> list[Record]:
-    """What such a record tells of each stage, as its report has it."""
+    """What such a record tells of each stage, as its report has it; nothing where it is of fewer or more stages."""
+    stages = {int(found[1]) for name in record if (found := _OF_STAGE.match(name))}
+    if stages != set(range(num_stages)):
+        return [{} for _ in range(num_stages)]
     return [{name: record[f"stage{r}_{name}"] for name in MEASURED_OF_STAGES} for r in range(num_stages)]
 
 

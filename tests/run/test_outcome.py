@@ -40,3 +40,18 @@ def test_summary_that_the_workers_left_is_kept(tmp_path):
     completed = simulated(made)
     leave_summary(made, "failed", "afterwards")
     assert summary.read(made.run) == completed
+
+
+def test_summary_of_a_resumed_run_measures_none_of_the_stages_before(tmp_path):
+    made = job(tmp_path, "pipedream", 3)
+    stages = {f"stage{r}_{name}": 7 for r in range(2) for name in MEASURED_OF_STAGES}
+    epoch = {"kind": "epoch", "step": 6, "epoch": 1, "wall_s": 1.0, "loss": 2.0, "samples": 24, "train_s": 0.5}
+    made.run.metrics.write_text(json.dumps({**epoch, **stages}) + "\n")
+    leave_summary(made, "failed", "before its first step")
+    assert [stage.get("idle_share") for stage in summary.read(made.run)["per_stage"]] == [None] * 3
+    made = job(tmp_path, "pipedream", 2)
+    made.run.summary.unlink()
+    with made.run.metrics.open("a") as file:
+        file.write(json.dumps({"kind": "start", "step": 6, "epoch": 1, "wall_s": 1.0}) + "\n")
+    leave_summary(made, "failed", "in its first step")
+    assert [stage.get("idle_share") for stage in summary.read(made.run)["per_stage"]] == [None] * 2
