@@ -188,8 +188,8 @@ _kept: set[_LockFile] = set()
 
 
 def _close_in_child() -> None:
-    for file in _kept:
-        file.close()
+    while _kept:  # none is left to a child of this one, where the number may be another file's
+        _kept.pop().close()
 
 
 # a worker of the data loader, forked from this process, would keep the lock for as long as it lives

@@ -91,6 +91,29 @@ def test_forked_child_does_not_keep_the_lock(tmp_path):
     os.waitpid(child, 0)
 
 
+def test_child_of_a_forked_child_keeps_the_files_of_its_parent(tmp_path):
+    def exit_code(body):
+        child = os.fork()
+        if not child:
+            os._exit(body())
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def open_a_file_and_fork():
+        file = os.open(os.devnull, os.O_RDONLY)  # under the number that the lock had
+        return exit_code(lambda: 0 if _is_open(file) else 1)
+
+    with locked(tmp_path):
+        assert exit_code(open_a_file_and_fork) == 0
+
+
+def _is_open(descriptor):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
 def test_lock_of_another_machine_counts_until_it_has_been_silent(tmp_path):
     path = left_by("elsewhere", tmp_path, seconds_ago=60)
     assert owner_of(tmp_path).host == "elsewhere"
