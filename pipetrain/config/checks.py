@@ -29,7 +29,6 @@ _LEAST = {
     "checkpoint.keep_last": 1,
     "checkpoint.keep_best": 1,
     "log.every_steps": 1,
-    "log.progress_seconds": 0,
 }
 _SEEDS = 2**63
 _ANY_NUMBER = NumberRange(least=-inf)
@@ -60,8 +59,10 @@ def check(settings: "Settings") -> None:
         raise ConfigError(f"threads={settings.threads}: at least 1, or null for the cores divided by the stages")
     if not 0 <= settings.seed < _SEEDS:
         raise ConfigError(f"seed={settings.seed}: at least 0 and below 2 ** 63")
-    POSITIVE.check("launch.hang_timeout", settings.launch.hang_timeout, "in seconds")
+    for setting in ("launch.hang_timeout", "launch.start_timeout"):
+        POSITIVE.check(setting, attrgetter(setting)(settings), "in seconds")
     NOT_NEGATIVE.check("launch.stop_timeout", settings.launch.stop_timeout, "in seconds; 0 for none")
+    NOT_NEGATIVE.check("log.progress_seconds", settings.log.progress_seconds, "0 for only a line per epoch")
     _check_stages(settings.partition.options)
 
 

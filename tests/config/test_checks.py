@@ -36,6 +36,8 @@ def checked(*overrides):
         ("dataset.limit=0", "dataset.limit=0: a whole number of at least 1 is needed, or null for all samples"),
         ("dataset.workers=-1", "dataset.workers=-1: a whole number of at least 0 is needed"),
         ("launch.hang_timeout=nan", "launch.hang_timeout=nan: a number above 0 is needed, in seconds"),
+        ("launch.start_timeout=0", "launch.start_timeout=0.0: a number above 0 is needed, in seconds"),
+        ("log.progress_seconds=nan", "log.progress_seconds=nan: a number of at least 0 is needed, 0 for only a line"),
         ("optimizer.clip_norm=0", "optimizer.clip_norm=0: a number above 0 is needed, or null for no clipping"),
         ("optimizer.momentum=1.5", "optimizer.momentum=1.5: a number of at least 0 and below 1 is needed"),
         ("train.target={top1: .nan}", "train.target={'top1': nan}: metrics and the values to reach"),
