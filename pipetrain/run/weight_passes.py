@@ -25,7 +25,7 @@ def weight_passes(settings: Settings, timetable: Timetable) -> WeightPasses:
 
     def passes(num_stages: int) -> list[float]:
         phases = build_phases(settings, timetable, num_stages, None)
-        optimizer = build_torch_optimizer(settings.optimizer, [nn.Parameter(torch.zeros(2))])
+        optimizer = build_torch_optimizer(settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
         steps = [phase.end - phase.start for phase in phases]
         by_phase = [passes_under(phase.rules, optimizer) for phase in phases]
         return [
@@ -37,14 +37,14 @@ def weight_passes(settings: Settings, timetable: Timetable) -> WeightPasses:
 
 
 def passes_under(rules: PipelineRules, optimizer: Optimizer) -> list[int]:
-    """The passes of each stage under one schedule and method; `optimizer` is of a vector, and makes a step."""
+    """The passes of each stage under one schedule and method; `optimizer` is of a matrix, and makes a step."""
     of_any = update_passes(optimizer) + _MICROBATCH * (rules.num_microbatches - 1)
     listed = isinstance(rules.schedule, ListSchedule)
     return [of_any + (_of_method(rules, r, optimizer) if listed else 0) for r in range(rules.num_stages)]
 
 
 def update_passes(optimizer: Optimizer) -> int:
-    """Passes of one step of an optimizer of a vector: weight, gradient and every state of the weight's size."""
+    """Passes of one step of an optimizer of a matrix: over the weight, its gradient and every state of its size."""
     (weight,) = optimizer.param_groups[0]["params"]
     weight.grad = torch.zeros_like(weight)
     try:

@@ -47,12 +47,16 @@ def test_method_adds_what_its_list_copies_predicts_and_corrects(case, more):
     ],
 )
 def test_optimizer_passes_over_weight_gradient_and_states(build, expected):
-    assert update_passes(build([nn.Parameter(torch.zeros(2))])) == expected
+    assert update_passes(build([nn.Parameter(torch.zeros(2, 2))])) == expected
 
 
 def test_prediction_with_adam_also_makes_its_direction():
     adam = {"_target_": "torch.optim.Adam", "lr": 0.01}
     assert passes("pipeoptim", optimizer=adam) == [7 + PREDICTION + ADAMS_DELTA] * 2 + [7]
+
+
+def test_optimizer_that_takes_matrices_alone_has_passes():
+    assert passes("gpipe", optimizer={"_target_": "torch.optim.Muon", "lr": 0.01}) == [3 * SGDM] * 3
 
 
 def test_each_microbatch_reads_the_weights_again():
