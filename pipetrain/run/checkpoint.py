@@ -143,8 +143,9 @@ def undamaged(folder: Path) -> Path:
     Raises:
         ConfigError: it is damaged; names the newest one before it that is not.
     """
+    folder = folder.resolve()  # `.` and a bare name say nothing of the run around
     if (fault := problem(folder)) is None:
-        return folder.resolve()
+        return folder
     earlier = (path for path in reversed(checkpoints(folder.parent.parent)) if path.name < folder.name)
     whole = next((path for path in earlier if problem(path) is None), None)
     raise ConfigError(fault if whole is None else f"{fault}; the newest one before it that is whole is {whole}")

@@ -100,7 +100,12 @@ def _put_in_place(partial: Path, folder: Path) -> None:
     old = folder.with_name(folder.name + OLD)
     if folder.exists():
         folder.rename(old)
-    partial.rename(folder)
+    try:
+        partial.rename(folder)
+    except OSError:
+        if old.exists():
+            old.rename(folder)
+        raise
     sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 

@@ -117,6 +117,13 @@ def test_damaged_checkpoint_names_the_file_and_the_newest_whole_one(tmp_path, fo
         checkpoint.find(str(folder))
 
 
+def test_checkpoint_named_from_within_its_folder_knows_the_others_of_its_run(tmp_path, folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    truncate(folder / "progress.json")
+    with pytest.raises(ConfigError, match=f"is whole is {re.escape(str(RunDirectory(tmp_path).checkpoint(3)))}$"):
+        checkpoint.undamaged(Path(folder.name))
+
+
 def test_manifest_without_the_progress_is_no_checkpoint(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["files"]["progress.json"]

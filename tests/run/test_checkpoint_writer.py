@@ -5,6 +5,7 @@ import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,6 +36,22 @@ def test_checkpoint_written_again_takes_the_place_of_the_first(tmp_path):
     assert list(folder.parent.iterdir()) == [folder]
     assert checkpoint.problem(folder) is None
     assert checkpoint.model_state(folder)["a"].tolist() == [2.0, 2.0, 2.0]
+
+
+def test_checkpoint_that_cannot_take_its_place_leaves_the_first(tmp_path, monkeypatch):
+    folder = written(tmp_path, 3, 1.0)
+    rename = Path.rename
+
+    def refuse(path, target):
+        if path.suffix == ".partial":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        written(tmp_path, 3, 2.0)
+    assert list(folder.parent.iterdir()) == [folder]
+    assert checkpoint.model_state(folder)["a"].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_no_file_of_a_checkpoint_is_a_pickle(folder):
