@@ -2,14 +2,21 @@
 
 import itertools
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from pipetrain.tracking.whole_file import sync, write_whole
 
-PREFIX = "earlier-"
+_PREFIX = "earlier-"
 _PARTIAL = ".partial"
 _MOVES = "moving.json"
+_NAME = re.compile(rf"{_PREFIX}\d+({re.escape(_PARTIAL)})?")
+
+
+def is_set_aside(folder: Path) -> bool:
+    """Whether a folder is called as those that earlier runs are set aside in."""
+    return _NAME.fullmatch(folder.name) is not None
 
 
 def set_aside(folder: Path, names: Iterable[str]) -> Path | None:
@@ -29,7 +36,7 @@ def set_aside(folder: Path, names: Iterable[str]) -> Path | None:
 
 def complete(folder: Path) -> None:
     """Finishes what was killed while it set files of `folder` aside."""
-    for partial in sorted(folder.glob(f"{PREFIX}*{_PARTIAL}")):
+    for partial in sorted(folder.glob(f"{_PREFIX}*{_PARTIAL}")):
         (partial / (_MOVES + _PARTIAL)).unlink(missing_ok=True)
         if any(partial.iterdir()):
             _finish(partial)
@@ -53,6 +60,6 @@ def _finish(partial: Path) -> Path:
 
 def _free_name(folder: Path) -> Path:
     """The next `earlier-N`, under the name it has until all is in it."""
-    numbered = (folder / f"{PREFIX}{number}" for number in itertools.count(1))
+    numbered = (folder / f"{_PREFIX}{number}" for number in itertools.count(1))
     aside = next(each for each in numbered if not each.exists())
     return aside.with_name(aside.name + _PARTIAL)

@@ -190,4 +190,4 @@ def runs_in(folder: Path) -> list[RunDirectory]:
     """The runs in a folder, at any depth, ended or not; those set aside for a later one are left out."""
     found = {path.parent for name in ("summary.json", "config.yaml") for path in folder.rglob(name)}
     runs = sorted(path for path in found if path.name != _HYDRA)
-    return [RunDirectory(run) for run in runs if not run.name.startswith(earlier_run.PREFIX)]
+    return [RunDirectory(run) for run in runs if not earlier_run.is_set_aside(run)]
