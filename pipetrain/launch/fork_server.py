@@ -1,9 +1,9 @@
 """The process that a run's workers are forked from, which imports what they need while the launcher prepares the run.
 
-The launcher is the parent of the fork server, and the fork server that of the workers. It dies with the launcher, and
-each worker then gets a SIGINT from the system; `multiprocessing.parent_process()` is the launcher in a worker too. What
-must not be there when a process forks is not there: the fork server starts no thread, has no pool of OpenMP's, and does
-not touch CUDA. Each worker sets its own number of threads and its own device.
+The launcher is the parent of the fork server, and the fork server is the parent of the workers. The system kills the
+fork server when the launcher dies, and the workers when the fork server does; `multiprocessing.parent_process()` is the
+launcher in a worker, too. What must not be there when a process forks is not there: the fork server starts no thread,
+has no pool of OpenMP's, and does not touch CUDA. Each worker sets its own number of threads and its own device.
 """
 
 import multiprocessing

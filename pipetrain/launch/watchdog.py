@@ -49,8 +49,9 @@ Tell = Callable[[Heartbeat], None]
 
 def leave_failure_note(run: RunDirectory, process: int, text: str, traceback: str = "") -> None:
     """Tells the launcher why a process failed: in the first line of a file, which holds the traceback as well."""
-    run.logs.mkdir(parents=True, exist_ok=True)
-    run.failure_note(process).write_text(f"{one_line(text)}\n{traceback}", encoding="utf-8")
+    with contextlib.suppress(OSError):  # a full disk must not keep the process from ending
+        run.logs.mkdir(parents=True, exist_ok=True)
+        run.failure_note(process).write_text(f"{one_line(text)}\n{traceback}", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,8 @@ class Watchdog:
         self._closed = threading.Event()
         self._wakeup, self._wakeup_write = os.pipe()
         os.set_blocking(self._wakeup_write, False)
+        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)  # first: no signal gets lost in between
         self._handlers = {n: signal.signal(n, lambda *_: None) for n in _ENDING}
-        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         _wakeup_pipes.add(self._wakeup)
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
@@ -239,13 +240,17 @@ class Watchdog:
         """Ends a worker that lost another, from its main thread, after the one that failed had time to end first."""
         with self.activity.wait("its end"):
             time.sleep(BLAME_SECONDS)
-            if self.peers is not None:
-                self._on_signal(0)
-            lifeline.end(lifeline.EXIT_LOST)
+            try:
+                if self.peers is not None:
+                    self._on_signal(0)
+            finally:
+                lifeline.leave(lifeline.EXIT_LOST)
 
     def _end(self, number: int) -> NoReturn:
-        self._on_signal(number)
-        lifeline.end(128 + number)
+        try:
+            self._on_signal(number)
+        finally:  # even if how the run ended cannot be told, as on a full disk
+            lifeline.end(128 + number)
 
     def _look_at_self(self) -> None:
         now, activity = self._clock.look(), self.activity

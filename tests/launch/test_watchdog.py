@@ -115,6 +115,19 @@ def test_worker_that_hangs_names_itself_and_what_it_does(tmp_path):
     assert re.fullmatch(r"hung: \d+ s in F3\.0\n", note(tmp_path))
 
 
+def test_worker_that_hangs_ends_though_it_cannot_leave_a_note(tmp_path):
+    (tmp_path / "logs").touch()
+    assert hanging(tmp_path).wait(timeout=60) == watchdog.EXIT_HUNG
+
+
+def test_worker_ends_by_a_signal_though_how_it_ended_cannot_be_told(tmp_path):
+    script = HANGING.replace('print("told", number, flush=True)', "1 / 0").replace("0.3, 1.5", "60.0, 60.0")
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+
+
 def test_worker_that_goes_on_in_small_steps_does_not_hang(tmp_path):
     assert hanging(tmp_path, "moves").wait(timeout=60) == 0
     assert RunDirectory(tmp_path).failure_notes() == {}
