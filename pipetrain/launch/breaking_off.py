@@ -7,21 +7,22 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from pipetrain.launch.signals import ENDING
+from pipetrain.launch.signals import ENDING, Interruption
 
 _NUMBERS = tuple(number for number in ENDING if number != signal.SIGQUIT)  # which is for those in a hurry
 
 
 @contextlib.contextmanager
-def broken_off_by(stop: Callable[[], bool], seconds: float) -> Iterator[None]:
-    """Around training in this process, or in those that it has started.
+def broken_off_by(stop: Callable[[], bool], seconds: float) -> Iterator[Interruption]:
+    """Around training in this process, or in those that it has started; yields whether a signal came.
 
     Args:
         stop: called for the first signal; returns whether the run will end by itself, with its checkpoint.
         seconds: how long that may take; what then ends the run is the signal once more. 0: signals end it at once.
     """
+    interruption = Interruption()
     if threading.current_thread() is not threading.main_thread() or not seconds:
-        yield  # only the main thread has handlers
+        yield interruption  # only the main thread has handlers
         return
     before = {number: signal.getsignal(number) for number in _NUMBERS}
     handled = {number: was for number, was in before.items() if callable(was)}
@@ -31,6 +32,7 @@ def broken_off_by(stop: Callable[[], bool], seconds: float) -> Iterator[None]:
         if timers or not stop():
             handled[signal.Signals(number)](number, frame)
             return
+        interruption.note(number)
         timers.append(threading.Timer(seconds, os.kill, (os.getpid(), number)))
         timers[0].daemon = True
         timers[0].start()
@@ -39,7 +41,7 @@ def broken_off_by(stop: Callable[[], bool], seconds: float) -> Iterator[None]:
     for number in handled:
         signal.signal(number, handle)
     try:
-        yield
+        yield interruption
     finally:
         for timer in timers:
             timer.cancel()

@@ -45,6 +45,7 @@ def launch(job: Job) -> dict[str, Any]:
 
     Raises:
         Interrupted: a signal came.
+        KeyboardInterrupt: one came too late for this run, which has ended by itself.
         WorkerError: a worker failed; the first one, not a neighbor that noticed.
     """
     run = job.run
@@ -52,7 +53,11 @@ def launch(job: Job) -> dict[str, Any]:
     run.logs.mkdir(parents=True, exist_ok=True)
     fork_server.start()
     stop_timeout = job.settings.launch.stop_timeout
-    with _surroundings(job), Overseer(job) as overseer, broken_off_by(overseer.break_off, stop_timeout):
+    with (
+        _surroundings(job),
+        Overseer(job) as overseer,
+        broken_off_by(overseer.break_off, stop_timeout) as interruption,
+    ):
         try:
             elastic_launch(_config(job, overseer), fork_server.run_worker)(job, fork_server.changes(), overseer.lines)
         except ChildFailedError as error:
@@ -70,6 +75,8 @@ def launch(job: Job) -> dict[str, Any]:
     result = summary.read(run)
     if result is None:
         raise WorkerError(f"the workers ended without a summary; logs in {run.logs}")
+    if result["status"] != "interrupted":
+        interruption.check()
     return result
 
 

@@ -18,13 +18,17 @@ class Interruption:
     def __init__(self) -> None:
         self._name: str | None = None
 
+    def note(self, number: int) -> None:
+        """Takes note of a signal that ends the run later, if at all."""
+        self._name = signal.Signals(number).name
+
     def handle(self, number: int, _frame: FrameType | None) -> None:
         """Handles a signal."""
-        self._name = signal.Signals(number).name
+        self.note(number)
         raise KeyboardInterrupt(self._name)
 
     def check(self) -> None:
-        """Raises again what was raised while a library was imported, and got lost there.
+        """Raises what a signal asked for and did not get, such as an exception that got lost in a library's import.
 
         Raises:
             KeyboardInterrupt: a signal has come.

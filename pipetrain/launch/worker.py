@@ -49,7 +49,11 @@ _PRECEDENCE_SECONDS = 1.0
 
 
 def simulate(job: Job, show: Show) -> dict[str, Any]:
-    """Runs all stages in this process; the summary, which is also written."""
+    """Runs all stages in this process; the summary, which is also written.
+
+    Raises:
+        KeyboardInterrupt: a signal came, too late for this run, which has ended by itself.
+    """
     keep_freed_memory()
     parts = build_parts(job, range(job.num_stages), device_at(job.device, 0), show)
     gate = Gate()
@@ -62,10 +66,13 @@ def simulate(job: Job, show: Show) -> dict[str, Any]:
         return True
 
     try:
-        with broken_off_by(stop, job.settings.launch.stop_timeout):
-            return run.train() or {}
+        with broken_off_by(stop, job.settings.launch.stop_timeout) as interruption:
+            result = run.train() or {}
     except DivergedError as error:
-        return run.diverge(error, run.trainer.reports())
+        result = run.diverge(error, run.trainer.reports())
+    if result["status"] != "interrupted":
+        interruption.check()
+    return result
 
 
 def launched(job: Job, lines: WorkerLines) -> None:
@@ -78,10 +85,12 @@ def launched(job: Job, lines: WorkerLines) -> None:
     watchdog = Watchdog(watched(job), tell, order=lines.order)
     watchdog.start()
     try:
-        main(job, watchdog)
+        result = main(job, watchdog)
     except RunError as error:
         print(error, file=sys.stderr)
         lifeline.leave(ExitCode.FAILED)
+    if result is not None and result["status"] == "diverged":
+        lifeline.leave(ExitCode.DIVERGED)  # the others wait for messages, and torch's launcher ends them
     watchdog.activity.finish()
     # multiprocessing would wait for threads and processes of the user's own, before it ends this one
     Finalize(None, lifeline.leave, args=(ExitCode.COMPLETED,), exitpriority=0)
@@ -107,6 +116,8 @@ def joined(job: Job, show: Show, on_end: OnEnd) -> dict[str, Any] | None:
     watchdog = Watchdog(watched(job), on_signal=on_signal)
     watchdog.start()
     result = main(job, watchdog, show)
+    if result is not None and result["status"] == "diverged":
+        return result  # not finished: the others, which wait for its messages, are to end when it does
     watchdog.activity.finish()
     if result is None and watchdog.gate.ended_after is not None:
         raise KeyboardInterrupt("broken off")
@@ -125,7 +136,7 @@ def watched(job: Job) -> Watched:
 def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dict[str, Any] | None:
     """Runs the stages of this process, which torch's launcher started; the summary where the last stage is.
 
-    Ends the process with exit code 3 when the loss is not finite, 75 when a neighbor is lost.
+    Ends the process with exit code 75 when a neighbor is lost.
 
     Raises:
         RunError: anything else was raised, by the user's code or ours; names the stage and the note with the traceback.
@@ -173,8 +184,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
     except DivergedError as error:
         sent = zip(placement.stages_of, watchdog.stop_others(), strict=True)
         reports = [report or [{}] * len(expected) for expected, report in sent]
-        run.diverge(error, placement.in_order(reports))
-        lifeline.end(ExitCode.DIVERGED)
+        return run.diverge(error, placement.in_order(reports))
     except LostStageError as error:
         leave_failure_note(job.run, process.rank, str(error))
         watchdog.lose()

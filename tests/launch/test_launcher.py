@@ -141,6 +141,17 @@ def test_divergence_is_a_summary_and_no_failure(monkeypatch, made):
     assert launch(made) == {"status": "diverged"}
 
 
+def test_signal_that_comes_too_late_for_a_run_is_raised_when_that_is_complete(monkeypatch, made):
+    def workers(job):
+        os.kill(os.getpid(), signal.SIGTERM)
+        summary.write(job.run, {"status": "completed"})
+
+    ending(monkeypatch, workers)
+    monkeypatch.setattr("pipetrain.launch.overseer.Overseer.break_off", lambda _self: True)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        launch(made)
+
+
 def test_workers_that_end_without_a_summary_have_failed(monkeypatch, made):
     ending(monkeypatch, lambda _job: None)
     with pytest.raises(WorkerError, match="the workers ended without a summary"):

@@ -86,6 +86,13 @@ def test_signals_end_a_simulation_at_once_where_it_may_take_no_time(tmp_path):
     assert summary.read(made.run) is None
 
 
+def test_signal_that_comes_too_late_for_a_simulation_is_raised_when_that_is_complete(tmp_path):
+    made = job(tmp_path / "run", "pipeoptim", 3, **LONG)
+    with pytest.raises(KeyboardInterrupt, match="SIGINT"):
+        broken_off(made, made.timetable.total_steps)
+    assert summary.read(made.run)["status"] == "completed"
+
+
 def sleeping(folder):
     """One epoch of ten minibatches of four samples through two stages that sleep as long in each forward."""
     settings = {"model": {"_target_": "support.sleeping_model.build"}, "eval": {"every_epochs": 0}}
