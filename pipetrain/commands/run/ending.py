@@ -14,6 +14,7 @@ from pipetrain.commands.run.continuation import command_to_continue
 from pipetrain.errors import ConfigError, ExitCode, RunError
 from pipetrain.failure import Failure
 from pipetrain.report.error_line import message, report_error
+from pipetrain.tracking import run_lock
 from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -72,14 +73,15 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
     Raises:
         KeyboardInterrupt: `error`; a sweep ends with it even if this run was complete.
     """
+    from pipetrain.report.run_tables import summary_lines
     from pipetrain.run.outcome import leave_summary
 
-    if not job.run.config.exists():
-        error = RunError(f"{job.run}: the run directory was removed while the run was writing to it")
-    elif _disk_is_full(job.run, error):
-        error = _no_space(job, hydra, error)
     interrupted = isinstance(error, KeyboardInterrupt)
+    if not interrupted and not isinstance(error, ConfigError):
+        error = _blamed_on_disk(job, error, hydra)
     left = leave_summary(job, "interrupted" if interrupted else "failed", message(error))
+    if left["status"] == "completed":
+        print(*summary_lines(left), sep="\n", flush=True)
     if interrupted and left["status"] != "interrupted" and hydra.get("mode") is RunMode.MULTIRUN:
         raise error
     if left["status"] != "failed":
@@ -87,6 +89,13 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
     if isinstance(error, ConfigError):
         return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
     return failed_early(error, job.run, debug=job.settings.debug)
+
+
+def _blamed_on_disk(job: "Job", error: BaseException, hydra: DictConfig) -> BaseException:
+    """The error, or one that says what is wrong with the run directory or its disk."""
+    if not (job.run.path / run_lock.NAME).exists():  # it was made before anything else
+        return RunError(f"{job.run}: the run directory was removed while the run was writing to it")
+    return _no_space(job, hydra, error) if _disk_is_full(job.run, error) else error
 
 
 def _disk_is_full(run: RunDirectory, error: BaseException) -> bool:

@@ -136,6 +136,8 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         if writes:
             print(how_to_go_on(job, hydra), flush=True)
         leave(ExitCode.INTERRUPTED)
+    if shown.summary is not None and shown.summary["status"] == "diverged":
+        leave(ended_as(job, shown.summary, hydra))
     return ExitCode.COMPLETED
 
 

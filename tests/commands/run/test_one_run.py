@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from support.one_run import HYDRA, carried_out
 
 from pipetrain.commands.run.ending import log_thread
-from pipetrain.errors import ExitCode
+from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
@@ -108,20 +108,25 @@ def test_exception_while_a_run_is_prepared_is_one_line(tmp_path, monkeypatch, ca
     assert re.fullmatch(r"pipetrain: error: KeyError: 'label' \(.*test_one_run.py:\d+\)\n", line)
 
 
+COMPLETED = {"status": "completed", "steps": 6, "wall_s": 1.0, "per_stage": []}
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt("SIGTERM"), OSError("late")])
 def test_run_whose_summary_is_written_has_ended_as_that_says(tmp_path, monkeypatch, capsys, error):
     def simulate(job, _show):
-        summary.write(job.run, {"status": "completed"})
+        summary.write(job.run, COMPLETED)
         raise error
 
     monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
     assert carried_out(tmp_path / "run") is ExitCode.COMPLETED
-    assert capsys.readouterr().err == ""
+    out, err = capsys.readouterr()
+    assert "completed after 6 steps" in out
+    assert err == ""
 
 
 def test_sweep_ends_with_a_signal_that_comes_when_its_run_is_complete(tmp_path, monkeypatch):
     def simulate(job, _show):
-        summary.write(job.run, {"status": "completed"})
+        summary.write(job.run, COMPLETED)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
@@ -158,6 +163,30 @@ def test_run_directory_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
     expected = f"pipetrain: error: {tmp_path / 'run'}: the run directory was removed while the run was writing to it\n"
     assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), ExitCode.FAILED, "no space left on device; no checkpoint"),
+        (ConfigError("metrics.jsonl: damaged"), ExitCode.WRONG_USAGE, "error: metrics.jsonl: damaged"),
+    ],
+)
+def test_error_before_the_settings_are_written_is_told_as_it_is(tmp_path, monkeypatch, capsys, error, code, said):
+    def write_whole(_path, _text):
+        raise error
+
+    monkeypatch.setattr("pipetrain.commands.run.reporting.write_whole", write_whole)
+    assert carried_out(tmp_path / "run") is code
+    assert said in capsys.readouterr().err
+
+
+def test_interrupted_run_is_no_failed_one_though_its_disk_is_full(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipetrain.commands.run.ending._LITTLE", 2**80)
+    ends(monkeypatch, KeyboardInterrupt("SIGINT"))
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(tmp_path / "run")
+    assert summary.read(RunDirectory(tmp_path / "run"))["status"] == "interrupted"
 
 
 def test_failure_is_told_though_its_log_cannot_be_written(tmp_path, monkeypatch, capsys):
@@ -199,6 +228,18 @@ def test_run_of_an_outer_launcher_that_was_broken_off_is_told_by_one_process(tmp
         carried_out(tmp_path / "run", "executor.name=distributed")
     assert end.value.code is ExitCode.INTERRUPTED
     assert capsys.readouterr().out.count("interrupted before there was a checkpoint") == told
+
+
+def test_run_of_an_outer_launcher_that_diverged_is_told_as_such(tmp_path, monkeypatch, capsys):
+    left = {**COMPLETED, "status": "diverged", "reason": "diverged: the loss of step 6 is nan"}
+    monkeypatch.setattr("pipetrain.launch.worker.joined", lambda *_: left)
+    monkeypatch.setattr("pipetrain.commands.run.one_run.leave", sys.exit)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit) as end:
+        carried_out(tmp_path / "run", "executor.name=distributed")
+    assert end.value.code is ExitCode.DIVERGED
+    assert capsys.readouterr().err == "pipetrain: error: diverged: the loss of step 6 is nan\n"
 
 
 @pytest.mark.parametrize(
