@@ -144,7 +144,11 @@ def printed(command: Command, folder: Path) -> str:
     line = "pipetrain run experiment=demo" if command.line == "make demo" else command.line
     program, *words = shlex.split(line)
     assert program == "pipetrain", line
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "examples"), str(folder)]),
+        "PYTHONUNBUFFERED": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-m", "pipetrain", *words],
         cwd=folder,

@@ -1,8 +1,15 @@
 """The examples run, and print what they say."""
 
+import importlib
 import re
 import runpy
 from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+from pipetrain import Loader, chain_of
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -15,3 +22,31 @@ def test_example_of_two_stages_learns_and_shows_stale_weights(capsys):
     assert losses[-1] < 0.7 * losses[0]
     assert "stage 0  staleness forward [1], backward [1], weight versions 2" in out
     assert "stage 1  staleness forward [0], backward [0], weight versions 1" in out
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """Imports an example."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return importlib.import_module
+
+
+def test_example_of_a_language_model_relays_its_embedding_and_scores_letters(example):
+    module = example("next_letter")
+    data, loss = module.Letters(), module.NextLetter(first=8)
+    letters, target = default_collate([data.train[index] for index in range(3)])
+    chain = module.build(data.classes)
+    scores = chain(letters)
+    assert scores.shape == (3, data.classes, 24)
+    assert torch.equal(letters[:, 1:], target[:, :-1])
+    assert loss.count(target) == 3 * 16
+    assert loss.metrics(torch.nn.functional.one_hot(target, data.classes).transpose(1, 2), target) == {"letters": 48}
+    assert {"embedding.weight", "head.linear.bias"} <= chain.module.state_dict().keys()
+
+
+def test_example_of_a_regression_takes_dicts_of_numpy_arrays(example):
+    module = example("regression")
+    loader = Loader(module.data(samples=8).train, batch_size=4)
+    ((time, frequency), (wave,)) = next(loader.samples(0))
+    assert torch.allclose(wave, torch.sin(3 * time * frequency))
+    assert chain_of(module.build())(time, frequency).shape == wave.shape

@@ -287,11 +287,11 @@ def _check_derived_weights(settings: Settings, components: Components) -> list[s
     layers = weight_derived_layers(components.chain, components.data.example)
     if not layers:
         return []
-    saving = f"layer {layers[0]} saves" if len(layers) == 1 else f"layers {', '.join(layers)} each save"
-    return [
-        f"warning: {saving} a tensor derived from its weights; the backward pass will use it "
-        f"unchanged although method={changing[0]} asks for another weight version"
-    ]
+    named = ", ".join(layers)
+    saving = f"layer {named} saves a tensor derived from its weights; the backward pass will use it"
+    if len(layers) > 1:
+        saving = f"layers {named} save tensors derived from their weights; the backward pass will use them"
+    return [f"warning: {saving} unchanged although method={changing[0]} asks for another weight version"]
 
 
 def _backward_reads_others(rules: PipelineRules) -> bool:
