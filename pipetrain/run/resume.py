@@ -59,6 +59,10 @@ def resumption(settings: Settings, run: RunDirectory) -> Resumption:
 
 
 def _named(resume: str, run: RunDirectory) -> Resumption:
+    if not resume or not Path(resume).is_dir():
+        raise ConfigError(
+            f"resume={resume}: no such folder; name a run directory or a checkpoint in one, or write auto"
+        )
     found = Resumption(checkpoint.find(resume))
     if found.source.path != run.path.resolve():
         _check_ended(f"resume={resume}", found.source)

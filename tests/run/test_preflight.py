@@ -153,7 +153,8 @@ HOGWILD = {"method": {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3
         ("gpipe", {"lr_schedule": {**WARM, "warmup": 3}}, r"lr_schedule.warmup=3: longer than the run, .* step 12"),
         ("gpipe", {"lr_schedule": {**WARM, "warmup": 13, "unit": "step"}}, r"warmup=13: longer .*unit=step"),
         ("pipedream", {"schedule": {**DEEP, "depth": 7}}, "schedule.depth=7: an epoch, .* has 6 steps"),
-        ("pipedream", {"resume": "/nowhere"}, "/nowhere: no checkpoint here"),
+        ("pipedream", {"resume": "/nowhere"}, "resume=/nowhere: no such folder; name a run directory or a checkpoint"),
+        ("pipedream", {"resume": ""}, "resume=: no such folder"),
     ],
 )
 def test_run_that_cannot_work_is_refused_before_it_starts(tmp_path, case, changes, message):
