@@ -120,7 +120,7 @@ def _found(path: str) -> Any:
 
 
 def _absent(name: str) -> str:
-    """What to say of a module, or of a name in one, that there is not."""
+    """The message for a module, or a name in one, that does not exist."""
     module, _, last = name.rpartition(".")
     if module in sys.modules:
         return f"{module} has no {last}{did_you_mean(last, vars(sys.modules[module]))}"

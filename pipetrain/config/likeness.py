@@ -1,12 +1,12 @@
-"""How like names are, and the question that follows a name that is none."""
+"""How alike names are, and the question that follows a name that does not exist."""
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 _LIKENESS = 0.72
-"""Below it, names are not offered: `amp` is no misspelt `gamma`."""
+"""Below it, names are not offered: `amp` is not a misspelled `gamma`."""
 _PART = 0.8
-"""How like a name is that has the other as its beginning or as a word: `steps` and `train.max_steps`."""
+"""How alike names are of which one is the other's beginning, or a word of it: `steps` and `train.max_steps`."""
 _MARGIN = 0.1
 _MOST = 3
 
@@ -18,7 +18,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """What is known by a name most like `name`, the likest first; at most three, nearly as like as the first.
+    """The known names most like `name`, the closest first: at most three, and nearly as close as the first.
 
     Dotted names are alike where their last parts are: `lr` is `optimizer.lr`, and `trian.epochs` is `train.epochs`.
     """

@@ -1,4 +1,4 @@
-"""What is said of a setting that there is not: the nearest that there are."""
+"""What to say of a setting that does not exist: the nearest that do."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -9,7 +9,7 @@ from pipetrain.config.reference import groups, sections, settings_of_choice
 
 
 def unknown_setting(name: str, given: str | None = None) -> str:
-    """What to say of a setting that there is not.
+    """The message for a setting that does not exist.
 
     Args:
         name: without a leading `+`.

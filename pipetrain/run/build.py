@@ -245,6 +245,7 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Param
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise ConfigError(
-            f"optimizer._target_={settings.target.path}: its steps evaluate the model again, which a pipeline cannot do"
+            f"optimizer._target_={settings.target.path}: its steps evaluate the model again, which a pipeline cannot "
+            "do; those of torch.optim.SGD or Adam do not"
         )
     return settings.target.build(parameters, fused=True) if can_be_fused(optimizer, parameters) else optimizer

@@ -82,7 +82,7 @@ def export(selection: Selection, output: Output) -> str:
     """Writes the file, which loads without pipetrain, and says what it holds. Nothing of the run is called.
 
     Raises:
-        ConfigError: there is no such run or checkpoint, or the file cannot be where it shall be.
+        ConfigError: there is no such run or checkpoint, or the file cannot go there.
         OSError: the file cannot be written.
     """
     output.check()

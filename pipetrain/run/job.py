@@ -31,7 +31,7 @@ class Job:
         finegrained: whether stages are of single weights.
         provenance: where the run comes from, for the summary.
         finished: whether all is done, and nothing left to run or to write.
-        labels: that the model can learn; None where the loss is none of classes.
+        labels: that the model can learn; None where the loss is not over classes.
     """
 
     settings: Settings

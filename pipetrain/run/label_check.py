@@ -22,7 +22,7 @@ _SECONDS = 0.5
 
 
 def label_range(model: Target, dataset: Any, trial: Trial, loss: Loss) -> LabelRange | None:
-    """The labels that the model can learn; None where the loss is none of classes."""
+    """The labels that the model can learn; None where the loss is not over classes."""
     scores = trial.outputs[0]
     if len(trial.outputs) > 1 or scores.ndim < 2 or not of_classes(loss, trial.targets):
         return None

@@ -97,7 +97,7 @@ class Components:
 
     @property
     def labels(self) -> LabelRange | None:
-        """Those that the model can learn; None where the loss is none of classes."""
+        """Those that the model can learn; None where the loss is not over classes."""
         return label_range(self.model, self.data.dataset, self.trial, self.loss)
 
 

@@ -35,7 +35,7 @@ def _line(record: dict[str, Any]) -> str:
 
 
 def read(run: RunDirectory) -> list[dict[str, Any]]:
-    """The records of a run. Lines that are none, as a crash may leave the last one, are left out."""
+    """The records of a run. Damaged lines, such as a crash may leave at the end, are skipped."""
     if not run.metrics.is_file():
         return []
     lines = run.metrics.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -175,7 +175,7 @@ def _loaded(path: Path, kind: type[Kind]) -> Kind:
     """The YAML of a file.
 
     Raises:
-        ConfigError: it is none, or not of this kind.
+        ConfigError: it cannot be read, or is not of this kind.
     """
     try:
         content = OmegaConf.load(path)

@@ -48,7 +48,7 @@ class TimeLeft:
             self._eval_s = record["eval_s"]
 
     def seconds(self) -> float:
-        """Of the steps that are left and, once one has been seen, of the evaluations; checkpoints left out."""
+        """Seconds for the steps that are left and, once one has been seen, the evaluations, without checkpoints."""
         of_step = self._train_s / max(1, self._step - self._first)
         evaluations = sum(step >= self._step for step in self._length.evaluations)
         return (self._length.steps - self._step) * of_step + evaluations * self._eval_s
