@@ -102,8 +102,7 @@ def _set_aside(job: Job) -> None:
     if resume is not None and resume.parent == run.checkpoints.resolve():
         if aside := run.set_aside_checkpoints_after(resume):
             print(f"the checkpoints after {resume.name} are now in {aside}", flush=True)
-        return
-    if aside := run.set_aside():
+    elif aside := run.set_aside():
         print(f"an earlier run's files are now in {aside}", flush=True)
     if resume is not None:
         step = checkpoint.load_progress(resume)["step"]

@@ -79,6 +79,16 @@ def test_run_that_fails_is_one_line_and_leaves_a_summary_that_says_why(tmp_path,
     assert left["reason"].startswith("ValueError: no more")
 
 
+def test_resumed_run_that_fails_before_it_trains_has_the_steps_of_its_checkpoint(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    settings = ("train.epochs=2", "checkpoint.every_epochs=1")
+    assert carried_out(folder, *settings) == 0
+    shutil.rmtree(folder / "checkpoints" / "step-00000012")
+    ends(monkeypatch, ValueError("no"))
+    assert carried_out(folder, *settings, "resume=auto") == 1
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 6
+
+
 def test_run_that_is_interrupted_leaves_a_summary_and_the_handlers_of_before(tmp_path, monkeypatch, capsys):
     ends(monkeypatch, KeyboardInterrupt("SIGTERM"))
     before = signal.getsignal(signal.SIGTERM)
