@@ -160,7 +160,7 @@ class ManyProcesses(Executor):
 
     def _drained(self) -> None:
         """Waits until the stages of all processes have drained."""
-        with self.hooks.waiting("the drain of all stages"):
+        with self.hooks.waiting("the drain of all stages"), exchange.connected():
             dist.barrier()
 
     @staticmethod

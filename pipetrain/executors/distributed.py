@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import microbatch_sizes
+from pipetrain.executors import exchange
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import Around, RunHooks
@@ -109,7 +110,7 @@ class _Neighbors:
 
     def norms(self) -> list[Tensor]:
         norms = [torch.empty_like(self._own_norm) for _ in range(self._num_stages)]
-        with self._waiting("the gradient norms of all stages"):
+        with self._waiting("the gradient norms of all stages"), exchange.connected():
             dist.all_gather(norms, self._own_norm)
         return norms
 

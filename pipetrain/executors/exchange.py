@@ -1,13 +1,31 @@
 """Values that the processes of a run tell each other. They travel as JSON: nothing that arrives is ever unpickled."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pipetrain.errors import LostStageError
 
+
+@contextlib.contextmanager
+def connected() -> Iterator[None]:
+    """Around what all processes do together, which breaks in each of them when one is gone.
+
+    Raises:
+        LostStageError: one is.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostStageError(None) from error
+
+
+@connected()
 def from_all(value: Any) -> list[Any]:
     """The value that each process gives, in every process."""
     sent, count = _encoded(value), dist.get_world_size()
@@ -19,6 +37,7 @@ def from_all(value: Any) -> list[Any]:
     return [_decoded(text[: int(size)]) for text, size in zip(received, sizes, strict=True)]
 
 
+@connected()
 def from_one(value: Any, source: int) -> Any:
     """The value that the process `source` gives, in every process; the others' own is ignored."""
     sent = _encoded(value)

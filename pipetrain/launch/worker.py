@@ -143,8 +143,12 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
     """
     keep_freed_memory()
     activity = watchdog.activity
-    with activity.wait("the other processes"):
-        process, job = join(job)
+    try:
+        with activity.wait("the other processes"):
+            process, job = join(job)
+    except LostStageError as error:
+        leave_failure_note(job.run, watchdog.watched.process, str(error))
+        watchdog.lose()
     if job.finished:
         dist.destroy_process_group()
         return None

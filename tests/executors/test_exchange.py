@@ -5,6 +5,7 @@ import math
 import pickle
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import pipetrain
+from pipetrain.errors import LostStageError
 from pipetrain.executors import exchange
+from pipetrain.executors.base import ManyProcesses
+from pipetrain.executors.hooks import RunHooks
 
 WORDS = [{"loss": 0.1 + 0.2, "steps": 3}, [None, True, "β"], math.inf]
 
@@ -27,6 +31,21 @@ def test_values_of_all_and_of_one_arrive_in_every_process_as_they_were_given(tmp
     mp.start_processes(tell, (tmp_path,), nprocs=3, start_method="fork")
     for rank in range(3):
         assert json.loads((tmp_path / str(rank)).read_text()) == [WORDS, *WORDS]
+
+
+def test_connection_that_breaks_is_a_lost_stage_and_no_failure_of_this_one(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:24839")
+
+    for name in ("all_gather", "broadcast", "barrier"):
+        monkeypatch.setattr(dist, name, broken)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    with pytest.raises(LostStageError):
+        exchange.from_all(1)
+    with pytest.raises(LostStageError):
+        exchange.from_one(1, source=0)
+    with pytest.raises(LostStageError):
+        ManyProcesses._drained(SimpleNamespace(hooks=RunHooks()))
 
 
 class Intruder:
