@@ -217,8 +217,9 @@ class Watchdog:
         seconds and the signals. SIGTERM is also how torch's launcher ends a worker.
         """
         self._terminal = self._terminal or signal.SIGINT in signals
-        if self._ordered_at is None:
-            signals += self._signals(_MOMENT if signal.SIGTERM in signals else _ORDER_SECONDS)
+        until = time.monotonic() + (_MOMENT if signal.SIGTERM in signals else _ORDER_SECONDS)
+        while self._ordered_at is None and (seconds := until - time.monotonic()) > 0:
+            signals += self._signals(seconds)  # others may come first, such as SIGCHLD of a data set's worker
         if self._ordered_at is None:
             return False
         at_once = time.monotonic() - self._ordered_at < 2 * _MOMENT

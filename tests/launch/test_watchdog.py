@@ -219,6 +219,30 @@ def test_order_of_the_launcher_holds_the_gate_and_shuts_it_where_all_agree(tmp_p
     order.close()
 
 
+ORDERED = """
+import multiprocessing, os, signal, sys, time
+from pathlib import Path
+from pipetrain.launch import watchdog
+from pipetrain.tracking.run_directory import RunDirectory
+
+signal.signal(signal.SIGUSR1, lambda *_: None)
+order, launcher = multiprocessing.Pipe(duplex=False)
+watch = watchdog.Watchdog(watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 60.0, 60.0), order=order)
+watch._has_launcher = True
+with watch:
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        os.kill(os.getpid(), number)
+        time.sleep(0.2)
+    launcher.close()
+    time.sleep(1.0)
+"""
+
+
+def test_worker_waits_for_the_order_after_ctrl_c_though_another_signal_comes_first(tmp_path):
+    done = subprocess.run([sys.executable, "-c", ORDERED, str(tmp_path)], timeout=60, check=False)
+    assert done.returncode == 0
+
+
 LEFT_TO_STOP = """
 import sys, time
 from pathlib import Path
