@@ -39,11 +39,18 @@ def load_progress(folder: Path) -> dict[str, Any]:
 
 
 def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[TensorName, Tensor]:
-    """The tensors whose names `selects` accepts, on the CPU, whichever process wrote them."""
+    """The tensors whose names `selects` accepts, on the CPU, whichever process wrote them.
+
+    Raises:
+        ConfigError: a file holds something else.
+    """
     tensors: dict[str, Tensor] = {}
     for name in manifest.names(folder):
         if name.endswith(tensor_file.SUFFIX):
-            tensors |= tensor_file.read(folder / name, lambda each: selects(TensorName.parse(each)))
+            try:
+                tensors |= tensor_file.read(folder / name, lambda each: selects(TensorName.parse(each)))
+            except ValueError as error:
+                raise ConfigError(f"{folder / name}: holds tensors that no checkpoint has: {error}") from error
     return {TensorName.parse(name): tensor for name, tensor in tensors.items()}
 
 

@@ -124,6 +124,12 @@ def test_checkpoint_named_from_within_its_folder_knows_the_others_of_its_run(tmp
         checkpoint.undamaged(Path(folder.name))
 
 
+def test_tensor_that_no_checkpoint_has_is_refused_with_its_file(tmp_path):
+    save(tmp_path, 3, {"strange.weight": torch.ones(1)})
+    with pytest.raises(ConfigError, match=r"process-0.safetensors: holds tensors that no checkpoint has: 'strange'"):
+        checkpoint.model_state(RunDirectory(tmp_path).checkpoint(3))
+
+
 def test_manifest_without_the_progress_is_no_checkpoint(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["files"]["progress.json"]
