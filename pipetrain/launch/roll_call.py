@@ -49,6 +49,6 @@ def is_gone(beat: Heartbeat) -> bool:
         return False
     try:
         os.kill(beat.pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # there is none, or another user's by now
         return True
     return False

@@ -51,3 +51,11 @@ def test_worker_is_gone_when_its_process_has_ended_and_not_when_it_is_on_another
     assert is_gone(Heartbeat(1, ended.pid, socket.gethostname(), 1))
     assert not is_gone(Heartbeat(1, ended.pid, "elsewhere", 1))
     assert not is_gone(beat(1))
+
+
+def test_worker_whose_number_is_that_of_another_users_process_is_gone(monkeypatch):
+    def refused(_pid, _number):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
+    assert is_gone(Heartbeat(0, os.getpid(), socket.gethostname(), 1))
