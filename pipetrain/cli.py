@@ -9,6 +9,7 @@ from pipetrain import __version__
 from pipetrain.commands import completion, doctor, evaluate, export, list, report, run, stability, timeline
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.launch.lifeline import leave_if_kept
+from pipetrain.launch.signals import uninterrupted
 from pipetrain.standard_streams import make_lenient
 
 _COMMANDS = (run, list, evaluate, export, timeline, stability, report, doctor, completion)
@@ -27,8 +28,9 @@ def main() -> None:
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not change how the first ends
         code = ExitCode.INTERRUPTED
-    sys.stdout.flush()
-    leave_if_kept(code)
+    with uninterrupted():  # it is decided how the command ends
+        sys.stdout.flush()
+        leave_if_kept(code)
     sys.exit(code)
 
 

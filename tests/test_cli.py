@@ -1,7 +1,9 @@
 """The command line end to end, as a subprocess."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import torch
 from support.cli import TINY, environment, pipetrain, records, run, summary
 
 from pipetrain import __version__, cli
+from pipetrain.errors import ExitCode
 
 
 def test_run_in_two_processes_writes_all_its_files(tmp_path):
@@ -117,6 +120,14 @@ def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch
     assert shown.err.count("\n") == 1
     assert shown.out == ""
     assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_while_the_command_waits_for_threads_of_the_user_leaves_the_exit_code_as_it_is(monkeypatch):
+    monkeypatch.setattr(cli, "carry_out", lambda _words: ExitCode.DIVERGED)
+    monkeypatch.setattr(cli, "leave_if_kept", lambda _code: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == ExitCode.DIVERGED
 
 
 def test_debug_flag_shows_the_traceback(tmp_path):
