@@ -91,7 +91,7 @@ WRONG = [
     (["model=custom"], r"model._target_ is not set"),
     (["model=custom", "model._target_=no.such"], r"model._target_=no.such"),
     (["lr_schedule=multistep"], r"lr_schedule.milestones"),
-    (["resume=/nowhere"], r"/nowhere: no checkpoint"),
+    (["resume=/nowhere"], r"resume=/nowhere: no such folder"),
     (["schedule.depth=0"], r"schedule.depth=0"),
     (["dataset.limit=0"], r"dataset.limit=0"),
     (["threads=0"], r"threads=0"),

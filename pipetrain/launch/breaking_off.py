@@ -29,10 +29,10 @@ def broken_off_by(stop: Callable[[], bool], seconds: float) -> Iterator[Interrup
     timers: list[threading.Timer] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
+        interruption.note(number)  # a run that completes all the same must not swallow it: a sweep ends
         if timers or not stop():
             handled[signal.Signals(number)](number, frame)
             return
-        interruption.note(number)
         timers.append(threading.Timer(seconds, os.kill, (os.getpid(), number)))
         timers[0].daemon = True
         timers[0].start()

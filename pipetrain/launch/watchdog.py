@@ -131,6 +131,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Begins to watch."""
+        self._give_sign()  # a start may take less time than the first heartbeat, and end in a lock held for ever
         self._thread.start()
 
     def __enter__(self) -> Self:

@@ -1,5 +1,6 @@
 """Signals to a run that trains."""
 
+import contextlib
 import os
 import signal
 import time
@@ -51,3 +52,10 @@ def test_signal_that_is_ignored_stays_so():
             kill(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_signal_is_known_after_a_run_that_completed_all_the_same():
+    with broken_off_by(lambda: False, 60) as interruption, contextlib.suppress(KeyboardInterrupt):
+        kill()
+    with pytest.raises(KeyboardInterrupt):
+        interruption.check()

@@ -183,6 +183,12 @@ def test_signal_to_a_process_that_the_worker_has_forked_does_not_end_the_worker(
         time.sleep(1.0)
 
 
+def test_worker_is_heard_of_before_its_first_line(tmp_path):
+    heard = []
+    with Watchdog(watched(tmp_path, process=1), heard.append):
+        assert [(beat.process, beat.pid, beat.starting) for beat in heard] == [(1, os.getpid(), True)]
+
+
 def test_watchdog_tells_what_the_worker_does(tmp_path):
     heard = []
     with Watchdog(watched(tmp_path, process=1), heard.append) as watchdog:

@@ -140,7 +140,7 @@ def test_checkpoint_of_a_torch_run_resumes_in_another_partition_and_back(tmp_pat
     run(tmp_path / "third", *DUALPIPEV, "train.epochs=3", f"resume={tmp_path / 'second'}")
     run(tmp_path / "whole", *gpipe, "train.epochs=3")
     assert difference(state(tmp_path / "third"), state(tmp_path / "whole")) < 1e-4
-    assert losses(tmp_path / "third") == pytest.approx(losses(tmp_path / "whole")[-5:], rel=1e-4)
+    assert losses(tmp_path / "third") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
 
 
 @pytest.mark.parametrize(
