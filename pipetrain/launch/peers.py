@@ -28,6 +28,14 @@ class Peers:
         self._store = store
         self._calls = RollCall()
 
+    def meet(self, own: Heartbeat) -> None:
+        """Waits for the first sign of life of every other worker, so that none is lost unheard of."""
+        self._store.set(_key(own.process), own.encoded().decode())
+        self._calls.look()
+        for p in range(self._watched.num_processes):
+            if p != own.process:
+                self._calls.hear(Heartbeat.decoded(self._store.get(_key(p))))
+
     def exchange(self, own: Heartbeat) -> None:
         """Gives a sign of life, and looks at those of the others."""
         self._store.set(_key(own.process), own.encoded().decode())

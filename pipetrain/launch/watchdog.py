@@ -275,17 +275,20 @@ class Watchdog:
         leave_failure_note(self.watched.run, self.watched.process, note)
         lifeline.end(EXIT_HUNG)
 
+    def heartbeat(self) -> Heartbeat:
+        """What there is to tell of this worker."""
+        activity = self.activity
+        return Heartbeat(
+            self.watched.process, os.getpid(), socket.gethostname(), self._beats, activity.what,
+            activity.waiting, activity.starting, activity.finished, activity.changes, self._told,
+        )  # fmt: skip
+
     def _give_sign(self) -> None:
         self._beats += 1
         if self.tell is None:
             return
-        activity = self.activity
-        beat = Heartbeat(
-            self.watched.process, os.getpid(), socket.gethostname(), self._beats, activity.what,
-            activity.waiting, activity.starting, activity.finished, activity.changes, self._told,
-        )  # fmt: skip
         with contextlib.suppress(OSError, RuntimeError):  # whoever listened is gone, or too busy
-            self.tell(beat)
+            self.tell(self.heartbeat())
 
     def _answer(self) -> None:
         if self._store is None:

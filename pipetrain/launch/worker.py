@@ -154,8 +154,10 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         return None
     watchdog.meet(own_store(), job.run)
     if watchdog.tell is None:
-        watchdog.peers = Peers(watchdog.watched, own_store())
-        watchdog.tell = watchdog.peers.exchange
+        peers = Peers(watchdog.watched, own_store())
+        with activity.wait("the other processes"):
+            peers.meet(watchdog.heartbeat())
+        watchdog.peers, watchdog.tell = peers, peers.exchange
     try:
         return _run_stages(job, process, show, watchdog)
     except BaseException as error:

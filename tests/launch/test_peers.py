@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from support.sleepers import beat_of, sleeper
 from torch.distributed import HashStore
@@ -38,6 +39,23 @@ def test_worker_whose_beat_goes_on_is_left_alone(tmp_path):
         other.exchange(beat_of(1, os.getpid(), number))
         time.sleep(0.1)
     assert RunDirectory(tmp_path).failure_notes() == {}
+
+
+def test_worker_that_is_killed_after_the_first_meeting_is_known_to_be_lost(tmp_path):
+    store = HashStore()
+    one, other = peers(tmp_path, store), peers(tmp_path, store, process=1)
+    with sleeper() as killed:
+        with ThreadPoolExecutor() as both:
+            list(
+                both.map(
+                    lambda meet: meet[0].meet(meet[1]),
+                    [(one, beat_of(0, os.getpid())), (other, beat_of(1, killed.pid))],
+                )
+            )
+        assert one.lost() == []
+        killed.kill()
+        killed.wait()
+        assert one.lost() == [1]
 
 
 def named(process):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support import sleeping_model
-from support.worker_pool import distributed, job, on, simulated
+from support.worker_pool import job, on, simulated
 
 from pipetrain.launch.worker import build_parts, simulate
 from pipetrain.run import checkpoint
@@ -106,13 +106,3 @@ def test_simulated_run_tells_its_own_speed_from_that_of_the_pipeline(tmp_path):
     # a busy machine makes both slower
     assert found["simulator_samples_per_second"] <= both
     assert 1.4 * found["simulator_samples_per_second"] < found["predicted_samples_per_second"] <= 1.01 * one
-
-
-@pytest.mark.slow
-def test_predicted_speed_is_that_of_the_distributed_run(tmp_path):
-    (measured,) = distributed([sleeping(tmp_path / "a")])
-    predicted = simulated(sleeping(tmp_path / "b"))
-    assert measured["predicted_samples_per_second"] is None
-    assert measured["samples_per_second"] == pytest.approx(predicted["predicted_samples_per_second"], rel=0.3)
-    for one, other in zip(measured["per_stage"], predicted["per_stage"], strict=True):
-        assert one["idle_share"] == pytest.approx(other["idle_share"], abs=0.2)
