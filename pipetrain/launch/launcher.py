@@ -81,7 +81,7 @@ def launch(job: Job) -> dict[str, Any]:
 
 
 def _config(job: Job, overseer: Overseer) -> LaunchConfig:
-    return LaunchConfig(
+    config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=job.placement.num_processes,
@@ -94,9 +94,11 @@ def _config(job: Job, overseer: Overseer) -> LaunchConfig:
         start_method=fork_server.METHOD,
         # these are ours to handle: torch would keep its handlers for good, and undo what nohup asks for
         signals_to_handle="SIGRTMAX",
-        shutdown_timeout=_END_SECONDS,
         logs_specs=DefaultLogsSpecs(log_dir=str(job.run.logs), redirects=Std.ALL),
     )
+    if hasattr(config, "shutdown_timeout"):  # torch 2.11 cannot be told, and gives them 30 s
+        config.shutdown_timeout = _END_SECONDS
+    return config
 
 
 @contextlib.contextmanager

@@ -18,9 +18,7 @@ def label_ends(panel: "Axes", ends: Sequence[End]) -> None:
     """Writes the names to the right of the panel, each joined to the end of its line."""
     if not ends:
         return
-    sheet = panel.get_figure(root=True)
-    assert sheet is not None
-    height = _POINTS * sheet.get_figheight()
+    height = _POINTS * panel.figure.bbox.height / panel.figure.dpi
     size = max(5.0, min(8.5, height / len(ends) / _LINE))
     low, high = panel.get_ylim()
     panel.set_ylim(low, high)  # names must not move what they are joined to
