@@ -146,14 +146,17 @@ def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
     with _shared_memory_named(workers):
         multiprocessing.Lock()  # what workers need first; torch's own attempt leaves an object that cannot be deleted
         reading = iter(minibatches)
-    for _ in range(len(minibatches)):
-        with _shared_memory_named(workers):
-            minibatch = next(reading)
-            if isinstance(minibatch, ConfigError):
-                raise minibatch
-            if isinstance(minibatch, Failure):
-                raise RemoteError(minibatch)
-        yield minibatch
+    try:
+        for _ in range(len(minibatches)):
+            with _shared_memory_named(workers):
+                minibatch = next(reading)
+                if isinstance(minibatch, ConfigError):
+                    raise minibatch
+                if isinstance(minibatch, Failure):
+                    raise RemoteError(minibatch)
+            yield minibatch
+    finally:
+        del reading  # left to the garbage collector with a traceback, its queues close first and it waits 5 s in vain
 
 
 @contextmanager

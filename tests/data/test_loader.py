@@ -249,6 +249,7 @@ def test_exception_in_a_worker_is_told_as_it_was_there():
     with pytest.raises(RemoteError, match=r"^KeyError: 'label' \(.*test_loader.py:\d+\)$") as caught:
         next(Loader(Corrupt(4), batch_size=2, workers=1).samples(0))
     assert "in __getitem__" in caught.value.failure.traceback
+    assert not multiprocessing.active_children(), "workers wait for the garbage collector, and that one 5 s for them"
 
 
 @pytest.mark.parametrize("refused", [OSError(30, "Read-only file system"), RuntimeError("unable to open shm")])

@@ -1,10 +1,7 @@
 """Runs many jobs over the same worker processes, as the launcher would start them one by one."""
 
-import contextlib
 import json
 import os
-import random
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import torch.multiprocessing as mp
 from omegaconf import OmegaConf
 from support.methods import MethodCase
 from support.small_model import bounds
+from torch.distributed import TCPStore
 
 from pipetrain.config.schema import ExecutorConfig
 from pipetrain.config.settings import Settings, settings_of
@@ -106,7 +104,9 @@ def distributed(jobs: list[Job]) -> list[dict[str, Any]]:
     for each in jobs:
         each.run.path.mkdir(parents=True, exist_ok=True)
     jobs = [on("distributed", each) for each in jobs]
-    mp.spawn(_process, (jobs, _free_ports(len(jobs))), nprocs=jobs[0].placement.num_processes)
+    # a store for each, as a worker that is ahead must not reach that of the job before
+    stores = [TCPStore("localhost", 0, is_master=True, wait_for_workers=False) for _ in jobs]
+    mp.spawn(_process, (jobs, [store.port for store in stores]), nprocs=jobs[0].placement.num_processes)
     return [json.loads(each.run.summary.read_text()) for each in jobs]
 
 
@@ -118,21 +118,8 @@ def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:
             WORLD_SIZE=str(each.placement.num_processes),
             MASTER_ADDR="localhost",
             MASTER_PORT=str(port),
+            TORCHELASTIC_USE_AGENT_STORE="True",
+            TORCHELASTIC_RESTART_COUNT="0",
         )
         with Watchdog(watched(each), lambda _beat: None) as watchdog:
             main(each, watchdog)
-
-
-def _free_ports(count: int) -> list[int]:
-    """All different, as a worker that is ahead must not reach the store of the job before.
-
-    Below the ports that systems hand out by themselves, so that none is taken by the time its job comes; tests that
-    run beside each other take theirs from different ranges.
-    """
-    free = []
-    first = 20_000 + 1_500 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8)
-    for port in random.SystemRandom().sample(range(first, first + 1_500), 4 * count):
-        with socket.socket() as each, contextlib.suppress(OSError):
-            each.bind(("localhost", port))
-            free.append(port)
-    return free[:count]
