@@ -2,14 +2,11 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.text_table import text_lines
-
-if TYPE_CHECKING:
-    from pipetrain.config.choices import Choice
 
 _GROUPS = {
     "models": "model",
@@ -77,19 +74,20 @@ def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
     from pipetrain.config.choices import choices_of
 
     return [
-        {"name": choice.name, "summary": choice.summary, **(_size(choice) if sizes and kind == "models" else {})}
+        {"name": choice.name, "summary": choice.summary, **(_size(choice.name) if sizes and kind == "models" else {})}
         for choice in choices_of(_GROUPS[kind])
     ]
 
 
-def _size(choice: "Choice") -> dict[str, Any]:
+def _size(name: str) -> dict[str, Any]:
     import torch
 
+    from pipetrain.config.choices import section
     from pipetrain.config.instantiate import Target
     from pipetrain.run.build import build_chain
 
     with torch.device("meta"):
-        chain = build_chain(Target.of("model", choice.content), _Images(), seed=0)
+        chain = build_chain(Target.of("model", section("model", name)), _Images(), seed=0)
     parameters = sum(parameter.numel() for parameter in chain.module.parameters())
     return {"task": "images", "parameters": parameters, "layers": len(chain)}
 

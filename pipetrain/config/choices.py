@@ -9,15 +9,28 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
+from pipetrain.config.instantiate import TARGET
 from pipetrain.config.schema import config_dir
+
+_BRINGS = re.compile(r"override /(\w+)")
+_REMARK = re.compile(r"# (task|paper): (.+)")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One YAML file of a group: its name on the command line, its first comment, its content."""
+    """One YAML file of a group.
+
+    Attributes:
+        name: on the command line.
+        summary: its first comment.
+        remarks: what its further comments say, such as `# paper: dataset=imagenet train.batch_size=256`, by their
+            first word.
+        content: all of it, the comments aside.
+    """
 
     name: str
     summary: str
+    remarks: Mapping[str, str]
     content: dict[str, Any]
 
 
@@ -25,16 +38,50 @@ def choices_of(group: str) -> Iterator[Choice]:
     """The files of a group, a user's own (`custom`) aside, sorted by name."""
     for name in names_of(group):
         path = config_dir() / group / f"{name}.yaml"
-        yield Choice(name, _summary(path), _content(path))
+        yield Choice(name, _summary(path), dict(_REMARK.findall(path.read_text(encoding="utf-8"))), _content(path))
 
 
 def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
-    """What a run chooses of each group: what is asked for, the defaults, and the schedule that the method brings."""
+    """What a run chooses of each group: what is asked for, else what experiment, model and method bring, else defaults.
+
+    Args:
+        asked: group -> choice, as the command line has them.
+    """
     entries = [entry for entry in _content(config_dir() / "config.yaml")["defaults"] if isinstance(entry, dict)]
-    defaults = {str(group): str(name) for entry in entries for group, name in entry.items() if name is not None}
-    method = asked.get("method", defaults["method"])
-    brought = {"schedule": default_schedule(method)} if method in names_of("method") else {}
-    return {**defaults, **brought, **{group: name for group, name in asked.items() if group in defaults}}
+    named = {str(group): str(name) for entry in entries for group, name in entry.items() if name is not None}
+    defaults = {group: name for group, name in named.items() if "@" not in group}
+    given = {**brought("experiment", asked.get("experiment", "")), **asked}
+    for group in ("model", "method"):
+        defaults |= brought(group, given.get(group, defaults[group]))
+    return {**defaults, **{group: name for group, name in given.items() if group in defaults}}
+
+
+def brought(group: str, name: str) -> dict[str, str]:
+    """What a choice brings of other groups: its overrides of the defaults list."""
+    if name not in names_of(group):
+        return {}
+    entries = _content(config_dir() / group / f"{name}.yaml").get("defaults", [])
+    found = [(_BRINGS.match(str(key)), choice) for entry in entries for key, choice in entry.items()]
+    return {match[1]: str(choice) for match, choice in found if match}
+
+
+def tuned_file(model: str, choice: str) -> Path | None:
+    """Where it stands what a model changes of a data set, optimizer, learning-rate schedule or loss; None: nothing."""
+    path = config_dir() / "tuned" / f"{model}-{choice}.yaml"
+    return path if path.is_file() else None
+
+
+def section_for(model: str, group: str, name: str) -> dict[str, Any]:
+    """The settings of a choice in its own group, with what the model changes of them."""
+    path = tuned_file(model, name)
+    return {**section(group, name), **(_content(path) if path else {})}
+
+
+def beside(group: str, name: str) -> dict[str, dict[str, Any]]:
+    """The settings of a choice in the sections that are no groups, such as `train`."""
+    content = _content(config_dir() / group / f"{name}.yaml")
+    others = {key: value for key, value in content.items() if not (config_dir() / key).is_dir()}
+    return {} if TARGET in content else {key: value for key, value in others.items() if isinstance(value, dict)}
 
 
 def names_of(group: str) -> list[str]:
@@ -45,16 +92,15 @@ def names_of(group: str) -> list[str]:
 
 
 def section(group: str, name: str) -> dict[str, Any]:
-    """The settings of a choice, its defaults list aside."""
+    """The settings of a choice in its own group; some files have others beside them."""
     content = _content(config_dir() / group / f"{name}.yaml")
-    return {key: value for key, value in content.items() if key != "defaults"}
+    own = content if TARGET in content else content.get(group, content)
+    return {key: value for key, value in own.items() if key != "defaults"}
 
 
 def default_schedule(method: str) -> str:
     """The schedule that a method brings."""
-    (line,) = _content(config_dir() / "method" / f"{method}.yaml")["defaults"]
-    (name,) = line.values()
-    return str(name)
+    return brought("method", method)["schedule"]
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from pipetrain.config.choices import section
+from pipetrain.config.choices import section_for
 from pipetrain.config.instantiate import TARGET
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.config.nearest import unknown_setting
@@ -42,14 +42,18 @@ class Override:
         if self.key.rsplit(".", 1)[-1] == TARGET:
             yield str(self.value)
 
-    def apply(self, config: DictConfig) -> None:
+    def apply(self, config: DictConfig, model: str = "") -> None:
         """Changes the configuration.
+
+        Args:
+            config: of a run.
+            model: what it trains, which changes some settings of choices.
 
         Raises:
             ConfigError: it has no such setting, or the group no such choice.
         """
         if self.chooses:
-            config[self.key] = _chosen(self.key, self.value)
+            config[self.key] = _chosen(self.key, self.value, model)
             return
         try:
             OmegaConf.update(config, self.key, self.value, merge=True, force_add=self.adds)
@@ -74,11 +78,11 @@ def parsed(words: Sequence[str]) -> list[Override]:
     return overrides
 
 
-def _chosen(group: str, name: str) -> DictConfig:
+def _chosen(group: str, name: str, model: str) -> DictConfig:
     """The section of a choice, with what every choice of its group has."""
     names = sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
     if name not in names:
         choices = did_you_mean(name, names) or f"; choose from {', '.join(names)}"
         raise ConfigError(f"{group}={name}: no such {group}{choices}")
-    merged: DictConfig = OmegaConf.merge(schema()[group], section(group, name))  # type: ignore[assignment]
+    merged: DictConfig = OmegaConf.merge(schema()[group], section_for(model, group, name))  # type: ignore[assignment]
     return merged

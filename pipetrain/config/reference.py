@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.config import schema
-from pipetrain.config.choices import section
+from pipetrain.config.choices import beside, section_for, tuned_file
 from pipetrain.config.instantiate import TARGET
 from pipetrain.config.schema import OPEN_SECTIONS, Config, config_dir
 
@@ -79,15 +79,27 @@ def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
             yield before.target.id, " ".join(str(text).split())
 
 
-def settings_of_choice(group: str, name: str) -> Iterator[Setting]:
-    """The settings that a choice brings beside its target, each with the comment of its line."""
-    content = section(group, name)
-    # a preset of phases is a whole configuration, in which the group's settings are one section
-    content = content if TARGET in content else content.get(group, {})
-    comments = _comments(config_dir() / group / f"{name}.yaml")
-    for key, default in content.items():
+def settings_of_choice(group: str, name: str, model: str = "") -> Iterator[Setting]:
+    """The settings that a choice brings beside its target, each with the comment of its line.
+
+    Args:
+        group: of which one is chosen.
+        name: of the choice.
+        model: what changes some of them; "": nothing does.
+    """
+    changed = tuned_file(model, name)
+    comments = {**_comments(config_dir() / group / f"{name}.yaml"), **(_comments(changed) if changed else {})}
+    for key, default in section_for(model, group, name).items():
         if key != TARGET:
             yield Setting(f"{group}.{key}", default, comments.get(key, ""))
+
+
+def settings_beside(group: str, name: str) -> Iterator[Setting]:
+    """The settings of every run that a choice changes, such as `train.batch_size`."""
+    comments = _comments(config_dir() / group / f"{name}.yaml")
+    for section, values in beside(group, name).items():
+        for key, value in values.items():
+            yield Setting(f"{section}.{key}", value, comments.get(key, ""))
 
 
 def _comments(path: Path) -> dict[str, str]:

@@ -143,8 +143,8 @@ class Settings:
 
 
 def choices_made(choices: Mapping[Any, Any]) -> dict[str, str]:
-    """Hydra's account of what was chosen, its own groups aside."""
-    return {str(group): str(choice) for group, choice in choices.items() if "/" not in str(group)}
+    """Hydra's account of what was chosen, its own groups and what models change of their choices aside."""
+    return {str(group): str(choice) for group, choice in choices.items() if not set("/@") & set(str(group))}
 
 
 def check_hydra(hydra: DictConfig) -> None:

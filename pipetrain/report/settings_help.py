@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipetrain.config.choices import choices_of_run, names_of
-from pipetrain.config.reference import Setting, groups, sections, settings_of_choice
+from pipetrain.config.reference import Setting, groups, sections, settings_beside, settings_of_choice
 from pipetrain.config.schema import config_dir
 from pipetrain.errors import as_configured
 
@@ -49,7 +49,9 @@ def _names(group: str, folder: Path | None) -> list[str]:
 
 def _of_choices(chosen: Mapping[str, str]) -> Iterator[str]:
     for group, name in chosen.items():
-        settings = list(settings_of_choice(group, name)) if name in names_of(group) else []
+        settings = []
+        if name in names_of(group):
+            settings = [*settings_of_choice(group, name, chosen["model"]), *settings_beside(group, name)]
         if settings:
             yield from ("", f"  {group}={name}", *_settings(settings))
 

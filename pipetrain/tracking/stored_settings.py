@@ -32,7 +32,7 @@ def stored_settings(
     OmegaConf.set_struct(config, value=True)
     choices = run.choices()
     for override in overrides:
-        override.apply(config)
+        override.apply(config, choices.get("model", ""))
         if override.chooses:
             choices[override.key] = override.value
     try:

@@ -33,6 +33,13 @@ def test_choice_of_a_group_takes_the_place_of_the_whole_section(config):
     assert (config.dataset.root, config.dataset.limit, config.dataset.shuffle) == ("/data", None, True)
 
 
+def test_choice_has_what_the_model_of_the_run_changes_of_it():
+    config = OmegaConf.create({"optimizer": {}})
+    (override,) = parsed(["optimizer=sgdm"])
+    override.apply(config, "alexnet")
+    assert (config.optimizer.lr, config.optimizer.momentum) == (0.01, 0.9)
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [

@@ -27,7 +27,7 @@ def test_every_setting_of_the_schema_is_listed_with_its_default_and_a_meaning():
 
 
 def test_every_folder_of_choices_is_a_group_with_a_meaning():
-    assert set(groups()) == {path.name for path in config_dir().iterdir() if path.is_dir()}
+    assert {*groups(), "tuned"} == {path.name for path in config_dir().iterdir() if path.is_dir()}
     assert all(groups().values())
 
 
@@ -36,6 +36,12 @@ def test_settings_of_a_choice_have_the_comments_of_its_file():
         Setting("loss.label_smoothing", 0.0, "share of the target spread over all classes, 0 to 1")
     ]
     assert list(settings_of_choice("method", "gpipe")) == []
+
+
+def test_settings_that_a_model_changes_have_its_values_and_comments():
+    found = {setting.name: setting for setting in settings_of_choice("optimizer", "sgdm", "alexnet")}
+    assert (found["optimizer.lr"].default, found["optimizer.momentum"].default) == (0.01, 0.9)
+    assert found["optimizer.lr"].meaning.startswith("as Krizhevsky's")
 
 
 def test_settings_of_a_preset_of_phases_are_those_of_its_group():

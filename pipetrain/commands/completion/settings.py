@@ -25,7 +25,7 @@ def settings(before: Sequence[str], word: str) -> list[str]:
         found = _Completion(GlobalHydra.instance().config_loader()).of_line([*before, f"{name}{equals}{last}"])
     if members:
         return [f"{name}={','.join([*members, each.partition('=')[2]])}" for each in found]
-    return [_spelled(each, known) for each in found]
+    return [_spelled(each, known) for each in found if not each.startswith("tuned")]  # no group to choose of
 
 
 def _values(name: str, known: Mapping[str, Any]) -> Sequence[str]:

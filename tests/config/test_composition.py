@@ -1,0 +1,128 @@
+"""What wins where a model, an experiment and the command line set the same."""
+
+import shlex
+
+import pytest
+
+from pipetrain.config.choices import beside, brought, choices_of, names_of, section, tuned_file
+from pipetrain.config.composition import combinations, composed
+from pipetrain.config.nearest import known_names
+from pipetrain.config.reference import groups
+from pipetrain.config.schema import OPEN_SECTIONS, config_dir, schema
+
+MODEL = """\
+# @package _global_
+defaults:
+  - override /dataset: synthetic_images
+  - override /optimizer: adamw
+  - override /loss: cross_entropy
+  - override /lr_schedule: cosine
+model:
+  _target_: pipetrain.models.lenet.build
+train:
+  batch_size: 8
+  epochs: 3
+"""
+EXPERIMENT = """\
+# @package _global_
+defaults:
+  - override /model: mine
+  - override /optimizer: sgd
+train:
+  epochs: 4
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    files = {
+        "model/mine.yaml": MODEL,
+        "experiment/mine.yaml": EXPERIMENT,
+        "tuned/mine-adamw.yaml": "lr: 0.003\n",
+        "tuned/mine-synthetic_images.yaml": "size: 64\nlimit: 12\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def chosen(folder, *words):
+    return composed([f"hydra.searchpath=[file://{folder}]", *words])
+
+
+def test_model_brings_choices_and_values(folder):
+    settings = chosen(folder, "model=mine")
+    assert {group: settings.choices[group] for group in ("dataset", "optimizer", "lr_schedule")} == {
+        "dataset": "synthetic_images",
+        "optimizer": "adamw",
+        "lr_schedule": "cosine",
+    }
+    assert (settings.optimizer.lr, settings.dataset.target.options["size"], settings.dataset.limit) == (0.003, 64, 12)
+    assert (settings.train.batch_size, settings.train.epochs) == (8, 3)
+    assert set(settings.choices) == {*groups()}
+
+
+def test_choice_of_the_command_line_wins_over_the_models_and_loses_its_values(folder):
+    settings = chosen(folder, "dataset=mnist", "model=mine", "train.batch_size=5", "optimizer=adam")
+    assert (settings.choices["dataset"], settings.dataset.limit) == ("mnist", None)
+    assert (settings.choices["optimizer"], settings.optimizer.lr) == ("adam", 0.001)
+    assert (settings.train.batch_size, settings.train.epochs) == (5, 3)
+
+
+def test_value_of_the_command_line_wins_over_what_the_model_changes_of_its_choice(folder):
+    settings = chosen(folder, "model=mine", "optimizer.lr=0.5", "dataset.size=16")
+    assert (settings.optimizer.lr, settings.dataset.target.options["size"]) == (0.5, 16)
+
+
+def test_experiment_wins_over_the_model_and_loses_to_the_command_line(folder):
+    settings = chosen(folder, "experiment=mine", "dataset=mnist")
+    assert {group: settings.choices[group] for group in ("model", "dataset", "optimizer", "lr_schedule")} == {
+        "model": "mine",
+        "dataset": "mnist",
+        "optimizer": "sgd",
+        "lr_schedule": "cosine",
+    }
+    assert (settings.train.epochs, settings.train.batch_size) == (4, 8)
+
+
+def test_every_run_of_a_sweep_over_models_has_what_its_model_brings(folder):
+    swept = [chosen(folder, *words) for words in combinations(["model=lenet5,mine"])]
+    assert [settings.choices["dataset"] for settings in swept] == ["fashion_mnist_mini", "synthetic_images"]
+    assert [settings.train.batch_size for settings in swept] == [64, 8]
+
+
+def test_model_of_ones_own_brings_nothing():
+    assert brought("model", "custom") == {}
+    assert not list((config_dir() / "tuned").glob("custom-*"))
+    assert composed(["model=custom", "model._target_=mylib.build"]).choices == {
+        **composed([]).choices,
+        "model": "custom",
+    }
+
+
+def test_models_bring_what_there_is_to_choose():
+    for name in names_of("model"):
+        assert all(choice in names_of(group) for group, choice in brought("model", name).items()), name
+        for part, values in beside("model", name).items():
+            assert values.keys() <= schema()[part].keys(), name
+
+
+def test_models_change_settings_that_the_choices_have():
+    files = set((config_dir() / "tuned").iterdir())
+    for group in ("dataset", "optimizer", "lr_schedule", "loss"):
+        for choice in names_of(group):
+            common = schema()[group].keys() if group in OPEN_SECTIONS else ()
+            for path in [tuned_file(model, choice) for model in names_of("model")]:
+                if path is not None:
+                    keys = {line.split(":")[0] for line in path.read_text().splitlines() if line[0].isalpha()}
+                    assert keys <= {*section(group, choice), *common}, path
+                    files.remove(path)
+    assert files == set(), "of no model and choice"
+
+
+def test_settings_of_every_models_paper_are_choices_and_settings_that_there_are():
+    for choice in choices_of("model"):
+        words = shlex.split(choice.remarks.get("paper", ""))
+        for name, _, value in (word.partition("=") for word in words):
+            assert value in names_of(name) if name in groups() else name in known_names(), (choice.name, name)
