@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.number_range import SHARE
+from pipetrain.number_range import NOT_NEGATIVE, SHARE
 
 Loss = Callable[..., Tensor]
 """(output, target) -> the mean loss, a scalar. May also have `count` and `metrics`, as CrossEntropy has."""
@@ -22,19 +22,29 @@ class CrossEntropy(nn.Module):
 
     Args:
         label_smoothing: torch's, from 0 to 1.
+        auxiliary: the weight of each auxiliary head's loss beside the model's own; 0.3 is GoogLeNet's (section 5).
 
     Raises:
-        ConfigError: `label_smoothing` is out of its range.
+        ConfigError: `label_smoothing` is out of its range, or `auxiliary` is negative.
     """
 
-    def __init__(self, label_smoothing: float = 0.0) -> None:
+    def __init__(self, label_smoothing: float = 0.0, auxiliary: float = 0.3) -> None:
         super().__init__()
         SHARE.check("loss.label_smoothing", label_smoothing)
+        NOT_NEGATIVE.check("loss.auxiliary", auxiliary)
         self.label_smoothing = label_smoothing
+        self.auxiliary = auxiliary
 
     @override
-    def forward(self, scores: Tensor, target: Tensor) -> Tensor:
-        """Scores (n, classes, ...) and targets (n, ...) to a scalar."""
+    def forward(self, scores: Tensor, *further: Tensor) -> Tensor:
+        """Scores (n, classes, ...), those of auxiliary heads where there are any, and targets (n, ...) to a scalar."""
+        *heads, target = further
+        loss = self._mean(scores, target)
+        for head in heads:
+            loss = loss + self.auxiliary * self._mean(head, target)
+        return loss
+
+    def _mean(self, scores: Tensor, target: Tensor) -> Tensor:
         return nn.functional.cross_entropy(scores, target, label_smoothing=self.label_smoothing)
 
     def count(self, target: Tensor) -> int:

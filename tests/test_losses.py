@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy, count_of, has_perplexity, hits_of, on_device, percent, step_loss
 
 
@@ -13,6 +14,16 @@ def test_cross_entropy_counts_hits_among_the_first_and_the_first_five():
     hits = {name: value.item() for name, value in CrossEntropy().metrics(scores, targets).items()}
     assert hits == {"top1": 1, "top5": 2}
     assert CrossEntropy().metrics(scores[:, :5], targets % 5).keys() == {"top1"}
+
+
+def test_losses_of_auxiliary_heads_are_added_with_their_weight():
+    torch.manual_seed(0)
+    scores, heads, targets = torch.randn(4, 3), torch.randn(2, 4, 3), torch.tensor([0, 2, 1, 1])
+    loss = CrossEntropy(label_smoothing=0.1, auxiliary=0.25)
+    own, first, second = (loss(each, targets) for each in (scores, *heads))
+    assert loss(scores, *heads, targets).item() == pytest.approx((own + 0.25 * (first + second)).item())
+    with pytest.raises(ConfigError, match=r"loss.auxiliary=-1: a number of at least 0"):
+        CrossEntropy(auxiliary=-1)
 
 
 def test_cross_entropy_of_sequences_counts_every_position():

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from torch import Tensor, nn
-from torch.nn import functional as F
-from typing_extensions import override
+from torch import nn
 
 from pipetrain import torchvision_shim
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain, out_of_place
+from pipetrain.models.features_classifier import chain_of_features
 from pipetrain.models.residual import block_layers
 
 _RESNETS = {
@@ -18,26 +17,6 @@ _RESNETS = {
     101: torchvision_shim.models.resnet101,
     152: torchvision_shim.models.resnet152,
 }
-
-
-class Enlarge(nn.Module):
-    """Scales an image up, bilinearly and keeping its shape, until its smaller side is `least` pixels."""
-
-    def __init__(self, least: int) -> None:
-        super().__init__()
-        self.least = least
-
-    @override
-    def forward(self, x: Tensor) -> Tensor:
-        sides = x.shape[-2:]
-        if min(sides) >= self.least:
-            return x
-        size = [round(side * self.least / min(sides)) for side in sides]
-        return F.interpolate(x, size=size, mode="bilinear", align_corners=False)
-
-    def before(self, _module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-        """Does the same as a forward pre-hook of the whole model, so that it and its chain agree."""
-        return self.forward(*inputs)
 
 
 def resnet(depth: int, channels: int, classes: int) -> LayerChain:
@@ -50,7 +29,7 @@ def resnet(depth: int, channels: int, classes: int) -> LayerChain:
     """
     model = _plain_resnet(depth, classes)
     if channels != 3:
-        _start(model, _rechannel(model.conv1, channels))
+        _start(model, rechanneled(model.conv1, channels))
     return _resnet_chain(model, [model.maxpool])
 
 
@@ -97,21 +76,21 @@ def alexnet(channels: int, classes: int) -> LayerChain:
     """torchvision's AlexNet; images below 64, too small for its strides, are enlarged in the first layer."""
     model = torchvision_shim.models.alexnet(weights=None, num_classes=classes)
     if channels != 3:
-        model.features[0] = _rechannel(model.features[0], channels)
-    return _features_and_classifier(model, least=64)
+        model.features[0] = rechanneled(model.features[0], channels)
+    return chain_of_features(model, least=64)
 
 
 def vgg16(channels: int, classes: int) -> LayerChain:
     """torchvision's VGG-16 without batch norm; images below 32 are enlarged to 32 in the first layer."""
     model = torchvision_shim.models.vgg16(weights=None, num_classes=classes)
     if channels != 3:
-        first = model.features[0] = _rechannel(model.features[0], channels)
+        first = model.features[0] = rechanneled(model.features[0], channels)
         nn.init.kaiming_normal_(first.weight, mode="fan_out", nonlinearity="relu")
         nn.init.constant_(first.bias, 0)
-    return _features_and_classifier(model, least=32)
+    return chain_of_features(model, least=32)
 
 
-def _rechannel(conv: Any, channels: int) -> Any:
+def rechanneled(conv: Any, channels: int) -> nn.Conv2d:
     """The same convolution for images of another number of channels, with torch's own initial weights."""
     return nn.Conv2d(
         channels,
@@ -121,20 +100,3 @@ def _rechannel(conv: Any, channels: int) -> Any:
         padding=conv.padding,
         bias=conv.bias is not None,
     )
-
-
-def _features_and_classifier(model: Any, least: int) -> LayerChain:
-    """The chain of a model with `features`, `avgpool` and a `classifier` of three linear layers."""
-    out_of_place(model)
-    layers: list[nn.Module] = []
-    for part in model.features:
-        if isinstance(part, nn.ReLU):
-            layers[-1] = nn.Sequential(layers[-1], part)
-        else:
-            layers.append(part)
-    enlarge = Enlarge(least)
-    model.register_forward_pre_hook(enlarge.before)
-    layers[0] = nn.Sequential(enlarge, layers[0])
-    layers.append(nn.Sequential(model.avgpool, nn.Flatten()))
-    layers += [model.classifier[:3], model.classifier[3:6], model.classifier[6]]
-    return LayerChain(model, layers)

@@ -33,7 +33,12 @@ def test_every_folder_of_choices_is_a_group_with_a_meaning():
 
 def test_settings_of_a_choice_have_the_comments_of_its_file():
     assert list(settings_of_choice("loss", "cross_entropy")) == [
-        Setting("loss.label_smoothing", 0.0, "share of the target spread over all classes, 0 to 1")
+        Setting("loss.label_smoothing", 0.0, "share of the target spread over all classes, 0 to 1"),
+        Setting(
+            "loss.auxiliary",
+            0.3,
+            "weight of the loss of each auxiliary head, such as GoogLeNet's with model.auxiliary=true",
+        ),
     ]
     assert list(settings_of_choice("method", "gpipe")) == []
 

@@ -21,8 +21,13 @@ def accepted(name):
     return inspect.signature(get_object(section("model", name)["_target_"])).parameters
 
 
-NAMES = [name for name in names_of("model") if "channels" in accepted(name)]
-BIG = {"alexnet", "vgg16", "resnet50", "resnet101", "resnet152", "resnet110", "resnet50_cifar", "resnet152_cifar"}
+ALIKE = {"resnet32", "resnet44", "resnet224", "resnet362", "resnet101", "resnet152", "resnet152_cifar"}
+"""Built as those of other depths are, which have few layers or many."""
+NAMES = [name for name in names_of("model") if "channels" in accepted(name) and name not in ALIKE]
+BIG = {
+    "alexnet", "alexnet_cifar", "vgg16", "vgg16_cifar", "resnet50", "resnet101", "resnet152", "resnet110", "resnet224",
+    "resnet362", "resnet50_cifar", "resnet152_cifar", "inception_v3",
+}  # fmt: skip
 PICTURES = [(1, 28, 28), (3, 32, 32), (3, 64, 64)]
 
 
@@ -144,6 +149,8 @@ def test_torchvision_models_have_torchvisions_weights_and_outputs(name, size):
         ("resnet50", 25_557_032, 51, 50),
         ("resnet101", 44_549_160, 102, 101),
         ("resnet152", 60_192_808, 153, 152),
+        ("googlenet", 6_624_904, 17, 13),
+        ("inception_v3", 23_834_568, 19, 17),
     ],
 )
 def test_sizes_of_torchvision_models_are_the_published_ones(name, parameters, layers, weight_layers):
@@ -193,13 +200,30 @@ def cifar_parameters(n, channels, classes):
     return sum(9 * a * b + 2 * b for a, b in shapes) + 64 * classes + classes
 
 
-@pytest.mark.parametrize("depth", [20, 32, 44, 56, 110])
+@pytest.mark.parametrize("depth", [20, 32, 44, 56, 110, 224, 362])
 def test_cifar_resnets_have_the_papers_layers_and_sizes(depth):
     with torch.device("meta"):
         chain = build(f"resnet{depth}")
     parameters = sum(weight.numel() for weight in chain.module.parameters())
     assert parameters == cifar_parameters((depth - 2) // 6, channels=3, classes=10)
     assert len(chain) == len(chain.weight_layers()) == depth
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "layers", "weight_layers", "megabytes"),
+    [("alexnet_cifar", 23_296_074, 12, 8, 88.87), ("vgg16_cifar", 15_253_578, 22, 16, 58.16)],
+)
+def test_models_of_zhang_and_abdelrahman_have_the_weight_memory_of_their_table_9(
+    name, parameters, layers, weight_layers, megabytes
+):
+    with torch.device("meta"):
+        chain = build(name)
+    assert sum(weight.numel() for weight in chain.module.parameters()) == parameters
+    assert (len(chain), len(chain.weight_layers())) == (layers, weight_layers)
+    # of VGG-16 the paper's count leaves batch norm out
+    left_out = sum(part.weight.numel() * 2 for part in chain.module.modules() if isinstance(part, nn.BatchNorm2d))
+    counted = parameters - left_out * (name == "vgg16_cifar")
+    assert round(counted * 4 / 2**20, 2) == megabytes
 
 
 def test_resnet20_has_the_known_number_of_parameters():
@@ -232,14 +256,6 @@ def test_first_convolution_follows_the_number_of_channels_and_its_initialization
         vgg = torchvision_models.vgg16(channels=4, classes=2)
     assert vgg.module.features[0].weight.shape == (64, 4, 3, 3)
     assert isinstance(vgg.module.features[0].bias, nn.Parameter)
-
-
-def test_small_images_are_enlarged_in_their_own_shape():
-    enlarge = torchvision_models.Enlarge(64)
-    assert enlarge(torch.zeros(1, 3, 28, 28)).shape == (1, 3, 64, 64)
-    assert enlarge(torch.zeros(1, 3, 32, 48)).shape == (1, 3, 64, 96)
-    large = torch.zeros(1, 3, 64, 80)
-    assert enlarge(large) is large
 
 
 def test_impossible_sizes_are_refused_with_what_works():
