@@ -24,8 +24,8 @@ def build(channels: int, classes: int) -> LayerChain:
 
 def _features(channels: int) -> Iterator[nn.Module]:
     for i, width in enumerate(_WIDTHS):
-        first = {"kernel_size": 11, "stride": 2, "padding": 5}
-        yield nn.Conv2d(channels, width, **(first if i == 0 else {"kernel_size": 3, "padding": 1}))
+        kernel, stride = (11, 2) if i == 0 else (3, 1)
+        yield nn.Conv2d(channels, width, kernel, stride=stride, padding=kernel // 2)
         yield nn.BatchNorm2d(width)
         yield nn.ReLU()
         if i in _POOLED:

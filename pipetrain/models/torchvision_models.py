@@ -90,7 +90,7 @@ def vgg16(channels: int, classes: int) -> LayerChain:
     return chain_of_features(model, least=32)
 
 
-def rechanneled(conv: Any, channels: int) -> nn.Conv2d:
+def rechanneled(conv: Any, channels: int) -> Any:
     """The same convolution for images of another number of channels, with torch's own initial weights."""
     return nn.Conv2d(
         channels,
