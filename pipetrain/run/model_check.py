@@ -1,11 +1,17 @@
 """Looks for what version bookkeeping cannot see: weights that autograd saves in another form, or that layers hide."""
 
 import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
@@ -31,12 +37,15 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors) -> list[str]:
     for label, layer in zip(probe.labels, probe.layers, strict=True):
         _refuse_max_norm(label, layer)
         second = tuple(_unlike(a, b) for a, b in zip(first, second, strict=True))
-        once, first_out = _saved(layer, first, label)
-        again, second_out = _saved(layer, second, label)
+        with _beginning_with(layer, 0.25):
+            once, first_out = _saved(layer, first, label)
+        with _beginning_with(layer, 0.5):
+            again, second_out = _saved(layer, second, label)
         with torch.no_grad():
             for parameter in layer.parameters():
                 parameter.mul_(1.25).add_(0.125)
-        changed, _ = _saved(layer, first, label)
+        with _beginning_with(layer, 0.25):
+            changed, _ = _saved(layer, first, label)
         varied = not all(map(_same, first, second))
         if varied and any(_same(a, b) and not _same(a, c) for a, b, c in zip(once, again, changed, strict=False)):
             derived.append(label)
@@ -76,6 +85,40 @@ def _saved(layer: nn.Module, inputs: Tensors, label: str) -> tuple[list[Tensor],
     _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs])
     # behind the first layer a gradient flows to the inputs as well, and autograd saves what that needs
     return saved, tuple(output.detach().requires_grad_(output.is_floating_point()) for output in outputs)
+
+
+@contextmanager
+def _beginning_with(layer: nn.Module, state: float) -> Iterator[None]:
+    """Has recurrent modules that are given no state begin with this one in place of zeros.
+
+    What they compute of zeros and their weights is the same for all inputs, and an activation nevertheless.
+    """
+    recurrent = [module for module in layer.modules() if isinstance(module, nn.RNNBase | nn.RNNCellBase)]
+    try:
+        for module in recurrent:
+            module.forward = partial(_with_zeros_as, state, module.forward)
+        yield
+    finally:
+        for module in recurrent:
+            del module.forward
+
+
+def _with_zeros_as(value: float, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with _ZerosAs(value):
+        return forward(*args, **kwargs)
+
+
+class _ZerosAs(TorchFunctionMode):
+    """Fills what torch.zeros makes with another number."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self._value = value
+
+    @override
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        return made.fill_(self._value) if func is torch.zeros else made
 
 
 def _identity(tensor: Tensor) -> Tensor:

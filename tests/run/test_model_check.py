@@ -63,6 +63,30 @@ def test_model_check_names_weights_computed_in_the_forward(layer):
     assert probe(nn.Linear(4, 4), layer(), nn.ReLU()) == ["1:" + type(layer()).__name__]
 
 
+class Recurrent(nn.Module):
+    """A recurrent module of torch's, which begins with zeros of its own making."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        outputs = self.module(x)
+        while isinstance(outputs, tuple):
+            outputs = outputs[0]
+        return outputs
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN, nn.GRUCell, nn.LSTMCell, nn.RNNCell])
+def test_model_check_passes_the_recurrent_layers_of_torch(kind):
+    assert probe(nn.Linear(4, 4), Recurrent(kind(4, 4)), nn.Linear(4, 2)) == []
+
+
+def test_model_check_names_a_recurrent_layer_whose_weights_are_computed_in_the_forward():
+    derived = nn.utils.parametrizations.weight_norm(nn.GRUCell(4, 4), "weight_hh")
+    assert probe(nn.Linear(4, 4), Recurrent(derived), nn.ReLU()) == ["1:Recurrent"]
+
+
 def test_model_check_leaves_the_model_as_it_was():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
     before = {name: value.clone() for name, value in model.state_dict().items()}
