@@ -70,7 +70,14 @@ class Executor(ABC):
             for stage in self.stages:
                 context = phase.rules.contexts[stage.index]
                 stage.enter(phase.rules.method, context, phase.start, fresh=fresh, predicts=predicts)
+        for stage in self.stages:
+            stage.carried.begin(phase.rules.num_microbatches, epoch=interval.first == 0)
         return phase.rules
+
+    def begin_evaluation(self) -> None:
+        """Has the stages of this process evaluate from the beginning of the data."""
+        for stage in self.stages:
+            stage.carried.begin_evaluation()
 
     def clipping(self, rules: PipelineRules) -> Clipping | None:
         """How gradients are clipped under these rules; None where they are not."""

@@ -167,6 +167,7 @@ class DistributedExecutor(ManyProcesses):
     @override
     def evaluate(self, loader: Loader) -> dict[str, float] | None:
         """Forward only, through the same connections; metrics on the last stage."""
+        self.begin_evaluation()
         if self._ports.activations_in is not None:
             self._ports.activations_in.expect(("evaluation", size) for size in loader.sizes)
         feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)

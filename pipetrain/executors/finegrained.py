@@ -188,6 +188,7 @@ class FinegrainedExecutor(OneProcess):
 
     @override
     def evaluate(self, loader: Loader) -> dict[str, float]:
+        self.begin_evaluation()
         module = self._model.module
         return evaluate_model(loader, lambda inputs: module.evaluate(*inputs), self._model.loss, self.stages[0].device)
 
@@ -211,9 +212,11 @@ class _Pass:
             value = loss.detach()
         else:
             stored: dict[int, Tensors] = {}
+            carried, j = self.model.module.carried, self.microbatch[1]
+            began_with = carried.of(j)
             value = self._forward(used, lambda layer, tensors: self._store(stored, layer, tensors))[0].detach()
             used = [reader.take(Kind.RECOMPUTATION) for reader in self.readers]
-            with self.model.module.spare_buffers():
+            with self.model.module.spare_buffers(), carried.aside({j: began_with}):
                 loss, leaves, saved = self._forward(used, lambda layer, tensors: self._rejoin(stored, layer, tensors))
         if saved is not None:
             saved.backward_weights = self._backward_weights(used)

@@ -184,6 +184,7 @@ class SimulatedExecutor(OneProcess):
 
     @override
     def evaluate(self, loader: Loader) -> dict[str, float]:
+        self.begin_evaluation()
         loss = self.stages[-1].loss
         assert loss is not None
         return evaluate_model(loader, self._outputs, loss, self.stages[0].device)

@@ -14,14 +14,16 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.run import manifest, tensor_file
 from pipetrain.run.checkpoint_names import Kind, TensorName
 from pipetrain.stage.base import BaseStage
+from pipetrain.tensors import Tensors
 from pipetrain.tracking.run_directory import RunDirectory
 
 PROGRESS = "progress.json"
+_OF_WEIGHTS = (Kind.MODEL, Kind.OPTIMIZER, Kind.STATISTIC)
 _STEP = re.compile(r"step-\d+")
 
 
 def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
-    """A stage's part of a checkpoint: weights, buffers, optimizer state and statistic under the whole model's names."""
+    """A stage's part of a checkpoint: weights, buffers, optimizer state, statistic and what its layers carry."""
     full, statistic = stage.full_names, stage.weights.statistic
     tensors = {TensorName(Kind.MODEL, name): tensor for name, tensor in stage.state().items()}
     for local, state in stage.optimizer.state().items():
@@ -29,6 +31,8 @@ def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
     if statistic is not None:
         for local, value in statistic.state().items():
             tensors[TensorName(Kind.STATISTIC, full[local], statistic.name)] = value
+    for carrier, carried in stage.carried.tensors().items():
+        tensors.update({TensorName(Kind.CARRIED, carrier, str(i)): value for i, value in enumerate(carried)})
     return {str(name): tensor for name, tensor in tensors.items()}
 
 
@@ -55,13 +59,18 @@ def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[Te
 
 
 def restore(stage: BaseStage, folder: Path, step: int) -> None:
-    """Puts a checkpoint's weights, buffers, optimizer state and statistics into a stage, as after `step` updates.
+    """Puts a checkpoint's weights, buffers, optimizer state, statistics and carried state into a stage.
+
+    Args:
+        stage: where to.
+        folder: the checkpoint.
+        step: updates that were made.
 
     Raises:
         ConfigError: the checkpoint was saved from another model.
     """
     local_names = {full: local for local, full in stage.full_names.items()}
-    tensors = load_tensors(folder, lambda name: name.kind is not Kind.HISTORY and name.of in local_names)
+    tensors = load_tensors(folder, lambda name: name.kind in _OF_WEIGHTS and name.of in local_names)
     model = {name.of: tensor for name, tensor in tensors.items() if name.kind is Kind.MODEL}
     if missing := local_names.keys() - model.keys():
         raise ConfigError(f"resume={folder}: was saved from another model, without {min(missing)}")
@@ -76,7 +85,17 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
         elif name.kind is Kind.STATISTIC:
             statistics.setdefault(name.key, {})[local_names[name.of]] = tensor
     stage.optimizer.load_state(optimizer)
+    stage.carried.restore(_carried(folder, stage))
     stage.resume_at(step, statistics)
+
+
+def _carried(folder: Path, stage: BaseStage) -> dict[str, Tensors]:
+    """Name of a layer that carries state -> its tensors in order."""
+    found = load_tensors(folder, lambda name: name.kind is Kind.CARRIED and name.of in stage.carried.names)
+    carried: dict[str, Tensors] = {}
+    for name in sorted(found, key=lambda name: int(name.key)):
+        carried[name.of] = (*carried.get(name.of, ()), found[name].to(stage.device))
+    return carried
 
 
 def load_history(folder: Path) -> dict[str, Tensor]:

@@ -15,11 +15,13 @@ class Kind(StrEnum):
     """An entry of the optimizer's state of a weight."""
     STATISTIC = "statistic"
     """What a method's statistic holds of a weight."""
+    CARRIED = "carried"
+    """What a layer carries from minibatch to minibatch."""
     HISTORY = "run"
     """A series that the run has recorded."""
 
 
-_KEYED = (Kind.OPTIMIZER, Kind.STATISTIC)
+_KEYED = (Kind.OPTIMIZER, Kind.STATISTIC, Kind.CARRIED)
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ class TensorName:
 
     Attributes:
         kind: what it is.
-        of: the weight, the buffer or the series that it belongs to, as the whole model or the run calls it.
-        key: the entry of the optimizer's state, or the name of the statistic; else empty.
+        of: the weight, the buffer, the layer or the series that it belongs to, as the whole model or the run calls it.
+        key: the entry of the optimizer's state, the name of the statistic, or the number of the layer's tensor; else
+            empty.
     """
 
     kind: Kind

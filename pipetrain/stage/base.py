@@ -11,6 +11,7 @@ from pipetrain.errors import InvariantError
 from pipetrain.methods import Method
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import StageContext
+from pipetrain.stage.carried_state import CarriedState
 from pipetrain.stage.gradient_sum import GradientSum
 from pipetrain.stage.measurements import Measurements
 from pipetrain.stage.timing import Clock
@@ -32,6 +33,8 @@ class BaseStage(ABC):
 
     full_names: dict[str, str]
     """Local name -> the tensor's name in the whole model."""
+    carried: CarriedState
+    """What its layers carry from minibatch to minibatch."""
 
     def __init__(
         self,

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from pipetrain.models.carrier import carriers
 from pipetrain.seeding import key
+from pipetrain.stage.carried_state import CarriedState
 from pipetrain.tensors import Tensors
 
 MicrobatchId = tuple[int, int]
@@ -25,6 +27,13 @@ class StageModule(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.first = first
         self.seed = seed
+        self.carried = CarriedState(
+            {
+                f"layers.{index}{'.' * bool(name)}{name}": carrier
+                for index, layer in enumerate(layers, start=first)
+                for name, carrier in carriers(layer).items()
+            }
+        )
         self._own: dict[str, Tensor] = dict(self.named_parameters())
         self._held: Mapping[str, Tensor] = self._own
         names = {id(parameter): name for name, parameter in self._own.items()}
@@ -99,19 +108,21 @@ class StageModule(nn.Module):
             microbatch: (minibatch since the start of the run, microbatch).
             at_layer: what a layer's inputs are replaced by.
         """
-        for index, layer in enumerate(self.layers, start=self.first):
-            tensors = at_layer(index, tensors)
-            reseed(key(self.seed, *microbatch, index))
-            result = layer(*tensors)
-            tensors = result if isinstance(result, tuple) else (result,)
+        with self.carried.lent(microbatch[1]):
+            for index, layer in enumerate(self.layers, start=self.first):
+                tensors = at_layer(index, tensors)
+                reseed(key(self.seed, *microbatch, index))
+                result = layer(*tensors)
+                tensors = result if isinstance(result, tuple) else (result,)
         return tensors
 
     @torch.no_grad()
     def evaluate(self, *tensors: Tensor) -> Tensors:
-        """All layers in turn in evaluation mode; no state changes."""
+        """All layers in turn in evaluation mode; no state changes but what the evaluation itself carries on."""
         training = [module for module in self.modules() if module.training]
         self.eval()
-        outputs: Tensors = self(*tensors, microbatch=(0, 0))
+        with self.carried.evaluating():
+            outputs: Tensors = self(*tensors, microbatch=(0, 0))
         for module in training:
             module.training = True
         return outputs

@@ -1,9 +1,9 @@
 """Carries out F, R, B and U on one stage: its layers, computing with the weights that the method names."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage, BuildOptimizer
+from pipetrain.stage.carried_state import State
 from pipetrain.stage.forward_graph import ForwardGraph
 from pipetrain.stage.in_place_check import InPlaceCheck
 from pipetrain.stage.measurements import ActivationBytes
@@ -44,18 +45,21 @@ class _InFlight:
     Attributes:
         inputs: what a recomputation starts from, where the stage recomputes from its own input.
         targets: on the last stage.
+        carried: what the layers began with, for a recomputation; empty where there is none.
         graph: None between a forward and its recomputation.
     """
 
     inputs: Tensors = ()
     targets: WeightedTargets | None = None
+    carried: State = ()
     graph: ForwardGraph | None = None
 
     @property
     def bytes(self) -> int:
         """Of the activations held."""
-        activation_bytes = self.graph.bytes if self.graph is not None else _UNMEASURED
-        return activation_bytes.beside(self.inputs)
+        if self.graph is not None:
+            return self.graph.bytes.beside(self.inputs)
+        return _UNMEASURED.beside([*self.inputs, *itertools.chain.from_iterable(self.carried)])
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Stage(BaseStage):
         first, last = spec.bounds
         self.loss = on_device(spec.loss, spec.device) if spec.loss is not None else None
         self.module = StageModule(chain.layers[first:last], first, spec.seed).to(spec.device)
+        self.carried = self.module.carried
         self.full_names = {
             f"layers.{i - first}.{local}": full for i in range(first, last) for local, full in chain.names(i).items()
         }
@@ -141,7 +146,7 @@ class Stage(BaseStage):
             activations: what becomes of them.
         """
         record = self._in_flight[microbatch]
-        with self.module.spare_buffers():
+        with self.module.spare_buffers(), self.carried.aside({microbatch[1]: record.carried}):
             graph = self._compute(
                 microbatch, record.inputs if inputs is None else inputs, record.targets, read, activations
             )
@@ -154,6 +159,8 @@ class Stage(BaseStage):
     ) -> Tensors:
         if record.inputs:
             record.inputs = self._in_place.stored(inputs)
+        if activations is Activations.DROPPED:
+            record.carried = self.carried.of(microbatch[1])
         graph = self._compute(microbatch, inputs, record.targets, read, activations)
         record.graph = None if activations is Activations.DROPPED else graph
         self._in_flight[microbatch] = record
@@ -266,7 +273,7 @@ class Stage(BaseStage):
             if record.targets is not None:
                 output_gradients = [torch.full_like(outputs[0], record.targets.loss_weight)]
             else:
-                output_gradients = list(islice(arriving, len(outputs)))
+                output_gradients = list(itertools.islice(arriving, len(outputs)))
             input_gradients += self._backward(graph, output_gradients, weights)
             self.measurements.backward.setdefault(microbatch[0], []).append(read.version)
         return tuple(input_gradients)

@@ -10,6 +10,7 @@ from typing_extensions import override
 from pipetrain.methods import Method
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.stage.base import BaseStage, BuildOptimizer
+from pipetrain.stage.carried_state import CarriedState
 from pipetrain.stage.module import StageModule
 
 
@@ -32,6 +33,8 @@ class UnitStage(BaseStage):
         parameters = {name: parameter for name, parameter in module.named_parameters() if name in names}
         super().__init__(index, parameters, build_optimizer, device)
         self.full_names = dict(names)
+        # one stage answers for what the whole model carries
+        self.carried = module.carried if index == 0 else CarriedState({})
         self._buffers = {name: buffer for name, buffer in module.named_buffers() if name in names}
 
     @override

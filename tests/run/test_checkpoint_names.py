@@ -12,6 +12,7 @@ from pipetrain.run.checkpoint_names import Kind, TensorName
         (TensorName(Kind.OPTIMIZER, "conv.weight", "exp_avg"), "optimizer.conv.weight/exp_avg"),
         (TensorName(Kind.STATISTIC, "conv.weight", "update_average"), "statistic.conv.weight/update_average"),
         (TensorName(Kind.HISTORY, "losses"), "run.losses"),
+        (TensorName(Kind.CARRIED, "layers.3", "1"), "carried.layers.3/1"),
         (TensorName(Kind.OPTIMIZER, "a/b.weight", "step"), "optimizer.a/b.weight/step"),
     ],
 )

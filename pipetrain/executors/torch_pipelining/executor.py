@@ -100,7 +100,7 @@ class TorchPipeliningExecutor(ManyProcesses):
 
         def forward(stage: Stage, tensors: Tensors) -> Tensors:
             copies = tuple(tensor.clone() for tensor in tensors)  # a first layer may work in place
-            with stage.module.spare_buffers(), torch.no_grad():
+            with stage.module.spare_buffers(), stage.carried.aside({}), torch.no_grad():
                 outputs: Tensors = stage.module(*copies, microbatch=(0, 0))
             first, last = stage.index == 0, stage.index == self.num_stages - 1
             shapes[stage.index] = Shapes.of(tensors, outputs, first=first, last=last)
@@ -129,6 +129,7 @@ class TorchPipeliningExecutor(ManyProcesses):
     @override
     def evaluate(self, loader: Loader) -> dict[str, float] | None:
         """Forward only, one stage after the other; metrics where the last stage is."""
+        self.begin_evaluation()
         feed = self.feed(loader, DrainInterval.whole(len(loader)), self._stages)
         metrics = self._metrics(self._outputs(loader.sizes, feed), feed, self._stages[-1].loss)
         self._relay.end()

@@ -1,0 +1,159 @@
+"""The AWD-LSTM language model (Merity et al. 2018, arXiv:1708.02182), cut between its LSTM layers."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from pipetrain.errors import check_whole
+from pipetrain.models.carrier import Carrier
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.dropped_recurrence import DroppedRecurrence
+from pipetrain.number_range import BELOW_ONE
+
+_INITIAL = 0.1
+
+
+class LockedDropout(nn.Module):
+    """Dropout of the same features at all positions of a sample: inputs (n, positions, features)."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not self.share:
+            return x
+        return x * F.dropout(x.new_ones(len(x), 1, x.shape[2]), self.share)
+
+
+class WordEmbedding(nn.Embedding):
+    """An embedding that drops whole words of the vocabulary, wherever they stand; ids (n, positions)."""
+
+    def __init__(self, words: int, width: int, word_dropout: float, dropout: float) -> None:
+        super().__init__(words, width)
+        nn.init.uniform_(self.weight, -_INITIAL, _INITIAL)
+        self.word_dropout = word_dropout
+        self.locked = LockedDropout(dropout)
+
+    @override
+    def forward(self, input: Tensor) -> Tensor:
+        x = super().forward(input)
+        if self.training and self.word_dropout:
+            kept = F.dropout(self.weight.new_ones(self.num_embeddings), self.word_dropout)
+            x = x * kept[input].unsqueeze(-1)
+        return self.locked(x)  # type: ignore[no-any-return]
+
+
+class LstmLayer(Carrier):
+    """One LSTM over (n, positions, features) that goes on where the minibatch before ended.
+
+    Args:
+        inputs, width: features of its inputs and outputs.
+        dropout: the share of outputs dropped, the same at all positions.
+        weight_drop: the share of recurrent weights dropped in a forward in training.
+    """
+
+    def __init__(self, inputs: int, width: int, dropout: float, weight_drop: float) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(inputs, width, batch_first=True)
+        self.locked = LockedDropout(dropout)
+        self.weight_drop = weight_drop
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        dropping = self.training and self.weight_drop > 0
+        outputs, hidden, cell = self._dropping(x) if dropping else self._plain(x)
+        self.carry(hidden, cell)
+        return self.locked(outputs)  # type: ignore[no-any-return]
+
+    def _plain(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        begins_with = tuple(state.unsqueeze(0) for state in self.carried) if self.carried else None
+        outputs, (hidden, cell) = self.lstm(x, begins_with)
+        return outputs, hidden[0], cell[0]
+
+    def _dropping(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        of_input, of_hidden, input_bias, hidden_bias = self.lstm.all_weights[0]
+        zeros = x.new_zeros(len(x), self.lstm.hidden_size)
+        hidden, cell = self.carried or (zeros, zeros)
+        mask = F.dropout(torch.ones_like(of_hidden), self.weight_drop)
+        gates = F.linear(x, of_input, input_bias) + hidden_bias
+        # nor is its backward under autocast
+        with torch.autocast(x.device.type, enabled=False):
+            outputs, cell = DroppedRecurrence.apply(gates.float(), of_hidden, mask, hidden, cell)
+        return outputs, outputs[:, -1], cell
+
+
+class AwdLstm(nn.Module):
+    """The model as plain PyTorch code would have it; its names are those of checkpoints."""
+
+    def __init__(self, embedding: WordEmbedding, lstms: list[LstmLayer], decoder: nn.Linear) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.lstms = nn.ModuleList(lstms)
+        self.decoder = decoder
+
+    @override
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits (n, positions, vocabulary) of the token after each of `ids` (n, positions)."""
+        x = self.embedding(ids)
+        for lstm in self.lstms:
+            x = lstm(x)
+        return self.decoder(x)  # type: ignore[no-any-return]
+
+
+def build(  # noqa: PLR0913  (one for each setting of the model)
+    vocabulary_size: int,
+    embedding: int = 128,
+    hidden: int = 256,
+    layers: int = 6,
+    dropout: float = 0.1,
+    input_dropout: float = 0.1,
+    hidden_dropout: float = 0.1,
+    word_dropout: float = 0.0,
+    weight_drop: float = 0.0,
+    *,
+    tied: bool = False,
+) -> LayerChain:
+    """The embedding, each LSTM and the decoder, a layer of the chain each; the LSTMs carry their state on.
+
+    PipeDream trains six LSTM layers with 0.41 GB of weights and does not say how wide they are (section 5.2):
+    `embedding=400 hidden=1370` have as many over the 10,000 words of Penn Treebank.
+
+    Args:
+        vocabulary_size: number of tokens.
+        embedding: width of the embedding.
+        hidden: width of the LSTMs.
+        layers: number of LSTMs.
+        dropout: the share of the last LSTM's outputs dropped, the same at all positions of a sample.
+        input_dropout: the same of the embedding's.
+        hidden_dropout: the same of the other LSTMs'.
+        word_dropout: the share of the vocabulary's words dropped in a forward.
+        weight_drop: the share of recurrent weights dropped in a forward.
+        tied: whether the decoder's weight is the embedding's; the last LSTM then is as wide as the embedding.
+
+    Raises:
+        ConfigError: a width is below 1, or a share not from 0 to below 1.
+    """
+    for name, count in {"embedding": embedding, "hidden": hidden, "layers": layers}.items():
+        check_whole(f"model.{name}", count, least=1)
+    shares = {"dropout": dropout, "input_dropout": input_dropout, "hidden_dropout": hidden_dropout}
+    for name, share in {**shares, "word_dropout": word_dropout, "weight_drop": weight_drop}.items():
+        BELOW_ONE.check(f"model.{name}", share)
+    widths = [embedding, *[hidden] * (layers - 1), embedding if tied else hidden]
+    drops = [*[hidden_dropout] * (layers - 1), dropout]
+    lstms = [LstmLayer(widths[i], widths[i + 1], drops[i], weight_drop) for i in range(layers)]
+    words = WordEmbedding(vocabulary_size, embedding, word_dropout, input_dropout)
+    model = AwdLstm(words, lstms, _decoder(words, widths[-1], tied=tied))
+    return LayerChain(model, [words, *lstms, model.decoder])
+
+
+def _decoder(words: WordEmbedding, width: int, *, tied: bool) -> nn.Linear:
+    decoder = nn.Linear(width, words.num_embeddings)
+    nn.init.zeros_(decoder.bias)
+    if tied:
+        decoder.weight = words.weight
+    else:
+        nn.init.uniform_(decoder.weight, -_INITIAL, _INITIAL)
+    return decoder

@@ -1,0 +1,103 @@
+"""What the layers of a stage carry from one minibatch to the next, apart for each microbatch."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+
+from pipetrain.models.carrier import Carrier
+from pipetrain.tensors import Tensors
+
+State = tuple[Tensors, ...]
+"""Of every carrier in order; no tensors at the beginning of the data."""
+States = dict[int, State]
+"""Number of a microbatch -> what its last forward left."""
+
+
+class CarriedState:
+    """Lends the carriers of a stage the state of whichever microbatch they compute.
+
+    What a forward left is never changed afterwards, so that a recomputation can begin with it again.
+
+    Args:
+        carriers: name -> carrier; names that do not depend on the partition.
+    """
+
+    def __init__(self, carriers: Mapping[str, Carrier]) -> None:
+        self._carriers = carriers
+        self._states: States = {}
+        self._evaluated: States = {}
+        self._restored: Mapping[str, Tensors] = {}
+
+    @property
+    def names(self) -> set[str]:
+        """Those of the carriers."""
+        return set(self._carriers)
+
+    def begin(self, num_microbatches: int, *, epoch: bool) -> None:
+        """Begins an interval between two drains; `epoch` where an epoch begins, and its data with it.
+
+        What was restored is dealt out to the microbatches, of which there may be another number than there was.
+        """
+        restored, self._restored = self._restored, {}
+        if epoch:
+            self._states = {}
+        elif restored:
+            by_carrier = [_dealt(restored[name], num_microbatches) for name in self._carriers]
+            self._states = dict(enumerate(zip(*by_carrier, strict=True)))
+
+    def begin_evaluation(self) -> None:
+        """Has the evaluation that follows begin with its data."""
+        self._evaluated = {}
+
+    def of(self, microbatch: int) -> State:
+        """What the next forward of a microbatch begins with."""
+        return self._states.get(microbatch, ((),) * len(self._carriers))
+
+    @contextmanager
+    def lent(self, microbatch: int) -> Iterator[None]:
+        """Has the carriers compute a microbatch, and keeps what they leave."""
+        carriers = self._carriers.values()
+        try:
+            for carrier, tensors in zip(carriers, self.of(microbatch), strict=True):
+                carrier.carried = tensors
+            yield
+            self._states[microbatch] = tuple(_kept(carrier.carried or ()) for carrier in carriers)
+        finally:
+            for carrier in carriers:
+                carrier.carried = None
+
+    @contextmanager
+    def aside(self, states: States) -> Iterator[None]:
+        """Reads and writes `states` in place of the stage's own."""
+        own, self._states = self._states, states
+        try:
+            yield
+        finally:
+            self._states = own
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """Reads and writes the evaluation's in place of the stage's own."""
+        return self.aside(self._evaluated)
+
+    def tensors(self) -> dict[str, Tensors]:
+        """Name of a carrier -> its state for all samples of a minibatch; no names at the beginning of the data."""
+        if not self._states:
+            return {}
+        in_order = (self._states[microbatch] for microbatch in sorted(self._states))
+        by_carrier = zip(self._carriers, zip(*in_order, strict=True), strict=True)
+        return {name: tuple(map(torch.cat, zip(*parts, strict=True))) for name, parts in by_carrier}
+
+    def restore(self, tensors: Mapping[str, Tensors]) -> None:
+        """Puts back what `tensors` gave."""
+        self._restored = tensors
+
+
+def _kept(tensors: Tensors) -> Tensors:
+    """Copies in memory of their own: a last hidden state may be a view of all activations."""
+    return tuple(tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors)
+
+
+def _dealt(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
+    parts = [tensor.tensor_split(num_microbatches) for tensor in tensors]
+    return list(zip(*parts, strict=True)) if parts else [()] * num_microbatches
