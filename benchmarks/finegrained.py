@@ -16,7 +16,6 @@ import resource
 import statistics
 import time
 import warnings
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -28,10 +27,10 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.finegrained import FinegrainedExecutor
-from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
-from pipetrain.losses import CrossEntropy
+from pipetrain.losses import CrossEntropy, StepLoss
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.models import resnet_cifar, torchvision_models
 from pipetrain.models.chain import LayerChain
@@ -52,7 +51,7 @@ def images(count: int) -> tuple[Tensor, Tensor]:
     return torch.randn(count, 3, 32, 32), torch.randint(0, 10, (count,))
 
 
-def executor(chain: LayerChain, num_stages: int, on_step: Callable[[int, Tensor], None]) -> FinegrainedExecutor:
+def executor(chain: LayerChain, num_stages: int, on_step: OnStep) -> FinegrainedExecutor:
     bounds = stage_bounds(len(weight_units(chain)), num_stages)
     rules = PipelineRules(PipeMareSchedule(), PipeMare(), num_stages, 1)
     training = Training(sgd, lambda k: 0.001 / (1 + k), CrossEntropy())
@@ -106,7 +105,7 @@ class Simulated:
         self.executor = executor(chain, num_stages, self.on_step)
         self.steps = steps
 
-    def on_step(self, _t: int, _loss: Tensor) -> None:
+    def on_step(self, _t: int, _loss: StepLoss) -> None:
         self.ends.append(time.perf_counter())
         self.copied.append(self.executor.copy_seconds)
         if len(self.ends) > self.steps:
@@ -169,7 +168,7 @@ def memory(_index: int, num_stages: int, out: str) -> None:
     seen: list[tuple[int, int]] = []
     longest = 2 * num_stages + 8
 
-    def look(t: int, _loss: Tensor) -> None:
+    def look(t: int, _loss: StepLoss) -> None:
         if t in (0, longest):
             seen.append((alive(), resident()))
 

@@ -42,12 +42,12 @@ from workloads import WORKLOADS, Workload
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import Executor
-from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.pipeline import Bounds, Training, build_pipeline, build_stages, connect_stages
 from pipetrain.launch.memory import keep_freed_memory
-from pipetrain.losses import CrossEntropy
+from pipetrain.losses import CrossEntropy, StepLoss
 from pipetrain.methods.base import Method
 from pipetrain.methods.naive_async import NaiveAsync
 from pipetrain.methods.pipedream import PipeDream
@@ -173,12 +173,12 @@ class Bench:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def stamps(self) -> tuple[list[float], Callable[[int, Tensor], None]]:
+    def stamps(self) -> tuple[list[float], OnStep]:
         """Times of the steps, and what records one; reading the loss waits for the device, as a run does."""
         times: list[float] = []
 
-        def on_step(_minibatch: int, loss: Tensor) -> None:
-            loss.item()
+        def on_step(_minibatch: int, loss: StepLoss) -> None:
+            loss.mean.item()
             times.append(time.perf_counter())
 
         return times, on_step

@@ -6,11 +6,11 @@ the last one: its weights are one update stale. PipeDream stashes them, so that 
 """
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain import DrainInterval, Loader, PipelineRules, RunHooks, Training, build_pipeline, chain_of
-from pipetrain.losses import CrossEntropy
+from pipetrain.losses import CrossEntropy, StepLoss
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.schedules.one_f_one_b import OneFOneB
 
@@ -40,8 +40,8 @@ def main() -> None:
 
     losses: list[float] = []
 
-    def on_step(_minibatch: int, loss: Tensor) -> None:
-        losses.append(loss.item())
+    def on_step(_minibatch: int, loss: StepLoss) -> None:
+        losses.append(loss.mean.item())
 
     training = Training(
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),

@@ -32,7 +32,7 @@ class Fetch:
     @property
     def decodes(self) -> bool:
         """Whether samples must be read: a data set's own `target(i)` gives the targets without."""
-        return self.inputs or not hasattr(self.dataset, "target")
+        return self.inputs or not hasattr(self.dataset, "target") or hasattr(self.dataset, "collate")
 
     def __call__(self, epoch: int, indices: Sequence[int]) -> Minibatch:
         """The samples `indices` as they are in `epoch`, collated.
@@ -41,15 +41,21 @@ class Fetch:
             ConfigError: they do not fit together, or a label is out of range.
         """
         if not self.decodes:
-            return None, self._targets([self.dataset.target(index) for index in indices], indices)
-        pairs = self._pairs(epoch, indices)
+            alone = _collate([self.dataset.target(index) for index in indices], "targets", indices)
+            return None, self._checked(alone, indices)
+        inputs, targets = self._collated(self._pairs(epoch, indices), indices)
+        return inputs, None if targets is None else self._checked(targets, indices)
+
+    def _collated(self, pairs: list[Sequence[Any]], indices: Sequence[int]) -> Minibatch:
+        if hasattr(self.dataset, "collate"):
+            inputs, targets = _by_data_set(self.dataset, pairs, indices)
+            return inputs if self.inputs else None, targets if self.targets else None
         return (
             _collate([pair[0] for pair in pairs], "inputs", indices) if self.inputs else None,
-            self._targets([pair[1] for pair in pairs], indices) if self.targets else None,
+            _collate([pair[1] for pair in pairs], "targets", indices) if self.targets else None,
         )
 
-    def _targets(self, values: list[Any], indices: Sequence[int]) -> Tensors:
-        targets = _collate(values, "targets", indices)
+    def _checked(self, targets: Tensors, indices: Sequence[int]) -> Tensors:
         if self.labels is not None:
             self.labels.check(targets[0], indices)
         return targets
@@ -79,6 +85,18 @@ def _pair(sample: Any, index: int) -> Sequence[Any]:
         return sample
     kind = f"{type(sample).__name__} of {len(sample)}" if isinstance(sample, tuple | list) else type(sample).__name__
     raise ConfigError(f"dataset: sample {index} must be an (input, target) pair, not a {kind}")
+
+
+def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:
+    collated = dataset.collate(pairs)
+    inputs, targets = (tuple(_flattened(side)) for side in _pair(collated, indices[0]))
+    rows = [len(tensor) if isinstance(tensor, Tensor) and tensor.ndim else None for tensor in (*inputs, *targets)]
+    if not inputs or not targets or set(rows) != {len(pairs)}:
+        raise ConfigError(
+            f"dataset: {type(dataset).__name__}.collate made {form_of(collated)} of {len(pairs)} samples; inputs and "
+            "targets must be tensors, or tuples of them, with a row for each sample"
+        )
+    return inputs, targets
 
 
 def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:

@@ -9,11 +9,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
+from pipetrain.data.epoch_order import order_of
 from pipetrain.data.fetch import Fetch, Minibatch
 from pipetrain.data.labels import LabelRange
 from pipetrain.errors import ConfigError, RunError, as_configured, check_whole, one_line
 from pipetrain.failure import Failure, RemoteError
-from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
 
 _OF_SHARED_MEMORY = ("shm", "shared memory", "Bus error")
@@ -28,7 +28,14 @@ class Loader:
     numbers are left as they were. Data sets that draw from elsewhere (`random`, numpy) are outside this promise. The
     generator belongs to the process, so read in the thread that also runs the layers, or use workers.
 
-    A data set may have `target(i)`, which must equal `dataset[i][1]`: `targets` then decodes nothing.
+    A data set may have
+
+    - `target(i)`, which must equal `dataset[i][1]`: `targets` then decodes nothing;
+    - `batches(batch_size, samples)`: the samples of each minibatch, made of its first `samples` ones, as lists, the
+      same for every epoch; a shuffle then changes the order of the minibatches alone;
+    - `ordered`, true where each minibatch continues the one before it: nothing is shuffled;
+    - `collate(pairs)`: the (input, target) pairs of a minibatch -> its inputs and targets, such as padded ones. Each
+      is a tensor, or a tuple of tensors, with a row for each sample.
     """
 
     def __init__(  # noqa: PLR0913  (one for each setting of a loader, by name)
@@ -53,55 +60,67 @@ class Loader:
         _check_counts(batch_size=batch_size, microbatches=microbatches, limit=limit, workers=workers)
         self.dataset = dataset
         self.seed = seed
-        self.shuffle = shuffle
         self.workers = workers
         self.labels: LabelRange | None = None
         """Those that targets may have; None where they are no labels, or nobody knows."""
         available = _length(dataset)
         self.samples_per_epoch = available if limit is None else min(limit, available)
-        self.batch_size = batch_size
-        self.sizes, self.dropped = _sizes(self.samples_per_epoch, batch_size, microbatches if drop_short else 1)
-        """Samples of each minibatch of an epoch, and those that no minibatch holds."""
-        if not self.sizes:
+        shuffled = shuffle and not getattr(dataset, "ordered", False)
+        least = microbatches if drop_short else 1
+        self._order = order_of(dataset, self.samples_per_epoch, batch_size, least, seed if shuffled else None)
+        if not len(self._order):
             raise ConfigError(
                 f"dataset.limit={as_configured(limit)}: {self.samples_per_epoch} samples make no minibatch of "
-                f"{microbatches} microbatches"
+                f"{microbatches} microbatches with train.batch_size={batch_size}"
             )
 
     def __len__(self) -> int:
         """Minibatches of an epoch."""
-        return len(self.sizes)
+        return len(self._order)
+
+    @property
+    def dropped(self) -> int:
+        """Samples that no minibatch of an epoch holds."""
+        return self._order.dropped
+
+    @property
+    def varying(self) -> bool:
+        """Whether minibatches of equally many samples may differ in shape otherwise, as padded text does."""
+        return hasattr(self.dataset, "batches") or hasattr(self.dataset, "collate")
+
+    def sizes(self, epoch: int) -> list[int]:
+        """Samples of each minibatch of `epoch`."""
+        return self._order.sizes(epoch)
+
+    def size_of(self, step: int) -> int:
+        """Samples of the minibatch of a step, counted from 0 over all epochs."""
+        epoch, index = divmod(step, len(self))
+        return self.sizes(epoch)[index]
+
+    def minibatches(self, epoch: int) -> list[Sequence[int]]:
+        """The samples of each minibatch of `epoch`, in the order in which they are read."""
+        return self._order.minibatches(epoch)
 
     def inputs(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[Tensors]:
         """The inputs of minibatches first to last - 1 of `epoch`; each a tuple of tensors (samples, …)."""
-        return (_requested(inputs) for inputs, _ in self._minibatches(epoch, first, last, inputs=True))
+        return (_requested(inputs) for inputs, _ in self._read(epoch, first, last, inputs=True))
 
     def targets(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[Tensors]:
         """The targets of minibatches first to last - 1 of `epoch`; each a tuple of tensors (samples, …)."""
-        return (_requested(targets) for _, targets in self._minibatches(epoch, first, last, targets=True))
+        return (_requested(targets) for _, targets in self._read(epoch, first, last, targets=True))
 
     def samples(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[tuple[Tensors, Tensors]]:
         """Inputs and targets of minibatches first to last - 1 of `epoch`, every sample read once."""
-        minibatches = self._minibatches(epoch, first, last, inputs=True, targets=True)
+        minibatches = self._read(epoch, first, last, inputs=True, targets=True)
         return ((_requested(inputs), _requested(targets)) for inputs, targets in minibatches)
 
-    def order(self, epoch: int) -> list[int]:
-        """The samples of `epoch` in the order they are read, those that are dropped included."""
-        if not self.shuffle:
-            return list(range(self.samples_per_epoch))
-        generator = torch.Generator().manual_seed(key(self.seed, epoch))
-        order: list[int] = torch.randperm(self.samples_per_epoch, generator=generator).tolist()
-        return order
-
-    def _minibatches(
+    def _read(
         self, epoch: int, first: int, last: int | None, *, inputs: bool = False, targets: bool = False
     ) -> Iterator[Minibatch]:
-        last = len(self.sizes) if last is None else last
-        if not 0 <= first <= last <= len(self.sizes):
-            raise ValueError(f"minibatches {first} … {last}: an epoch has {len(self.sizes)}")
-        order = self.order(epoch)
-        starts = range(first * self.batch_size, last * self.batch_size, self.batch_size)
-        plan = [order[start : start + self.batch_size] for start in starts]
+        last = len(self) if last is None else last
+        if not 0 <= first <= last <= len(self):
+            raise ValueError(f"minibatches {first} … {last}: an epoch has {len(self)}")
+        plan = self.minibatches(epoch)[first:last]
         fetch = Fetch(self.dataset, self.seed, inputs, targets, self.labels)
         if self.workers and fetch.decodes and plan:
             return _fetched_by_workers(fetch, epoch, plan, self.workers)
@@ -184,13 +203,6 @@ def _unchanged(minibatch: Any) -> Any:
 def _requested(tensors: Tensors | None) -> Tensors:
     assert tensors is not None, "a side that was not asked for"
     return tensors
-
-
-def _sizes(samples: int, batch_size: int, least: int) -> tuple[list[int], int]:
-    """Samples of each minibatch, and the samples left out: a last minibatch of fewer than `least`."""
-    whole, rest = divmod(samples, batch_size)
-    last = [rest] if rest >= max(1, least) else []
-    return [batch_size] * whole + last, rest - sum(last)
 
 
 def _length(dataset: Any) -> int:

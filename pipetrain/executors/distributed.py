@@ -9,11 +9,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.data.loader import Loader
-from pipetrain.data.microbatches import microbatch_sizes
 from pipetrain.executors import exchange
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import Around, RunHooks
+from pipetrain.executors.message_keys import evaluation_keys, training_keys
 from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.read_cursor import ReadCursor
@@ -145,7 +145,7 @@ class DistributedExecutor(ManyProcesses):
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
         cursor = ReadCursor(self._stage, rules, interval)
-        keys = _keys(loader, interval, rules.num_microbatches)
+        keys = training_keys(loader, interval, rules.num_microbatches)
         self._ports.begin(rules.lists(interval.minibatches), cursor, keys)
         feed = self.feed(loader, interval, self.stages)
         runner = StageRunner(cursor, self._ports, feed, self.clipping(rules), self.hooks)
@@ -169,21 +169,21 @@ class DistributedExecutor(ManyProcesses):
         """Forward only, through the same connections; metrics on the last stage."""
         self.begin_evaluation()
         if self._ports.activations_in is not None:
-            self._ports.activations_in.expect(("evaluation", size) for size in loader.sizes)
+            self._ports.activations_in.expect(evaluation_keys(loader))
         feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
-        metrics = self._metrics(self._outputs(loader.sizes, feed), feed, self._stage.loss)
+        metrics = self._metrics(self._outputs(evaluation_keys(loader), feed), feed, self._stage.loss)
         self._ports.end()
         return metrics
 
-    def _outputs(self, sizes: Sequence[int], feed: Feed) -> Iterator[Tensors]:
+    def _outputs(self, keys: Sequence[Key], feed: Feed) -> Iterator[Tensors]:
         """This stage's outputs of each part of the evaluation set, sent on to the stage behind."""
         ports = self._ports
-        for part, size in enumerate(sizes, start=1):
-            self.hooks.on_progress(f"evaluation {part} of {len(sizes)}")
+        for part, key in enumerate(keys, start=1):
+            self.hooks.on_progress(f"evaluation {part} of {len(keys)}")
             inputs = feed.inputs() if ports.activations_in is None else ports.activations_in.take()
             outputs = self._stage.evaluate(inputs)
             if ports.activations_out is not None:
-                ports.activations_out.send(("evaluation", size), outputs)
+                ports.activations_out.send(key, outputs)
                 ports.activations_out.settle(_EVALUATION_AHEAD)
             yield outputs
 
@@ -215,13 +215,3 @@ def _meet(r: int, group: dist.ProcessGroup, device: torch.device) -> None:
         dist.send(torch.zeros(1, device=device), r + 1, group)
     elif dist.get_rank() == r + 1:
         dist.recv(torch.zeros(1, device=device), r, group)
-
-
-def _keys(loader: Loader, interval: DrainInterval, num_microbatches: int) -> dict[BackwardId, Key]:
-    """What determines the shapes of a message: the samples of its microbatch, or of all of a minibatch's."""
-    keys: dict[BackwardId, Key] = {}
-    for t, size in enumerate(loader.sizes[interval.first : interval.last], start=interval.start):
-        keys[t, None] = ("minibatch", size)
-        for j, samples in enumerate(microbatch_sizes(size, num_microbatches)):
-            keys[t, j] = samples
-    return keys

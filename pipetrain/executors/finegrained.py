@@ -19,7 +19,7 @@ from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.losses import Loss, count_of, step_loss
+from pipetrain.losses import Loss, StepLoss, count_of, share, step_loss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import Activations, PlannedOperation, rebinds_weights
 from pipetrain.schedules import Kind
@@ -170,11 +170,11 @@ class FinegrainedExecutor(OneProcess):
             self.hooks.on_step(interval.start + t, loss)
         return IntervalTimes([None] * len(self.stages))
 
-    def _minibatch(self, readers: list[_Reader], t: int, inputs: list[Tensors], targets: list[Tensors]) -> Tensor:
+    def _minibatch(self, readers: list[_Reader], t: int, inputs: list[Tensors], targets: list[Tensors]) -> StepLoss:
         counts = [count_of(self._model.loss, target) for target in targets]
         losses = []
         for j, (x, y) in enumerate(zip(inputs, targets, strict=True)):
-            one = _Pass(self._model, readers, (t, j), x, y, counts[j] / sum(counts))
+            one = _Pass(self._model, readers, (t, j), x, y, share(counts, j))
             losses.append(one.carry_out())
         return step_loss(losses, counts)
 

@@ -4,19 +4,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
 from pipetrain.executors.gate import Gate
+from pipetrain.losses import StepLoss
 from pipetrain.schedules import Operation
 from pipetrain.tracking.trace_writer import TraceFile
 
-OnStep = Callable[[int, Tensor], None]
+OnStep = Callable[[int, StepLoss], None]
 """Called on the last stage after each update with (minibatch since the start of the run, its loss)."""
 Around = Callable[[str], AbstractContextManager[None]]
 """A context around something that takes time, given its description."""
 
 
-def _ignore_step(minibatch: int, loss: Tensor) -> None:
+def _ignore_step(minibatch: int, loss: StepLoss) -> None:
     pass
 
 

@@ -14,7 +14,10 @@ from pipetrain.errors import LostStageError
 from pipetrain.tensors import Tensors, dense, empty_dense, flat
 
 Key = Hashable
-"""What decides a message's shapes; messages of one key have the same, and only the first of each announces them."""
+"""What decides a message's shapes; messages of one key have the same, and only the first of each announces them.
+
+Where nothing decides them the key is None, and each message announces its own.
+"""
 
 AHEAD = 2
 """Receives posted before they are needed."""
@@ -156,7 +159,7 @@ class Outgoing:
         tensors = tuple(dense(tensor.detach()) for tensor in tensors)
         specs = tuple(Spec.of(tensor) for tensor in tensors)
         message = []
-        if key not in self._specs:
+        if key is None or key not in self._specs:
             self._specs[key] = specs
             message.append(self._link.send(encode(specs).to(self._link.wire_device)))
         elif specs != self._specs[key]:
@@ -223,7 +226,7 @@ class Incoming:
             if any(message.header is not None for message in self._posted):
                 return  # both ends number their transfers in order, and that message's own are not posted yet
             message = _Posted(self._expected.popleft())
-            if message.key in self._specs:
+            if message.key is not None and message.key in self._specs:
                 self._post_payload(message)
             else:
                 header = torch.empty(_HEADER_WORDS, dtype=torch.int64, device=self._link.wire_device)

@@ -10,7 +10,7 @@ from pipetrain.executors.clipping import Clipping, squared_norm
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.losses import count_of, step_loss
+from pipetrain.losses import count_of, share, step_loss
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.schedules import Kind, Operation
@@ -143,7 +143,7 @@ class StageRunner:
         minibatch = self._open(planned.operation.minibatch)  # before the wait for the activations
         inputs = self._received(planned.operation, microbatch)
         j = microbatch[1]
-        targets = WeightedTargets(minibatch.targets[j], minibatch.counts[j] / sum(minibatch.counts))
+        targets = WeightedTargets(minibatch.targets[j], share(minibatch.counts, j))
         with self.stage.clock.computing():
             loss = self.stage.forward_loss(microbatch, inputs, targets, read, planned.activations, store=self._stores)
         minibatch.losses.append(loss)

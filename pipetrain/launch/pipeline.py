@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -15,12 +16,12 @@ from pipetrain.run.build import build_loss, build_torch_optimizer
 from pipetrain.run.job import Job
 
 
-def training_of(settings: Settings, rate: Callable[[int], float], device: torch.device) -> Training:
-    """How every stage of a run trains, on `device`."""
+def training_of(settings: Settings, dataset: Any, rate: Callable[[int], float], device: torch.device) -> Training:
+    """How every stage of a run trains on a data set, on `device`."""
     return Training(
         optimizer=partial(build_torch_optimizer, settings.optimizer),
         rate=rate,
-        loss=build_loss(settings),
+        loss=build_loss(settings, dataset),
         clip_norm=settings.optimizer.clip_norm,
         seed=settings.seed,
         device=device,

@@ -29,6 +29,7 @@ from pipetrain.launch.peers import Peers
 from pipetrain.launch.pipeline import in_one_process, training_of
 from pipetrain.launch.process import ProcessEnvironment, device_at, join, own_store
 from pipetrain.launch.watchdog import Watchdog, Watched, leave_failure_note
+from pipetrain.losses import Loss, counts_tokens
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint, checkpoint_writer
 from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
@@ -236,22 +237,25 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     phases = build_phases(settings, job.timetable, job.num_stages, job.segments)
     rate = build_rate(settings, job.timetable)
     progress = checkpoint.load_progress(job.resume) if job.resume else {}
+    training = training_of(settings, data.dataset, rate, device)
     recorder = None
     if job.num_stages - 1 in stages:
         earlier = EarlierSteps(progress, checkpoint.load_history(job.resume) if job.resume else {})
-        recorder = Recorder(_recorded(job, data, LearningRates(rate, phases)), earlier, show)
+        recorder = Recorder(_recorded(job, data, training.loss, LearningRates(rate, phases)), earlier, show)
     trace = TraceFile(job.run, stages[0], progress.get("step", 0)) if settings.trace else None
-    return RunParts(data, chain, phases, training_of(settings, rate, device), progress, recorder, trace)
+    return RunParts(data, chain, phases, training, progress, recorder, trace)
 
 
-def _recorded(job: Job, data: Data, rates: LearningRates) -> RecordedRun:
+def _recorded(job: Job, data: Data, loss: Loss, rates: LearningRates) -> RecordedRun:
     settings = job.settings
     return RecordedRun(
         job.run,
-        data.train.sizes,
+        len(data.train),
+        data.train.size_of,
         rates,
         settings.log.every_steps,
         simulated=settings.executor.simulated,
+        counts_tokens=counts_tokens(loss),
         config=settings.stored,
         hyperparameters=values_set(settings.stored, settings.choices),
     )

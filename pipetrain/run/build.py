@@ -83,7 +83,7 @@ def build_data(settings: Settings) -> Data:
         **_of_any_loader(settings),
     )
     data = Data(dataset, loader, evaluation_loader(settings, dataset))
-    if train.batch_size > data.train.samples_per_epoch:
+    if train.batch_size > data.train.samples_per_epoch and not hasattr(dataset.train, "batches"):
         limited = "" if settings.dataset.limit is None else f", with dataset.limit={settings.dataset.limit}"
         raise ConfigError(
             f"train.batch_size={train.batch_size}: more than the {data.train.samples_per_epoch} samples of an "
@@ -129,9 +129,15 @@ def build_rule(settings: Settings) -> PartitionRule | FineGrained:
     return rule
 
 
-def build_loss(settings: Settings) -> Loss:
-    """The loss of the last stage."""
-    loss: Loss = settings.loss.build()
+def build_loss(settings: Settings, dataset: Any) -> Loss:
+    """The loss of the last stage; an `ignore_index` of null is the data set's `padding`, if it has any.
+
+    Raises:
+        ConfigError: the target refuses an option, or returns something else.
+    """
+    options, padding = settings.loss.options, getattr(dataset, "padding", None)
+    asked = "ignore_index" in options and options["ignore_index"] is None and padding is not None
+    loss: Loss = settings.loss.build(**({"ignore_index": padding} if asked else {}))
     if not callable(loss):
         raise settings.loss.returned(loss, "a function of outputs and targets")
     return loss

@@ -1,4 +1,4 @@
-"""What a model must know of the data: the channels and size of its images, and its classes."""
+"""What a model must know of the data: the channels and size of its images, its classes, its vocabulary."""
 
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
@@ -53,14 +53,18 @@ def _derived(model: Target, dataset: Any, name: str) -> Any:
     value = _DERIVED[name](dataset)
     if value is not None:
         return value
-    seen = "its labels cannot be had without reading every sample" if name == "classes" else _first_input(dataset)
     raise ConfigError(
         f"model.{name} is not set, and {model.path} needs it: the data object ({type(dataset).__name__}) has no "
-        f"attribute `{name}`, and {seen}; give it the attribute, or set +model.{name}={_EXAMPLES[name]}"
+        f"attribute `{name}`, and {_seen(name, dataset)}; give it the attribute, or set +model.{name}={_EXAMPLES[name]}"
     )
 
 
-def _first_input(dataset: Any) -> str:
+def _seen(name: str, dataset: Any) -> str:
+    """Why samples and labels do not tell it."""
+    if name == "classes":
+        return "its labels cannot be had without reading every sample"
+    if name in _OF_TEXT:
+        return "only that can tell"
     return f"its first input is {form_of(dataset.train[0][0])}, no image (channels, height, width)"
 
 
@@ -101,5 +105,21 @@ def _largest(split: Any, labels: Tensor) -> int | None:
     return int(labels.max()) if read is not None and int(read.max()) == int(labels.max()) else None
 
 
-_DERIVED: dict[str, Callable[[Any], Any]] = {"channels": _channels, "classes": _classes, "size": _size}
-_EXAMPLES = {"channels": 3, "classes": 10, "size": "[32,32]"}
+def _told_by_nothing(_dataset: Any) -> None:
+    return None
+
+
+_OF_TEXT = {
+    "vocabulary_size": 10_000,
+    "source_vocabulary_size": 10_000,
+    "target_vocabulary_size": 10_000,
+    "padding": 0,
+    "max_length": 256,
+}
+_DERIVED: dict[str, Callable[[Any], Any]] = {
+    "channels": _channels,
+    "classes": _classes,
+    "size": _size,
+    **dict.fromkeys(_OF_TEXT, _told_by_nothing),
+}
+_EXAMPLES = {"channels": 3, "classes": 10, "size": "[32,32]", **_OF_TEXT}

@@ -67,7 +67,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         step=checkpoint.load_progress(folder)["step"],
         model=_name(settings, "model", settings.model.path),
         dataset=_name(settings, "dataset", settings.dataset.target.path),
-        samples=sum(loader.sizes),
+        samples=sum(loader.sizes(0)),
         metrics=evaluate_model(loader, *_model(settings, dataset, folder)),
     )
 
@@ -102,4 +102,4 @@ def _model(settings: Settings, dataset: Any, folder: Path) -> tuple[Callable[[Te
         outputs = chain(*inputs)
         return outputs if isinstance(outputs, tuple) else (outputs,)
 
-    return compute, on_device(build_loss(settings), device), device
+    return compute, on_device(build_loss(settings, dataset), device), device

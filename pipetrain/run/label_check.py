@@ -13,7 +13,7 @@ from pipetrain.data.fetch import Fetch
 from pipetrain.data.labels import LabelRange, known_labels, label_of
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError, is_whole
-from pipetrain.losses import Loss, ignored_of, of_classes
+from pipetrain.losses import Loss, classes_of, ignored_of, of_classes
 from pipetrain.run.build import Data
 from pipetrain.run.trial import Trial
 
@@ -27,7 +27,7 @@ def label_range(model: Target, dataset: Any, trial: Trial, loss: Loss) -> LabelR
     if len(trial.outputs) > 1 or scores.ndim < 2 or not of_classes(loss, trial.targets):
         return None
     setting = "+model.classes" if "classes" in model.parameters() else None
-    return LabelRange("train", scores.shape[1], ignored_of(loss), _known(dataset), setting)
+    return LabelRange("train", classes_of(loss, scores), ignored_of(loss), _known(dataset), setting)
 
 
 def check_labels(settings: Settings, data: Data, trial: Trial, labels: LabelRange) -> None:

@@ -167,7 +167,7 @@ def build(settings: Settings) -> Components:
         segments=segments,
         phases=phases,
         placement=placement,
-        loss=build_loss(settings),
+        loss=build_loss(settings, data.dataset),
         trial=trial_of(data, chain),
     )
 
@@ -217,6 +217,8 @@ def _check_dropped(settings: Settings, components: Components) -> list[str]:
     dropped, limit = components.data.train.dropped, settings.train.microbatches
     if not dropped:
         return []
+    if hasattr(components.data.dataset.train, "batches"):
+        return [f"{dropped} samples are in no minibatch, as the data set makes them"]
     return [f"the last {dropped} samples of each epoch are dropped: fewer than train.microbatches={limit}"]
 
 
@@ -247,7 +249,7 @@ def _check_filled(settings: Settings, components: Components) -> list[str]:
 
 def _check_lists(settings: Settings, components: Components, rules: PipelineRules) -> list[str]:
     if not isinstance(rules.schedule, ListSchedule):
-        check_unlisted(settings, rules.schedule, components.data.train.sizes)
+        check_unlisted(settings, rules.schedule, components.data.train)
         _check_devices(components.device, components.placement)
         return notes_of(rules.schedule, components.placement)
     if not components.finegrained:  # its stages exchange nothing, and their lists are long

@@ -1,5 +1,6 @@
 """What the model makes of the first samples, for checks before the start."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,15 +24,14 @@ class Trial:
 
     outputs: Tensors
     targets: Tensors
-    indices: list[int]
+    indices: Sequence[int]
     all_targets: Tensors
 
 
 def trial_of(data: Data, chain: LayerChain) -> Trial:
     """Reads the first minibatch, and evaluates the model on its first samples."""
     inputs, targets = next(data.train.samples(0, 0, 1))
-    indices = data.train.order(0)[: data.train.sizes[0]]
-    return Trial(_outputs(chain, _first(inputs)), _first(targets), indices, targets)
+    return Trial(_outputs(chain, _first(inputs)), _first(targets), data.train.minibatches(0)[0], targets)
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipetrain.tracking.all_stages import of_all_stages
-from pipetrain.tracking.throughput import THROUGHPUTS
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 _MB = 1e-6
 _TARGET = "_target_"
@@ -36,7 +36,7 @@ def _leaves(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]
 def results(summary: Mapping[str, Any]) -> dict[str, float]:
     """The numbers that a run came to: metrics, times, throughput, and idle share and memory of all stages."""
     metrics = {f"{which}/{name}": value for which in ("final", "best") for name, value in summary[which].items()}
-    numbers = {f"run/{name}": summary.get(name) for name in ("steps", "wall_s", "train_s", "eval_s", *THROUGHPUTS)}
+    numbers = {f"run/{name}": summary.get(name) for name in ("steps", "wall_s", "train_s", "eval_s", *ALL_THROUGHPUTS)}
     target = {"run/target_s": (summary.get("target") or {}).get("wall_s")}
     found = {**metrics, **numbers, **target, **_of_all_stages(summary["per_stage"])}
     return {name: value for name, value in found.items() if value is not None}

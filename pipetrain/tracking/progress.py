@@ -12,7 +12,7 @@ from pipetrain.tracking.throughput import SIMULATOR
 from pipetrain.tracking.time_left import RunLength, TimeLeft
 
 _RECENT = 20
-"""Records whose samples per second are shown: that of a single step jumps."""
+"""Records whose throughput is shown: that of a single step jumps."""
 
 
 def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
@@ -21,7 +21,7 @@ def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]
 
 
 class ProgressBar:
-    """Share of the epoch, loss, samples/s and the time left of the run; a line per epoch.
+    """Share of the epoch, loss, samples/s or tokens/s, and the time left of the run; a line per epoch.
 
     Args:
         length: of the run.
@@ -101,10 +101,11 @@ class ProgressBar:
 
     def _measured(self, record: Record) -> list[str]:
         whose = "simulator " if SIMULATOR in record else ""
-        self._recent.append((record["samples"], record["train_s"]))
-        samples, seconds = map(sum, zip(*self._recent, strict=True))
+        unit = "tokens" if "tokens" in record else "samples"
+        self._recent.append((record[unit], record["train_s"]))
+        amount, seconds = map(sum, zip(*self._recent, strict=True))
         left = tqdm.format_interval(self._left.seconds())
-        return [f"loss {record['loss']:.4f}", f"{whose}{samples / seconds:.0f} samples/s", f"{left} left"]
+        return [f"loss {record['loss']:.4f}", f"{whose}{amount / seconds:.0f} {unit}/s", f"{left} left"]
 
     def _line(self, text: str) -> None:
         """Prints a line that stays, above the bar where there is one."""

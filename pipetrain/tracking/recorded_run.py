@@ -1,6 +1,6 @@
 """The run that is recorded, and what is known of its earlier part."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,19 +16,23 @@ class RecordedRun:
 
     Attributes:
         directory: where.
-        sizes: samples of each minibatch of an epoch.
+        steps_per_epoch: minibatches of an epoch.
+        samples: those of a step's minibatch; steps count from 0.
         rates: the learning rates of a step, counted from 0, as fields of its record.
         every_steps: steps between records.
         simulated: whether all stages share this process, so that the wall time is the simulator's.
+        counts_tokens: whether what the loss counts are tokens.
         config: the configuration, resolved.
         hyperparameters: what was set, by name on the command line.
     """
 
     directory: RunDirectory
-    sizes: Sequence[int]
+    steps_per_epoch: int
+    samples: Callable[[int], int]
     rates: Callable[[int], Record]
     every_steps: int = 1
     simulated: bool = False
+    counts_tokens: bool = False
     config: Mapping[str, Any] = field(default_factory=dict)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.errors import DivergedError
+from pipetrain.losses import StepLoss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tracking import records
 from pipetrain.tracking.evaluations import Evaluations
@@ -16,11 +17,12 @@ from pipetrain.tracking.metrics_file import MetricsFile
 from pipetrain.tracking.recorded_run import EarlierSteps, RecordedRun
 from pipetrain.tracking.records import Record
 from pipetrain.tracking.tensorboard import Board
-from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, THROUGHPUTS, Throughput
+from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, THROUGHPUTS, Throughput, in_tokens
 from pipetrain.tracking.wall_clock import WallClock
 
 Show = Callable[[Record], None]
 LOSSES = "run.losses"
+TOKENS = "run.tokens"
 _NO_EARLIER_STEPS = EarlierSteps()
 
 
@@ -44,12 +46,13 @@ class Recorder:
         self._show = show
         self._last = time.perf_counter()
         self._drains_after = 0
-        self._unread: list[tuple[int, Tensor]] = []
+        self._unread: list[tuple[int, StepLoss]] = []
         self.clock = WallClock(progress)
         self.evaluations = Evaluations(progress)
         self.losses: list[float] = history[LOSSES].tolist() if LOSSES in history else []
+        self._tokens: list[int] = history[TOKENS].tolist() if TOKENS in history else [0] * len(self.losses)
         self._throughputs = {
-            name: Throughput(recorded.sizes, history[f"run.{name}"].tolist() if f"run.{name}" in history else ())
+            name: Throughput(recorded.samples, history[f"run.{name}"].tolist() if f"run.{name}" in history else ())
             for name in THROUGHPUTS
         }
         self._speed_name = SIMULATOR if recorded.simulated else MEASURED
@@ -66,7 +69,7 @@ class Recorder:
         self._drains_after = interval.start + interval.minibatches
         self._last = time.perf_counter()
 
-    def step(self, minibatch: int, loss: Tensor) -> None:
+    def step(self, minibatch: int, loss: StepLoss) -> None:
         """Records the loss of `minibatch`, after its update.
 
         Raises:
@@ -75,7 +78,7 @@ class Recorder:
         """
         self._unread.append((minibatch, loss))
         due = self._due(minibatch + 1)
-        if due or loss.device.type == "cpu":
+        if due or loss.mean.device.type == "cpu":
             self._read()
         if due and minibatch + 1 != self._drains_after:  # the last step lasts until the drain
             self._interval(minibatch + 1)
@@ -104,11 +107,12 @@ class Recorder:
     def _read(self) -> None:
         """Reads the losses still on the device, waiting for it: they share the time since the last ones."""
         unread, self._unread = self._unread, []
-        values = [loss.item() for _, loss in unread]
+        values = [loss.mean.item() for _, loss in unread]
         if values:
             began, self._last = self._last, time.perf_counter()
-        for (minibatch, _), value in zip(unread, values, strict=True):
+        for (minibatch, loss), value in zip(unread, values, strict=True):
             self.losses.append(value)
+            self._tokens.append(loss.count)
             self._speed.add(minibatch, (self._last - began) / len(unread))
             if not math.isfinite(value):
                 raise DivergedError(minibatch + 1, value)
@@ -117,25 +121,25 @@ class Recorder:
         first = max(0, step - self._recorded.every_steps)
         record = {
             **self._record("interval", step),
-            "samples": self._speed.samples(first, step),
+            **self._amounts(first, step),
             "train_s": round(self._speed.train_s(first, step), 6),
             "loss": _mean(self.losses[first:step]),
             **self._recorded.rates(step - 1),
-            self._speed_name: _rounded(self._speed.of(first, step)),
+            **self._speeds([self._speed_name], lambda each: _rounded(each.of(first, step))),
         }
         self._board.interval(record)
         self._write(record)
 
     def epoch(self, step: int, reports: Sequence[Mapping[str, Any]]) -> None:
         """Records the end of an epoch or of the run, with what was measured of each stage so far."""
-        first = (self._epoch_of(step) - 1) * len(self._recorded.sizes)
-        speeds = {name: _rounded(each.of(first, step)) for name, each in self._throughputs.items() if each.seconds}
+        first = (self._epoch_of(step) - 1) * self._recorded.steps_per_epoch
+        measured = [name for name, each in self._throughputs.items() if each.seconds]
         record = {
             **self._record("epoch", step),
-            "samples": self._speed.samples(first, step),
+            **self._amounts(first, step),
             "train_s": round(self._speed.train_s(first, step), 6),
             "loss": _mean(self.losses[first:step]),
-            **speeds,
+            **self._speeds(measured, lambda each: _rounded(each.of(first, step))),
             **records.of_stages(reports),
         }
         self._board.epoch(record)
@@ -151,7 +155,7 @@ class Recorder:
 
     def _epoch_of(self, step: int) -> int:
         """The epoch, counted from 1, of a step counted from 1."""
-        return -(-step // len(self._recorded.sizes))
+        return -(-step // self._recorded.steps_per_epoch)
 
     def _record(self, kind: str, step: int) -> Record:
         return {"kind": kind, "step": step, "epoch": self._epoch_of(step), "wall_s": round(self.clock.wall_s, 4)}
@@ -165,23 +169,37 @@ class Recorder:
         steps = len(self.losses)
         return {
             "steps": steps,
-            "epochs": round(steps / len(self._recorded.sizes), 4),
-            "samples": self._speed.samples(0, steps),
+            "epochs": round(steps / self._recorded.steps_per_epoch, 4),
+            **self._amounts(0, steps),
             "train_s": sum(self._throughputs[name].train_s(0, steps) for name in (MEASURED, SIMULATOR)),
             **self.clock.fields(),
-            **{name: throughput.of_run() for name, throughput in self._throughputs.items()},
+            **self._speeds(THROUGHPUTS, Throughput.of_run),
             **self.evaluations.fields(),
         }
+
+    def _amounts(self, first: int, last: int) -> dict[str, int]:
+        """What these steps trained on: samples, and tokens where that is what the loss counts."""
+        samples = {"samples": self._speed.samples(first, last)}
+        return {**samples, "tokens": sum(self._tokens[first:last])} if self._recorded.counts_tokens else samples
+
+    def _speeds(self, names: Sequence[str], value: Callable[[Throughput], float | None]) -> dict[str, float | None]:
+        """Throughputs in samples, and in tokens where that is what the loss counts."""
+        speeds = {name: value(self._throughputs[name]) for name in names}
+        if not self._recorded.counts_tokens:
+            return speeds
+        of_tokens = {name: self._throughputs[name].counting(self._tokens.__getitem__) for name in names}
+        return {**speeds, **{in_tokens(name): value(each) for name, each in of_tokens.items()}}
 
     def progress(self) -> dict[str, Any]:
         """What a checkpoint holds of this record beside its history."""
         return {**self.clock.fields(), **self.evaluations.fields()}
 
     def history(self) -> dict[str, Tensor]:
-        """Losses and seconds of every step so far, float32 (steps,)."""
+        """Losses and seconds of every step so far, float32 (steps,), and their tokens, int64."""
         seconds = {f"run.{name}": each.seconds for name, each in self._throughputs.items() if each.seconds}
         series = {LOSSES: self.losses, **seconds}
-        return {name: torch.tensor(values, dtype=torch.float32) for name, values in series.items()}
+        floats = {name: torch.tensor(values, dtype=torch.float32) for name, values in series.items()}
+        return {**floats, TOKENS: torch.tensor(self._tokens)} if self._recorded.counts_tokens else floats
 
     def close(self, summary: Mapping[str, Any]) -> None:
         """Closes the files; what was set and what came of it go to TensorBoard's page of hyperparameters."""

@@ -11,7 +11,7 @@ from torch.utils.tensorboard.summary import hparams
 from pipetrain.tracking.hyperparameters import results
 from pipetrain.tracking.records import Record, metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.throughput import THROUGHPUTS
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 _MB = 1e-6
 
@@ -59,13 +59,13 @@ class Board:
     def interval(self, record: Record) -> None:
         """Adds the points of some steps."""
         self._add(record, {"train/loss": record["loss"], "train/lr": record["lr"]})
-        self._add(record, {f"throughput/{name}": record[name] for name in THROUGHPUTS if name in record})
+        self._add(record, {f"throughput/{name}": record[name] for name in ALL_THROUGHPUTS if name in record})
         self._add_stages(record)
 
     def epoch(self, record: Record) -> None:
         """Adds the points of an epoch's end."""
         self._add(record, {"train/epoch_loss": record["loss"], "time/wall_s": record["wall_s"]})
-        self._add(record, {f"throughput/epoch_{name}": record[name] for name in THROUGHPUTS if name in record})
+        self._add(record, {f"throughput/epoch_{name}": record[name] for name in ALL_THROUGHPUTS if name in record})
         self._add_stages(record)
         self._writer.flush()
 

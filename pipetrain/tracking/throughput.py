@@ -1,7 +1,8 @@
 """Throughput: the samples of some steps over the wall time of their training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Self
 
 MEASURED, SIMULATOR, PREDICTED = (
     "samples_per_second",
@@ -12,6 +13,14 @@ MEASURED, SIMULATOR, PREDICTED = (
 THROUGHPUTS = (MEASURED, SIMULATOR, PREDICTED)
 
 
+def in_tokens(name: str) -> str:
+    """What the same throughput in tokens is called, which a run on text has beside that in samples."""
+    return name.replace("samples", "tokens")
+
+
+ALL_THROUGHPUTS = (*THROUGHPUTS, *map(in_tokens, THROUGHPUTS))
+
+
 class Throughput:
     """Samples per second over any steps of a run.
 
@@ -19,13 +28,19 @@ class Throughput:
     stage has drained. Evaluations and checkpoints belong to no step.
 
     Args:
-        sizes: samples of each minibatch of an epoch.
+        samples: those of a step's minibatch; steps count from 0.
         seconds: of the steps so far, nan where unknown.
     """
 
-    def __init__(self, sizes: Sequence[int], seconds: Sequence[float] = ()) -> None:
-        self._sizes = sizes
+    def __init__(self, samples: Callable[[int], int], seconds: Sequence[float] = ()) -> None:
+        self._samples = samples
         self.seconds = list(seconds)
+
+    def counting(self, amounts: Callable[[int], int]) -> Self:
+        """The same steps and times with something else than samples, such as tokens."""
+        other = type(self)(amounts)
+        other.seconds = self.seconds
+        return other
 
     def add(self, step: int, seconds: float) -> None:
         """Adds the time of a step, counted from 0; steps before it that have none stay unknown."""
@@ -41,11 +56,11 @@ class Throughput:
 
     def samples(self, first: int, last: int) -> int:
         """Samples of these steps."""
-        return sum(self._sizes[step % len(self._sizes)] for step in range(first, last))
+        return sum(map(self._samples, range(first, last)))
 
     def of(self, first: int, last: int) -> float | None:
         """Samples per second over these steps, as far as their times are known; None where none is."""
-        samples = sum(self._sizes[step % len(self._sizes)] for step in self._known(first, last))
+        samples = sum(map(self._samples, self._known(first, last)))
         seconds = self.train_s(first, last)
         return samples / seconds if seconds else None
 

@@ -45,6 +45,34 @@ def test_targets_alone_are_read_without_their_inputs_where_the_data_set_can_tell
     assert (inputs, targets.tolist(), fetch.dataset.read) == (None, [4, 2], read)
 
 
+class Padding(Telling):
+    """Sample i is of i ones; a minibatch is padded with zeros, and has the lengths as a second input."""
+
+    def __getitem__(self, index):
+        return torch.ones(index), torch.full((index,), index)
+
+    def collate(self, pairs):
+        inputs, targets = zip(*pairs, strict=True)
+        padded = [torch.nn.utils.rnn.pad_sequence(side, batch_first=True) for side in (inputs, targets)]
+        return (padded[0], torch.tensor([len(each) for each in inputs])), padded[1]
+
+
+def test_data_set_pads_its_own_minibatches():
+    inputs, targets = Fetch(Padding(), 0, inputs=True, targets=True)(0, [1, 3])
+    assert [each.tolist() for each in inputs] == [[[1, 0, 0], [1, 1, 1]], [1, 3]]
+    assert [each.tolist() for each in targets] == [[[1, 0, 0], [3, 3, 3]]]
+    assert Fetch(Padding(), 0, inputs=True, targets=False)(0, [2])[1] is None
+    none, (alone,) = Fetch(Padding(), 0, inputs=False, targets=True)(0, [1, 2])
+    assert (none, alone.tolist()) == (None, [[1, 0], [2, 2]])
+
+
+@pytest.mark.parametrize("made", [([], torch.zeros(2)), (torch.zeros(2), torch.zeros(3)), ("ab", torch.zeros(2))])
+def test_minibatch_that_a_data_set_makes_wrongly_is_refused(monkeypatch, made):
+    monkeypatch.setattr(Padding, "collate", lambda _self, _pairs: made)
+    with pytest.raises(ConfigError, match=r"Padding.collate made tuple\[.* of 2 samples; inputs and targets must be"):
+        Fetch(Padding(), 0, inputs=True, targets=True)(0, [1, 2])
+
+
 def test_fetch_reaches_a_worker_process():
     fetch = pickle.loads(pickle.dumps(Fetch(Drawn(), 7, inputs=True, targets=False)))
     assert fetch(0, [0])[0][0].shape == (1, 2)

@@ -39,7 +39,7 @@ def finegrained(method, schedule, stages, microbatches=1, segments=None, clip_no
     losses = []
     rules = PipelineRules(schedule, method, stages, microbatches, spans)
     training = Training(sgd, half_decay, CrossEntropy(), clip_norm)
-    hooks = RunHooks(lambda _t, value: losses.append(value.item()))
+    hooks = RunHooks(lambda _t, value: losses.append(value.mean.item()))
     executor = build_finegrained_pipeline(chain, bounds, rules, training, hooks, first)
     return Pipeline(executor, losses)
 

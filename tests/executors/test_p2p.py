@@ -56,7 +56,7 @@ def test_header_that_is_full_decodes():
 
 
 def messages():
-    """(key, tensors) in the order of sending; keys repeat, interleaved."""
+    """(key, tensors) in the order of sending; keys repeat, interleaved. Without a key shapes vary."""
     torch.manual_seed(0)
     found = []
     for turn in range(3):
@@ -78,6 +78,8 @@ def messages():
                 ),
             ),
             ("only empty", (torch.empty(3, 0),)),
+            (None, (torch.randn(2 + turn, 3), torch.arange(turn))),
+            (None, (torch.randn(2, 5 - turn),)),
         ]
     return found
 

@@ -26,7 +26,7 @@ def chain():
 
 def losses(rules):
     found = []
-    hooks = RunHooks(lambda _t, value: found.append(value.item()))
+    hooks = RunHooks(lambda _t, value: found.append(value.mean.item()))
     pipeline = build_pipeline(chain(), small_model.bounds(3), rules, TRAINING, hooks)
     torch.manual_seed(1)
     loader = batches(torch.randn(12, 1, 8, 8), torch.arange(12) % 4, 4)

@@ -98,8 +98,8 @@ def test_optimizer_that_evaluates_the_model_again_is_refused():
 
 def test_messages_of_an_evaluation_are_those_of_a_microbatch_unless_set():
     data = build_data(settings("gpipe", train={"microbatches": 2}))
-    assert (data.train.sizes, data.evaluation.sizes) == ([4] * 5 + [2], [2] * 5)
-    assert build_data(settings("gpipe", eval={"batch_size": 7})).evaluation.sizes == [7, 3]
+    assert (data.train.sizes(0), data.evaluation.sizes(0)) == ([4] * 5 + [2], [2] * 5)
+    assert build_data(settings("gpipe", eval={"batch_size": 7})).evaluation.sizes(0) == [7, 3]
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,9 @@ def pipeline(
             Phase(PipelineRules(schedule, method, len(bounds), num_microbatches, segments), start, start + steps)
         )
     training = Training(build, rate, loss or CrossEntropy(), clip_norm, seed)
-    executor = build_pipeline(chain, bounds, phases, training, RunHooks(lambda _t, value: losses.append(value.item())))
+    executor = build_pipeline(
+        chain, bounds, phases, training, RunHooks(lambda _t, value: losses.append(value.mean.item()))
+    )
     return Pipeline(executor, losses, [phase.end for phase in phases])
 
 

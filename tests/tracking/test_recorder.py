@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pipetrain.errors import DivergedError
+from pipetrain.losses import StepLoss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tracking import metrics_file
 from pipetrain.tracking.recorded_run import EarlierSteps, RecordedRun
@@ -28,8 +29,17 @@ class OnDevice:
         return self.value
 
 
+def samples(step):
+    return SIZES[step % 3]
+
+
+def loss(value, seconds=None):
+    """Over five tokens or samples; on a device that takes so long to read, if it is on one."""
+    return StepLoss(torch.tensor(value) if seconds is None else OnDevice(value, seconds), 5)
+
+
 def recorder(path, every, **options):
-    made = Recorder(RecordedRun(RunDirectory(path), SIZES, lambda _step: {"lr": 0.1}, every, **options))
+    made = Recorder(RecordedRun(RunDirectory(path), 3, samples, lambda _step: {"lr": 0.1}, every, **options))
     made.start()
     made.begin(DrainInterval.whole(3))
     return made
@@ -40,7 +50,7 @@ def train(made, first, last, seconds=0.0):
     made.begin(DrainInterval(first // 3, first % 3, first % 3 + last - first, first))
     for step in range(first, last):
         time.sleep(seconds)
-        made.step(step, torch.tensor(float(step)))
+        made.step(step, loss(float(step)))
     made.drain()
 
 
@@ -51,7 +61,7 @@ def records(path, kind):
 def test_steps_share_the_time_spent_on_reading_their_losses(tmp_path):
     made = recorder(tmp_path, every=3)
     for step, value in enumerate((3.0, 2.0, 1.0)):
-        made.step(step, OnDevice(value, seconds=0.02))
+        made.step(step, loss(value, 0.02))
         assert len(made.losses) == (3 if step == 2 else 0)
     assert made.losses == [3.0, 2.0, 1.0]
     first, second, third = made.history()["run.samples_per_second"].tolist()
@@ -61,10 +71,10 @@ def test_steps_share_the_time_spent_on_reading_their_losses(tmp_path):
 
 def test_first_loss_that_is_not_finite_ends_the_run_with_a_time_for_each_loss(tmp_path):
     made = recorder(tmp_path, every=3)
-    made.step(0, OnDevice(1.0))
-    made.step(1, OnDevice(float("nan")))
+    made.step(0, loss(1.0, 0.0))
+    made.step(1, loss(float("nan"), 0.0))
     with pytest.raises(DivergedError, match="2"):
-        made.step(2, OnDevice(1.0))
+        made.step(2, loss(1.0, 0.0))
     assert len(made.losses) == len(made.history()["run.samples_per_second"]) == 2
 
 
@@ -84,7 +94,7 @@ def test_record_of_some_steps_has_their_mean_loss_and_their_samples_over_their_t
 def test_last_step_before_a_drain_lasts_until_the_drain_ends(tmp_path):
     made = recorder(tmp_path, every=1)
     for step in range(3):
-        made.step(step, torch.tensor(1.0))
+        made.step(step, loss(1.0))
     assert [each["step"] for each in records(tmp_path, "interval")] == [1, 2]
     time.sleep(0.05)
     made.drain()
@@ -120,7 +130,7 @@ def test_epoch_that_is_cut_short_averages_its_own_losses(tmp_path):
 def test_simulation_has_the_simulators_speed_and_the_predicted_one_of_its_pipeline(tmp_path):
     made = recorder(tmp_path, every=1, simulated=True)
     for step in range(3):
-        made.step(step, torch.tensor(1.0))
+        made.step(step, loss(1.0))
     made.drain([1.0, 1.0, 0.5])
     made.epoch(3, [])
     assert "samples_per_second" not in records(tmp_path, "interval")[0]
@@ -135,7 +145,7 @@ def test_resumed_record_goes_on_where_the_earlier_one_was_saved(tmp_path):
     train(made, 0, 3)
     made.evaluation(3, {"top1": 50.0}, 0.5)
     earlier = EarlierSteps({"step": 3, **made.progress()}, made.history())
-    again = Recorder(RecordedRun(RunDirectory(tmp_path), SIZES, lambda _step: {"lr": 0.1}, 2), earlier)
+    again = Recorder(RecordedRun(RunDirectory(tmp_path), 3, samples, lambda _step: {"lr": 0.1}, 2), earlier)
     again.start()
     train(again, 3, 6)
     assert [each["loss"] for each in records(tmp_path, "interval")] == [0.5, 2.5, 4.5]
@@ -143,3 +153,24 @@ def test_resumed_record_goes_on_where_the_earlier_one_was_saved(tmp_path):
     result = again.summary()
     assert (result["steps"], result["samples"], result["eval_s"]) == (6, 20, 0.5)
     assert (result["best_step"], result["best_epoch"]) == ({"top1": 3}, {"top1": 1})
+
+
+def test_run_on_text_tells_tokens_and_their_throughput_beside_samples(tmp_path):
+    made = recorder(tmp_path, every=2, counts_tokens=True)
+    train(made, 0, 3, seconds=0.01)
+    (interval,) = records(tmp_path, "interval")
+    assert (interval["samples"], interval["tokens"]) == (8, 10)
+    assert interval["tokens_per_second"] == pytest.approx(interval["samples_per_second"] * 10 / 8, rel=0.01)
+    found = made.summary()
+    assert found["tokens"] == 15
+    assert found["tokens_per_second"] == pytest.approx(found["samples_per_second"] * 10 / 6)
+    earlier = EarlierSteps({"step": 3}, made.history())
+    options = dict(counts_tokens=True)
+    again = Recorder(RecordedRun(RunDirectory(tmp_path), 3, samples, lambda _step: {"lr": 0.1}, 2, **options), earlier)
+    assert again.summary()["tokens"] == 15
+
+
+def test_run_on_anything_else_tells_no_tokens(tmp_path):
+    made = recorder(tmp_path, every=3)
+    train(made, 0, 3)
+    assert not any("tokens" in name for name in (*made.summary(), *made.history(), *records(tmp_path, "interval")[0]))

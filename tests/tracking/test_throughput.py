@@ -8,20 +8,20 @@ from pipetrain.tracking.throughput import Throughput
 
 
 def test_throughput_of_steps_is_their_samples_over_their_time():
-    made = Throughput([4, 4, 2], [1.0, 3.0, 0.5, 0.5])
+    made = Throughput(lambda step: [4, 4, 2][step % 3], [1.0, 3.0, 0.5, 0.5])
     assert made.of(0, 2) == 8 / 4
     assert made.of(2, 4) == (2 + 4) / 1
     assert (made.samples(0, 4), made.train_s(0, 4)) == (14, 5.0)
 
 
 def test_throughput_of_a_run_leaves_out_the_first_tenth():
-    assert Throughput([1], [100.0, *[1.0] * 19]).of_run() == pytest.approx(18 / 18)
-    assert Throughput([1], [2.0]).of_run() == 0.5
-    assert Throughput([1]).of_run() is None
+    assert Throughput(lambda _step: 1, [100.0, *[1.0] * 19]).of_run() == pytest.approx(18 / 18)
+    assert Throughput(lambda _step: 1, [2.0]).of_run() == 0.5
+    assert Throughput(lambda _step: 1).of_run() is None
 
 
 def test_steps_of_unknown_time_count_on_neither_side():
-    made = Throughput([4])
+    made = Throughput(lambda _step: 4)
     made.add(2, 1.0)
     made.prolong(1.0)
     assert made.seconds[2:] == [2.0]

@@ -14,7 +14,8 @@ from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.clipping import squared_norm
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.p2p import NEVER
+from pipetrain.executors.message_keys import evaluation_keys
+from pipetrain.executors.p2p import NEVER, Key
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.torch_pipelining.pipe import Pipe, Shapes
 from pipetrain.executors.torch_pipelining.relay import Relay
@@ -68,7 +69,8 @@ class TorchPipeliningExecutor(ManyProcesses):
         """Carries out the interval; its idle shares are not known."""
         rules = self.enter(interval)
         feed = self.feed(loader, interval, self._stages)
-        for t, size in enumerate(loader.sizes[interval.first : interval.last], start=interval.start):
+        sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
+        for t, size in enumerate(sizes, start=interval.start):
             if not self.hooks.gate.passes():
                 break
             self.hooks.on_progress(f"minibatch {t}")
@@ -131,15 +133,15 @@ class TorchPipeliningExecutor(ManyProcesses):
         """Forward only, one stage after the other; metrics where the last stage is."""
         self.begin_evaluation()
         feed = self.feed(loader, DrainInterval.whole(len(loader)), self._stages)
-        metrics = self._metrics(self._outputs(loader.sizes, feed), feed, self._stages[-1].loss)
+        metrics = self._metrics(self._outputs(evaluation_keys(loader), feed), feed, self._stages[-1].loss)
         self._relay.end()
         return metrics
 
-    def _outputs(self, sizes: Sequence[int], feed: Feed) -> Iterator[Tensors]:
+    def _outputs(self, keys: Sequence[Key], feed: Feed) -> Iterator[Tensors]:
         """The outputs of the last stage of this process for each part of the evaluation set."""
-        for part, size in enumerate(sizes, start=1):
-            self.hooks.on_progress(f"evaluation {part} of {len(sizes)}")
-            yield self._relay.carry(("evaluation", size), feed.inputs, lambda stage, tensors: stage.evaluate(tensors))
+        for part, key in enumerate(keys, start=1):
+            self.hooks.on_progress(f"evaluation {part} of {len(keys)}")
+            yield self._relay.carry(key, feed.inputs, lambda stage, tensors: stage.evaluate(tensors))
 
 
 def _separate_gradients(stage: Stage) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from pipetrain.config.settings import Settings
+from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.schedules import ListSchedule, Placement, Schedule
 from pipetrain.schedules.torch_library import TorchSchedule
@@ -30,13 +31,13 @@ def _listed(schedule: Schedule) -> bool:
     return isinstance(schedule, ListSchedule)
 
 
-def check_unlisted(settings: Settings, schedule: Schedule, sizes: Sequence[int]) -> None:
+def check_unlisted(settings: Settings, schedule: Schedule, loader: Loader) -> None:
     """Holds the settings against what a library leaves to itself.
 
     Args:
         settings: of the run.
         schedule: has no lists.
-        sizes: samples of each minibatch of an epoch.
+        loader: of the training set.
 
     Raises:
         ConfigError: the first setting that cannot work.
@@ -52,6 +53,12 @@ def check_unlisted(settings: Settings, schedule: Schedule, sizes: Sequence[int])
         raise ConfigError(f"trace=true: {name} {library}, which does not show its operations; leave trace out")
     if train.recompute or train.recompute_boundaries is not None:
         raise ConfigError(f"train.recompute: {name} {library}, which keeps all activations; leave it out")
+    if loader.varying:
+        raise ConfigError(
+            f"{name} {library}, which takes minibatches of one shape only, and those of "
+            f"{type(loader.dataset).__name__} vary; schedule=1f1b_flush takes them"
+        )
+    sizes = loader.sizes(0)
     uneven = [size for size in sizes if size % train.microbatches]
     if uneven:
         rest = uneven[0] % train.microbatches

@@ -15,7 +15,7 @@ from pipetrain.executors.hooks import Around
 from pipetrain.executors.p2p import Spec
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.torch_pipelining.stage_adapter import TorchStage, packed
-from pipetrain.losses import Loss, count_of, step_loss
+from pipetrain.losses import Loss, StepLoss, count_of, share, step_loss
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
@@ -81,9 +81,9 @@ class WeightedLoss:
         j = int(number)
         loss: Tensor = self._loss(*outputs, *self._targets[j])
         self._losses.append(loss.detach())
-        return loss * (self._counts[j] / sum(self._counts))
+        return loss * share(self._counts, j)
 
-    def of_step(self) -> Tensor | None:
+    def of_step(self) -> StepLoss | None:
         """The loss of the minibatch, where the last stage is."""
         return step_loss(self._losses, self._counts) if self._losses else None
 
@@ -142,7 +142,7 @@ class Pipe:
             library_stages, rules.num_microbatches, loss_fn=self._loss, scale_grads=False
         )
 
-    def step(self, minibatch: int, inputs: Tensors, targets: Sequence[Tensors]) -> Tensor | None:
+    def step(self, minibatch: int, inputs: Tensors, targets: Sequence[Tensors]) -> StepLoss | None:
         """One minibatch; its loss where the last stage is.
 
         Args:

@@ -67,11 +67,11 @@ class Relay:
             if stage.index == 0:
                 tensors = inputs()
             elif source is not None:
-                self._incoming[source].expect([(key, stage.index)])
+                self._incoming[source].expect([_at(key, stage.index)])
                 tensors = self._incoming[source].take()
             tensors = compute(stage, tensors)
             if sink is not None:
-                self._outgoing[sink].send((key, stage.index + 1), tensors)
+                self._outgoing[sink].send(_at(key, stage.index + 1), tensors)
                 self._outgoing[sink].settle(_AHEAD)
         return tensors
 
@@ -79,3 +79,8 @@ class Relay:
         """Waits until the others have taken everything."""
         for outbox in self._outgoing.values():
             outbox.settle(0)
+
+
+def _at(key: Key, stage: int) -> Key:
+    """The key of the messages to a stage: those of other stages have other shapes."""
+    return None if key is None else (key, stage)

@@ -16,11 +16,11 @@ from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.records import Record, metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
-from pipetrain.tracking.throughput import THROUGHPUTS
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 Curve = list[tuple[float, float]]
 """(epoch, value), in the order of epochs."""
-_NUMBERS = ("steps", "epochs", "wall_s", "train_s", "eval_s", *THROUGHPUTS)
+_NUMBERS = ("steps", "epochs", "wall_s", "train_s", "eval_s", *ALL_THROUGHPUTS)
 _OF_COMPLETED = {"method", "final", "best", "per_stage"}
 
 
@@ -134,7 +134,7 @@ def _curves(records: Sequence[Record]) -> dict[str, Curve]:
     for record in records:
         points = metrics_of(record) if record["kind"] == "eval" else {}
         if record["kind"] == "epoch":
-            points = {name: record[name] for name in THROUGHPUTS if name in record}
+            points = {name: record[name] for name in ALL_THROUGHPUTS if name in record}
         for name, value in _finite(points).items():
             curves.setdefault(name, []).append((record["epoch"], value))
     return curves

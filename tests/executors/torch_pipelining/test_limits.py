@@ -1,5 +1,7 @@
 """What a run is refused under a schedule that a library carries out, before any process starts."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from support.worker_pool import settings
@@ -12,9 +14,10 @@ from pipetrain.schedules.one_f_one_b import OneFOneBFlush
 from pipetrain.schedules.torch_library import DualPipeV, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble
 
 
-def check(sizes=(8, 8, 4), train=None, **changes):
+def check(sizes=(8, 8, 4), train=None, *, varying=False, **changes):
+    loader = SimpleNamespace(sizes=lambda _epoch: sizes, varying=varying, dataset=[])
     chosen = settings("gpipe", train={"batch_size": 8, "microbatches": 4, **(train or {})}, **changes)
-    check_unlisted(chosen, ZBVZeroBubble(), sizes)
+    check_unlisted(chosen, ZBVZeroBubble(), loader)
 
 
 def test_settings_that_torch_schedules_take_are_not_refused():
@@ -29,6 +32,7 @@ def test_settings_that_torch_schedules_take_are_not_refused():
         ({"train": {"recompute": True}}, r"train.recompute: .* keeps all activations; leave it out"),
         ({"train": {"recompute_boundaries": [0]}}, r"train.recompute: .* leave it out"),
         ({"sizes": (8, 8, 7)}, r"train.microbatches=4: .* has 7 samples, .* dataset.limit=20 leaves 3 out"),
+        ({"varying": True}, r"takes minibatches of one shape only, and those of list vary; schedule=1f1b_flush"),
     ],
 )
 def test_settings_that_torch_schedules_cannot_take_are_refused_with_what_works(changes, message):

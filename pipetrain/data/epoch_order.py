@@ -1,0 +1,110 @@
+"""Which samples make each minibatch of an epoch."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from typing_extensions import override
+
+from pipetrain.seeding import key
+
+
+class EpochOrder(Protocol):
+    """The minibatches of an epoch, equally many in each.
+
+    Attributes:
+        dropped: samples that no minibatch of an epoch holds.
+    """
+
+    dropped: int
+
+    def __len__(self) -> int: ...
+
+    def minibatches(self, epoch: int) -> list[Sequence[int]]:
+        """The samples of each minibatch, in the order in which they are read."""
+        ...
+
+    def sizes(self, epoch: int) -> list[int]:
+        """The samples of each minibatch."""
+        ...
+
+
+class CutOrder(EpochOrder):
+    """Samples in order, or shuffled by (seed, epoch), cut into minibatches of one size; the last may be smaller.
+
+    Args:
+        samples: how many there are.
+        batch_size: samples of a minibatch.
+        least: a last minibatch of fewer samples is dropped.
+        seed: of the shuffle; None for the data set's own order.
+    """
+
+    def __init__(self, samples: int, batch_size: int, least: int, seed: int | None) -> None:
+        whole, rest = divmod(samples, batch_size)
+        last = [rest] if rest >= max(1, least) else []
+        self._sizes = [batch_size] * whole + last
+        self._samples = samples
+        self._batch_size = batch_size
+        self._seed = seed
+        self.dropped = rest - sum(last)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    @override
+    def minibatches(self, epoch: int) -> list[Sequence[int]]:
+        order = range(self._samples) if self._seed is None else _shuffled(self._samples, self._seed, epoch)
+        starts = range(0, len(self) * self._batch_size, self._batch_size)
+        return [order[start : start + self._batch_size] for start in starts]
+
+    @override
+    def sizes(self, epoch: int) -> list[int]:
+        return self._sizes
+
+
+class OwnOrder(EpochOrder):
+    """The minibatches that a data set makes of its samples itself; their order is shuffled by (seed, epoch).
+
+    Args:
+        minibatches: the samples of each.
+        samples: those that could be in one.
+        least: minibatches of fewer samples are dropped.
+        seed: of the shuffle; None for the data set's own order.
+    """
+
+    def __init__(self, minibatches: Sequence[Sequence[int]], samples: int, least: int, seed: int | None) -> None:
+        self._minibatches = [indices for indices in minibatches if len(indices) >= max(1, least)]
+        self._seed = seed
+        self._newest: tuple[int, list[Sequence[int]]] | None = None
+        self.dropped = samples - sum(map(len, self._minibatches))
+
+    @override
+    def __len__(self) -> int:
+        return len(self._minibatches)
+
+    @override
+    def minibatches(self, epoch: int) -> list[Sequence[int]]:
+        if self._seed is None:
+            return self._minibatches
+        if self._newest is None or self._newest[0] != epoch:
+            order = _shuffled(len(self), self._seed, epoch)
+            self._newest = epoch, [self._minibatches[index] for index in order]
+        return self._newest[1]
+
+    @override
+    def sizes(self, epoch: int) -> list[int]:
+        return list(map(len, self.minibatches(epoch)))
+
+
+def order_of(dataset: Any, samples: int, batch_size: int, least: int, seed: int | None) -> EpochOrder:
+    """The order of the first `samples` samples of a data set: its own `batches`, where it has them."""
+    if not hasattr(dataset, "batches"):
+        return CutOrder(samples, batch_size, least, seed)
+    return OwnOrder(dataset.batches(batch_size, samples), samples, least, seed)
+
+
+def _shuffled(count: int, seed: int, epoch: int) -> list[int]:
+    generator = torch.Generator().manual_seed(key(seed, epoch))
+    order: list[int] = torch.randperm(count, generator=generator).tolist()
+    return order

@@ -1,0 +1,59 @@
+"""The cross-entropy of the next token."""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+from pipetrain.number_range import SHARE
+
+
+class TokenCrossEntropy(nn.Module):
+    """Cross-entropy of token scores, averaged over the tokens that are not padding.
+
+    Evaluations report `perplexity`, exp of the mean negative log-likelihood without smoothing, and how often the token
+    of the highest score is the target (`top1`).
+
+    Args:
+        label_smoothing: the share of the target that is spread over the vocabulary, from 0 to 1.
+        ignore_index: the target that counts for nothing, such as that of padding; None: all targets count.
+
+    Raises:
+        ConfigError: `label_smoothing` is out of its range.
+    """
+
+    unit: ClassVar[str] = "tokens"
+
+    def __init__(self, label_smoothing: float = 0.0, ignore_index: int | None = None) -> None:
+        super().__init__()
+        SHARE.check("loss.label_smoothing", label_smoothing)
+        self.label_smoothing = label_smoothing
+        self.ignore_index = ignore_index
+
+    @override
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Logits (n, positions, vocabulary) and targets (n, positions) to a scalar, 0 where all is padding."""
+        return self._mean(logits, targets, self.label_smoothing)
+
+    def log_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The mean negative log-likelihood of the targets."""
+        return self._mean(logits, targets, 0.0)
+
+    def _mean(self, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+        total = nn.functional.cross_entropy(
+            logits.flatten(0, -2),
+            targets.flatten(),
+            ignore_index=-100 if self.ignore_index is None else self.ignore_index,
+            reduction="sum",
+            label_smoothing=smoothing,
+        )
+        return total / max(1, self.count(targets))
+
+    def count(self, targets: Tensor) -> int:
+        """The tokens that the mean runs over."""
+        return targets.numel() if self.ignore_index is None else int(targets.ne(self.ignore_index).sum())
+
+    def metrics(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """`top1`: hits, to be divided by the count of tokens."""
+        hits = logits.argmax(-1) == targets
+        return {"top1": (hits if self.ignore_index is None else hits & targets.ne(self.ignore_index)).sum()}

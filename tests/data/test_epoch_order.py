@@ -1,0 +1,57 @@
+"""Minibatches that a data set makes itself."""
+
+import pytest
+
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+
+
+class Bucketed:
+    """Sample i is i; neighbors share a minibatch of at most the batch size, the last one is alone."""
+
+    def __init__(self, samples=11):
+        self.samples = samples
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, index):
+        return index, index
+
+    def batches(self, batch_size, samples):
+        whole = [
+            list(range(start, min(start + batch_size, samples - 1))) for start in range(0, samples - 1, batch_size)
+        ]
+        return [*whole, [samples - 1]]
+
+
+class Ordered(Bucketed):
+    ordered = True
+
+
+def test_minibatches_of_a_data_sets_own_are_read_whole_in_an_order_of_seed_and_epoch():
+    loader = Loader(Bucketed(), batch_size=3, seed=4)
+    whole = {(0, 1, 2), (3, 4, 5), (6, 7, 8), (9,), (10,)}
+    seen = [[tuple(targets.tolist()) for (targets,) in loader.targets(epoch)] for epoch in range(4)]
+    assert all(set(epoch) == whole for epoch in seen)
+    assert len(set(map(tuple, seen))) > 1
+    assert [tuple(indices) for indices in Loader(Bucketed(), batch_size=3, seed=4).minibatches(2)] == seen[2]
+    assert loader.sizes(1) == list(map(len, seen[1]))
+    assert [loader.size_of(step) for step in range(5, 10)] == loader.sizes(1)
+
+
+def test_ordered_minibatches_are_never_shuffled():
+    loader = Loader(Ordered(), batch_size=4, shuffle=True)
+    assert [list(each) for each in loader.minibatches(3)] == Ordered().batches(4, 11)
+
+
+def test_minibatches_of_the_first_samples_alone_are_made_of_them():
+    loader = Loader(Bucketed(), batch_size=3, limit=5, shuffle=False)
+    assert [list(each) for each in loader.minibatches(0)] == [[0, 1, 2], [3], [4]]
+
+
+def test_own_minibatches_with_fewer_samples_than_microbatches_are_dropped():
+    loader = Loader(Bucketed(), batch_size=3, microbatches=3)
+    assert (len(loader), loader.dropped) == (3, 2)
+    with pytest.raises(ConfigError, match=r"4 samples make no minibatch of 4 microbatches with train.batch_size=4"):
+        Loader(Bucketed(), batch_size=4, microbatches=4, limit=4)
