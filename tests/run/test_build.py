@@ -80,7 +80,7 @@ def test_minibatch_larger_than_an_epoch_is_refused_with_what_limits_it():
     [
         ("method", lambda chosen: build_rules(chosen.phases[0], 2, 1, None)),
         ("schedule", lambda chosen: build_rules(chosen.phases[0], 2, 1, None)),
-        ("loss", build_loss),
+        ("loss", lambda chosen: build_loss(chosen, None)),
         ("partition", build_rule),
         ("lr_schedule", lambda chosen: build_rate(chosen, timetable_of(chosen, 6))),
     ],
@@ -144,3 +144,9 @@ def test_optimizer_that_is_none_of_torchs_is_refused():
     chosen = settings("gpipe", optimizer={"_target_": "builtins.dict", "lr": 0.1})
     with pytest.raises(ConfigError, match=r"optimizer._target_=builtins.dict: "):
         build_torch_optimizer(chosen.optimizer, [nn.Parameter(torch.ones(2))])
+
+
+@pytest.mark.parametrize(("given", "expected"), [({"ignore_index": None}, 3), ({"ignore_index": 7}, 7), ({}, None)])
+def test_loss_over_tokens_leaves_out_what_the_data_set_pads_with_unless_told_otherwise(given, expected):
+    chosen = settings("gpipe", loss={"_target_": "pipetrain.losses.TokenCrossEntropy", **given})
+    assert build_loss(chosen, SimpleNamespace(padding=3)).ignore_index == expected
