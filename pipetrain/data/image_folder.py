@@ -1,56 +1,14 @@
 """Images in one folder per class."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-from PIL import Image, ImageOps
-from torch import Tensor
-
+from pipetrain.data.class_folders import ClassFolders
+from pipetrain.data.image_files import IMAGENET_MEAN, IMAGENET_STD, Fit, ImageFiles, opened
 from pipetrain.data.images import CropFlip, ImageDataset, Normalize, image_size
-from pipetrain.errors import ConfigError, one_line
+from pipetrain.errors import ConfigError
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's training images, as torchvision's models are trained with."""
-
-
-class FolderImages:
-    """One split: image files decoded when they are read, scaled and cropped about the center to one size."""
-
-    def __init__(
-        self,
-        samples: Sequence[tuple[str, int]],
-        size: tuple[int, int],
-        normalize: Normalize,
-        augment: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
-        self.paths = [path for path, _ in samples]
-        self.targets = torch.tensor([target for _, target in samples])
-        self.size = size
-        self.normalize = normalize
-        self.augment = augment
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        image = torch.from_numpy(np.array(self._decode(self.paths[index]))).permute(2, 0, 1).contiguous()
-        if self.augment is not None:
-            image = self.augment(image)
-        return self.normalize(image), self.targets[index]
-
-    def target(self, index: int) -> Tensor:
-        """The class of sample `index`, an int64 scalar."""
-        return self.targets[index]
-
-    def _decode(self, path: str) -> Image.Image:
-        height, width = self.size
-        image = _open(path)
-        if image.size == (width, height):
-            return image
-        return ImageOps.fit(image, (width, height), method=Image.Resampling.BILINEAR)
+_REMEDY = "put the images at ROOT/train/CLASS/ and ROOT/test/CLASS/"
 
 
 def image_folder(
@@ -72,20 +30,23 @@ def image_folder(
         ConfigError: folders are missing or empty, or the two splits have different classes.
     """
     base = _base(root)
-    train, evaluation = _classes(base / "train", root), _classes(_evaluation(base, root), root)
-    if train.classes != evaluation.classes:
-        differ = ", ".join(sorted(set(train.classes) ^ set(evaluation.classes)))
-        raise ConfigError(f"dataset.root={root}: {train.root} and {evaluation.root} differ in the classes {differ}")
-    height, width = _open(train.samples[0][0]).size[::-1] if size is None else image_size(size)
+    train = ClassFolders.read(base / "train", root, _REMEDY)
+    evaluation = ClassFolders.read(_evaluation(base, root), root, _REMEDY)
+    train.check_same(evaluation.classes, evaluation.folder, root)
+    height, width = opened(train.samples[0][0]).size[::-1] if size is None else image_size(size)
     normalize = _normalize(mean, std)
-    crop = CropFlip(padding=max(1, min(height, width) // 8)) if augment else None
     return ImageDataset(
-        train=FolderImages(train.samples, (height, width), normalize, crop),
-        eval=FolderImages(evaluation.samples, (height, width), normalize),
+        train=ImageFiles(train.samples, Fit((height, width)), normalize, crop(height, width) if augment else None),
+        eval=ImageFiles(evaluation.samples, Fit((height, width)), normalize),
         channels=3,
         classes=len(train.classes),
         size=(height, width),
     )
+
+
+def crop(height: int, width: int) -> CropFlip:
+    """The augmentation of images of this size, which pads them by an eighth of the short side."""
+    return CropFlip(padding=max(1, min(height, width) // 8))
 
 
 def _base(root: str) -> Path:
@@ -100,29 +61,6 @@ def _evaluation(base: Path, root: str) -> Path:
         if (base / name).is_dir():
             return base / name
     raise ConfigError(f"dataset.root={root}: no folder {base / 'test'} (or val); {_REMEDY}")
-
-
-_REMEDY = "put the images at ROOT/train/CLASS/ and ROOT/test/CLASS/"
-
-
-def _classes(folder: Path, root: str) -> Any:
-    """torchvision's ImageFolder of one split: its `root`, `classes` and `samples`."""
-    from pipetrain.torchvision_shim import datasets
-
-    if not folder.is_dir():
-        raise ConfigError(f"dataset.root={root}: no folder {folder}; {_REMEDY}")
-    try:
-        return datasets.ImageFolder(folder)
-    except OSError as error:  # what it raises for a class without images, too
-        raise ConfigError(f"dataset.root={root}: {folder} cannot be read: {one_line(error)}") from error
-
-
-def _open(path: str) -> Image.Image:
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # pillow's plug-ins raise SyntaxError
-        raise ConfigError(f"dataset: the image {path} cannot be decoded: {error}") from error
 
 
 def _normalize(mean: Sequence[float], std: Sequence[float]) -> Normalize:

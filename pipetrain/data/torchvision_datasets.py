@@ -1,9 +1,8 @@
 """MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 in the files that their authors publish, read by torchvision."""
 
-import fcntl
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.data import fashion
+from pipetrain.data.downloads import download_lock
 from pipetrain.data.images import CropFlip, ImageDataset, InMemory, Normalize
 from pipetrain.errors import ConfigError, one_line
 
@@ -130,7 +130,7 @@ def _read(source: Source, root: str, *, download: bool) -> list[tuple[Tensor, Te
     build: Callable[..., Any] = getattr(datasets, source.name)
     base = Path(root).expanduser().absolute()
     folder = base / source.folder
-    with _download_lock(base, f"dataset.root={root}") if download else nullcontext():
+    with download_lock(base, f"dataset.root={root}") if download else nullcontext():
         if download:
             _download(source, build, base)
         try:
@@ -163,16 +163,3 @@ def _download(source: Source, build: Callable[..., Any], base: Path) -> None:
     except (RuntimeError, OSError) as error:
         problem = f"{source.name} could not be fetched into {base}: {one_line(error)}"
         raise ConfigError(f"dataset.download=true: {problem}") from error
-
-
-@contextmanager
-def _download_lock(base: Path, setting: str) -> Iterator[None]:
-    """Every stage of a run reads the data: one downloads while the others wait, and then find it."""
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-        lock = (base / ".pipetrain.lock").open("w")
-    except OSError as error:
-        raise ConfigError(f"{setting}: cannot write to {base}: {error.strerror}") from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -6,7 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pipetrain.data.image_folder import IMAGENET_MEAN, IMAGENET_STD, image_folder
+from pipetrain.data.image_files import IMAGENET_MEAN, IMAGENET_STD
+from pipetrain.data.image_folder import image_folder
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 
@@ -119,7 +120,7 @@ def test_image_folder_refuses_a_split_without_classes(root):
 
 def test_image_folder_refuses_splits_whose_classes_differ(root):
     write(root / "test" / "green" / "1.png")
-    with pytest.raises(ConfigError, match="differ in the classes green"):
+    with pytest.raises(ConfigError, match="test has 3; they differ in green"):
         image_folder(root=str(root))
 
 
