@@ -1,20 +1,24 @@
 """`pipetrain eval RUN`: the metrics of a checkpoint on the evaluation set, computed in one process."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from pipetrain.config.nearest import known_names, unknown_setting
 from pipetrain.config.overrides import Override
 from pipetrain.config.settings import Settings
+from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.executors.evaluation import evaluate_model
-from pipetrain.losses import Loss, on_device
+from pipetrain.losses import on_device
+from pipetrain.models.carrier import carrying
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_chain, build_dataset, build_loss, evaluation_loader
+from pipetrain.run.carried_check import check_carried
 from pipetrain.run.preflight import device_of
 from pipetrain.run.selection import Selection
 from pipetrain.tensors import Tensors
@@ -68,7 +72,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         model=_name(settings, "model", settings.model.path),
         dataset=_name(settings, "dataset", settings.dataset.target.path),
         samples=sum(loader.sizes(0)),
-        metrics=evaluate_model(loader, *_model(settings, dataset, folder)),
+        metrics=_metrics(settings, dataset, folder, loader),
     )
 
 
@@ -88,8 +92,8 @@ def _name(settings: Settings, group: str, path: str) -> str:
     return path if choice == "custom" else choice
 
 
-def _model(settings: Settings, dataset: Any, folder: Path) -> tuple[Callable[[Tensors], Tensors], Loss, torch.device]:
-    """The checkpoint's model and its loss, and where they are."""
+def _metrics(settings: Settings, dataset: Any, folder: Path, loader: Loader) -> Mapping[str, float]:
+    """Those of the checkpoint's model over all that `loader` reads."""
     device = torch.device(device_of(settings.device))
     chain = build_chain(settings.model, dataset, settings.seed)
     chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
@@ -102,4 +106,6 @@ def _model(settings: Settings, dataset: Any, folder: Path) -> tuple[Callable[[Te
         outputs = chain(*inputs)
         return outputs if isinstance(outputs, tuple) else (outputs,)
 
-    return compute, on_device(build_loss(settings, dataset), device), device
+    check_carried(chain, {"eval": loader})
+    with carrying(nn.ModuleList(chain.layers)):
+        return evaluate_model(loader, compute, on_device(build_loss(settings, dataset), device), device)

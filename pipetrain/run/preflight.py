@@ -32,6 +32,7 @@ from pipetrain.run.build import (
     build_torch_optimizer,
     first_layers,
 )
+from pipetrain.run.carried_check import check_carried
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.job import Job
@@ -213,6 +214,11 @@ def _check_derived(settings: Settings, components: Components) -> list[str]:
     return [f"{told}: as the data show, which have no such attributes"] if derived else []
 
 
+def _check_carried(_settings: Settings, components: Components) -> list[str]:
+    check_carried(components.chain, {"train": components.data.train, "eval": components.data.evaluation})
+    return []
+
+
 def _check_dropped(settings: Settings, components: Components) -> list[str]:
     dropped, limit = components.data.train.dropped, settings.train.microbatches
     if not dropped:
@@ -339,6 +345,7 @@ CHECKS = (
     _check_finegrained,
     _check_executor,
     _check_derived,
+    _check_carried,
     _check_dropped,
     _check_filled,
     _check_phases,

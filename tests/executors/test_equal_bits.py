@@ -2,6 +2,7 @@
 
 import pytest
 from hydra.utils import get_object
+from support import running_text
 from support.methods import DISTINCT, SYNCHRONOUS, MethodCase, fitting
 from support.worker_pool import distributed, job, simulated
 
@@ -55,6 +56,20 @@ def test_recomputation_keeps_equal_bits_across_executors(tmp_path, stages):
     for method in ("gpipe", "pipedream", "i_timeprest"):
         plain = simulated(job(tmp_path / f"{method}-plain", method, stages, train={"microbatches": 2}))
         assert found[method]["weights_sha256"] == plain["weights_sha256"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [2, 4])
+def test_state_carried_from_minibatch_to_minibatch_keeps_equal_bits_under_every_method(tmp_path, stages):
+    """Interrupted in the middle of each epoch by a drain, and by an evaluation at its end."""
+    cases = {}
+    for k, method in enumerate(DISTINCT if stages == 4 else DISTINCT[::3]):
+        n = 1 + k % 2 if fitting(method, stages, 1 + k % 2) else 4
+        train = {"microbatches": n, "recompute": k % 3 == 0}
+        cases[method] = (method, {**running_text.SECTIONS, "train": train, "checkpoint": {"every_steps": 4}})
+    dropping = {**running_text.SECTIONS, "model": {**running_text.SECTIONS["model"], "weight_drop": 0.3}}
+    cases |= {f"{method}-dropping": (method, dropping) for method in ("pipeoptim", "pipemare", "i_timeprest")}
+    check(tmp_path, stages, cases)
 
 
 def check(folder, stages, cases):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from omegaconf import OmegaConf
+from support import running_text
 from support.cli import TINY, records, run, summary
 from support.methods import DISTINCT, fitting
 from support.one_run import CHOICES, carried_out
@@ -16,6 +17,7 @@ from support.worker_pool import distributed, job, simulated
 from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
+from pipetrain.run.checkpoint_names import Kind
 from pipetrain.run.resume import resumption
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
@@ -37,6 +39,20 @@ def test_resumed_simulated_run_has_the_bits_of_one_never_stopped(tmp_path, metho
     again = simulated(job(tmp_path / "again", method, 3, resume=half, **changes))
     for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
         assert again[field] == whole[field], field
+
+
+@pytest.mark.parametrize(("method", "N"), [("pipedream", 1), ("pipeoptim", 2)])
+def test_run_resumed_in_the_middle_of_an_epoch_goes_on_with_the_state_that_its_layers_carried(tmp_path, method, N):
+    changes = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}, "train": {"microbatches": N}}
+    whole = simulated(job(tmp_path / "whole", method, 3, **changes))
+    half = checkpoint.checkpoints(tmp_path / "whole")[0]
+    again = simulated(job(tmp_path / "again", method, 3, resume=half, **changes))
+    for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
+        assert again[field] == whole[field], field
+    carried = checkpoint.load_tensors(half, lambda name: name.kind is Kind.CARRIED)
+    assert {(name.of, name.key) for name in carried} == {(f"layers.{i}", key) for i in range(1, 6) for key in "01"}
+    assert {tuple(tensor.shape) for tensor in carried.values()} == {(running_text.ROWS, 6)}
+    assert not any("carried" in name for name in checkpoint.named_state(half))
 
 
 def test_hogwild_resumed_continues_its_delays(tmp_path):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,27 +12,33 @@ from pipetrain.models import awd_lstm
 from pipetrain.models.chain import LayerChain
 
 ROWS, POSITIONS, TOKENS = 4, 3, 11
+SECTIONS: dict[str, Any] = {
+    "dataset": {"_target_": "support.running_text.data"},
+    "model": {"_target_": "support.running_text.build"},
+    "loss": {"_target_": "pipetrain.losses.TokenCrossEntropy"},
+}
+"""What makes a tiny run of `worker_pool` one of this text and model."""
 
 
 class RunningText:
-    """Row b of each minibatch of `ROWS` samples continues row b of the one before."""
+    """Windows of a text; row b of each minibatch continues row b of the one before."""
 
     ordered = True
 
     def __init__(self, minibatches: int, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
-        self.rows = torch.randint(0, TOKENS, (ROWS, minibatches * POSITIONS + 1), generator=generator)
+        self.tokens = torch.randint(0, TOKENS, (ROWS * minibatches * POSITIONS + 1,), generator=generator)
 
     def __len__(self) -> int:
-        return ROWS * ((self.rows.shape[1] - 1) // POSITIONS)
+        return len(self.tokens) // POSITIONS
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        if index >= len(self):
-            raise IndexError(index)
-        minibatch, row = divmod(index, ROWS)
-        start = minibatch * POSITIONS
-        window = self.rows[row, start : start + POSITIONS + 1]
+        window = self.tokens[index * POSITIONS : (index + 1) * POSITIONS + 1]
         return window[:-1], window[1:]
+
+    def batches(self, batch_size: int, samples: int) -> list[list[int]]:
+        steps = samples // batch_size
+        return [[row * steps + step for row in range(batch_size)] for step in range(steps)]
 
 
 @dataclass
@@ -57,7 +64,7 @@ def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def minibatches(split: RunningText) -> Iterator[tuple[Tensor, Tensor]]:
-    samples = [split[index] for index in range(len(split))]
-    for start in range(0, len(samples), ROWS):
-        inputs, targets = zip(*samples[start : start + ROWS], strict=True)
+    """Inputs and targets of `ROWS` samples each."""
+    for batch in split.batches(ROWS, len(split)):
+        inputs, targets = zip(*(split[index] for index in batch), strict=True)
         yield torch.stack(inputs), torch.stack(targets)
