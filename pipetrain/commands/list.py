@@ -2,11 +2,16 @@
 
 import argparse
 import json
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.text_table import text_lines
+
+if TYPE_CHECKING:
+    from pipetrain.config.choices import Choice
 
 _GROUPS = {
     "models": "model",
@@ -62,6 +67,8 @@ def _show(listed: dict[str, list[dict[str, Any]]]) -> None:
         lines = text_lines([(row["name"], row["summary"] + _shown_size(row)) for row in rows_of_kind], "<<")
         if len(listed) > 1:
             lines = [f"{kind}:", *(f"  {line}" for line in lines)]
+        else:
+            lines = [line for row, line in zip(rows_of_kind, lines, strict=True) for line in (line, *_details(row))]
         print(*lines, sep="\n")
 
 
@@ -69,30 +76,82 @@ def _shown_size(row: dict[str, Any]) -> str:
     return f"  [{row['layers']} layers, {row['parameters']:,} parameters]" if "layers" in row else ""
 
 
+def _details(row: dict[str, Any]) -> Iterator[str]:
+    """What a model is for, and the settings of its paper."""
+    if "dataset" in row:
+        yield f"    {row['task']}; by default dataset={row['dataset']}"
+    if row.get("paper"):
+        yield f"    in its paper {row['paper']}"
+
+
 def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
-    """`name` and `summary` of each; with `sizes` of models `task`, `parameters` and `layers`, for CIFAR-10's images."""
+    """What there is to say of each choice.
+
+    Args:
+        kind: what is listed.
+        sizes: whether the models are built.
+
+    Returns:
+        `name` and `summary` of each; of a data set its `task`; of a model the `task`, the `dataset` that it brings, the
+        overrides of its `paper`, and with `sizes` the numbers of its `parameters` and `layers` for that data set.
+    """
     from pipetrain.config.choices import choices_of
 
+    measure = _Sizes() if sizes and kind == "models" else None
     return [
-        {"name": choice.name, "summary": choice.summary, **(_size(choice.name) if sizes and kind == "models" else {})}
+        {
+            "name": choice.name,
+            "summary": choice.summary,
+            **_described(kind, choice),
+            **(measure(choice.name) if measure is not None else {}),
+        }
         for choice in choices_of(_GROUPS[kind])
     ]
 
 
-def _size(name: str) -> dict[str, Any]:
-    import torch
+def _described(kind: str, choice: "Choice") -> dict[str, str | None]:
+    from pipetrain.config.choices import choice_of, choices_of_run
 
-    from pipetrain.config.choices import section
-    from pipetrain.config.instantiate import Target
-    from pipetrain.run.build import build_chain
+    if kind == "datasets":
+        return {"task": choice.remarks["task"]}
+    if kind != "models":
+        return {}
+    dataset = choices_of_run({"model": choice.name})["dataset"]
+    task = choice_of("dataset", dataset).remarks["task"]
+    return {"task": task, "dataset": dataset, "paper": choice.remarks.get("paper")}
 
-    with torch.device("meta"):
-        chain = build_chain(Target.of("model", section("model", name)), _Images(), seed=0)
-    parameters = sum(parameter.numel() for parameter in chain.module.parameters())
-    return {"task": "images", "parameters": parameters, "layers": len(chain)}
 
+class _Sizes:
+    """Builds models without memory for their weights, each for the data set that it brings."""
 
-class _Images:
-    """What the models are sized for: CIFAR-10."""
+    def __init__(self) -> None:
+        self._datasets: dict[str, Any] = {}
 
-    channels, classes, size = 3, 10, (32, 32)
+    def __call__(self, model: str) -> dict[str, int]:
+        """The layers and parameters of a model."""
+        import torch
+
+        from pipetrain.config.choices import section
+        from pipetrain.config.instantiate import Target
+        from pipetrain.models.chain import chain_of
+        from pipetrain.run.data_shape import from_data
+
+        target = Target.of("model", section("model", model))
+        known = from_data(target, self._dataset(model))
+        with torch.device("meta"):
+            chain = chain_of(target.build(**known))
+        parameters = sum(parameter.numel() for parameter in chain.module.parameters())
+        return {"parameters": parameters, "layers": len(chain)}
+
+    def _dataset(self, model: str) -> Any:
+        from pipetrain.config.choices import choices_of_run, section_for
+        from pipetrain.config.schema import LoaderConfig
+        from pipetrain.config.settings import DatasetSettings
+        from pipetrain.run.build import build_dataset
+
+        content = section_for(model, "dataset", choices_of_run({"model": model})["dataset"])
+        key = json.dumps(content, sort_keys=True)
+        if key not in self._datasets:
+            settings = DatasetSettings.of({**asdict(LoaderConfig()), **content})
+            self._datasets[key] = build_dataset(settings.target)
+        return self._datasets[key]

@@ -36,9 +36,13 @@ class Choice:
 
 def choices_of(group: str) -> Iterator[Choice]:
     """The files of a group, a user's own (`custom`) aside, sorted by name."""
-    for name in names_of(group):
-        path = config_dir() / group / f"{name}.yaml"
-        yield Choice(name, _summary(path), dict(_REMARK.findall(path.read_text(encoding="utf-8"))), _content(path))
+    return (choice_of(group, name) for name in names_of(group))
+
+
+def choice_of(group: str, name: str) -> Choice:
+    """One file of a group."""
+    path = config_dir() / group / f"{name}.yaml"
+    return Choice(name, _summary(path), dict(_REMARK.findall(path.read_text(encoding="utf-8"))), _content(path))
 
 
 def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:

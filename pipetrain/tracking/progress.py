@@ -20,6 +20,10 @@ def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]
     return tqdm(bar_format=text, leave=False, file=sys.stderr, disable=hidden or None)
 
 
+_LONG_EPOCH = 60.0
+"""Seconds of an epoch that are told after the first steps, in a line that stays."""
+
+
 class ProgressBar:
     """Share of the epoch, loss, samples/s or tokens/s, and the time left of the run; a line per epoch.
 
@@ -38,6 +42,7 @@ class ProgressBar:
         self._left = TimeLeft(length, step)
         self._epoch = 0
         self._train_loss: float | None = None
+        self._tells = True
         self._hidden = hidden
         self._line_seconds = line_seconds
         self._line_at = time.monotonic()
@@ -96,8 +101,19 @@ class ProgressBar:
         measured = self._measured(record)
         self._bar.bar_format = f"{self._of(epoch)} {{percentage:3.0f}}%|{{bar}}| {', '.join(measured)}"
         self._bar.update(step - (epoch - 1) * self._length.steps_per_epoch - self._bar.n)
-        if self._bar.disable and self._line_seconds and time.monotonic() - self._line_at >= self._line_seconds:
-            self._line(" | ".join([self._of(epoch), f"step {step}/{self._length.steps}", *measured]))
+        shown = [self._of(epoch), f"step {step}/{self._length.steps}", *measured]
+        if (estimate := self._estimate()) is not None:
+            self._line(" | ".join([*shown, estimate]))
+        elif self._bar.disable and self._line_seconds and time.monotonic() - self._line_at >= self._line_seconds:
+            self._line(" | ".join(shown))
+
+    def _estimate(self) -> str | None:
+        """How long an epoch will take, once, when the first steps have told that it is long."""
+        seconds = self._left.of_epoch() if self._tells and self._line_seconds else None
+        if seconds is None:
+            return None
+        self._tells = False
+        return f"{tqdm.format_interval(seconds)} per epoch" if seconds >= _LONG_EPOCH else None
 
     def _measured(self, record: Record) -> list[str]:
         whose = "simulator " if SIMULATOR in record else ""

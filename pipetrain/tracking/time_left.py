@@ -30,6 +30,10 @@ class RunLength:
         return min(self.steps_per_epoch, self.steps - (epoch - 1) * self.steps_per_epoch)
 
 
+_TELLING_STEPS, _TELLING_SECONDS = 3, 10.0
+"""What tells how long an epoch takes; the first steps of a run take longer than others."""
+
+
 class TimeLeft:
     """How much longer a run will take, by the steps and the evaluations seen so far."""
 
@@ -49,6 +53,13 @@ class TimeLeft:
 
     def seconds(self) -> float:
         """Seconds for the steps that are left and, once one has been seen, the evaluations, without checkpoints."""
-        of_step = self._train_s / max(1, self._step - self._first)
         evaluations = sum(step >= self._step for step in self._length.evaluations)
-        return (self._length.steps - self._step) * of_step + evaluations * self._eval_s
+        return (self._length.steps - self._step) * self._of_step() + evaluations * self._eval_s
+
+    def of_epoch(self) -> float | None:
+        """Seconds that the steps of an epoch take; None before a few steps tell."""
+        tells = self._step - self._first >= _TELLING_STEPS or self._train_s >= _TELLING_SECONDS
+        return self._length.steps_of(1) * self._of_step() if tells else None
+
+    def _of_step(self) -> float:
+        return self._train_s / max(1, self._step - self._first)

@@ -29,9 +29,22 @@ def test_list_has_a_row_for_every_file_of_every_group(capsys):
     assert "sgdm" in capsys.readouterr().out
 
 
+def test_models_are_listed_with_task_data_set_and_the_settings_of_their_paper(capsys):
+    rows = {row["name"]: row for row in listed(capsys, "models")}
+    assert rows["alexnet"]["task"] == "image classification"
+    assert rows["alexnet"]["dataset"] == "fashion_mnist_mini"
+    assert rows["alexnet"]["paper"].startswith("dataset=tiny_imagenet dataset.size=224")
+    assert cli.carry_out(["list", "models"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("alexnet ")
+    assert rest[0] == "    image classification; by default dataset=fashion_mnist_mini"
+    assert rest[1] == f"    in its paper {rows['alexnet']['paper']}"
+
+
 def test_list_builds_models_only_for_their_sizes(capsys, tmp_path):
     rows = listed(capsys, "models", "--sizes")
     assert all(row["task"] and row["parameters"] > 0 and row["layers"] > 0 for row in rows)
+    assert {row["name"]: row["parameters"] for row in rows}["lenet5"] == 61_706, "for the gray images that it brings"
     code = "import sys, pipetrain.cli as c; c.carry_out(['list']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

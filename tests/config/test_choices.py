@@ -3,7 +3,7 @@
 import pytest
 from hydra.utils import get_object
 
-from pipetrain.config.choices import choices_of, default_schedule, names_of_family, section
+from pipetrain.config.choices import choice_of, choices_of, default_schedule, names_of_family, section
 
 
 @pytest.mark.parametrize("group", ["model", "dataset", "method", "schedule", "experiment"])
@@ -12,6 +12,13 @@ def test_every_choice_says_in_one_line_what_it_is(group):
     assert choices
     assert "custom" not in [choice.name for choice in choices]
     assert all(choice.summary for choice in choices), [choice.name for choice in choices if not choice.summary]
+
+
+def test_remarks_are_comments_that_begin_with_their_name():
+    remarks = choice_of("model", "resnet101").remarks
+    assert set(remarks) == {"paper"}
+    assert remarks["paper"].startswith("dataset=tiny_imagenet dataset.size=224 ")
+    assert all(choice.remarks["task"] for choice in choices_of("dataset"))
 
 
 def test_choices_are_sorted_by_the_numbers_in_their_names():

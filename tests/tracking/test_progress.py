@@ -44,6 +44,14 @@ def test_progress_between_epochs_is_a_line_now_and_then_where_there_is_no_termin
     assert never == ["starting 2 processes"]
 
 
+def test_first_steps_tell_once_how_long_a_long_epoch_will_take(capsys):
+    records = [of("interval", step, loss=2.0, samples=50, train_s=5.0) for step in range(1, 6)]
+    assert shown([of_steps(step) for step in range(1, 6)], capsys, RunLength(400, 40)) == ["starting 2 processes"]
+    (_, line) = shown(records, capsys, RunLength(400, 40))
+    assert line == "epoch 1/10 | step 2/400 | loss 2.0000 | 10 samples/s | 33:10 left | 03:20 per epoch"
+    assert shown(records, capsys, RunLength(400, 40), line_seconds=0) == ["starting 2 processes"]
+
+
 def test_speed_of_a_simulation_is_called_the_simulators(capsys):
     record = of("interval", 1, loss=2.0, samples=45, train_s=0.5)
     lines = shown([{**record, "simulator_samples_per_second": 90.0}], capsys, line_seconds=1e-9)
@@ -92,6 +100,6 @@ def test_bar_shows_what_it_waits_for_and_the_share_of_the_epoch(monkeypatch):
 
 def test_bar_is_not_cut_at_80_columns(monkeypatch):
     long = of_steps(3, loss=12.3456, samples=123456 * 99_999, train_s=99_999.0)
-    (state,) = {state for state in on_terminal(monkeypatch, [long]) if state.startswith("epoch")}
+    (state,) = {state for state in on_terminal(monkeypatch, [long]) if "%|" in state}
     assert re.fullmatch(r"epoch 1/2  75%\|.+\| loss 12.3456, 123456 samples/s, \d+:\d\d:\d\d left", state)
     assert len(state) <= 80
