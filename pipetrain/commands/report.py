@@ -50,7 +50,7 @@ def _add_runs(kinds: Subparsers) -> None:
     parser.add_argument(
         "--metric",
         help="what to rank by: top1, loss, best_top1, samples_per_second, wall_s, memory_bytes, ...; "
-        "default: top1, or else perplexity or loss",
+        "default: bleu or meteor, or else top1, perplexity or loss",
     )
     parser.add_argument(
         "--target",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 DEVICES = ("auto", "cpu", "cuda")
 EXECUTORS = ("distributed", "simulated")
+LENGTH_PENALTIES = ("fairseq", "gnmt")
 
 _LEAST = {
     "train.epochs": 1,
@@ -25,6 +26,8 @@ _LEAST = {
     "eval.every_epochs": 0,
     "checkpoint.every_epochs": 0,
     "eval.batch_size": 1,
+    "eval.decode_every_epochs": 1,
+    "eval.beam_width": 1,
     "checkpoint.every_steps": 1,
     "checkpoint.keep_last": 1,
     "checkpoint.keep_best": 1,
@@ -32,7 +35,7 @@ _LEAST = {
 }
 _SEEDS = 2**63
 _ANY_NUMBER = NumberRange(least=-inf)
-_CHOICES = {"executor.name": EXECUTORS, "device": DEVICES}
+_CHOICES = {"executor.name": EXECUTORS, "device": DEVICES, "eval.length_penalty_form": LENGTH_PENALTIES}
 
 
 def check(settings: "Settings") -> None:
@@ -62,6 +65,7 @@ def check(settings: "Settings") -> None:
     for setting in ("launch.hang_timeout", "launch.start_timeout"):
         POSITIVE.check(setting, attrgetter(setting)(settings), "in seconds")
     NOT_NEGATIVE.check("launch.stop_timeout", settings.launch.stop_timeout, "in seconds; 0 for none")
+    NOT_NEGATIVE.check("eval.length_penalty", settings.eval.length_penalty, "0 for none")
     NOT_NEGATIVE.check("log.progress_seconds", settings.log.progress_seconds, "0 for only a line per epoch")
     _check_stages(settings.partition.options)
 

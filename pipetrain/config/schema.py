@@ -60,6 +60,16 @@ class EvalConfig:
     """Epochs between evaluations; the last epoch is always evaluated. 0: never."""
     batch_size: int | None = None
     """Samples per message during evaluation; null: as many as a microbatch has."""
+    decode: bool = True
+    """Generate texts from the whole model where the data set has references: BLEU, METEOR; docs/metrics.md."""
+    decode_every_epochs: int = 1
+    """Of the evaluations, only those after so many epochs generate texts; the last one always does."""
+    beam_width: int = 5
+    """Hypotheses that beam search follows side by side; 1: greedy search."""
+    length_penalty: float = 1.0
+    """The exponent by which beam search favors longer texts; 0: not at all."""
+    length_penalty_form: str = "fairseq"
+    """What has that exponent and divides log-probabilities: fairseq (the length) or gnmt ((5 + length) / 6)."""
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch.distributed as dist
+from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors import exchange
 from pipetrain.executors.clipping import Clipping
+from pipetrain.executors.collection import collected
 from pipetrain.executors.evaluation import evaluate
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
@@ -19,7 +21,7 @@ from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import Loss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.base import BaseStage
-from pipetrain.tensors import Tensors
+from pipetrain.tensors import Tensors, dense
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,13 @@ class Executor(ABC):
         """Metrics over the whole evaluation set where the last stage is, None elsewhere."""
 
     @abstractmethod
+    def whole_state(self) -> dict[str, Tensor] | None:
+        """The newest weights and the buffers of all stages by full name where the last stage is, None elsewhere.
+
+        They are lent: only to be read, and only until training goes on.
+        """
+
+    @abstractmethod
     def exchange(self, value: Any) -> list[Any]:
         """One value of JSON's of each process -> those of all, by rank, in every process, once all have come here."""
 
@@ -123,11 +132,19 @@ class Executor(ABC):
     def agree(self, value: Any) -> Any:
         """The value that the process of the last stage gives, in every process."""
 
+    def own_state(self) -> dict[str, Tensor]:
+        """The newest weights and the buffers of the stages of this process by full name; the tensors themselves."""
+        return {name: tensor for stage in self.stages for name, tensor in stage.state().items()}
+
 
 class OneProcess(Executor):
     """All stages are in this process."""
 
     rank = 0
+
+    @override
+    def whole_state(self) -> dict[str, Tensor]:
+        return {name: dense(tensor.detach()) for name, tensor in self.own_state().items()}
 
     @override
     def exchange(self, value: Any) -> list[Any]:
@@ -150,6 +167,10 @@ class ManyProcesses(Executor):
         super().__init__(phases, hooks, clip_norm)
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
         self.rank = dist.get_rank()
+
+    @override
+    def whole_state(self) -> dict[str, Tensor] | None:
+        return collected(self.own_state(), self._placement.of_last_stage, self.hooks.waiting)
 
     @override
     def exchange(self, value: Any) -> list[Any]:

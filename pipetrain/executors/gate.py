@@ -33,6 +33,11 @@ class Gate:
         self.ended_after = self._end
         return False
 
+    @property
+    def held(self) -> bool:
+        """Whether somebody wants to end the run."""
+        return self._held
+
     def hold(self) -> int:
         """Lets no further minibatch through for the time being; how many have begun, or wait in front of the gate."""
         self._held = True

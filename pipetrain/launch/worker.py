@@ -34,6 +34,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint, checkpoint_writer
 from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
 from pipetrain.run.checkpoint_writer import Writer
+from pipetrain.run.decoder import Decoder, decoder_of
 from pipetrain.run.job import Job
 from pipetrain.run.learning_rates import LearningRates
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
@@ -275,6 +276,7 @@ class ProcessRun:
         self._parts = parts
         self._executor = executor
         self._writer = Writer(executor.rank, executor.exchange, coordinates=parts.recorder is not None)
+        self._decoder = self._decoder_of(job)
         self.trainer = Trainer(
             executor,
             parts.data,
@@ -287,7 +289,13 @@ class ProcessRun:
             measured=parts.progress.get("per_stage", []),
             extra_drains=[*parts.progress.get("extra_drains", ())],
             metrics=parts.progress.get("metrics", {}),
+            decoder=self._decoder,
         )
+
+    def _decoder_of(self, job: Job) -> Decoder | None:
+        parts, hooks = self._parts, self._executor.hooks
+        decoder = decoder_of(job.settings, parts.data.dataset, parts.chain)
+        return decoder and decoder.on(parts.training.device, hooks)
 
     def train(self) -> dict[str, Any] | None:
         """Restores, trains and saves; the summary where the last stage is.
@@ -338,6 +346,8 @@ class ProcessRun:
         job = self._job
         self._executor.hooks.on_progress("writing the summary")
         result = {**result, "extra_drains": self.trainer.extra_drains}
+        if self._decoder is not None:
+            result["metric_signatures"] = self._decoder.signatures
         if self._parts.trace is not None:
             self._parts.trace.close()
             assemble(job.run, job.num_stages)

@@ -17,6 +17,7 @@ def as_lines(evaluation: "Evaluation") -> list[str]:
         ("model", evaluation.model),
         ("dataset", f"{evaluation.dataset}, {evaluation.samples:,} samples"),
         *((name, _shown(name, value)) for name, value in evaluation.metrics.items()),
+        *((name, _signed(value, evaluation.signatures.get(name))) for name, value in evaluation.decoded.items()),
     ]
     return text_lines(rows, "<<")
 
@@ -29,9 +30,14 @@ def as_json(evaluation: "Evaluation") -> dict[str, Any]:
         "model": evaluation.model,
         "dataset": evaluation.dataset,
         "samples": evaluation.samples,
-        "metrics": dict(evaluation.metrics),
+        "metrics": {**evaluation.metrics, **evaluation.decoded},
+        "signatures": dict(evaluation.signatures),
     }
 
 
 def _shown(name: str, value: float) -> str:
     return f"{value:.4g}" if name in LOWER_IS_BETTER else f"{value:.4g} %"
+
+
+def _signed(value: float, signature: str | None) -> str:
+    return f"{value:.4g}" if signature is None else f"{value:.4g}  ({signature})"

@@ -98,8 +98,13 @@ def evaluation_loader(settings: Settings, dataset: Any) -> Loader:
     Raises:
         ConfigError: it refuses a setting.
     """
-    batch_size = settings.eval.batch_size or settings.train.batch_size // settings.train.microbatches
+    batch_size = evaluation_batch_size(settings)
     return Loader(dataset.eval, batch_size=batch_size, shuffle=False, drop_short=False, **_of_any_loader(settings))
+
+
+def evaluation_batch_size(settings: Settings) -> int:
+    """Samples of the evaluation set that are computed together."""
+    return settings.eval.batch_size or settings.train.batch_size // settings.train.microbatches
 
 
 def _of_any_loader(settings: Settings) -> dict[str, Any]:

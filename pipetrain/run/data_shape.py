@@ -1,4 +1,4 @@
-"""What a model must know of the data: the channels and size of its images, its classes, its vocabulary."""
+"""What a model must know of the data: the channels and size of its images, its classes, its vocabulary and so on."""
 
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
@@ -63,7 +63,7 @@ def _seen(name: str, dataset: Any) -> str:
     """Why samples and labels do not tell it."""
     if name == "classes":
         return "its labels cannot be had without reading every sample"
-    if name in _OF_TEXT:
+    if name in _ONLY_TOLD:
         return "only that can tell"
     return f"its first input is {form_of(dataset.train[0][0])}, no image (channels, height, width)"
 
@@ -109,17 +109,18 @@ def _told_by_nothing(_dataset: Any) -> None:
     return None
 
 
-_OF_TEXT = {
+_ONLY_TOLD = {
     "vocabulary_size": 10_000,
     "source_vocabulary_size": 10_000,
     "target_vocabulary_size": 10_000,
     "padding": 0,
     "max_length": 256,
+    "features": 4096,
 }
 _DERIVED: dict[str, Callable[[Any], Any]] = {
     "channels": _channels,
     "classes": _classes,
     "size": _size,
-    **dict.fromkeys(_OF_TEXT, _told_by_nothing),
+    **dict.fromkeys(_ONLY_TOLD, _told_by_nothing),
 }
-_EXAMPLES = {"channels": 3, "classes": 10, "size": "[32,32]", **_OF_TEXT}
+_EXAMPLES = {"channels": 3, "classes": 10, "size": "[32,32]", **_ONLY_TOLD}

@@ -1,7 +1,7 @@
 """`pipetrain eval RUN`: the metrics of a checkpoint on the evaluation set, computed in one process."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,19 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.losses import on_device
 from pipetrain.models.carrier import carrying
+from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_chain, build_dataset, build_loss, evaluation_loader
 from pipetrain.run.carried_check import check_carried
+from pipetrain.run.decoder import decoder_of
 from pipetrain.run.preflight import device_of
 from pipetrain.run.selection import Selection
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.stored_settings import stored_settings
 
 _CALLED = ("dataset", "model", "loss")
-_READ = ("eval.batch_size", "device", "threads")
+_READ = ("device", "threads")
+_READ_OF_EVAL = ("batch_size", "decode", "beam_width", "length_penalty", "length_penalty_form")
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Evaluation:
         model, dataset: what they are called.
         samples: of the evaluation set.
         metrics: `loss`, and others in percent.
+        decoded: those that need the whole model, such as `bleu`, on scales of their own.
+        signatures: metric -> how it was computed, where that is known.
     """
 
     checkpoint: Path
@@ -46,6 +51,8 @@ class Evaluation:
     dataset: str
     samples: int
     metrics: Mapping[str, float]
+    decoded: Mapping[str, float] = field(default_factory=dict)
+    signatures: Mapping[str, str] = field(default_factory=dict)
 
 
 def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust: bool = False) -> Evaluation:
@@ -66,24 +73,31 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         torch.set_num_threads(settings.threads)
     dataset = build_dataset(settings.dataset.target)
     loader = evaluation_loader(settings, dataset)
+    chain = _model(settings, dataset, folder)
+    decoder = decoder_of(settings, dataset, chain)
+    decoder = decoder and decoder.on(_device(settings))
     return Evaluation(
         checkpoint=folder,
         step=checkpoint.load_progress(folder)["step"],
         model=_name(settings, "model", settings.model.path),
         dataset=_name(settings, "dataset", settings.dataset.target.path),
         samples=sum(loader.sizes(0)),
-        metrics=_metrics(settings, dataset, folder, loader),
+        metrics=_metrics(settings, dataset, chain, loader),
+        decoded=decoder.metrics(chain) if decoder is not None else {},
+        signatures=decoder.signatures if decoder is not None else {},
     )
 
 
 def _check_read(overrides: Sequence[Override]) -> None:
+    read = [*_READ, *(f"eval.{name}" for name in _READ_OF_EVAL)]
     for override in overrides:
-        if override.key in _READ or override.key.split(".")[0] in _CALLED:
+        if override.key in read or override.key.split(".")[0] in _CALLED:
             continue
         if override.key not in known_names():
             raise ConfigError(unknown_setting(override.key, override.text))
-        read = ", ".join((*_CALLED, *_READ))
-        raise ConfigError(f"{override.text}: an evaluation does not read {override.key}; it reads {read}")
+        raise ConfigError(
+            f"{override.text}: an evaluation does not read {override.key}; it reads {', '.join((*_CALLED, *read))}"
+        )
 
 
 def _name(settings: Settings, group: str, path: str) -> str:
@@ -92,14 +106,23 @@ def _name(settings: Settings, group: str, path: str) -> str:
     return path if choice == "custom" else choice
 
 
-def _metrics(settings: Settings, dataset: Any, folder: Path, loader: Loader) -> Mapping[str, float]:
-    """Those of the checkpoint's model over all that `loader` reads."""
-    device = torch.device(device_of(settings.device))
+def _device(settings: Settings) -> torch.device:
+    return torch.device(device_of(settings.device))
+
+
+def _model(settings: Settings, dataset: Any, folder: Path) -> LayerChain:
+    """The checkpoint's model in evaluation mode."""
     chain = build_chain(settings.model, dataset, settings.seed)
     chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
-    chain.module.to(device)
+    chain.module.to(_device(settings)).eval()
     for layer in chain.layers:
         layer.eval()
+    return chain
+
+
+def _metrics(settings: Settings, dataset: Any, chain: LayerChain, loader: Loader) -> Mapping[str, float]:
+    """The loss and its metrics over all that `loader` reads."""
+    device, loss = _device(settings), build_loss(settings, dataset)
 
     @torch.no_grad()
     def compute(inputs: Tensors) -> Tensors:
@@ -108,4 +131,4 @@ def _metrics(settings: Settings, dataset: Any, folder: Path, loader: Loader) -> 
 
     check_carried(chain, {"eval": loader})
     with carrying(nn.ModuleList(chain.layers)):
-        return evaluate_model(loader, compute, on_device(build_loss(settings, dataset), device), device)
+        return evaluate_model(loader, compute, on_device(loss, device), device)

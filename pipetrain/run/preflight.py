@@ -35,6 +35,7 @@ from pipetrain.run.build import (
 from pipetrain.run.carried_check import check_carried
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.data_shape import derived_from_data
+from pipetrain.run.decoder import problem_of
 from pipetrain.run.job import Job
 from pipetrain.run.label_check import check_labels, label_range
 from pipetrain.run.loss_check import check_loss
@@ -320,6 +321,15 @@ def _check_targets(settings: Settings, components: Components) -> list[str]:
     return []
 
 
+def _check_decoding(settings: Settings, components: Components) -> list[str]:
+    """A data set whose texts this model cannot generate trains all the same."""
+    decoding = getattr(components.data.dataset, "decoding", None)
+    if decoding is None or not settings.eval.decode or not settings.eval.every_epochs:
+        return []
+    problem = problem_of(decoding, components.chain)
+    return [] if problem is None else [f"warning: evaluations generate no texts: {problem}"]
+
+
 def _check_depth(settings: Settings, components: Components) -> list[str]:
     """Minibatches that the first stage may admit, but never gets."""
     for phase in settings.phases:
@@ -352,6 +362,7 @@ CHECKS = (
     _check_savable,
     _check_derived_weights,
     _check_targets,
+    _check_decoding,
     _check_depth,
     _check_threads,
 )

@@ -20,6 +20,7 @@ class Timetable:
         save_every_steps: also every so many steps.
         phase_ends: steps of the run at which its phases end, the last included.
         save_evaluated: whether to save after each evaluation, too.
+        decode_every: epochs between evaluations that decode.
     """
 
     total_steps: int
@@ -29,6 +30,7 @@ class Timetable:
     save_every_steps: int | None
     phase_ends: Sequence[int]
     save_evaluated: bool = False
+    decode_every: int = 1
 
     def segments(self, step: int) -> Iterator[DrainInterval]:
         """The intervals from `step` on, each up to the next drain."""
@@ -51,6 +53,11 @@ class Timetable:
         if not self.ends_epoch(step) or not self.evaluate_every:
             return False
         return step == self.total_steps or (step // self.steps_per_epoch) % self.evaluate_every == 0
+
+    def decodes(self, step: int) -> bool:
+        """Whether the evaluation after `step` steps takes the metrics of the whole model, too."""
+        due = step == self.total_steps or (step // self.steps_per_epoch) % self.decode_every == 0
+        return due and self.evaluates(step)
 
     @property
     def evaluations(self) -> list[int]:
@@ -84,6 +91,7 @@ def timetable_of(settings: Settings, steps_per_epoch: int) -> Timetable:
         save_every_steps=settings.checkpoint.every_steps,
         phase_ends=_phase_ends(lengths, total),
         save_evaluated=settings.checkpoint.keep_best is not None,
+        decode_every=settings.eval.decode_every_epochs,
     )
 
 

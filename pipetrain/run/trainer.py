@@ -9,6 +9,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.run.build import Data
+from pipetrain.run.decoder import Decoder
 from pipetrain.run.timetable import Timetable
 from pipetrain.stage.measurements import peak_memory_bytes
 from pipetrain.tracking.evaluations import LOWER_IS_BETTER
@@ -32,6 +33,7 @@ class Trainer:
             of the run as well; an uninterrupted run does not drain there, and has other bits from there on.
         interrupted: whether the run was broken off.
         metrics: of an evaluation at this very step, where the last stage is.
+        decoder: of the metrics that need the whole model; None where there are none.
     """
 
     executor: Executor
@@ -46,6 +48,7 @@ class Trainer:
     extra_drains: list[int] = field(default_factory=list)
     interrupted: bool = False
     metrics: Mapping[str, float] = field(default_factory=dict)
+    decoder: Decoder | None = None
     _idle: list[float] = field(default_factory=list)
     _idle_steps: int = 0
 
@@ -106,15 +109,29 @@ class Trainer:
     def _evaluate(self) -> None:
         began = time.perf_counter()
         metrics = self.executor.evaluate(self.data.evaluation)
+        complete = self.decoder is None or self._decode(self.decoder, metrics)
         self.metrics = metrics or {}
         if self.recorder and metrics is not None:
             self.recorder.evaluation(self.step, metrics, time.perf_counter() - began)
-            self.reached = self.reached or self._target_reached(metrics)
+            self.reached = self.reached or self._target_reached(metrics, complete=complete)
 
-    def _target_reached(self, metrics: Mapping[str, float]) -> dict[str, Any] | None:
+    def _decode(self, decoder: Decoder, metrics: dict[str, float] | None) -> bool:
+        """Adds the metrics of the whole model, if due: the process of the last stage has it, and the others wait."""
+        if not self.timetable.decodes(self.step):
+            return False
+        state = self.executor.whole_state()
+        found = {} if state is None else decoder.metrics_with(state)
+        if metrics is not None:
+            metrics.update(found)
+        self.executor.agree(None)
+        return bool(found)
+
+    def _target_reached(self, metrics: Mapping[str, float], *, complete: bool) -> dict[str, Any] | None:
         if not self.target or self.recorder is None:
             return None
         if unknown := self.target.keys() - metrics.keys():
+            if not complete:
+                return None
             raise ConfigError(f"train.target: no metric {min(unknown)}; an evaluation gives {', '.join(metrics)}")
         for name, value in self.target.items():
             if not (metrics[name] <= value if name in LOWER_IS_BETTER else metrics[name] >= value):

@@ -37,6 +37,9 @@ class Counting:
     def evaluate(self, _loader):
         return self.metrics.pop(0)
 
+    def whole_state(self):
+        return {"weight": 1.0}
+
     def gather(self, values):
         return list(values)
 
@@ -66,14 +69,27 @@ class Noting:
         self.evaluations.append((step, metrics))
 
 
-def trainer(metrics=(), target=None, step=0, every=1, **changes):
+class Decoding:
+    """Measures these values of the whole model, one time after the other; None where it is broken off."""
+
+    def __init__(self, values):
+        self.values = list(values)
+
+    def metrics_with(self, state):
+        assert state == {"weight": 1.0}
+        value = self.values.pop(0)
+        return {} if value is None else {"bleu": value}
+
+
+def trainer(metrics=(), target=None, step=0, every=1, decoded=None, **changes):
     """Three epochs of four minibatches."""
     table = Timetable(**{"total_steps": 12, "steps_per_epoch": 4, "evaluate_every": every, "save_every": 0,
                          "save_every_steps": None, "phase_ends": [12], **changes})  # fmt: skip
     saved = []
     made = Trainer(
-        Counting(metrics), build_data(settings("gpipe")), table, Noting(), saved.append, target=target, step=step
-    )
+        Counting(metrics), build_data(settings("gpipe")), table, Noting(), saved.append, target=target, step=step,
+        decoder=None if decoded is None else Decoding(decoded),
+    )  # fmt: skip
     return made, saved
 
 
@@ -125,6 +141,31 @@ def test_trainer_stops_where_every_metric_has_reached_its_target(target, steps):
 def test_target_that_no_evaluation_gives_is_refused_with_those_that_there_are():
     made, _ = trainer([{"loss": 3.0, "top1": 50.0}], {"top5": 90.0})
     with pytest.raises(ConfigError, match=r"train.target: no metric top5; an evaluation gives loss, top1"):
+        made.run()
+
+
+LOSSES = [{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}]
+
+
+def test_metrics_of_the_whole_model_are_recorded_with_the_others_when_they_are_due():
+    made, _ = trainer(map(dict, LOSSES), decoded=[10.0, 12.0], decode_every=2)
+    made.run()
+    assert [metrics for _, metrics in made.recorder.evaluations] == [
+        {"loss": 3.0}, {"loss": 2.0, "bleu": 10.0}, {"loss": 1.0, "bleu": 12.0}
+    ]  # fmt: skip
+    assert made.metrics == {"loss": 1.0, "bleu": 12.0}
+
+
+@pytest.mark.parametrize(("decoded", "every", "steps"), [([5.0, 25.0], 1, 8), ([25.0], 2, 8), ([None, 30.0], 1, 8)])
+def test_target_of_the_whole_model_waits_for_the_evaluations_that_measure_it(decoded, every, steps):
+    made, _ = trainer(map(dict, LOSSES), {"bleu": 25.0}, decoded=decoded, decode_every=every)
+    made.run()
+    assert made.reached == {"step": steps, "epoch": 2, "wall_s": 1.5}
+
+
+def test_target_that_the_whole_model_does_not_give_is_refused():
+    made, _ = trainer(map(dict, LOSSES), {"meteor": 0.3}, decoded=[5.0])
+    with pytest.raises(ConfigError, match=r"no metric meteor; an evaluation gives loss, bleu"):
         made.run()
 
 

@@ -9,7 +9,7 @@ from pipetrain.report.text_table import size_of
 from pipetrain.tracking.evaluations import LOWER_IS_BETTER
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR
 
-_USUAL = ("top1", "perplexity", "loss")
+_USUAL = ("bleu", "meteor", "top1", "perplexity", "loss")
 _DIGITS, _MOST_DECIMALS = 4, 6
 
 

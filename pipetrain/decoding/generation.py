@@ -1,0 +1,83 @@
+"""The texts that a model generates for the samples of a data set, and their metrics."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from pipetrain.decoding import bleu, meteor
+from pipetrain.decoding.beam import beam_search
+from pipetrain.decoding.generator import WholeModel
+from pipetrain.decoding.marks import Marks
+from pipetrain.decoding.measured import Measured
+from pipetrain.decoding.options import DecodingOptions
+from pipetrain.tensors import Tensors
+
+Metric = Callable[[Sequence[str], Sequence[Sequence[str]]], Measured]
+METRICS: Mapping[str, Metric] = {bleu.NAME: bleu.bleu, meteor.NAME: meteor.meteor}
+"""By name: (texts, the references of each) -> the metric."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What of a data set a model's texts are generated from, and what they are compared with.
+
+    Attributes:
+        sources: the encoder's inputs of each sample, unpadded (positions, …).
+        references: the texts that each sample could have, as plain text.
+        detokenize: token ids without marks -> plain text.
+        marks: of the target vocabulary.
+        longest: tokens of a generated text at most.
+        metrics: of `METRICS`.
+        collate: the sources of some samples -> those of a minibatch (samples, positions, …); None: padded with the
+            padding mark.
+    """
+
+    sources: Sequence[Tensors]
+    references: Sequence[Sequence[str]]
+    detokenize: Callable[[list[int]], str]
+    marks: Marks
+    longest: int
+    metrics: Sequence[str] = (bleu.NAME,)
+    collate: Callable[[list[Tensors]], Tensors] | None = None
+
+    def problem(self, model: WholeModel) -> str | None:
+        """Why no text can be generated from a model; None where it can."""
+        missing = [name for name in ("begin", "step") if not callable(getattr(model.module, name, None))]
+        if not missing:
+            return None
+        return f"{type(model.module).__name__} has no method {' and no '.join(missing)} to generate text with"
+
+    def measure(self, model: WholeModel, options: DecodingOptions) -> dict[str, Measured]:
+        """The metrics of a model's texts, by name."""
+        texts = self.texts(model, options)
+        found = {name: METRICS[name](texts, self.references[: len(texts)]) for name in self.metrics}
+        return {name: Measured(value, f"{how}|{options.search}") for name, (value, how) in found.items()}
+
+    def texts(self, model: WholeModel, options: DecodingOptions) -> list[str]:
+        """The text that a model generates for each of the first `options.limit` samples."""
+        generator: Any = model.module  # a Generator, as `problem` tells
+        samples = range(len(self.sources) if options.limit is None else min(options.limit, len(self.sources)))
+        texts = [""] * len(samples)
+        for indices in self._batches(samples, options):
+            source = self._collated([self.sources[i] for i in indices])
+            source = tuple(tensor.to(options.device) for tensor in source)
+            for i, ids in zip(indices, beam_search(generator, source, self.marks, self.longest, options), strict=True):
+                texts[i] = self.detokenize(ids)
+        return texts
+
+    def _batches(self, samples: Sequence[int], options: DecodingOptions) -> Iterator[list[int]]:
+        """The samples that are decoded together: those of about the same length."""
+        order = sorted(samples, key=lambda i: len(self.sources[i][0]))
+        starts = range(0, len(order), options.batch_size)
+        for number, start in enumerate(starts, start=1):
+            options.on_progress(f"decoding {number} of {len(starts)}")
+            yield order[start : start + options.batch_size]
+
+    def _collated(self, sources: list[Tensors]) -> Tensors:
+        if self.collate is not None:
+            return self.collate(sources)
+        columns: list[list[Tensor]] = [list(column) for column in zip(*sources, strict=True)]
+        return tuple(pad_sequence(column, batch_first=True, padding_value=self.marks.padding) for column in columns)

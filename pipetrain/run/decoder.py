@@ -1,0 +1,116 @@
+"""The metrics that need the whole model at once, such as BLEU of the texts that it generates."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from pipetrain.config.settings import Settings
+from pipetrain.decoding import DecodingOptions, Measured
+from pipetrain.errors import ConfigError
+from pipetrain.executors.hooks import RunHooks
+from pipetrain.models.assembly import assembled
+from pipetrain.models.chain import LayerChain
+from pipetrain.run.build import evaluation_batch_size
+from pipetrain.seeding import key
+
+_NO_HOOKS = RunHooks()
+
+
+class _BrokenOffError(Exception):
+    """Somebody wants to end the run, and shall not have to wait for texts."""
+
+
+@dataclass
+class Decoder:
+    """What a data set measures of the whole model.
+
+    Attributes:
+        chain: the model; of its weights and buffers only the names count.
+        decoding: the data set's own, with `measure`.
+        options: how to decode.
+        seed: of what the data set draws at random.
+        hooks: told of the progress; who holds their gate ends the decoding.
+        signatures: metric -> how it was computed, of the last time.
+    """
+
+    chain: LayerChain
+    decoding: Any
+    options: DecodingOptions
+    seed: int = 0
+    hooks: RunHooks = _NO_HOOKS
+    signatures: Mapping[str, str] = field(default_factory=dict)
+
+    def on(self, device: torch.device, hooks: RunHooks = _NO_HOOKS) -> Self:
+        """The same on another device, for others to hear of."""
+        return replace(self, options=replace(self.options, device=device), hooks=hooks)
+
+    def metrics_with(self, state: Mapping[str, Tensor]) -> dict[str, float]:
+        """The metrics of the model with the weights and buffers of `state`; none where the run is to end.
+
+        Raises:
+            ConfigError: what the data set returns are no metrics.
+        """
+        self.hooks.on_progress("assembling the model")
+        return self.metrics(assembled(self.chain, state, self.options.device))
+
+    def metrics(self, model: LayerChain) -> dict[str, float]:
+        """The metrics of an assembled model; what the data set draws at random disturbs nobody else.
+
+        Raises:
+            ConfigError: what the data set returns are no metrics.
+        """
+        on_device = self.options.device.type == "cuda"
+        with torch.random.fork_rng([self.options.device] if on_device else []):
+            torch.manual_seed(key(self.seed))
+            try:
+                found = self.decoding.measure(model, replace(self.options, on_progress=self._progress))
+            except _BrokenOffError:
+                return {}
+        if not isinstance(found, Mapping):
+            raise ConfigError(f"dataset: `decoding.measure` must return metrics by name, not a {type(found).__name__}")
+        self.signatures = {name: each.signature for name, each in found.items() if isinstance(each, Measured)}
+        return {name: float(each.value if isinstance(each, Measured) else each) for name, each in found.items()}
+
+    def _progress(self, words: str) -> None:
+        if self.hooks.gate.held:
+            raise _BrokenOffError
+        self.hooks.on_progress(words)
+
+
+def decoder_of(settings: Settings, dataset: Any, chain: LayerChain) -> Decoder | None:
+    """What measures the whole model on the CPU; None where nothing does, or it cannot, or is switched off.
+
+    Args:
+        settings: of the run.
+        dataset: of the run.
+        chain: the model.
+
+    Raises:
+        ConfigError: the data set's `decoding` is none.
+    """
+    asked, decoding = settings.eval, getattr(dataset, "decoding", None)
+    if decoding is None or not asked.decode or problem_of(decoding, chain) is not None:
+        return None
+    options = DecodingOptions(
+        asked.beam_width,
+        asked.length_penalty,
+        asked.length_penalty_form,
+        evaluation_batch_size(settings),
+        settings.dataset.limit,
+    )
+    return Decoder(chain, decoding, options, settings.seed)
+
+
+def problem_of(decoding: Any, chain: LayerChain) -> str | None:
+    """Why a data set cannot decode with a model; None where nothing speaks against it.
+
+    Raises:
+        ConfigError: the data set's `decoding` has no `measure`.
+    """
+    if not callable(getattr(decoding, "measure", None)):
+        raise ConfigError(f"dataset: its `decoding` is a {type(decoding).__name__} without `measure`")
+    told: Callable[[LayerChain], str | None] | None = getattr(decoding, "problem", None)
+    return None if told is None else told(chain)

@@ -1,0 +1,72 @@
+"""The texts that are generated for the samples of a data set, and what is measured of them."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from pipetrain.decoding import DecodingOptions, Generation, Marks
+
+WORDS = ["<pad>", "<s>", "</s>", "one", "two", "three", "four"]
+MARKS = Marks(beginning=1, end=2)
+
+
+class Echo(nn.Module):
+    """Repeats its source, a token at a time."""
+
+    def begin(self, source):
+        self.batch = source.shape
+        return source, torch.zeros(len(source), dtype=torch.int64)
+
+    def step(self, _tokens, state):
+        source, position = state
+        position = position.clamp(max=source.shape[1])
+        following = torch.cat([source, torch.full((len(source), 1), MARKS.end)], 1).gather(1, position[:, None])[:, 0]
+        following = following.masked_fill(following == MARKS.padding, MARKS.end)
+        return nn.functional.one_hot(following, len(WORDS)) * 9.0, (source, position + 1)
+
+
+SOURCES = [(torch.tensor(ids),) for ids in ([3, 4, 5, 6], [4], [5, 6, 3], [3, 3, 4, 6, 5])]
+TEXTS = ["one two three four", "two", "three four one", "one one two four three"]
+GENERATION = Generation(
+    SOURCES, [[text] for text in TEXTS], lambda ids: " ".join(WORDS[i] for i in ids), MARKS, longest=6
+)
+MODEL = SimpleNamespace(module=Echo())
+
+
+def test_texts_come_in_the_order_of_the_samples():
+    assert GENERATION.texts(MODEL, DecodingOptions(beam_width=2, batch_size=3)) == TEXTS
+
+
+def test_samples_of_about_the_same_length_share_a_minibatch():
+    told = []
+    GENERATION.texts(MODEL, DecodingOptions(beam_width=1, batch_size=2, on_progress=told.append))
+    assert told == ["decoding 1 of 2", "decoding 2 of 2"]
+    assert MODEL.module.batch == (2, 5)  # the last of the two: the longest sources
+
+
+def test_limit_leaves_the_later_samples_out():
+    assert GENERATION.texts(MODEL, DecodingOptions(limit=2)) == TEXTS[:2]
+
+
+def test_bleu_of_texts_equal_to_their_references_is_100_and_signed():
+    found = GENERATION.measure(MODEL, DecodingOptions(beam_width=2, length_penalty=0.6))
+    assert found["bleu"].value == pytest.approx(100.0)
+    assert "nrefs:1|case:mixed" in found["bleu"].signature
+    assert found["bleu"].signature.endswith("|beam:2|length_penalty:0.6|form:fairseq")
+
+
+def test_several_metrics_are_measured_of_the_same_texts():
+    both = replace(GENERATION, metrics=("bleu", "meteor"), references=[["one two"], ["two"], ["four"], ["one"]])
+    found = both.measure(MODEL, DecodingOptions(beam_width=1))
+    assert 0 < found["bleu"].value < 100
+    assert 0 < found["meteor"].value < 1
+    assert "greedy" in found["meteor"].signature
+
+
+def test_model_that_cannot_generate_is_named_with_what_it_lacks():
+    plain = SimpleNamespace(module=nn.Linear(1, 1))
+    assert GENERATION.problem(plain) == "Linear has no method begin and no step to generate text with"
+    assert GENERATION.problem(MODEL) is None

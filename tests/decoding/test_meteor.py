@@ -1,0 +1,31 @@
+"""METEOR of captions, with and without WordNet."""
+
+import nltk
+import pytest
+
+from pipetrain.decoding.meteor import meteor
+
+
+@pytest.fixture(autouse=True)
+def _without_word_net(monkeypatch):
+    monkeypatch.setattr(nltk.data, "path", [])
+
+
+def test_meteor_weighs_recall_nine_times_and_punishes_fragments():
+    # 3 of 4 words match, in one chunk: precision 1, recall 3 / 4, penalty 0.5 · (1 / 3)³
+    value, _ = meteor(["a red square"], [["a red square moves"]])
+    mean = 10 * 1 * 0.75 / (0.75 + 9 * 1)
+    assert value == pytest.approx(mean * (1 - 0.5 * (1 / 3) ** 3))
+
+
+def test_best_reference_of_each_text_counts_and_texts_are_averaged():
+    alone, _ = meteor(["a cat"], [["a cat"]])
+    value, _ = meteor(["a cat", "no match"], [["a dog", "a cat"], ["something else"]])
+    assert value == pytest.approx(alone / 2)
+
+
+def test_equal_stems_match_and_the_signature_says_what_does():
+    value, signature = meteor(["moving squares"], [["moved square"]])
+    assert value > 0.9
+    assert "|matches:exact,stem" in signature
+    assert "synonym" not in signature

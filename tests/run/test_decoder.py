@@ -1,0 +1,130 @@
+"""The metrics that a data set takes of the whole model."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from support import small_model
+from support.worker_pool import distributed, job, settings, simulated
+
+from pipetrain.decoding import DecodingOptions, Measured
+from pipetrain.errors import ConfigError
+from pipetrain.executors.hooks import RunHooks
+from pipetrain.run.decoder import Decoder, decoder_of
+
+
+class Decoding:
+    """Measures with a function of the model and the options."""
+
+    def __init__(self, measure, problem=None):
+        self.measure = measure
+        self._problem = problem
+
+    def problem(self, _model):
+        return self._problem
+
+
+def decoder(measure, hooks=None):
+    made = Decoder(small_model.build(1, 4), Decoding(measure), DecodingOptions())
+    return made if hooks is None else made.on(torch.device("cpu"), hooks)
+
+
+def test_metrics_are_of_the_state_and_signatures_are_kept():
+    def measure(model, _options):
+        return {"bias": Measured(model.module.state_dict()["6.bias"].sum().item(), "summed"), "plain": 1}
+
+    made = decoder(measure)
+    state = {**small_model.build(1, 4).module.state_dict(), "6.bias": torch.full((4,), 2.0)}
+    assert made.metrics_with(state) == {"bias": 8.0, "plain": 1.0}
+    assert made.signatures == {"bias": "summed"}
+
+
+def test_random_draws_of_a_data_set_repeat_and_disturb_nobody():
+    made = decoder(lambda _model, _options: {"draw": torch.rand(()).item()})
+    torch.manual_seed(1)
+    expected = torch.rand(())
+    torch.manual_seed(1)
+    first = made.metrics(made.chain)
+    assert torch.equal(torch.rand(()), expected)
+    assert made.metrics(made.chain) == first
+
+
+def test_decoding_tells_its_progress_and_ends_where_the_run_shall_end():
+    told, hooks = [], RunHooks(on_progress=lambda words: told.append(words))
+
+    def measure(_model, options):
+        for part in range(3):
+            options.on_progress(f"part {part}")
+            if part == 1:
+                hooks.gate.hold()
+        return {"bleu": 1.0}
+
+    assert decoder(measure, hooks).metrics_with(small_model.build(1, 4).module.state_dict()) == {}
+    assert told == ["assembling the model", "part 0", "part 1"]
+
+
+def test_what_is_no_metrics_is_refused():
+    with pytest.raises(ConfigError, match=r"decoding.measure` must return metrics by name, not a float"):
+        decoder(lambda _model, _options: 0.5).metrics(small_model.build(1, 4))
+    with pytest.raises(ConfigError, match=r"its `decoding` is a SimpleNamespace without `measure`"):
+        made_for(SimpleNamespace())
+
+
+def made_for(decoding, **changes):
+    """The decoder of a tiny run whose data set has this decoding."""
+    made = settings("gpipe", **changes)
+    dataset = SimpleNamespace(decoding=decoding)
+    return decoder_of(made, dataset, small_model.build(1, 4))
+
+
+def test_settings_of_a_run_become_options():
+    made = made_for(
+        Decoding(lambda *_: {}),
+        eval={"beam_width": 3, "length_penalty": 0.6, "length_penalty_form": "gnmt", "batch_size": 7},
+        dataset={"limit": 20},
+    )
+    assert made.options == DecodingOptions(3, 0.6, "gnmt", batch_size=7, limit=20)
+    assert made.seed == 3
+
+
+def test_nothing_decodes_where_it_is_switched_off_or_impossible():
+    works = Decoding(lambda *_: {})
+    assert made_for(works) is not None
+    assert made_for(works, eval={"decode": False}) is None
+    assert made_for(Decoding(lambda *_: {}, problem="no generator")) is None
+    assert made_for(None) is None
+
+
+S2VT = {
+    "model": {"_target_": "pipetrain.models.s2vt.build", "hidden": 24, "embedding": 12},
+    "dataset": {
+        "_target_": "pipetrain.data.moving_shapes.synthetic_moving_shapes",
+        "train": 16,
+        "eval": 6,
+        "frames": 3,
+        "size": 8,
+    },
+    "loss": {"_target_": "pipetrain.losses.TokenCrossEntropy"},
+    "train": {"epochs": 2, "batch_size": 6, "microbatches": 2},
+    "eval": {"beam_width": 2},
+}
+BOUNDS = {2: [(0, 2), (2, 5)], 4: [(0, 1), (1, 2), (2, 4), (4, 5)]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", [2, 4])
+def test_s2vt_has_equal_bits_and_captions_under_both_executors(tmp_path, stages):
+    methods = ("pipedream", "pipeoptim")
+
+    def jobs(executor):
+        made = (job(tmp_path / executor / name, name, stages, **S2VT) for name in methods)
+        return [replace(each, bounds=BOUNDS[stages]) for each in made]
+
+    alone = [simulated(each) for each in jobs("simulated")]
+    together = distributed(jobs("distributed"))
+    for one, other in zip(alone, together, strict=True):
+        same = ("weights_sha256", "loss_sha256", "final", "best", "metric_signatures", "steps")
+        assert {name: one[name] for name in same} == {name: other[name] for name in same}
+        assert one["final"]["meteor"] > 0
+        assert "beam:2|length_penalty:1|form:fairseq" in one["metric_signatures"]["meteor"]
