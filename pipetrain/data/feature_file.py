@@ -1,0 +1,122 @@
+"""Arrays by name in one file, NumPy's .npz or HDF5, each read when it is asked for."""
+
+import os
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError, one_line
+
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+
+
+class FeatureFile(ABC):
+    """A file of arrays. Each process that reads opens it for itself: what a library keeps of a file cannot be shared.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._opened: tuple[int, Any] | None = None
+        with _Naming(path):
+            self.names = sorted(self._names(self._file))
+
+    @property
+    def _file(self) -> Any:
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = os.getpid(), self._open()
+        return self._opened[1]
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def read(self, name: str) -> Any:
+        """The array of a name.
+
+        Raises:
+            ConfigError: the file is damaged there.
+        """
+        with _Naming(self.path, name):
+            return np.asarray(self._file[name])
+
+    @abstractmethod
+    def _open(self) -> Any: ...
+
+    @abstractmethod
+    def _names(self, file: Any) -> list[str]: ...
+
+
+class NumpyFile(FeatureFile):
+    """An .npz file."""
+
+    @override
+    def _open(self) -> Any:
+        file = np.load(self.path, allow_pickle=False)
+        if not isinstance(file, Mapping):
+            raise ValueError("it holds a single array, without a name")
+        return file
+
+    @override
+    def _names(self, file: Any) -> list[str]:
+        return list(file)
+
+
+class HdfFile(FeatureFile):
+    """An HDF5 file; a name is the path of a data set in its groups."""
+
+    @override
+    def _open(self) -> Any:
+        try:
+            import h5py
+        except ImportError as error:
+            raise ConfigError(
+                f"{self.path}: reading HDF5 needs h5py, which is not installed; `pip install pipetrain[hdf5]`, or "
+                "write the arrays to an .npz file"
+            ) from error
+        return h5py.File(self.path, "r")
+
+    @override
+    def _names(self, file: Any) -> list[str]:
+        names: list[str] = []
+        file.visititems(lambda name, entry: names.append(name) if hasattr(entry, "shape") else None)
+        return names
+
+
+class _Naming:
+    """Says of what is wrong with a file which one it is."""
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        self._what = f"{path}: damaged" if name is None else f"{path}: {name} is damaged"
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, _DAMAGE):
+            raise ConfigError(f"{self._what}: {one_line(error)}") from error
+
+
+_KINDS: Mapping[str, type[FeatureFile]] = {".npz": NumpyFile, ".h5": HdfFile, ".hdf5": HdfFile}
+
+
+def feature_file(path: Path) -> FeatureFile:
+    """The file of arrays at `path`.
+
+    Raises:
+        ConfigError: it is of another kind, or cannot be read.
+    """
+    kind = _KINDS.get(path.suffix)
+    if kind is None:
+        raise ConfigError(f"{path}: a file of features ends in {', '.join(_KINDS)}")
+    return kind(path)

@@ -1,0 +1,56 @@
+"""Files of named arrays."""
+
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+from pipetrain.data.feature_file import feature_file
+from pipetrain.errors import ConfigError
+
+ARRAYS = {"vid1": np.ones((2, 3), np.float32), "features/vid2": np.zeros((1, 3), np.float32)}
+
+
+@pytest.fixture(params=["npz", "h5"])
+def path(request, tmp_path):
+    path = tmp_path / f"features.{request.param}"
+    if request.param == "npz":
+        np.savez(path, **ARRAYS)
+    else:
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(path, "w") as file:
+            for name, array in ARRAYS.items():
+                file[name] = array
+    return path
+
+
+def test_arrays_are_read_by_name_also_in_another_process(path):
+    for file in (feature_file(path), pickle.loads(pickle.dumps(feature_file(path)))):
+        assert file.names == ["features/vid2", "vid1"]
+        assert np.array_equal(file.read("vid1"), ARRAYS["vid1"])
+
+
+def test_damaged_file_is_named(path):
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(ConfigError, match=rf"^{path}: damaged: "):
+        feature_file(path)
+
+
+def test_pickled_arrays_are_not_loaded(tmp_path):
+    path = tmp_path / "features.npz"
+    np.savez(path, vid1=np.array([{}], dtype=object))
+    with pytest.raises(ConfigError, match=r"vid1 is damaged: .*allow_pickle"):
+        feature_file(path).read("vid1")
+
+
+def test_hdf5_without_its_library_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "features.h5").touch()
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ConfigError, match=r"features.h5: reading HDF5 needs h5py.*pip install pipetrain\[hdf5\]"):
+        feature_file(tmp_path / "features.h5")
+
+
+def test_file_of_another_kind_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"features.pt: a file of features ends in .npz, .h5, .hdf5"):
+        feature_file(tmp_path / "features.pt")
