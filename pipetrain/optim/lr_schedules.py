@@ -146,6 +146,52 @@ class Cosine(LearningRateSchedule):
         return self.minimum + (1 - self.minimum) * (1 + math.cos(math.pi * min(position, length) / length)) / 2
 
 
+@dataclass(frozen=True, kw_only=True)
+class Inv(LearningRateSchedule):
+    """Decay as (1 + gamma · position) ** -power, Caffe's `inv` policy: Zhang & Abdelrahman train LeNet-5 with it.
+
+    The defaults are those of Caffe's LeNet.
+    """
+
+    unit: str = "step"
+    gamma: float = 1e-4
+    power: float = 0.75
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_gamma(self.gamma)
+        NOT_NEGATIVE.check("lr_schedule.power", self.power)
+
+    @override
+    def at(self, position: int, total: int) -> float:
+        return float((1 + self.gamma * position) ** -self.power)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InverseSqrt(LearningRateSchedule):
+    """Linear warm-up, then decay as sqrt(warmup / position) (Vaswani et al. 2017, equation 3).
+
+    `optimizer.lr` is the rate at the end of the warm-up, the highest of the run, as fairseq has it.
+    """
+
+    unit: str = "step"
+    warmup: float = 4000
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        POSITIVE.check("lr_schedule.warmup", self.warmup, f"in {self.unit}s: the decay begins at its end")
+
+    @override
+    def check(self, steps_per_epoch: int, total_steps: int) -> None:
+        """Lets any run pass: the warm-up is that of a whole training, which a trial of a few steps does not reach."""
+
+    @override
+    def at(self, position: int, total: int) -> float:
+        return math.sqrt(self.warmup / max(self.warmup, position + 1))
+
+
 def _check_gamma(gamma: float) -> None:
     POSITIVE.check("lr_schedule.gamma", gamma)
 

@@ -5,7 +5,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from pipetrain.errors import ConfigError
-from pipetrain.optim.lr_schedules import Constant, Cosine, MultiStep, Polynomial, Step
+from pipetrain.optim.lr_schedules import Constant, Cosine, Inv, InverseSqrt, MultiStep, Polynomial, Step
 
 EPOCHS, STEPS = 12, 5  # of an epoch
 TOTAL = EPOCHS * STEPS
@@ -43,8 +43,12 @@ PAIRS = [
         lambda unit, _total: Cosine(unit=unit, minimum=0.1),
         lambda o, total: lr_scheduler.CosineAnnealingLR(o, total, eta_min=0.1),
     ),
+    (
+        lambda unit, _total: Inv(unit=unit, gamma=0.3, power=0.75),
+        lambda o, _total: lr_scheduler.LambdaLR(o, lambda position: (1 + 0.3 * position) ** -0.75),
+    ),
 ]
-NAMES = ["constant", "multistep", "step", "linear", "polynomial", "polynomial total", "cosine", "cosine minimum"]
+NAMES = ["constant", "multistep", "step", "linear", "polynomial", "polynomial total", "cosine", "cosine minimum", "inv"]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=NAMES)
@@ -98,6 +102,29 @@ def test_warm_up_in_epochs_rises_at_every_step_and_may_be_a_fraction():
     assert [Constant(warmup=0.5).factor(k, 4, 30) for k in range(3)] == [0.5, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("warmup", [1, 7])
+def test_inverse_sqrt_is_the_schedule_of_the_transformer_with_lr_as_its_peak(warmup):
+    def vaswani(step):
+        return min(step**-0.5, step * warmup**-1.5)
+
+    schedule = InverseSqrt(warmup=warmup)
+    found = [schedule.factor(k, STEPS, TOTAL) for k in range(TOTAL)]
+    assert found == pytest.approx([vaswani(k + 1) / vaswani(warmup) for k in range(TOTAL)])
+
+
+def test_inverse_sqrt_in_epochs_warms_up_at_every_step_and_decays_with_whole_epochs():
+    schedule = InverseSqrt(unit="epoch", warmup=2)
+    found = [schedule.factor(k, 2, 20) for k in range(10)]
+    assert found == pytest.approx([0.25, 0.5, 0.75, 1.0, *[(2 / 3) ** 0.5] * 2, *[0.5**0.5] * 2, *[0.4**0.5] * 2])
+
+
+def test_warm_up_longer_than_the_run_is_refused_unless_the_schedule_is_made_of_it():
+    with pytest.raises(ConfigError, match=r"lr_schedule\.warmup=30: longer than the run"):
+        Inv(warmup=30).check(STEPS, 20)
+    InverseSqrt().check(STEPS, 20)
+    assert InverseSqrt().factor(19, STEPS, 20) == 20 / 4000
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -105,6 +132,9 @@ def test_warm_up_in_epochs_rises_at_every_step_and_may_be_a_fraction():
         (lambda: Constant(warmup=-1), "lr_schedule.warmup=-1"),
         (lambda: MultiStep(milestones=[30, 10]), "lr_schedule.milestones=[30, 10]"),
         (lambda: Step(size=0), "lr_schedule.size=0"),
+        (lambda: Inv(gamma=0), "lr_schedule.gamma=0"),
+        (lambda: Inv(power=-1), "lr_schedule.power=-1"),
+        (lambda: InverseSqrt(warmup=0), "lr_schedule.warmup=0"),
     ],
 )
 def test_schedule_with_a_wrong_setting_is_refused_by_name(make, named):
