@@ -1,0 +1,153 @@
+"""GNMT (Wu et al. 2016), as PipeDream and PipeOptim train it: LSTMs, half of them in the encoder."""
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError, check_whole, is_whole
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.gnmt_layers import (
+    AttendingLSTM,
+    Attention,
+    BothWays,
+    DecoderLSTM,
+    EmbedSource,
+    EmbedTarget,
+    EncoderLSTM,
+    encoded_both_ways,
+    lstms_of,
+)
+from pipetrain.models.shared_embeddings import embedding_pair
+from pipetrain.number_range import BELOW_ONE
+from pipetrain.tensors import Tensors
+
+_SPREAD = 0.1  # of the initial weights, as in NVIDIA's implementation
+
+
+class GNMT(nn.Module):
+    """The model as plain PyTorch code would have it; its names are those of checkpoints.
+
+    The first LSTM of the encoder reads both ways. Its third and later ones, and the decoder's, have residual
+    connections. The decoder's first LSTM attends to the encoder's output at the same position, and what it finds there
+    is an input of all others: training needs no step from position to position.
+    """
+
+    def __init__(self, embeddings: tuple[nn.Embedding, nn.Embedding], layers: int, dropout: float) -> None:
+        super().__init__()
+        self.source_embedding, self.target_embedding = embeddings
+        width = self.target_embedding.embedding_dim
+        self.dropout = nn.Dropout(dropout)
+        both_ways = nn.LSTM(width, width, batch_first=True, bidirectional=True)
+        self.encoder = nn.ModuleList([both_ways, _lstm(2 * width, width)])
+        self.encoder.extend(_lstm(width, width) for _ in range(layers // 2 - 2))
+        self.attention = Attention(width)
+        self.decoder = nn.ModuleList([_lstm(width, width)])
+        self.decoder.extend(_lstm(2 * width, width) for _ in range(layers // 2 - 1))
+        self.head = nn.Linear(width, self.target_embedding.num_embeddings)
+
+    @override
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Token ids (n, source positions) and (n, positions) to scores (n, positions, vocabulary)."""
+        memory, padding = self._encoded(source)
+        x = self.decoder[0](self.dropout(self.target_embedding(target)))[0]
+        context = self.attention(x, memory, padding)
+        for i, lstm in enumerate(self.decoder[1:]):
+            y = lstm(self.dropout(torch.cat([x, context], -1)))[0]
+            x = x + y if i else y
+        return self.head(x)  # type: ignore[no-any-return]
+
+    def begin(self, source: Tensor) -> Tensors:
+        """The state before the first token: the encoder's output, its padding, and each LSTM's h and c of zeros."""
+        memory, padding = self._encoded(source)
+        zeros = memory.new_zeros(len(memory), 1, memory.shape[-1])
+        return memory, padding, *[zeros] * (2 * len(self.decoder))
+
+    def step(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """The scores (n, vocabulary) of what follows the latest tokens (n,), and the state with these."""
+        memory, padding, *held = state
+        x, *after = _one_position(self.decoder[0], self.target_embedding(tokens[:, None]), held[:2])
+        context = self.attention(x, memory, padding)
+        for i, lstm in enumerate(self.decoder[1:]):
+            y, *carried = _one_position(lstm, torch.cat([x, context], -1), held[2 * i + 2 : 2 * i + 4])
+            x = x + y if i else y
+            after += carried
+        return self.head(x[:, 0]), (memory, padding, *after)
+
+    def _encoded(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        padding = source.eq(self.source_embedding.padding_idx)  # type: ignore[arg-type]
+        first, *later = lstms_of(self.encoder)
+        x = encoded_both_ways(first, self.dropout(self.source_embedding(source)), padding)
+        for i, lstm in enumerate(later):
+            y = lstm(self.dropout(x))[0]
+            x = x + y if i else y
+        return x, padding
+
+
+def _lstm(inputs: int, width: int) -> nn.LSTM:
+    return nn.LSTM(inputs, width, batch_first=True)
+
+
+def _one_position(lstm: nn.Module, x: Tensor, held: list[Tensor]) -> Tensors:
+    """The output (n, 1, width) at one position, and h and c after it, samples in dimension 0 as a search has them."""
+    output, carried = lstm(x, tuple(tensor.transpose(0, 1).contiguous() for tensor in held))
+    return output, *(tensor.transpose(0, 1) for tensor in carried)
+
+
+def build(  # noqa: PLR0913  (one for each setting of the choice)
+    source_vocabulary_size: int,
+    target_vocabulary_size: int,
+    padding: int = 0,
+    layers: int = 8,
+    width: int = 1024,
+    dropout: float = 0.2,
+    *,
+    shared_embeddings: bool = False,
+) -> LayerChain:
+    """GNMT of `layers` LSTMs, each of them a layer of the chain, beside two embeddings and the head.
+
+    With one embedding of both languages, 31,800 tokens and the default width, 8 LSTMs have 159,605,816 parameters, one
+    less than NVIDIA's implementation, the reference of MLPerf: that one normalizes a weight of its attention and scales
+    it. Here, as in the paper, no tensor is computed from weights alone.
+
+    Args:
+        source_vocabulary_size: tokens of the source.
+        target_vocabulary_size: tokens of the target.
+        padding: the token that pads both.
+        layers: of encoder and decoder together.
+        width: of embeddings and LSTMs.
+        dropout: before each LSTM.
+        shared_embeddings: whether both languages have one embedding, and so one vocabulary.
+
+    Raises:
+        ConfigError: an option is out of its range, or does not go with another.
+    """
+    if not is_whole(layers) or layers < 4 or layers % 2:
+        raise ConfigError(f"model.layers={layers}: an even number from 4 on, half of them for the encoder")
+    check_whole("model.width", width, least=1)
+    BELOW_ONE.check("model.dropout", dropout)
+    embeddings = embedding_pair(
+        lambda size: nn.Embedding(size, width, padding),
+        (source_vocabulary_size, target_vocabulary_size),
+        shared=shared_embeddings,
+    )
+    model = GNMT(embeddings, layers, dropout)
+    for weight in model.parameters():
+        nn.init.uniform_(weight, -_SPREAD, _SPREAD)
+    for embedding in embeddings:
+        with torch.no_grad():
+            embedding.weight[padding] = 0
+    return LayerChain(model, _layers(model))
+
+
+def _layers(model: GNMT) -> list[nn.Module]:
+    first, *later = lstms_of(model.encoder)
+    attending, *others = lstms_of(model.decoder)
+    return [
+        EmbedSource(model.source_embedding),
+        BothWays(first, model.dropout),
+        *(EncoderLSTM(lstm, model.dropout, residual=i > 0) for i, lstm in enumerate(later)),
+        EmbedTarget(model.target_embedding),
+        AttendingLSTM(attending, model.dropout, model.attention),
+        *(DecoderLSTM(lstm, model.dropout, residual=i > 0, last=lstm is others[-1]) for i, lstm in enumerate(others)),
+        model.head,
+    ]

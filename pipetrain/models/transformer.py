@@ -1,0 +1,170 @@
+"""The Transformer for translation (Vaswani et al. 2017)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError, check_whole
+from pipetrain.models import transformer_layers
+from pipetrain.models.cached_attention import attended, keys_and_values
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.shared_embeddings import check_shared, embedding_pair
+from pipetrain.models.transformer_layers import Blocks, causal
+from pipetrain.number_range import BELOW_ONE
+from pipetrain.tensors import Tensors
+
+_TARGET, _ALL = "target", "all"
+
+
+class Embedding(nn.Embedding):
+    """Vectors of tokens, scaled by the root of their width, plus sinusoidal positions (sections 3.4 and 3.5)."""
+
+    @override
+    def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """(n, positions), the first of them at position `first`, to (n, positions, width)."""
+        vectors = super().forward(tokens) * math.sqrt(self.embedding_dim)
+        return vectors + sinusoids(first + tokens.shape[1], vectors)[first:]
+
+
+def sinusoids(positions: int, like: Tensor) -> Tensor:
+    """Sines of the positions, then cosines, at geometric frequencies: (positions, width of `like`), as in fairseq."""
+    width = like.shape[-1]
+    half = width // 2
+    rates = torch.exp(torch.arange(half, dtype=like.dtype, device=like.device) * (-math.log(10_000) / max(1, half - 1)))
+    angles = torch.arange(positions, dtype=like.dtype, device=like.device)[:, None] * rates
+    return F.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, width % 2))
+
+
+class Transformer(nn.Module):
+    """The model as plain PyTorch code would have it; its names are those of checkpoints.
+
+    `encoder` and `decoder` are those of an `nn.Transformer` with post-norm, as in the paper, and without final norms.
+    """
+
+    def __init__(self, embeddings: tuple[Embedding, Embedding], blocks: Blocks, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.source_embedding, self.target_embedding = embeddings
+        self.dropout = nn.Dropout(dropout)
+        self.encoder = nn.TransformerEncoder(blocks.encoder, layers, enable_nested_tensor=False)
+        self.decoder = nn.TransformerDecoder(blocks.decoder, layers)
+        self.head = nn.Linear(embeddings[1].embedding_dim, embeddings[1].num_embeddings, bias=False)
+
+    @override
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Token ids (n, source positions) and (n, positions) to scores (n, positions, vocabulary)."""
+        memory, padding = self._encoded(source)
+        embedded = self.dropout(self.target_embedding(target))
+        hidden = self.decoder(
+            embedded, memory, tgt_mask=causal(embedded), tgt_is_causal=True, memory_key_padding_mask=padding
+        )
+        return self.head(hidden)  # type: ignore[no-any-return]
+
+    def begin(self, source: Tensor) -> Tensors:
+        """The state before the first token: the padding, then keys and values of each block for memory and tokens."""
+        memory, padding = self._encoded(source)
+        state, none = [padding], memory[:, :0]
+        for block in transformer_layers.decoder_blocks(self.decoder):
+            state += [*keys_and_values(block.multihead_attn, memory), none, none]
+        return tuple(state)
+
+    def step(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """The scores (n, vocabulary) of what follows the latest tokens (n,), and the state with these."""
+        padding, *cached = state
+        hidden = self.target_embedding(tokens[:, None], first=cached[2].shape[1])
+        after = [padding]
+        for i, block in enumerate(transformer_layers.decoder_blocks(self.decoder)):
+            of_memory, earlier = cached[4 * i : 4 * i + 2], cached[4 * i + 2 : 4 * i + 4]
+            latest = keys_and_values(block.self_attn, hidden)
+            of_tokens = [torch.cat(pair, 1) for pair in zip(earlier, latest, strict=True)]
+            hidden = block.norm1(hidden + attended(block.self_attn, hidden, of_tokens))
+            hidden = block.norm2(hidden + attended(block.multihead_attn, hidden, of_memory, padding))
+            hidden = block.norm3(hidden + block.linear2(F.relu(block.linear1(hidden))))
+            after += [*of_memory, *of_tokens]
+        return self.head(hidden[:, 0]), tuple(after)
+
+    def _encoded(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        padding = source.eq(self.source_embedding.padding_idx)  # type: ignore[arg-type]
+        return self.encoder(self.dropout(self.source_embedding(source)), src_key_padding_mask=padding), padding
+
+
+def build(  # noqa: PLR0913  (one for each setting of the choice)
+    source_vocabulary_size: int,
+    target_vocabulary_size: int,
+    padding: int = 0,
+    layers: int = 6,
+    width: int = 512,
+    feedforward: int = 2048,
+    heads: int = 8,
+    dropout: float = 0.1,
+    shared_embeddings: str | None = None,
+) -> LayerChain:
+    """So many layers of encoder and of decoder each; the defaults are those of the base model (table 3).
+
+    The inputs of the first layer are the token ids of the source (n, source positions) and of the target up to each
+    position (n, positions), padded with `padding`. The source's padding and the target's ids ride along to the decoder,
+    the encoder's output through it. Initial weights are drawn as in fairseq, and dropout follows what it does there.
+
+    Args:
+        source_vocabulary_size: tokens of the source.
+        target_vocabulary_size: tokens of the target.
+        padding: the token that pads both.
+        layers: N of the paper.
+        width: its d_model.
+        feedforward: its d_ff.
+        heads: its h.
+        dropout: its P_drop.
+        shared_embeddings: `target` for one weight of target embedding and head; `all`: of the source embedding, too.
+
+    Raises:
+        ConfigError: an option is out of its range, or does not go with another.
+    """
+    _check(layers, width, feedforward, heads, dropout)
+    check_shared(shared_embeddings, (_TARGET, _ALL))
+    embeddings = embedding_pair(
+        lambda size: Embedding(size, width, padding),
+        (source_vocabulary_size, target_vocabulary_size),
+        shared=shared_embeddings == _ALL,
+    )
+    model = Transformer(embeddings, Blocks.of(width, heads, feedforward, dropout), layers, dropout)
+    if shared_embeddings is not None:
+        model.head.weight = model.target_embedding.weight
+    _draw(model)
+    return LayerChain(model, _layers(model))
+
+
+def _check(layers: int, width: int, feedforward: int, heads: int, dropout: float) -> None:
+    counts = {"layers": layers, "width": width, "feedforward": feedforward, "heads": heads}
+    for name, count in counts.items():
+        check_whole(f"model.{name}", count, least=1)
+    BELOW_ONE.check("model.dropout", dropout)
+    if width % heads:
+        raise ConfigError(f"model.heads={heads}: must divide model.width={width}")
+
+
+def _draw(model: Transformer) -> None:
+    """Initial weights as in fairseq: embeddings and head as wide as 1/√width, matrices by Glorot & Bengio 2010."""
+    for part in model.modules():
+        if isinstance(part, nn.MultiheadAttention):
+            nn.init.xavier_uniform_(part.in_proj_weight)
+        if isinstance(part, nn.Linear):
+            nn.init.xavier_uniform_(part.weight)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+    for weight in (model.head.weight, model.source_embedding.weight, model.target_embedding.weight):
+        nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+    for embedding in (model.source_embedding, model.target_embedding):
+        with torch.no_grad():
+            embedding.weight[embedding.padding_idx] = 0
+
+
+def _layers(model: Transformer) -> list[nn.Module]:
+    return [
+        transformer_layers.EmbedSource(model.source_embedding, model.dropout),
+        *transformer_layers.of_encoder(model.encoder),
+        transformer_layers.EmbedTarget(model.target_embedding, model.dropout),
+        *transformer_layers.of_decoder(model.decoder),
+        model.head,
+    ]
