@@ -1,6 +1,7 @@
 """What every test leaves as it was."""
 
 import logging
+import os
 
 import pytest
 
@@ -12,3 +13,9 @@ def _root_logger_unchanged():
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers, root.level = handlers, level
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_the_tests_alone(tmp_path_factory):
+    """Vocabularies that tests train are none of the user's; commands carried out as processes find it, too."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))

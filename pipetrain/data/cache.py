@@ -1,0 +1,31 @@
+"""Files that are made once from data and settings, and read by later runs and by the other processes of this one."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+
+def cached_file(name: str) -> Path:
+    """The path of a file in `pipetrain/` of $XDG_CACHE_HOME, by default ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pipetrain" / name
+
+
+def write_cached(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Lets `write` fill the file, which is renamed when complete: processes may do so at once.
+
+    Where there is no room for it there is no file, and what was to be in it is made anew each time.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+            partial = Path(file.name)
+            try:
+                write(file)
+            except BaseException:
+                partial.unlink()
+                raise
+        partial.replace(path)
+    except OSError:
+        return

@@ -1,0 +1,169 @@
+"""What the models of translation promise, whatever their family."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.worker_pool import distributed, job, simulated
+
+from pipetrain.errors import ConfigError
+from pipetrain.models import gnmt, transformer
+from pipetrain.tracking.run_directory import RunDirectory
+
+SOURCE = torch.tensor([[4, 5, 6, 7, 2], [8, 9, 2, 0, 0], [5, 2, 0, 0, 0]])
+TARGET = torch.tensor([[1, 9, 8, 7], [1, 4, 0, 0], [1, 5, 6, 0]])
+BUILDS = {
+    "transformer": lambda **options: transformer.build(
+        12, 14, **{"layers": 2, "width": 16, "feedforward": 24, "heads": 4, "dropout": 0.0, **options}
+    ),
+    "gnmt": lambda **options: gnmt.build(12, 14, **{"layers": 6, "width": 16, "dropout": 0.0, **options}),
+}
+
+
+@pytest.fixture(params=BUILDS)
+def build(request):
+    torch.manual_seed(0)
+    return BUILDS[request.param]
+
+
+def test_layers_compute_what_the_module_computes(build):
+    chain = build()
+    scores = chain(SOURCE, TARGET)
+    assert scores.shape == (3, 4, 14)
+    assert torch.equal(scores, chain.module(SOURCE, TARGET))
+
+
+def test_every_weight_is_in_one_layer_under_its_own_name(build):
+    chain = build()
+    held = [full for i in range(len(chain)) for full in chain.names(i).values()]
+    assert sorted(held) == sorted(chain.module.state_dict())
+    assert chain.tied() == []
+
+
+def test_cuts_between_all_layers_do_not_change_the_gradients(build):
+    chain = build()
+    chain(SOURCE, TARGET).square().sum().backward()
+    expected = [weight.grad.clone() for weight in chain.module.parameters()]
+    chain.module.zero_grad()
+    cut_everywhere(chain)
+    for weight, gradient in zip(chain.module.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.grad, gradient)
+
+
+def cut_everywhere(chain):
+    """Every layer a stage of its own: gradients cross each cut as a message would carry them."""
+    crossed, tensors = [], (SOURCE, TARGET)
+    for layer in chain.layers:
+        inputs = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
+        outputs = layer(*inputs)
+        tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+        crossed.append((inputs, tensors))
+    gradients = [2 * tensors[0].detach()]
+    for inputs, outputs in reversed(crossed):
+        floating = [output for output in outputs if output.is_floating_point()]
+        torch.autograd.backward(floating, gradients)
+        gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in inputs if x.is_floating_point()]
+
+
+def test_scores_do_not_depend_on_padding_or_on_the_samples_beside(build):
+    chain = build()
+    together = chain(SOURCE, TARGET)
+    torch.testing.assert_close(chain(SOURCE[1:2, :3], TARGET[1:2, :2]), together[1:2, :2])
+
+
+def test_scores_of_a_position_do_not_depend_on_later_tokens(build):
+    chain = build()
+    changed = TARGET.clone()
+    changed[:, 2:] = 3
+    torch.testing.assert_close(chain(SOURCE, changed)[:, :2], chain(SOURCE, TARGET)[:, :2])
+
+
+@torch.no_grad()
+def test_search_steps_give_the_scores_of_the_whole_prefix(build):
+    module = build().module.eval()
+    state, expected = module.begin(SOURCE), module(SOURCE, TARGET)
+    for position in range(TARGET.shape[1]):
+        scores, state = module.step(TARGET[:, position], state)
+        torch.testing.assert_close(scores, expected[:, position])
+        assert {len(tensor) for tensor in state} == {3}
+
+
+@torch.no_grad()
+def test_search_may_drop_and_repeat_samples_between_steps(build):
+    module = build().module.eval()
+    rows = torch.tensor([2, 0, 0])
+    _, state = module.step(TARGET[:, 0], module.begin(SOURCE))
+    scores, _ = module.step(TARGET[rows, 1], tuple(tensor.index_select(0, rows) for tensor in state))
+    torch.testing.assert_close(scores, module(SOURCE, TARGET)[rows, 1])
+
+
+def test_dropout_of_the_setting_is_at_work_in_training_alone(build):
+    chain = build(dropout=0.5)
+    torch.manual_seed(1)
+    first = chain(SOURCE, TARGET)
+    assert not torch.equal(first, chain(SOURCE, TARGET))
+    chain.module.eval()
+    assert torch.equal(chain(SOURCE, TARGET), chain(SOURCE, TARGET))
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "named"),
+    [
+        (transformer.build, {"heads": 3}, "model.heads=3: must divide model.width=512"),
+        (transformer.build, {"layers": 0}, "model.layers=0"),
+        (transformer.build, {"dropout": 1.0}, "model.dropout=1.0"),
+        (transformer.build, {"shared_embeddings": "both"}, "model.shared_embeddings=both: one of target, all"),
+        (transformer.build, {"shared_embeddings": "all"}, "theirs have 12 and 14 tokens; dataset.joint=true makes one"),
+        (gnmt.build, {"layers": 7}, "model.layers=7: an even number from 4 on"),
+        (gnmt.build, {"width": 0}, "model.width=0"),
+        (gnmt.build, {"shared_embeddings": True}, "dataset.joint=true"),
+    ],
+)
+def test_impossible_settings_are_refused_with_what_works(build, options, named):
+    with pytest.raises(ConfigError) as caught:
+        build(12, 14, **options)
+    assert named in str(caught.value)
+
+
+SMALL = {
+    "transformer": {"layers": 2, "width": 16, "feedforward": 24, "heads": 2, "dropout": 0.1},
+    "gnmt": {"layers": 4, "width": 16, "dropout": 0.1},
+}
+CUTS = {2: [5], 4: [1, 4, 6]}
+"""Behind the first embedding, between the encoder and the decoder, inside both."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", CUTS)
+def test_asynchronous_training_of_twenty_steps_has_equal_bits_in_both_executors(tmp_path, stages):
+    cases = [(model, method) for model in SMALL for method in ("pipedream", "pipeoptim")]
+    jobs = [translating(tmp_path / f"{model}-{method}", model, method, stages) for model, method in cases]
+    for each, result in zip(jobs, distributed(jobs), strict=True):
+        expected = simulated(replace(each, run=RunDirectory(each.run.path / "simulated")))
+        assert expected["steps"] == 20
+        for field in ("weights_sha256", "loss_sha256", "final"):
+            assert result[field] == expected[field], f"{each.run.path.name}, D={stages}: {field}"
+
+
+def translating(folder, model, method, stages):
+    """Twenty steps of minibatches whose sentences differ in length and number."""
+    cuts = CUTS[stages]
+    bounds = list(zip([0, *cuts], [*cuts, len(BUILDS[model](**SMALL[model]))], strict=True))
+    made = job(
+        folder,
+        method,
+        stages,
+        dataset={
+            "_target_": "pipetrain.data.synthetic_translation.synthetic_en_de",
+            "train": 60,
+            "eval": 6,
+            "vocabulary_size": 300,
+            "batch_tokens": 320,
+        },
+        model={"_target_": f"pipetrain.models.{model}.build", **SMALL[model]},
+        loss={"_target_": "pipetrain.losses.TokenCrossEntropy", "label_smoothing": 0.1},
+        optimizer={"_target_": "torch.optim.AdamW", "lr": 1e-2},
+        lr_schedule={"_target_": "pipetrain.optim.lr_schedules.InverseSqrt", "warmup": 5},
+        train={"epochs": 9, "max_steps": 20, "batch_size": 8, "microbatches": 2},
+    )
+    return replace(made, bounds=bounds, plan=[{"layers": last - first, "parameters": 1} for first, last in bounds])
