@@ -37,15 +37,11 @@ class InvariantError(RuntimeError):
     """What ran is not what the method and schedule promise: a bug of pipetrain, never an error of the user's."""
 
 
-LOST = "lost"
-"""What the failures begin with that are another stage's fault."""
-
-
 class LostStageError(Exception):
     """The connection to another stage broke; None where a library does not say to which."""
 
     def __init__(self, stage: int | None) -> None:
-        super().__init__(f"{LOST} the connection to {'another stage' if stage is None else f'stage {stage}'}")
+        super().__init__(f"lost the connection to {'another stage' if stage is None else f'stage {stage}'}")
         self.stage = stage
 
 

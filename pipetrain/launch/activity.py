@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 
@@ -38,23 +39,18 @@ class Activity:
         self.what, self.waiting, self.finished = "ending", False, True
         self.changes += 1
 
-    @contextlib.contextmanager
-    def wait(self, what: str) -> Iterator[None]:
+    def wait(self, what: str) -> AbstractContextManager[None]:
         """Around a wait for another process."""
-        before = self.what, self.waiting
-        self.what, self.waiting = f"{self.what}, waiting for {what}", True
-        self.changes += 1
-        try:
-            yield
-        finally:
-            self.what, self.waiting = before
-            self.changes += 1
+        return self._within(f"{self.what}, waiting for {what}", waiting=True)
+
+    def compute(self, what: str) -> AbstractContextManager[None]:
+        """Around a computation inside such a wait: a library waits and computes in one call."""
+        return self._within(what, waiting=False)
 
     @contextlib.contextmanager
-    def compute(self, what: str) -> Iterator[None]:
-        """Around a computation inside such a wait: a library waits and computes in one call."""
+    def _within(self, what: str, *, waiting: bool) -> Iterator[None]:
         before = self.what, self.waiting
-        self.what, self.waiting = what, False
+        self.what, self.waiting = what, waiting
         self.changes += 1
         try:
             yield

@@ -19,16 +19,17 @@ from pipetrain.errors import RunError
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.launch import fork_server, loopback
 from pipetrain.launch.breaking_off import broken_off_by
+from pipetrain.launch.failure_note import FailureKind, failure_notes
 from pipetrain.launch.lifeline import EXIT_LOST
 from pipetrain.launch.loopback import LoopbackRendezvous
 from pipetrain.launch.overseer import Overseer, WorkerMissing
-from pipetrain.launch.signals import interruptible
+from pipetrain.launch.signal_pipe import ENDING_A_WORKER
+from pipetrain.launch.signals import Interruption
 from pipetrain.run.job import Job
 from pipetrain.tracking import summary
 
 _END_SECONDS = 10
 """How long a worker may take to end when it is told to; one that is stopped never would."""
-_ENDING_A_WORKER = (signal.SIGTERM, signal.SIGINT)
 _LAUNCHER_LOGS = ("torch.distributed", "torch.multiprocessing")
 
 
@@ -40,12 +41,15 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM; every process is ended."""
 
 
-def launch(job: Job) -> dict[str, Any]:
+def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     """Runs the job's stages to their end; the summary that the last stage wrote.
+
+    Args:
+        job: what to run.
+        interruption: of the run; takes note of every signal, even of one that comes too late for it.
 
     Raises:
         Interrupted: a signal came.
-        KeyboardInterrupt: one came too late for this run, which has ended by itself.
         WorkerError: a worker failed; the first one, not a neighbor that noticed.
     """
     run = job.run
@@ -56,7 +60,7 @@ def launch(job: Job) -> dict[str, Any]:
     with (
         _surroundings(job),
         Overseer(job) as overseer,
-        broken_off_by(overseer.break_off, stop_timeout) as interruption,
+        broken_off_by(overseer.break_off, stop_timeout, interruption),
     ):
         try:
             elastic_launch(_config(job, overseer), fork_server.run_worker)(job, fork_server.changes(), overseer.lines)
@@ -75,8 +79,6 @@ def launch(job: Job) -> dict[str, Any]:
     result = summary.read(run)
     if result is None:
         raise WorkerError(f"the workers ended without a summary; logs in {run.logs}")
-    if result["status"] != "interrupted":
-        interruption.check()
     return result
 
 
@@ -104,7 +106,7 @@ def _config(job: Job, overseer: Overseer) -> LaunchConfig:
 @contextlib.contextmanager
 def _surroundings(job: Job) -> Iterator[None]:
     """Around the life of the workers."""
-    with mock.patch.dict(os.environ, OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(job.run.logs), interruptible():
+    with mock.patch.dict(os.environ, OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(job.run.logs):
         try:
             yield
         except (ConnectionError, EOFError) as error:
@@ -114,34 +116,29 @@ def _surroundings(job: Job) -> Iterator[None]:
 
 
 def _explained(job: Job, error: ChildFailedError) -> WorkerError:
-    logs = job.run.logs
-    notes = {process: _told(note) for process, note in job.run.failure_notes().items()}
-    hung = [(process, note.line) for process, note in notes.items() if note.line.startswith("hung")]
+    logs, notes = job.run.logs, failure_notes(job.run)
+    hung = [process for process, note in notes.items() if note.kind is FailureKind.HUNG]
     if hung:
-        return WorkerError(f"{job.placement.name(hung[0][0])} {hung[0][1]}; logs in {logs}")
+        return WorkerError(f"{job.placement.name(hung[0])} {notes[hung[0]].line}; logs in {logs}")
     # a lost connection is a symptom: blame the first worker that failed for another reason
     culprits = [item for item in error.failures.items() if item[1].exitcode != EXIT_LOST] or [*error.failures.items()]
     rank, failure = min(culprits, key=lambda item: item[1].timestamp)
-    failed = [process for process, note in notes.items() if note.line.startswith("failed")]
+    failed = {process: note for process, note in notes.items() if note.kind is FailureKind.FAILED}
     if failure.exitcode == EXIT_LOST and failed:  # who failed has taken longer to end
-        rank = failed[0]
+        rank = next(iter(failed))
     if failure.exitcode == fork_server.EXIT_UNKNOWN and not fork_server.running():
         return _without_fork_server(job)
     stage = job.placement.name(rank)
-    if rank in notes and notes[rank].line.startswith("failed"):
-        explained = WorkerError(f"{stage} {notes[rank].line}; traceback in {job.run.failure_note(rank)}")
-        explained.__cause__ = RemoteError(notes[rank])
-        return explained
-    return WorkerError(f"{stage} failed: {_reason(failure)}; logs in {logs}")
+    if rank not in failed:
+        return WorkerError(f"{stage} failed: {_reason(failure)}; logs in {logs}")
+    note = failed[rank]
+    explained = WorkerError(f"{stage} {note.line}; traceback in {job.run.failure_traceback(rank)}")
+    explained.__cause__ = RemoteError(Failure(note.line, note.traceback))
+    return explained
 
 
 def _without_fork_server(job: Job) -> WorkerError:
     return WorkerError(f"the process from which the workers are forked has ended; logs in {job.run.logs}")
-
-
-def _told(note: Path) -> Failure:
-    line, _, traceback = note.read_text(encoding="utf-8").partition("\n")
-    return Failure(line, traceback)
 
 
 def _reason(failure: ProcessFailure) -> str:
@@ -150,7 +147,7 @@ def _reason(failure: ProcessFailure) -> str:
     # torch's own record, of a worker that failed before it could leave a note
     message = (failure.error_file_data or {}).get("message", {})
     text = message.get("message", "") if isinstance(message, dict) else ""
-    if not text and failure.exitcode - 128 in _ENDING_A_WORKER:
+    if not text and failure.exitcode - 128 in ENDING_A_WORKER:
         return f"ended by {signal.Signals(failure.exitcode - 128).name}"
     return text or f"exit code {failure.exitcode}"
 

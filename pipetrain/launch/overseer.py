@@ -7,10 +7,12 @@ import signal
 import threading
 from typing import Self
 
+from pipetrain.errors import RunError
+from pipetrain.failure import described
+from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.heartbeat import BEAT_SECONDS, Heartbeat
 from pipetrain.launch.lines import WorkerLines
 from pipetrain.launch.roll_call import RollCall, is_gone
-from pipetrain.launch.watchdog import leave_failure_note
 from pipetrain.run.job import Job
 
 _EXIT_SECONDS = 2.0
@@ -50,6 +52,7 @@ class Overseer:
         self._ended: set[int] = set()
         self._complete: float | None = None
         self._missing: WorkerMissing | None = None
+        self._failed: Exception | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="overseer", daemon=True)
 
@@ -76,18 +79,27 @@ class Overseer:
 
         Raises:
             WorkerMissing: something is.
+            RunError: nobody looks at the workers any more, which could hang unseen.
         """
         if self._missing is not None:
             raise self._missing
+        if self._failed is not None:
+            raise RunError(f"the thread that watches the workers failed: {described(self._failed)}") from self._failed
 
     def _watch(self) -> None:
-        while not self._closed.is_set():
-            self._listen()
-            self._calls.look()
-            for process in self._processes:
-                self._judge(process)
-            self._look_for_deadlock()
-            self._look_at_the_end()
+        try:
+            while not self._closed.is_set():
+                self._look()
+        except Exception as error:
+            self._failed = error
+
+    def _look(self) -> None:
+        self._listen()
+        self._calls.look()
+        for process in self._processes:
+            self._judge(process)
+        self._look_for_deadlock()
+        self._look_at_the_end()
 
     def _listen(self) -> None:
         seconds = BEAT_SECONDS
@@ -107,7 +119,7 @@ class Overseer:
             if self._calls.seconds - since > _EXIT_SECONDS:
                 self._miss(process, "failed: it ended with exit code 0 before the run did")
         elif self._calls.silence(process) > self._limits.hang_timeout:
-            self._end(beat, f"hung: no sign of life for {self._limits.hang_timeout:.0f} s")
+            self._end(beat, f"no sign of life for {self._limits.hang_timeout:.0f} s")
 
     def _look_for_deadlock(self) -> None:
         """All wait, and nothing has happened for long: nobody is to blame, and nobody would ever say so."""
@@ -141,7 +153,7 @@ class Overseer:
     def _end(self, beat: Heartbeat, why: str) -> None:
         if beat.process not in self._ended:
             self._ended.add(beat.process)
-            leave_failure_note(self._run, beat.process, why)
+            FailureNote(FailureKind.HUNG, why).leave(self._run, beat.process)
             self._kill(beat)
 
     def _kill(self, beat: Heartbeat) -> None:

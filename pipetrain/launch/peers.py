@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from torch.distributed import Store
 
-from pipetrain.errors import LOST
 from pipetrain.launch import lifeline
+from pipetrain.launch.failure_note import FailureKind, FailureNote, failure_notes
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.roll_call import RollCall, is_gone
-from pipetrain.launch.watchdog import Watched, leave_failure_note
+from pipetrain.launch.watchdog import Watched
 
 
 class Peers:
@@ -51,10 +51,9 @@ class Peers:
         Args:
             name: what a process is called.
         """
-        for process, note in self._watched.run.failure_notes().items():
-            line = note.read_text(encoding="utf-8").partition("\n")[0]
-            if not line.startswith(LOST):
-                return f"{name(process)} {line}"
+        for process, note in failure_notes(self._watched.run).items():
+            if note.kind is not FailureKind.LOST:
+                return f"{name(process)} {note.line}"
         lost = self.lost()
         return f"{name(lost[0])} failed: its process ended without a word" if lost else None
 
@@ -78,7 +77,7 @@ class Peers:
         beat, limit = self._calls.last(process), self._watched.hang_timeout
         if beat is None or beat.finished or is_gone(beat) or self._calls.silence(process) <= limit:
             return
-        leave_failure_note(self._watched.run, process, f"hung: no sign of life for {limit:.0f} s")
+        FailureNote(FailureKind.HUNG, f"no sign of life for {limit:.0f} s").leave(self._watched.run, process)
         if beat.host != socket.gethostname():
             lifeline.end(lifeline.EXIT_LOST)
         with contextlib.suppress(ProcessLookupError):

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
@@ -41,14 +41,14 @@ class Interruption:
 def interruptible() -> Iterator[Interruption]:
     """Around a run: a signal that ends it raises KeyboardInterrupt. Afterwards signals do what they did before."""
     interruption = Interruption()
-    with _handled_by(interruption.handle):
+    with handled_by(interruption.handle):
         yield interruption
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Around what takes a moment and must not be broken off: signals that would end the run are ignored."""
-    with _handled_by(signal.SIG_IGN):
+    with handled_by(signal.SIG_IGN):
         yield
 
 
@@ -63,12 +63,15 @@ def blocked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handled_by(handler: Handler | signal.Handlers) -> Iterator[None]:
-    """Signals that are ignored stay ignored, as nohup asks for; so do those whose handler is not Python's."""
+def handled_by(handler: Handler | signal.Handlers, numbers: Collection[int] = ENDING) -> Iterator[None]:
+    """Around what signals mean something else for; afterwards they do what they did before.
+
+    Signals that are ignored stay ignored, as nohup asks for; so do those whose handler is not Python's.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread has handlers
         return
-    before = {number: signal.getsignal(number) for number in ENDING}
+    before = {number: signal.getsignal(number) for number in numbers}
     changed = {number: was for number, was in before.items() if was not in (signal.SIG_IGN, None)}
     for number in changed:
         signal.signal(number, handler)

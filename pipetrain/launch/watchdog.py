@@ -1,10 +1,8 @@
 """The thread that watches a worker: signals while it waits, hangs of its own, orders to stop, signs of life."""
 
 import contextlib
-import json
 import multiprocessing
 import os
-import select
 import signal
 import socket
 import threading
@@ -14,13 +12,15 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from pipetrain.errors import one_line
 from pipetrain.executors.gate import Gate
 from pipetrain.launch import lifeline
 from pipetrain.launch.activity import Activity
 from pipetrain.launch.agreement import Agreement
 from pipetrain.launch.awake_clock import AwakeClock
+from pipetrain.launch.end_reports import EndReports
+from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.heartbeat import BEAT_SECONDS, Heartbeat
+from pipetrain.launch.signal_pipe import ENDING_A_WORKER, SignalPipe
 from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -33,25 +33,13 @@ EXIT_HUNG = 70
 BLAME_SECONDS = 8.0
 """How long a worker that lost a neighbor waits before it ends: the launcher names whoever ends first."""
 
-_ENDING = (signal.SIGTERM, signal.SIGINT)
-"""Signals that end a worker; others are the library's or the user's own, such as SIGCHLD of a data set's workers."""
 _ORDER_SECONDS = 2.0
 """How long the launcher, which gets a Ctrl-C as well, may take to say what is to be done."""
 _MOMENT = 0.5
 """How long signals that were sent to all processes at once may lie apart."""
-_STOP = "pipetrain/stop"
-_wakeup_pipes: set[int] = set()
-"""Those of the watchdogs at work in this process, at most one but for tests."""
 
 Tell = Callable[[Heartbeat], None]
 """Passes on a sign of life; must not wait."""
-
-
-def leave_failure_note(run: RunDirectory, process: int, text: str, traceback: str = "") -> None:
-    """Tells the launcher why a process failed: in the first line of a file, which holds the traceback as well."""
-    with contextlib.suppress(OSError):  # a full disk must not keep the process from ending
-        run.logs.mkdir(parents=True, exist_ok=True)
-        run.failure_note(process).write_text(f"{one_line(text)}\n{traceback}", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -77,8 +65,8 @@ class Watched:
 class Watchdog:
     """Watches a worker from its first line to its last; as a context manager, only for so long.
 
-    A Python signal handler does not run while the main thread waits inside Gloo, so this thread reads signals from a
-    wake-up pipe and ends the process itself.
+    A Python signal handler does not run while the main thread waits inside Gloo, so this thread reads the signals and
+    ends the process itself.
 
     Args:
         watched: the worker.
@@ -90,7 +78,7 @@ class Watchdog:
         activity: kept up to date by the main thread.
         gate: where the main thread breaks the run off.
         peers: the other workers, where no launcher of ours looks at them.
-        report: what this worker has measured, for that of the last stage to write when the run stops early.
+        reports: what the workers have measured, for that of the last stage to write when the run stops early.
     """
 
     def __init__(
@@ -102,9 +90,9 @@ class Watchdog:
     ) -> None:
         self.watched = watched
         self.activity = Activity()
-        self.report: Callable[[], Any] = list
         self.tell = tell
         self.gate = Gate()
+        self.reports = EndReports(watched.process, watched.num_processes)
         self._agreement = Agreement(watched.process, watched.num_processes, self.gate)
         self.peers: Peers | None = None
         self._on_signal = on_signal
@@ -119,14 +107,8 @@ class Watchdog:
         self._changed_at = 0.0
         self._beats = 0
         self._told = False
-        self._reported = False
         self._closed = threading.Event()
-        self._wakeup, self._wakeup_write = os.pipe()
-        os.set_blocking(self._wakeup_write, False)
-        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)  # first: no signal gets lost in between
-        self._handlers = {n: signal.signal(n, lambda *_: None) for n in _ENDING}
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        _wakeup_pipes.add(self._wakeup)
+        self._pipe = SignalPipe()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
     def start(self) -> None:
@@ -145,14 +127,9 @@ class Watchdog:
     def close(self) -> None:
         """Ends the thread and restores the signal handlers."""
         self._closed.set()
-        os.write(self._wakeup_write, bytes(1))
+        self._pipe.wake()
         self._thread.join()
-        signal.set_wakeup_fd(-1)
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        _wakeup_pipes.discard(self._wakeup)
-        os.close(self._wakeup)
-        os.close(self._wakeup_write)
+        self._pipe.close()
 
     def meet(self, store: "Store", run: RunDirectory) -> None:
         """Takes a connection of this thread's own to the others' store, and the run directory that all agree on."""
@@ -166,18 +143,7 @@ class Watchdog:
             Each worker's report; None for one that sent none within `seconds`.
         """
         assert self._store is not None, "not met the others yet"
-        self._store.set(_STOP, "1")
-        deadline = time.monotonic() + seconds
-        others = [p for p in range(self.watched.num_processes) if p != self.watched.process]
-        keys = [_report_key(p) for p in others]
-        while time.monotonic() < deadline and keys and not self._store.check(keys):
-            time.sleep(0.05)
-        reports: list[Any] = [None] * self.watched.num_processes
-        reports[self.watched.process] = self.report()
-        for p in others:
-            if self._store.check([_report_key(p)]):
-                reports[p] = json.loads(self._store.get(_report_key(p)))
-        return reports
+        return self.reports.ask(self._store, seconds)
 
     def _watch(self) -> None:
         while not self._closed.is_set():
@@ -192,17 +158,16 @@ class Watchdog:
                 self._answer()
 
     def _signals(self, seconds: float) -> bytes:
-        """The numbers of the signals that came, after waiting for one: Python writes each that has a handler."""
-        order = [self._order.fileno()] if self._order is not None else []
-        ready = select.select([self._wakeup, *order], [], [], seconds)[0]
-        if order and order[0] in ready:
+        """The numbers of the signals that came, after waiting for one, or for an order."""
+        signals, ordered = self._pipe.wait(seconds, [] if self._order is None else [self._order.fileno()])
+        if ordered:
             self._order = None
             self._ordered_at = time.monotonic()
             self._agreement.ask()
-        return os.read(self._wakeup, 4096) if self._wakeup in ready else b""
+        return signals
 
     def _obey(self, signals: bytes) -> None:
-        ending = next((number for number in _ENDING if number in signals), None)
+        ending = next((number for number in ENDING_A_WORKER if number in signals), None)
         if ending is not None and not (self._has_launcher and self._is_ordered(signals)):
             self._told = True
             self._give_sign()
@@ -263,16 +228,16 @@ class Watchdog:
         if activity.starting:
             self._look_at_start(now)
         elif not activity.waiting and now - self._changed_at > self.watched.hang_timeout:
-            self._hang(f"hung: {now - self._changed_at:.0f} s in {activity.what}")
+            self._hang(f"{now - self._changed_at:.0f} s in {activity.what}")
 
     def _look_at_start(self, seconds: float) -> None:
         """A start may take long, but not for ever; whoever waits gives the one waited for time to name itself."""
         limit = self.watched.start_timeout
         if seconds > (2 * limit if self.activity.waiting else limit):
-            self._hang(f"hung: not started after launch.start_timeout={limit:g} s; it was {self.activity.what}")
+            self._hang(f"not started after launch.start_timeout={limit:g} s; it was {self.activity.what}")
 
-    def _hang(self, note: str) -> None:
-        leave_failure_note(self.watched.run, self.watched.process, note)
+    def _hang(self, reason: str) -> None:
+        FailureNote(FailureKind.HUNG, reason).leave(self.watched.run, self.watched.process)
         lifeline.end(EXIT_HUNG)
 
     def heartbeat(self) -> Heartbeat:
@@ -294,34 +259,4 @@ class Watchdog:
         if self._store is None:
             return
         self._agreement.proceed(self._store)
-        if not self._reported and self._store.check([_STOP]):
-            self._reported = True
-            self._store.set(_report_key(self.watched.process), json.dumps(self.report()))
-
-
-def _hold_signals() -> None:
-    """Before a fork: what reaches the new process before it has forgotten the pipe would be read as the worker's."""
-    if _wakeup_pipes:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-
-
-def _take_signals() -> None:
-    if _wakeup_pipes:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-
-
-def _forget_pipe() -> None:
-    """In a process that a worker has forked, such as one that reads samples: its signals are not the worker's."""
-    if _wakeup_pipes:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the worker
-    _take_signals()
-    _wakeup_pipes.clear()
-
-
-os.register_at_fork(before=_hold_signals, after_in_parent=_take_signals, after_in_child=_forget_pipe)
-
-
-def _report_key(process: int) -> str:
-    return f"pipetrain/report/{process}"
+        self.reports.answer(self._store)

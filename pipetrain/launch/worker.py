@@ -22,13 +22,15 @@ from pipetrain.executors.pipeline import Training, build_stages, connect_stages
 from pipetrain.failure import Failure
 from pipetrain.launch import lifeline
 from pipetrain.launch.breaking_off import broken_off_by
+from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.lines import WorkerLines
 from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.launch.peers import Peers
 from pipetrain.launch.pipeline import in_one_process, training_of
 from pipetrain.launch.process import ProcessEnvironment, device_at, join, own_store
-from pipetrain.launch.watchdog import Watchdog, Watched, leave_failure_note
+from pipetrain.launch.signals import Interruption
+from pipetrain.launch.watchdog import Watchdog, Watched
 from pipetrain.losses import Loss, counts_tokens
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint, checkpoint_writer
@@ -50,11 +52,13 @@ _PRECEDENCE_SECONDS = 1.0
 """What one process gets to tell how the run ended, before others try."""
 
 
-def simulate(job: Job, show: Show) -> dict[str, Any]:
+def simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
     """Runs all stages in this process; the summary, which is also written.
 
-    Raises:
-        KeyboardInterrupt: a signal came, too late for this run, which has ended by itself.
+    Args:
+        job: what to run.
+        show: is given every record.
+        interruption: of the run; takes note of every signal, even of one that comes too late for it.
     """
     keep_freed_memory()
     parts = build_parts(job, range(job.num_stages), device_at(job.device, 0), show)
@@ -68,13 +72,10 @@ def simulate(job: Job, show: Show) -> dict[str, Any]:
         return True
 
     try:
-        with broken_off_by(stop, job.settings.launch.stop_timeout) as interruption:
-            result = run.train() or {}
+        with broken_off_by(stop, job.settings.launch.stop_timeout, interruption):
+            return run.train() or {}
     except DivergedError as error:
-        result = run.diverge(error, run.trainer.reports())
-    if result["status"] != "interrupted":
-        interruption.check()
-    return result
+        return run.diverge(error, run.trainer.reports())
 
 
 def launched(job: Job, lines: WorkerLines) -> None:
@@ -149,7 +150,7 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         with activity.wait("the other processes"):
             process, job = join(job)
     except LostStageError as error:
-        leave_failure_note(job.run, watchdog.watched.process, str(error))
+        FailureNote(FailureKind.LOST, str(error)).leave(job.run, watchdog.watched.process)
         watchdog.lose()
     if job.finished:
         dist.destroy_process_group()
@@ -164,9 +165,10 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         return _run_stages(job, process, show, watchdog)
     except BaseException as error:
         failure = Failure.of(error)
-        leave_failure_note(job.run, process.rank, f"failed: {failure.line}", failure.traceback)
-        stage, note = job.placement.name(process.rank), job.run.failure_note(process.rank)
-        raise RunError(f"{stage} failed: {failure.line}; traceback in {note}") from error
+        note = FailureNote(FailureKind.FAILED, failure.line, failure.traceback)
+        note.leave(job.run, process.rank)
+        stage, file = job.placement.name(process.rank), job.run.failure_traceback(process.rank)
+        raise RunError(f"{stage} {note.line}; traceback in {file}") from error
 
 
 def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Watchdog) -> dict[str, Any] | None:
@@ -187,14 +189,14 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
             )
         activity.begin()
         run = ProcessRun(job, parts, executor)
-        watchdog.report = run.trainer.own_reports
+        watchdog.reports.own = run.trainer.own_reports
         result = run.train()
     except DivergedError as error:
         sent = zip(placement.stages_of, watchdog.stop_others(), strict=True)
         reports = [report or [{}] * len(expected) for expected, report in sent]
         return run.diverge(error, placement.in_order(reports))
     except LostStageError as error:
-        leave_failure_note(job.run, process.rank, str(error))
+        FailureNote(FailureKind.LOST, str(error)).leave(job.run, process.rank)
         watchdog.lose()
     if watchdog.gate.ended_after is None:  # else messages are still expected that will never come
         dist.destroy_process_group()
@@ -234,6 +236,8 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     settings = job.settings
     data = build_data(settings)
     data.expect(job.labels)
+    if settings.dataset.pin_memory and device.type == "cuda":
+        data.pin()
     chain = build_chain(settings.model, data.dataset, settings.seed)
     phases = build_phases(settings, job.timetable, job.num_stages, job.segments)
     rate = build_rate(settings, job.timetable)

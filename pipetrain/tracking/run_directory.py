@@ -86,17 +86,22 @@ class RunDirectory:
         return self.checkpoints / f"step-{step:08d}"
 
     def failure_note(self, process: int) -> Path:
-        """Where a process says, or is said, to have failed for."""
+        """What a process says, or is said, to have failed for."""
+        return self.logs / f"failure-process{process}.json"
+
+    def failure_traceback(self, process: int) -> Path:
+        """The traceback of what it failed for."""
         return self.logs / f"failure-process{process}.txt"
 
-    def failure_notes(self) -> dict[int, Path]:
-        """The notes that there are, by process."""
-        notes = sorted(self.logs.glob("failure-process*.txt"))
-        return {int(path.stem.removeprefix("failure-process")): path for path in notes}
+    def failed_processes(self) -> list[int]:
+        """The processes of which there are notes."""
+        return sorted(
+            int(note.stem.removeprefix("failure-process")) for note in self.logs.glob("failure-process*.json")
+        )
 
     def forget_failures(self) -> None:
         """Removes the notes of an earlier attempt."""
-        for note in self.failure_notes().values():
+        for note in self.logs.glob("failure-process*.*"):
             note.unlink()
 
     def stored_config(self) -> DictConfig:

@@ -9,9 +9,11 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from pipetrain.errors import ExitCode
 from pipetrain.launch import fork_server, launcher
+from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.launcher import Interrupted, WorkerError, launch
 from pipetrain.launch.lifeline import EXIT_LOST
-from pipetrain.launch.watchdog import EXIT_HUNG, leave_failure_note
+from pipetrain.launch.signals import Interruption
+from pipetrain.launch.watchdog import EXIT_HUNG
 from pipetrain.tracking import summary
 
 
@@ -51,7 +53,7 @@ def failing(monkeypatch, failures, before=lambda _job: None):
 
 def test_summary_that_the_workers_wrote_is_that_of_the_run(monkeypatch, made):
     ending(monkeypatch, lambda each: summary.write(each.run, {"status": "completed"}))
-    assert launch(made) == {"status": "completed"}
+    assert launch(made, Interruption()) == {"status": "completed"}
 
 
 @pytest.mark.parametrize(
@@ -69,29 +71,31 @@ def test_summary_that_the_workers_wrote_is_that_of_the_run(monkeypatch, made):
 def test_worker_that_failed_first_is_named_and_not_one_that_lost_it(monkeypatch, made, failures, message):
     failing(monkeypatch, failures)
     with pytest.raises(WorkerError) as caught:
-        launch(made)
+        launch(made, Interruption())
     assert str(caught.value) == f"{message}; logs in {made.run.logs}"
 
 
 def test_worker_that_hung_is_named_whoever_ended_first(monkeypatch, made):
     def notes(job):
-        leave_failure_note(job.run, 0, "lost stage 1")
-        leave_failure_note(job.run, 1, "hung: 8 s in F3.0")
+        FailureNote(FailureKind.LOST, "lost stage 1").leave(job.run, 0)
+        FailureNote(FailureKind.HUNG, "8 s in F3.0").leave(job.run, 1)
 
     failing(monkeypatch, {0: Failure(EXIT_LOST), 1: Failure(EXIT_HUNG, 5)}, notes)
     with pytest.raises(WorkerError, match=r"^stage 1 hung: 8 s in F3\.0; logs in "):
-        launch(made)
+        launch(made, Interruption())
 
 
 def test_exception_of_a_worker_is_told_as_its_note_tells_it(monkeypatch, made):
     def notes(job):
-        leave_failure_note(job.run, 1, "failed: KeyError: 'label' (data.py:7)", "Traceback\n  in data.py")
+        note = FailureNote(FailureKind.FAILED, "KeyError: 'label' (data.py:7)", "Traceback\n  in data.py")
+        note.leave(job.run, 1)
 
     failing(monkeypatch, {0: Failure(EXIT_LOST), 1: Failure(1, 5)}, notes)
     with pytest.raises(WorkerError) as caught:
-        launch(made)
-    note = made.run.failure_note(1)
-    assert str(caught.value) == f"stage 1 failed: KeyError: 'label' (data.py:7); traceback in {note}"
+        launch(made, Interruption())
+    file = made.run.failure_traceback(1)
+    assert str(caught.value) == f"stage 1 failed: KeyError: 'label' (data.py:7); traceback in {file}"
+    assert file.read_text() == "Traceback\n  in data.py"
     assert caught.value.__cause__.failure.traceback == "Traceback\n  in data.py"
 
 
@@ -99,7 +103,7 @@ def test_lost_fork_server_is_named_and_not_a_worker_that_went_with_it(monkeypatc
     monkeypatch.setattr(fork_server, "running", lambda: False)
     failing(monkeypatch, {0: Failure(fork_server.EXIT_UNKNOWN)})
     with pytest.raises(WorkerError, match=r"^the process from which the workers are forked has ended; logs in "):
-        launch(made)
+        launch(made, Interruption())
 
 
 @pytest.mark.parametrize(("runs", "error"), [(False, WorkerError), (True, EOFError)])
@@ -110,7 +114,7 @@ def test_fork_server_lost_before_it_forks_is_named(monkeypatch, made, runs, erro
     ending(monkeypatch, workers)
     monkeypatch.setattr(fork_server, "running", lambda: runs)
     with pytest.raises(error):
-        launch(made)
+        launch(made, Interruption())
 
 
 @pytest.mark.parametrize(
@@ -122,14 +126,14 @@ def test_run_whose_summary_is_there_ended_as_that_says(monkeypatch, made, end):
         raise end()
 
     ending(monkeypatch, workers)
-    assert launch(made) == {"status": "completed"}
+    assert launch(made, Interruption()) == {"status": "completed"}
 
 
 def test_note_of_an_earlier_failure_is_forgotten(monkeypatch, made):
-    leave_failure_note(made.run, 1, "hung: 8 s in F3.0")
+    FailureNote(FailureKind.HUNG, "8 s in F3.0").leave(made.run, 1)
     failing(monkeypatch, {2: Failure(7)})
     with pytest.raises(WorkerError, match="stage 2 failed: exit code 7"):
-        launch(made)
+        launch(made, Interruption())
 
 
 def test_divergence_is_a_summary_and_no_failure(monkeypatch, made):
@@ -138,24 +142,26 @@ def test_divergence_is_a_summary_and_no_failure(monkeypatch, made):
         {0: Failure(EXIT_LOST), 2: Failure(ExitCode.DIVERGED)},
         lambda each: summary.write(each.run, {"status": "diverged"}),
     )
-    assert launch(made) == {"status": "diverged"}
+    assert launch(made, Interruption()) == {"status": "diverged"}
 
 
-def test_signal_that_comes_too_late_for_a_run_is_raised_when_that_is_complete(monkeypatch, made):
+def test_signal_that_comes_too_late_for_a_run_is_noted_for_its_sweep(monkeypatch, made):
     def workers(job):
         os.kill(os.getpid(), signal.SIGTERM)
         summary.write(job.run, {"status": "completed"})
 
     ending(monkeypatch, workers)
     monkeypatch.setattr("pipetrain.launch.overseer.Overseer.break_off", lambda _self: True)
+    interruption = Interruption()
+    assert launch(made, interruption) == {"status": "completed"}
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
-        launch(made)
+        interruption.check()
 
 
 def test_workers_that_end_without_a_summary_have_failed(monkeypatch, made):
     ending(monkeypatch, lambda _job: None)
     with pytest.raises(WorkerError, match="the workers ended without a summary"):
-        launch(made)
+        launch(made, Interruption())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -165,4 +171,4 @@ def test_signal_to_the_launcher_is_an_interruption(monkeypatch, made, number):
 
     ending(monkeypatch, workers)
     with pytest.raises(Interrupted, match=signal.Signals(number).name):
-        launch(made)
+        launch(made, Interruption())

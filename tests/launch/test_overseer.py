@@ -9,8 +9,11 @@ import pytest
 from support.sleepers import beat_of, sleeper
 from support.worker_pool import job
 
+from pipetrain.errors import RunError
 from pipetrain.launch import overseer
+from pipetrain.launch.failure_note import failure_notes
 from pipetrain.launch.overseer import Overseer, WorkerMissing
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 @pytest.fixture
@@ -65,7 +68,7 @@ def test_worker_without_a_sign_of_life_is_named_and_killed(watching, tmp_path):
     with sleeper() as stopped:
         tell(overseer, beat_of(1, stopped.pid))
         assert stopped.wait(timeout=20) == -signal.SIGKILL
-    assert (tmp_path / "run/logs/failure-process1.txt").read_text() == "hung: no sign of life for 1 s\n"
+    assert failure_notes(RunDirectory(tmp_path / "run"))[1].line == "hung: no sign of life for 1 s"
 
 
 def test_worker_that_leaves_with_exit_code_0_is_missed_soon(watching):
@@ -136,3 +139,11 @@ def test_order_to_break_off_reaches_workers_once_all_of_them_train(watching):
     eventually(lambda: not overseer._calls.last(1).starting)
     assert overseer.break_off()
     assert overseer.lines.order.poll(0)
+
+
+def test_thread_that_can_no_longer_watch_the_workers_ends_the_run(watching):
+    overseer = watching()
+    overseer.lines.heartbeats.send_bytes(b"no heartbeat")
+    overseer._thread.join(timeout=20)
+    with pytest.raises(RunError, match="the thread that watches the workers failed: JSONDecodeError"):
+        overseer.check()

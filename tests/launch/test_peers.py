@@ -9,8 +9,9 @@ from support.sleepers import beat_of, sleeper
 from torch.distributed import HashStore
 
 from pipetrain.errors import LostStageError
+from pipetrain.launch.failure_note import FailureKind, FailureNote, failure_notes
 from pipetrain.launch.peers import Peers
-from pipetrain.launch.watchdog import Watched, leave_failure_note
+from pipetrain.launch.watchdog import Watched
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -27,8 +28,7 @@ def test_worker_without_a_sign_of_life_is_named_and_killed(tmp_path):
             one.exchange(beat_of(0, os.getpid(), number))
             time.sleep(0.1)
         assert stopped.wait(timeout=20) == -signal.SIGKILL
-    assert RunDirectory(tmp_path).failure_notes().keys() == {1}
-    assert RunDirectory(tmp_path).failure_note(1).read_text() == "hung: no sign of life for 1 s\n"
+    assert failure_notes(RunDirectory(tmp_path)) == {1: FailureNote(FailureKind.HUNG, "no sign of life for 1 s")}
 
 
 def test_worker_whose_beat_goes_on_is_left_alone(tmp_path):
@@ -38,7 +38,7 @@ def test_worker_whose_beat_goes_on_is_left_alone(tmp_path):
         one.exchange(beat_of(0, os.getpid(), number))
         other.exchange(beat_of(1, os.getpid(), number))
         time.sleep(0.1)
-    assert RunDirectory(tmp_path).failure_notes() == {}
+    assert failure_notes(RunDirectory(tmp_path)) == {}
 
 
 def test_worker_that_is_killed_after_the_first_meeting_is_known_to_be_lost(tmp_path):
@@ -65,9 +65,9 @@ def named(process):
 def test_failure_is_what_a_note_says_and_not_that_another_was_lost(tmp_path):
     one = peers(tmp_path, HashStore())
     assert one.failure(named) is None
-    leave_failure_note(RunDirectory(tmp_path), 0, str(LostStageError(1)))
+    FailureNote(FailureKind.LOST, str(LostStageError(1))).leave(RunDirectory(tmp_path), 0)
     assert one.failure(named) is None
-    leave_failure_note(RunDirectory(tmp_path), 1, "failed: KeyError: 'label'", "Traceback")
+    FailureNote(FailureKind.FAILED, "KeyError: 'label'", "Traceback").leave(RunDirectory(tmp_path), 1)
     assert one.failure(named) == "stage 1 failed: KeyError: 'label'"
 
 

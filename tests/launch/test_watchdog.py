@@ -12,7 +12,8 @@ import pytest
 from torch.distributed import HashStore
 
 from pipetrain.launch import watchdog
-from pipetrain.launch.watchdog import Watchdog, Watched, leave_failure_note
+from pipetrain.launch.failure_note import failure_notes
+from pipetrain.launch.watchdog import Watchdog, Watched
 from pipetrain.tracking.run_directory import RunDirectory
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are read from a pipe")
@@ -46,14 +47,14 @@ def test_watchdog_gives_the_signals_back_when_it_closes(tmp_path):
 def test_reports_of_workers_that_stop_are_collected_and_a_silent_one_gives_none(tmp_path):
     store = HashStore()
     with watch(tmp_path, store) as first:
-        first.report = lambda: [{"stage": 0}]
+        first.reports.own = lambda: [{"stage": 0}]
         assert first.stop_others(seconds=0.05) == [[{"stage": 0}], None]
     second = watch(tmp_path, store, process=1)
-    second.report = lambda: [{"stage": 1}]
+    second.reports.own = lambda: [{"stage": 1}]
     with second:
         eventually(lambda: store.check(["pipetrain/report/1"]))
     with watch(tmp_path, store) as first:
-        first.report = lambda: [{"stage": 0}]
+        first.reports.own = lambda: [{"stage": 0}]
         assert first.stop_others(seconds=5.0) == [[{"stage": 0}], [{"stage": 1}]]
 
 
@@ -107,12 +108,12 @@ def hanging(tmp_path, *how):
 
 
 def note(tmp_path):
-    return RunDirectory(tmp_path).failure_note(0).read_text()
+    return failure_notes(RunDirectory(tmp_path))[0].line
 
 
 def test_worker_that_hangs_names_itself_and_what_it_does(tmp_path):
     assert hanging(tmp_path).wait(timeout=60) == watchdog.EXIT_HUNG
-    assert re.fullmatch(r"hung: \d+ s in F3\.0\n", note(tmp_path))
+    assert re.fullmatch(r"hung: \d+ s in F3\.0", note(tmp_path))
 
 
 def test_worker_that_hangs_ends_though_it_cannot_leave_a_note(tmp_path):
@@ -130,7 +131,7 @@ def test_worker_ends_by_a_signal_though_how_it_ended_cannot_be_told(tmp_path):
 
 def test_worker_that_goes_on_in_small_steps_does_not_hang(tmp_path):
     assert hanging(tmp_path, "moves").wait(timeout=60) == 0
-    assert RunDirectory(tmp_path).failure_notes() == {}
+    assert failure_notes(RunDirectory(tmp_path)) == {}
 
 
 def test_worker_that_starts_may_take_longer_than_the_hang_timeout_and_not_for_ever(tmp_path):
@@ -139,7 +140,7 @@ def test_worker_that_starts_may_take_longer_than_the_hang_timeout_and_not_for_ev
     process.stdout.readline()
     assert process.wait(timeout=60) == watchdog.EXIT_HUNG
     assert time.monotonic() - began > 1.5
-    assert note(tmp_path) == "hung: not started after launch.start_timeout=1.5 s; it was F3.0\n"
+    assert note(tmp_path) == "hung: not started after launch.start_timeout=1.5 s; it was F3.0"
 
 
 def test_worker_that_waits_for_one_that_starts_lets_that_one_name_itself(tmp_path):
@@ -159,7 +160,7 @@ def test_worker_that_waits_does_not_hang_and_ends_when_it_is_told_to(tmp_path, n
     process.send_signal(number)
     assert process.communicate(timeout=60)[0] == f"told {number}\n"
     assert process.returncode == 128 + number
-    assert RunDirectory(tmp_path).failure_notes() == {}
+    assert failure_notes(RunDirectory(tmp_path)) == {}
 
 
 def test_worker_that_was_stopped_and_goes_on_does_not_hang(tmp_path):
@@ -170,7 +171,7 @@ def test_worker_that_was_stopped_and_goes_on_does_not_hang(tmp_path):
     time.sleep(5.0)
     process.send_signal(signal.SIGCONT)
     assert process.wait(timeout=60) == 0
-    assert RunDirectory(tmp_path).failure_notes() == {}
+    assert failure_notes(RunDirectory(tmp_path)) == {}
 
 
 def test_signal_to_a_process_that_the_worker_has_forked_does_not_end_the_worker(tmp_path):
@@ -199,16 +200,6 @@ def test_watchdog_tells_what_the_worker_does(tmp_path):
         eventually(lambda: heard[-1].finished)
     assert {(beat.process, beat.pid) for beat in heard} == {(1, os.getpid())}
     assert [beat.number for beat in heard] == list(range(1, len(heard) + 1))
-
-
-def test_failure_notes_are_kept_by_process(tmp_path):
-    run = RunDirectory(tmp_path)
-    assert run.failure_notes() == {}
-    leave_failure_note(run, 10, "lost stage 2")
-    leave_failure_note(run, 2, "hung")
-    assert {process: note.read_text() for process, note in run.failure_notes().items()} == {
-        10: "lost stage 2\n", 2: "hung\n",
-    }  # fmt: skip
 
 
 def test_order_of_the_launcher_holds_the_gate_and_shuts_it_where_all_agree(tmp_path):

@@ -14,6 +14,7 @@ from torch.distributed import TCPStore
 
 from pipetrain.config.schema import ExecutorConfig
 from pipetrain.config.settings import Settings, settings_of
+from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.launch.worker import main, simulate, watched
 from pipetrain.run.build import build_data, build_recompute_segments
@@ -96,7 +97,7 @@ def on(executor: str, job: Job) -> Job:
 def simulated(job: Job) -> dict[str, Any]:
     """The summary of the simulated run."""
     job.run.path.mkdir(parents=True, exist_ok=True)
-    return simulate(on("simulated", job), lambda _record: None)
+    return simulate(on("simulated", job), lambda _record: None, Interruption())
 
 
 def distributed(jobs: list[Job]) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from pipetrain.commands.run.continuation import command_to_continue
@@ -71,7 +70,7 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
         hydra: Hydra's own settings of the run.
 
     Raises:
-        KeyboardInterrupt: `error`; a sweep ends with it even if this run was complete.
+        KeyboardInterrupt: the run was interrupted.
     """
     from pipetrain.report.run_tables import summary_lines
     from pipetrain.run.outcome import leave_summary
@@ -82,8 +81,6 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
     left = leave_summary(job, "interrupted" if interrupted else "failed", message(error))
     if left["status"] == "completed":
         print(*summary_lines(left), sep="\n", flush=True)
-    if interrupted and left["status"] != "interrupted" and hydra.get("mode") is RunMode.MULTIRUN:
-        raise error
     if left["status"] != "failed":
         return ended_as(job, left, hydra)
     if isinstance(error, ConfigError):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -15,7 +16,7 @@ from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.imports import uncollected
 from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import leave
-from pipetrain.launch.signals import interruptible
+from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.output_folder import check_writable
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking.progress import status
@@ -69,10 +70,13 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             return failed_early(error, directory, debug=bool(config.get("debug")))
         if "RANK" in os.environ:
             return _join(prepared, hydra)
-        return _lead(prepared, hydra)
+        code = _lead(prepared, hydra, interruption)
+        if hydra.get("mode") is RunMode.MULTIRUN:
+            interruption.check()  # however this run has ended, no other of the sweep begins
+        return code
 
 
-def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
+def _lead(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption) -> ExitCode:
     """Runs the stages from this process, which starts the others or simulates them and alone writes to the terminal."""
     from pipetrain.commands.run.reporting import reporting
 
@@ -81,7 +85,7 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         return ExitCode.COMPLETED
     try:
         with reporting(prepared, hydra) as shown:
-            shown.summary = _carry_out(prepared.job, shown, prepared.start_step)
+            shown.summary = _carry_out(prepared.job, shown, prepared.start_step, interruption)
     except (KeyboardInterrupt, SystemExit, Exception) as error:
         return ended_early(prepared.job, error, hydra)
     return ended_as(prepared.job, shown.summary, hydra)
@@ -92,17 +96,17 @@ def _say_finished(prepared: "PreparedRun") -> None:
     print(f"resume={job.settings.resume}: {job.run} has completed all its {steps} steps; nothing is left to do")
 
 
-def _carry_out(job: "Job", shown: "Reporting", start_step: int) -> dict[str, Any]:
+def _carry_out(job: "Job", shown: "Reporting", start_step: int, interruption: Interruption) -> dict[str, Any]:
     from pipetrain.tracking.follower import Follower
 
     if job.settings.executor.simulated:
         from pipetrain.launch.worker import simulate
 
-        return simulate(job, shown.bar.update)
+        return simulate(job, shown.bar.update, interruption)
     from pipetrain.launch.launcher import launch
 
     with contextlib.closing(Follower(job.run, shown.bar, start_step)):
-        return launch(job)
+        return launch(job, interruption)
 
 
 def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:

@@ -19,6 +19,7 @@ from support.one_run import HYDRA, carried_out
 from pipetrain.commands.run.ending import log_thread
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.tracking import summary
+from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 from pipetrain.tracking.stored_settings import stored_settings
@@ -27,7 +28,7 @@ from pipetrain.tracking.stored_settings import stored_settings
 def ends(monkeypatch, error):
     """Puts an exception in the place of a simulation."""
 
-    def simulate(_job, _show):
+    def simulate(_job, _show, _interruption):
         raise error
 
     monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
@@ -67,6 +68,20 @@ def test_diverged_run_names_its_step(tmp_path, capsys):
     assert carried_out(tmp_path / "run", "optimizer.lr=1e30") is ExitCode.DIVERGED
     assert capsys.readouterr().err.startswith("pipetrain: error: diverged: the loss of step ")
     assert summary.read(RunDirectory(tmp_path / "run"))["status"] == "diverged"
+
+
+def test_records_of_an_evaluation_that_overflows_are_json_that_every_reader_takes(tmp_path, capsys):
+    def refused(constant):
+        raise AssertionError(constant)
+
+    run = RunDirectory(tmp_path / "run")
+    assert carried_out(run.path, "optimizer.lr=1e30", "train.max_steps=1") is ExitCode.COMPLETED
+    assert "eval loss not finite" in capsys.readouterr().out
+    for file in (run.summary, run.checkpoint(1) / "progress.json"):
+        assert json.loads(file.read_text(), parse_constant=refused)["final"]["loss"] is None
+    lines = [json.loads(line, parse_constant=refused) for line in run.metrics.read_text().splitlines()]
+    assert lines[-1]["eval_loss"] is None
+    assert Evaluations(json.loads((run.checkpoint(1) / "progress.json").read_text())).best.keys() == {"loss", "top1"}
 
 
 def test_run_that_fails_is_one_line_and_leaves_a_summary_that_says_why(tmp_path, monkeypatch, capsys):
@@ -123,7 +138,7 @@ COMPLETED = {"status": "completed", "steps": 6, "wall_s": 1.0, "per_stage": []}
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt("SIGTERM"), OSError("late")])
 def test_run_whose_summary_is_written_has_ended_as_that_says(tmp_path, monkeypatch, capsys, error):
-    def simulate(job, _show):
+    def simulate(job, _show, _interruption):
         summary.write(job.run, COMPLETED)
         raise error
 
@@ -134,18 +149,27 @@ def test_run_whose_summary_is_written_has_ended_as_that_says(tmp_path, monkeypat
     assert err == ""
 
 
-def test_sweep_ends_with_a_signal_that_comes_when_its_run_is_complete(tmp_path, monkeypatch):
-    def simulate(job, _show):
-        summary.write(job.run, COMPLETED)
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    ("left", "error", "status"),
+    [(COMPLETED, None, "completed"), (COMPLETED, OSError("late"), "completed"), (None, OSError("no"), "failed")],
+)
+def test_sweep_ends_with_a_signal_though_its_run_completes_or_fails(tmp_path, monkeypatch, left, error, status):
+    def simulate(job, _show, interruption):
+        interruption.note(signal.SIGINT)  # the run is broken off, and drains
+        if left is not None:
+            summary.write(job.run, left)
+        if error is not None:
+            raise error
+        return left
 
     monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
     with pytest.raises(KeyboardInterrupt):
         carried_out(tmp_path / "run", hydra=OmegaConf.merge(HYDRA, {"mode": RunMode.MULTIRUN}))
+    assert summary.read(RunDirectory(tmp_path / "run"))["status"] == status
 
 
 def test_full_disk_is_named_with_the_checkpoint_that_is_safe_and_how_to_go_on(tmp_path, monkeypatch, capsys):
-    def simulate(job, _show):
+    def simulate(job, _show, _interruption):
         job.run.checkpoint(6).mkdir(parents=True)
         (job.run.checkpoint(6) / "progress.json").touch()
         (job.run.checkpoints / "step-00000012.partial").mkdir()
@@ -165,7 +189,7 @@ def test_full_disk_is_named_with_the_checkpoint_that_is_safe_and_how_to_go_on(tm
 
 
 def test_run_directory_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
-    def simulate(job, _show):
+    def simulate(job, _show, _interruption):
         shutil.rmtree(job.run.path)
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", "events")
 

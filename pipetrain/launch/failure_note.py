@@ -1,0 +1,64 @@
+"""Why a worker failed, as it tells its launcher itself, or as the one tells that ended it."""
+
+import contextlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipetrain.errors import one_line
+from pipetrain.tracking.run_directory import RunDirectory
+
+
+class FailureKind(StrEnum):
+    """What became of a worker."""
+
+    FAILED = "failed"
+    """It raised an exception."""
+    HUNG = "hung"
+    """It made no progress, or gave no sign of life."""
+    LOST = "lost"
+    """It lost another, which is the one to blame."""
+
+
+@dataclass(frozen=True)
+class FailureNote:
+    """Why a worker failed.
+
+    Attributes:
+        kind: what became of it.
+        reason: in one line, such as `KeyError: 'label' (data.py:7)` or `8 s in F3.0`.
+        traceback: in full, of an exception.
+    """
+
+    kind: FailureKind
+    reason: str
+    traceback: str = ""
+
+    @property
+    def line(self) -> str:
+        """What is said of the worker, such as `hung: 8 s in F3.0`."""
+        return f"{self.kind}: {self.reason}"
+
+    def leave(self, run: RunDirectory, process: int) -> None:
+        """Writes the note, and the traceback beside it; a full disk must not keep the process from ending."""
+        with contextlib.suppress(OSError):
+            run.logs.mkdir(parents=True, exist_ok=True)
+            if self.traceback:
+                run.failure_traceback(process).write_text(self.traceback, encoding="utf-8")
+            note = {"kind": self.kind, "reason": one_line(self.reason)}
+            run.failure_note(process).write_text(json.dumps(note) + "\n", encoding="utf-8")
+
+
+def failure_notes(run: RunDirectory) -> dict[int, FailureNote]:
+    """The notes that there are, by process; one that a full disk has cut short is left out."""
+    found = {process: _read(run, process) for process in run.failed_processes()}
+    return {process: note for process, note in found.items() if note is not None}
+
+
+def _read(run: RunDirectory, process: int) -> FailureNote | None:
+    file = run.failure_traceback(process)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        note = json.loads(run.failure_note(process).read_text(encoding="utf-8"))
+        traceback = file.read_text(encoding="utf-8") if file.is_file() else ""
+        return FailureNote(FailureKind(note["kind"]), str(note["reason"]), traceback)
+    return None

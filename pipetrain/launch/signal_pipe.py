@@ -1,0 +1,75 @@
+"""Signals that a thread reads: a Python handler does not run while the main thread waits inside Gloo."""
+
+import os
+import select
+import signal
+from collections.abc import Sequence
+
+ENDING_A_WORKER = (signal.SIGTERM, signal.SIGINT)
+"""Others are the library's or the user's own, such as SIGCHLD of a data set's workers."""
+
+_pipes: set[int] = set()
+"""Those at work in this process, at most one but for tests."""
+
+
+class SignalPipe:
+    """Python writes the number of each signal that has a handler into a pipe; those that end a worker get one."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)  # first: no signal gets lost in between
+        self._handlers = {n: signal.signal(n, lambda *_: None) for n in ENDING_A_WORKER}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_A_WORKER)
+        _pipes.add(self._read)
+
+    def wait(self, seconds: float, others: Sequence[int]) -> tuple[bytes, list[int]]:
+        """Waits for a signal, or until another file can be read.
+
+        Args:
+            seconds: for so long at most.
+            others: the descriptors of other files.
+
+        Returns:
+            The numbers of the signals that came, and those of `others` that can be read.
+        """
+        ready = select.select([self._read, *others], [], [], seconds)[0]
+        signals = os.read(self._read, 4096) if self._read in ready else b""
+        return signals, [each for each in ready if each != self._read]
+
+    def wake(self) -> None:
+        """Ends a wait."""
+        os.write(self._write, bytes(1))
+
+    def close(self) -> None:
+        """Restores the handlers."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        _pipes.discard(self._read)
+        os.close(self._read)
+        os.close(self._write)
+
+
+def _hold() -> None:
+    """Before a fork: what reaches the new process before it has forgotten the pipe would be read as the worker's."""
+    if _pipes:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_A_WORKER)
+
+
+def _let_go() -> None:
+    if _pipes:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_A_WORKER)
+
+
+def _forget() -> None:
+    """In a process that a worker has forked, such as one that reads samples: its signals are not the worker's."""
+    if _pipes:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the worker
+    _let_go()
+    _pipes.clear()
+
+
+os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forget)
