@@ -144,11 +144,15 @@ def test_version_and_help_are_printed(tmp_path):
     assert "doctor" in pipetrain("--help", cwd=tmp_path).stdout
 
 
-def test_cfg_job_is_shown_without_importing_torch(tmp_path):
-    code = "import sys, pipetrain.cli as c; c.carry_out(['run', '--cfg', 'job']); sys.exit('torch' in sys.modules)"
+def test_configuration_is_shown_and_a_wrong_value_refused_without_importing_torch(tmp_path):
+    code = (
+        "import sys, pipetrain.cli as c; c.carry_out(['run', '--cfg', 'job']); "
+        "c.carry_out(['run', 'optimizer.clip_norm=-1']); sys.exit('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "_target_: pipetrain.methods.pipeoptim.PipeOptim" in done.stdout
+    assert done.stderr.startswith("pipetrain: error: optimizer.clip_norm=-1: a number above 0 is needed")
 
 
 def test_method_brings_its_schedule_and_an_explicit_one_wins(tmp_path):

@@ -2,11 +2,16 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.output_folder import check_writable
+
+if TYPE_CHECKING:
+    from pipetrain.report.sweep.groups import SweepGroup
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -82,19 +87,28 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     """Prints the tables, and writes them and their figure where asked to.
 
     Raises:
-        ConfigError: OUTPUT is in a folder that does not exist, there is no run, or none has the metric.
+        ConfigError: OUTPUT is in a folder that does not exist, no run can be read, or none has the metric.
     """
     output = _output_of_runs(options.output)
     from pipetrain.report.sweep import report, table
     from pipetrain.report.sweep.groups import collect
 
     target = report.target_of(options.target)
-    groups, metric = report.ranked(collect(options.folders, target), options.metric)
+    groups = collect(options.folders, target)
+    _check_readable(groups)
+    groups, metric = report.ranked(groups, options.metric)
     print(report.as_json(groups, metric) if options.json else table.text(groups, metric))
     if output is not None:
         written = report.write(groups, metric, output)
         print(f"\nwritten to {', '.join(map(str, written))}", file=sys.stderr if options.json else sys.stdout)
     return ExitCode.COMPLETED
+
+
+def _check_readable(groups: "Sequence[SweepGroup]") -> None:
+    runs = [run for group in groups for run in group.runs]
+    if all(run.status == "damaged" for run in runs):
+        others = f"; so {'is' if len(runs) == 2 else 'are'} {len(runs) - 1} more" if len(runs) > 1 else ""
+        raise ConfigError(f"{runs[0].path}: a damaged run: {runs[0].reason}{others}, and nothing is left to compare")
 
 
 def _output_of_runs(output: Path | None) -> Path | None:

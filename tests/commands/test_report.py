@@ -1,6 +1,9 @@
 import pytest
 from support.cli import pipetrain
 
+from pipetrain import cli
+from pipetrain.errors import ExitCode
+
 
 @pytest.mark.parametrize(
     "words",
@@ -10,3 +13,16 @@ def test_wrong_use_of_the_report_is_one_line(words, tmp_path):
     result = pipetrain(*words, cwd=tmp_path)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
+
+
+def test_report_of_damaged_runs_alone_is_an_error_that_names_one_and_overwrites_nothing(tmp_path, capsys):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text("{")
+    (tmp_path / "old.md").write_text("good")
+    assert cli.carry_out(["report", "runs", str(tmp_path), "-o", str(tmp_path / "old")]) is ExitCode.WRONG_USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"pipetrain: error: {tmp_path}/a: a damaged run: {tmp_path}/a/summary.json: damaged: ")
+    assert err.endswith("; so is 1 more, and nothing is left to compare\n")
+    assert (tmp_path / "old.md").read_text() == "good"

@@ -67,19 +67,45 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"{flag} goes with --cfg, which prints the configuration: --cfg job {flag}")
     import hydra
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from pipetrain.commands.run import sweep_lock
-    from pipetrain.commands.run.ending import log_thread
-    from pipetrain.commands.run.run_names import folder_name
-    from pipetrain.config.schema import config_dir, register_schema
-    from pipetrain.tracking.new_folder import new_folder
+    from pipetrain.commands.run import sweep_ends, sweep_lock, sweep_report
+    from pipetrain.config.schema import config_dir
 
     codes: list[ExitCode] = []
 
     def task(config: "DictConfig") -> None:
         codes.append(_run_job(config))
+
+    _prepare_hydra()
+    sys.argv = [sys.argv[0], *_as_worker(options.words), *_flags(options)]
+    try:
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
+        # a launcher may have carried out the runs of a sweep in other processes, which have other lists
+        return sweep_ends.first_failure() if sweep_ends.sweep() else next(iter(codes), ExitCode.COMPLETED)
+    except SystemExit as end:  # --cfg with a --package that is none, --hydra-help
+        return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
+    except KeyboardInterrupt:
+        sweep_report.show_interrupted()
+        raise
+    except (OSError, OmegaConfBaseException) as error:
+        if isinstance(error, HydraException) or (refused := _refused(error)) is None:
+            raise
+        raise ConfigError(
+            f"{described(refused)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) says where to write"
+        ) from error
+    finally:
+        sweep_ends.forget()
+        sweep_lock.release()
+
+
+def _prepare_hydra() -> None:
+    from omegaconf import OmegaConf
+
+    from pipetrain.commands.run.ending import log_thread
+    from pipetrain.commands.run.run_names import folder_name
+    from pipetrain.config.schema import register_schema
+    from pipetrain.tracking.new_folder import new_folder
 
     # Hydra's own report of an error has several lines and exits with 1; with this it raises the error instead
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -91,20 +117,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         "new_folder", lambda path: str(new_folder(Path(path))), use_cache=True, replace=True
     )
     OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
-    sys.argv = [sys.argv[0], *_as_worker(options.words), *_flags(options)]
-    try:
-        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
-    except SystemExit as end:  # --cfg with a --package that is none, --hydra-help
-        return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
-    except (OSError, OmegaConfBaseException) as error:
-        if isinstance(error, HydraException) or (refused := _refused(error)) is None:
-            raise
-        raise ConfigError(
-            f"{described(refused)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) says where to write"
-        ) from error
-    finally:
-        sweep_lock.release()
-    return next((code for code in codes if code), ExitCode.COMPLETED)
 
 
 def _help(options: argparse.Namespace) -> ExitCode:
@@ -132,14 +144,19 @@ def _refused(error: BaseException | None) -> OSError | None:
 
 def _run_job(config: "DictConfig") -> ExitCode:
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
     from omegaconf import OmegaConf
 
+    from pipetrain.commands.run import sweep_ends
     from pipetrain.commands.run.one_run import run
     from pipetrain.config.settings import choices_made
 
     settings = HydraConfig.get()
     choices = choices_made(settings.runtime.choices)
-    return run(config, choices, Path(settings.runtime.output_dir), OmegaConf.structured(settings))
+    code = run(config, choices, Path(settings.runtime.output_dir), OmegaConf.structured(settings))
+    if settings.mode is RunMode.MULTIRUN:
+        sweep_ends.add(settings, config, code)
+    return code
 
 
 def _as_worker(words: Sequence[str]) -> Sequence[str]:

@@ -3,10 +3,10 @@
 import os
 import re
 import shlex
-from pathlib import Path
 
 from omegaconf import DictConfig
 
+from pipetrain.failure import from_here
 from pipetrain.tracking.run_directory import RunDirectory
 
 _REPLACED = ("resume=", "+resume=")
@@ -24,14 +24,9 @@ def command_to_continue(run: RunDirectory, hydra: DictConfig) -> str:
     overrides = [word for word in hydra.overrides.task if not word.startswith(_REPLACED)]
     sources = hydra.runtime.get("config_sources", [])
     flags = [f"--config-dir={each.path}" for each in sources if each.provider == "command-line"]
-    words = [*flags, *overrides, f"hydra.run.dir={_value(_shown(run.path))}", "resume=auto"]
+    words = [*flags, *overrides, f"hydra.run.dir={_value(from_here(run.path))}", "resume=auto"]
     program = "torchrun ... -m pipetrain" if "RANK" in os.environ else "pipetrain"
     return f"{program} run {shlex.join(words)}"
-
-
-def _shown(folder: Path) -> str:
-    here = Path.cwd()
-    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _value(text: str) -> str:

@@ -5,18 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, open_dict, read_write
 from typing_extensions import override
 
+from pipetrain.commands.run import sweep_ends
 from pipetrain.commands.run.run_names import constant, number_of_runs
-from pipetrain.config.settings import choices_made
-from pipetrain.report.sweep.compared_run import ComparedRun
-from pipetrain.tracking.hyperparameters import values_set
-from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.run_directory import RunDirectory, runs_in
+
+_REFUSED = "before its start, as was said above"
 
 
 class SweepReport(Callback):
@@ -24,7 +22,6 @@ class SweepReport(Callback):
 
     def __init__(self) -> None:
         self._total: int | None = None
-        self._refused: list[ComparedRun] = []
 
     @override
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -35,6 +32,7 @@ class SweepReport(Callback):
             config.hydra.overrides.hydra.append(
                 f"hydra.job.config.override_dirname.exclude_keys=[{','.join(map(_quoted, same))}]"
             )
+        sweep_ends.begin(Path(config.hydra.sweep.dir))
 
     @override
     def on_job_start(self, config: DictConfig, *, task_function: TaskFunction, **kwargs: Any) -> None:
@@ -45,23 +43,33 @@ class SweepReport(Callback):
         print(f"\nrun {job.num + 1}{total}: {job.override_dirname}", flush=True)
 
     @override
-    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
-        run = RunDirectory(Path(config.hydra.runtime.output_dir))
-        if not run.config.exists():
-            reason = "before its start, as was said above"
-            self._refused.append(ComparedRun(run.path, "refused", reason, _settings(config), _asked(config)))
-
-    @override
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        from pipetrain.report.sweep import report, table
-        from pipetrain.report.sweep.groups import collect
+        show(Path(config.hydra.sweep.dir))
 
-        if os.environ.get("RANK", "0") != "0":
-            return
-        folder = Path(config.hydra.sweep.dir)
-        groups, metric = report.ranked(collect([folder], {}, self._refused), None)
-        print(f"\n{table.text(groups, metric)}\n")
-        print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
+
+def show_interrupted() -> None:
+    """Shows the runs of this process's sweep as far as they got; Hydra calls nobody back after Ctrl-C."""
+    if folder := sweep_ends.sweep():
+        show(folder)
+
+
+def show(folder: Path) -> None:
+    """Shows the runs of a sweep side by side, as far as there are any."""
+    # not at the top: they need torch, which a wrong setting does not wait for
+    from pipetrain.report.sweep import report, table
+    from pipetrain.report.sweep.compared_run import ComparedRun
+    from pipetrain.report.sweep.groups import collect
+
+    refused = [
+        ComparedRun(Path(end.path), "refused", _REFUSED, end.settings, end.asked)
+        for end in sweep_ends.ends(folder)
+        if not RunDirectory(Path(end.path)).config.exists()
+    ]
+    if os.environ.get("RANK", "0") != "0" or not (refused or runs_in(folder)):
+        return
+    groups, metric = report.ranked(collect([folder], {}, refused), None)
+    print(f"\n{table.text(groups, metric)}\n")
+    print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
 
 
 def _swept(config: DictConfig) -> Mapping[str, object]:
@@ -72,17 +80,3 @@ def _swept(config: DictConfig) -> Mapping[str, object]:
 
 def _quoted(setting: str) -> str:
     return f"'{setting}'"
-
-
-def _asked(config: DictConfig) -> list[str]:
-    return [word.lstrip("+").partition("=")[0] for word in config.hydra.overrides.task]
-
-
-def _settings(config: DictConfig) -> dict[str, Any]:
-    """What a run was to be, as far as it can be told of one that was refused."""
-    whole: Any = OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"])
-    try:
-        plain = OmegaConf.to_container(whole, resolve=True)
-    except OmegaConfBaseException:
-        plain = {}
-    return values_set(plain, choices_made(config.hydra.runtime.choices))  # type: ignore[arg-type]

@@ -1,0 +1,88 @@
+"""How the runs of a sweep ended: each says so in a file, as a launcher may have started it in a process of its own."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.conf import HydraConf
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipetrain.config.settings import choices_made
+from pipetrain.errors import ExitCode
+from pipetrain.tracking.hyperparameters import values_set
+from pipetrain.tracking.whole_file import write_whole
+
+_NAME = ".ends"
+_sweeps: list[Path] = []
+"""The folder of the sweep that this process carries out, if it does."""
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run of a sweep ended.
+
+    Attributes:
+        path: its directory, which a run that was refused has not.
+        code: its exit code.
+        settings: every value that was set, by its name on the command line.
+        asked: the names that were given on the command line.
+    """
+
+    path: str
+    code: int
+    settings: Mapping[str, Any]
+    asked: Sequence[str]
+
+
+def begin(folder: Path) -> None:
+    """Begins a sweep in this process."""
+    forget()
+    _sweeps.append(folder)
+    shutil.rmtree(folder / _NAME, ignore_errors=True)  # of a sweep that was killed
+
+
+def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
+    """Adds the end of a run to its sweep, in whatever process it was carried out.
+
+    Args:
+        hydra: Hydra's own settings of the run.
+        config: the run's.
+        code: its exit code.
+    """
+    try:
+        plain: Any = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException:  # nobody can say what it was to be
+        plain = {}
+    settings = values_set(plain, choices_made(hydra.runtime.choices))
+    asked = [word.lstrip("+").partition("=")[0] for word in hydra.overrides.task]
+    folder = Path(hydra.sweep.dir) / _NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    end = RunEnd(hydra.runtime.output_dir, code, settings, asked)
+    write_whole(folder / f"{hydra.job.num}.json", json.dumps(asdict(end)))
+
+
+def sweep() -> Path | None:
+    """The folder of the sweep that this process carries out; None where it carries out none."""
+    return _sweeps[-1] if _sweeps else None
+
+
+def ends(folder: Path) -> list[RunEnd]:
+    """How the runs of a sweep have ended so far, in the order of their numbers."""
+    files = sorted((folder / _NAME).glob("*.json"), key=lambda file: int(file.stem))
+    return [RunEnd(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
+
+
+def first_failure() -> ExitCode:
+    """The first exit code of this process's sweep that is not 0."""
+    codes = (ExitCode(end.code) for folder in _sweeps for end in ends(folder))
+    return next((code for code in codes if code), ExitCode.COMPLETED)
+
+
+def forget() -> None:
+    """Ends the sweep of this process, if there is one, and removes the files."""
+    while _sweeps:
+        shutil.rmtree(_sweeps.pop() / _NAME, ignore_errors=True)

@@ -1,0 +1,73 @@
+"""How a sweep ends: by the exit codes of its runs, wherever they ran, with a table of those that there are."""
+
+import os
+import re
+
+import pytest
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.utils import JobReturn, JobStatus
+
+from pipetrain import cli
+from pipetrain.commands.run import one_run, sweep_ends
+from pipetrain.errors import ExitCode
+
+WORDS = ["run", "--multirun", "hydra.sweep.dir=sweep", "train.epochs=0,-1"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "sweep"
+
+
+def test_sweep_whose_runs_a_launcher_starts_in_other_processes_ends_as_they_do(folder, monkeypatch, capfd):
+    launch = BasicLauncher.launch
+
+    def launch_apart(launcher, overrides, first):
+        child = os.fork()
+        if child == 0:
+            try:
+                launch(launcher, overrides, first)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        return [JobReturn(status=JobStatus.COMPLETED, _return_value=None) for _ in overrides]
+
+    monkeypatch.setattr(BasicLauncher, "launch", launch_apart)
+    assert cli.carry_out(WORDS) is ExitCode.WRONG_USAGE
+    assert len(re.findall(r"^epochs=\S+ .* 1 refused$", capfd.readouterr().out, re.MULTILINE)) == 2
+    assert not (folder / ".ends").exists()
+
+
+def test_sweep_that_ctrl_c_ends_shows_the_runs_that_there_are(folder, monkeypatch, capfd):
+    run = one_run.run
+
+    def interrupted(config, *more):
+        if config.train.epochs == -1:
+            raise KeyboardInterrupt
+        return run(config, *more)
+
+    monkeypatch.setattr(one_run, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cli.carry_out(WORDS)
+    out = capfd.readouterr().out
+    assert re.search(r" 1 refused$", out, re.MULTILINE)
+    assert out.endswith("\nnext: pipetrain report runs sweep -o comparison, tensorboard --logdir sweep\n")
+    assert not (folder / ".ends").exists()
+    assert sweep_ends.sweep() is None
+
+
+def test_sweep_that_ctrl_c_ends_before_its_first_run_has_no_table(monkeypatch, capfd):
+    def interrupted(*_given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one_run, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cli.carry_out(WORDS)
+    assert "next:" not in capfd.readouterr().out
+
+
+def test_ends_of_a_sweep_that_was_killed_are_not_those_of_the_next(folder):
+    (folder / ".ends").mkdir(parents=True)
+    (folder / ".ends" / "-1.json").write_text('{"path": "x", "code": 1, "settings": {}, "asked": []}')
+    assert cli.carry_out(WORDS) is ExitCode.WRONG_USAGE
