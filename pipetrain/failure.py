@@ -67,7 +67,7 @@ def _place(error: BaseException) -> str | None:
     """File and line of the innermost frame that is the user's own code; None where there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_users(frame.filename)]
-    return f"{_shown(Path(own[-1].filename))}:{own[-1].lineno}" if own else None
+    return f"{from_here(Path(own[-1].filename))}:{own[-1].lineno}" if own else None
 
 
 def _is_users(file: str) -> bool:
@@ -78,6 +78,7 @@ def _is_users(file: str) -> bool:
     return _PACKAGE not in above and not (above & _STANDARD_LIBRARY) and not (_INSTALLED & set(path.parts))
 
 
-def _shown(file: Path) -> str:
+def from_here(path: Path) -> str:
+    """A path as one would type it in the working directory."""
     here = Path.cwd()
-    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

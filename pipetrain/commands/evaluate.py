@@ -1,7 +1,6 @@
 """`pipetrain eval RUN`: evaluates a checkpoint of a run."""
 
 import argparse
-import json
 
 from pipetrain.commands import Subparsers
 from pipetrain.commands.selecting import add_selection, selection_of
@@ -48,6 +47,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from pipetrain.report.error_line import report_error
     from pipetrain.report.evaluation import as_json, as_lines
     from pipetrain.run.evaluate import evaluate
+    from pipetrain.tracking import strict_json
 
     try:
         evaluation = evaluate(selection_of(options), overrides, trust=options.trust)
@@ -55,5 +55,5 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         raise
     except (Exception, SystemExit) as error:  # of the user's own data set, model or loss
         return report_error(error, ExitCode.FAILED, debug=options.debug)
-    print(json.dumps(as_json(evaluation)) if options.json else "\n".join(as_lines(evaluation)))
+    print(strict_json.dumps(as_json(evaluation)) if options.json else "\n".join(as_lines(evaluation)))
     return ExitCode.COMPLETED

@@ -1,10 +1,12 @@
 """Which targets of a stored configuration may be called unasked: those that pipetrain's own choices name."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pipetrain.config.choices import choices_of
 from pipetrain.config.instantiate import TARGET
+from pipetrain.config.leaves import leaves
 from pipetrain.errors import ConfigError
 
 _LOSSES = (
@@ -50,10 +52,6 @@ def _own(sections: Collection[str]) -> Iterator[str]:
 
 def _targets(content: Any, setting: str) -> Iterator[tuple[str, str]]:
     """The targets in a section at any depth: what the setting is called, and its path."""
-    if isinstance(content, Mapping):
-        for key, value in content.items():
-            name = f"{setting}.{key}"
-            yield from [(name, str(value))] if key == TARGET else _targets(value, name)
-    elif isinstance(content, list):
-        for i, value in enumerate(content):
-            yield from _targets(value, f"{setting}[{i}]")
+    for name, value in leaves(content, setting, into_lists=True):
+        if TARGET in re.split(r"[.[]", name):
+            yield name, str(value)

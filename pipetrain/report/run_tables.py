@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipetrain.failure import from_here
 from pipetrain.report.text_table import both_ends, counted, number_list, shortened, size_of, text_table
+from pipetrain.tracking.records import metric_shown
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 """Columns of a table where there is no terminal that says how many it has."""
+Metrics = Mapping[str, float | None]
 _LEAST_LABEL, _MOST_LABEL = 8, 60
 
 
@@ -84,16 +87,15 @@ def _target_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def next_steps(run: Path, *, traced: bool) -> str:
     """A line of commands that look at a run."""
-    here = run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
-    commands = [f"tensorboard --logdir {here}", f"pipetrain report runs {here.parent}"]
+    commands = [f"tensorboard --logdir {from_here(run)}", f"pipetrain report runs {from_here(run.parent)}"]
     if traced:
-        commands.append(f"pipetrain timeline {here}")
+        commands.append(f"pipetrain timeline {from_here(run)}")
     return f"next: {', '.join(commands)}"
 
 
-def _metric_lines(final: Mapping[str, float] | None, best: Mapping[str, float] | None) -> list[str]:
+def _metric_lines(final: Metrics | None, best: Metrics | None) -> list[str]:
     shown = {
-        name: "  ".join(f"{metric} {value:.4g}" for metric, value in metrics.items())
+        name: "  ".join(f"{metric} {metric_shown(value)}" for metric, value in metrics.items())
         for name, metrics in (("final", final), ("best", best))
         if metrics
     }

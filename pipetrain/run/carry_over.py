@@ -1,6 +1,6 @@
 """How the settings of a resumed run differ from those that its checkpoint was made with, and which may."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 from typing_extensions import override
 
 from pipetrain.config.instantiate import TARGET
+from pipetrain.config.leaves import leaves
 from pipetrain.config.schema import schema
 from pipetrain.errors import as_configured
 
@@ -23,7 +24,10 @@ _FIXED = {
 }
 """Settings that a run keeps, however often it is resumed, and why."""
 
-_OF_NO_EFFECT = ("resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "trace", "dataset.workers")
+_OF_NO_EFFECT = (
+    "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "trace",
+    "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
+)  # fmt: skip
 """Settings, or sections of them, that change no weight."""
 
 _UNTOLD = ("resume", "debug")
@@ -88,15 +92,7 @@ def comparable(config: Mapping[str, Any]) -> dict[str, Any]:
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Name -> value of every setting."""
     defaults: Any = OmegaConf.to_container(schema())
-    return {**dict(_leaves(defaults)), **dict(_leaves(config))}
-
-
-def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in section.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    return {**dict(leaves(defaults)), **dict(leaves(config))}
 
 
 def _is_of(setting: str, sections: Sequence[str]) -> bool:

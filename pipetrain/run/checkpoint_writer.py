@@ -1,6 +1,5 @@
 """Writes checkpoints: all processes together, complete or absent, and clears up what a killed run left of one."""
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from pipetrain.run import checkpoint, manifest, tensor_file
 from pipetrain.run.manifest import FileEntry
+from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.whole_file import sync
 
@@ -91,7 +91,7 @@ def save(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any
 
 def _write_progress(partial: Path, progress: Mapping[str, Any]) -> FileEntry:
     path = partial / checkpoint.PROGRESS
-    path.write_text(json.dumps(progress), encoding="utf-8")
+    path.write_text(strict_json.dumps(progress), encoding="utf-8")
     return FileEntry.of(path)
 
 

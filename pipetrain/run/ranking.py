@@ -11,6 +11,7 @@ from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_writer import OLD
 from pipetrain.tracking.evaluations import LOWER_IS_BETTER
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.strict_json import number
 
 
 def best_first(folders: Sequence[Path], metric: str) -> list[Path]:
@@ -47,7 +48,7 @@ def remove_superfluous(run: RunDirectory, keep: CheckpointConfig) -> None:
 
 def _metrics(folder: Path) -> Mapping[str, float]:
     try:
-        metrics: Mapping[str, float] = checkpoint.load_progress(folder)["metrics"]
-    except (OSError, ValueError, TypeError, KeyError):  # damaged, as will be said where it is used
+        metrics = checkpoint.load_progress(folder)["metrics"].items()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # damaged, as will be said where it is used
         return {}
-    return metrics
+    return {name: number(value) for name, value in metrics}

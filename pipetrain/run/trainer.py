@@ -12,7 +12,7 @@ from pipetrain.run.build import Data
 from pipetrain.run.decoder import Decoder
 from pipetrain.run.timetable import Timetable
 from pipetrain.stage.measurements import peak_memory_bytes
-from pipetrain.tracking.evaluations import LOWER_IS_BETTER
+from pipetrain.tracking.evaluations import reaches
 from pipetrain.tracking.recorder import Recorder
 
 Save = Callable[[int], None]
@@ -133,9 +133,8 @@ class Trainer:
             if not complete:
                 return None
             raise ConfigError(f"train.target: no metric {min(unknown)}; an evaluation gives {', '.join(metrics)}")
-        for name, value in self.target.items():
-            if not (metrics[name] <= value if name in LOWER_IS_BETTER else metrics[name] >= value):
-                return None
+        if not all(reaches(name, metrics[name], wanted) for name, wanted in self.target.items()):
+            return None
         epoch = -(-self.step // self.timetable.steps_per_epoch)
         return {"step": self.step, "epoch": epoch, "wall_s": self.recorder.clock.wall_s}
 

@@ -4,7 +4,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from pipetrain.tracking.strict_json import number
+
 LOWER_IS_BETTER = ("loss", "perplexity")
+
+
+def reaches(metric: str, value: float, wanted: float) -> bool:
+    """Whether a metric is at its target, or beyond it."""
+    return value <= wanted if metric in LOWER_IS_BETTER else value >= wanted
 
 
 def better(metric: str, new: float, old: float) -> bool:
@@ -20,8 +27,8 @@ class Evaluations:
     """
 
     def __init__(self, earlier: Mapping[str, Any]) -> None:
-        self.final: dict[str, float] = dict(earlier.get("final", {}))
-        self.best: dict[str, float] = dict(earlier.get("best", {}))
+        self.final = {name: number(value) for name, value in earlier.get("final", {}).items()}
+        self.best = {name: number(value) for name, value in earlier.get("best", {}).items()}
         self.best_step: dict[str, int] = dict(earlier.get("best_step", {}))
         self.best_epoch: dict[str, int] = dict(earlier.get("best_epoch", {}))
 

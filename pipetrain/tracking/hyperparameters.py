@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pipetrain.config.instantiate import TARGET
+from pipetrain.config.leaves import leaves
 from pipetrain.tracking.all_stages import of_all_stages
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 _MB = 1e-6
-_TARGET = "_target_"
 _OF_ALL_STAGES = {
     "idle_share": ("idle_share", 1.0),
     "weight_bytes": ("weights_MB", _MB),
@@ -19,17 +20,14 @@ _OF_ALL_STAGES = {
 def values_set(config: Mapping[str, Any], choices: Mapping[str, str]) -> dict[str, Any]:
     """Every choice and every value of a configuration, by its name on the command line; what is null is left out."""
     made = {group: choice for group, choice in choices.items() if choice != "None"}
-    return {**made, **dict(_leaves(config, ""))}
+    return {**made, **dict(_values(config, ""))}
 
 
-def _leaves(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in section.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{name}.")
-        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-            yield from _leaves({str(number): each for number, each in enumerate(value)}, f"{name}.")
-        elif value is not None and key != _TARGET:
+def _values(section: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+    for name, value in leaves(section, above):
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            yield from _values({str(number): each for number, each in enumerate(value)}, name)
+        elif value is not None and name.rpartition(".")[2] != TARGET:
             yield name, value if isinstance(value, bool | int | float | str) else str(value)
 
 

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 from pipetrain.errors import is_whole
+from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.whole_file import write_whole
 
@@ -31,7 +32,7 @@ class MetricsFile:
 
 
 def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record) + "\n"
+    return strict_json.dumps(record) + "\n"
 
 
 def read(run: RunDirectory) -> list[dict[str, Any]]:

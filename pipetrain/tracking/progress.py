@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from tqdm import tqdm
 
-from pipetrain.tracking.records import Record, metrics_of
+from pipetrain.tracking.records import Record, metric_shown, metrics_of
 from pipetrain.tracking.throughput import SIMULATOR
 from pipetrain.tracking.time_left import RunLength, TimeLeft
 
@@ -85,7 +85,7 @@ class ProgressBar:
 
     def _end_epoch(self, record: Record) -> None:
         """Prints the line of an epoch, at its last record."""
-        metrics = " ".join(f"{name} {value:.4g}" for name, value in metrics_of(record).items())
+        metrics = " ".join(f"{name} {metric_shown(value)}" for name, value in metrics_of(record).items())
         loss = "" if self._train_loss is None else f"train loss {self._train_loss:.4f}"
         parts = [self._of(record["epoch"]), f"step {record['step']}", loss, f"eval {metrics}" if metrics else ""]
         last = record["step"] >= self._length.steps

@@ -1,8 +1,11 @@
 """The records of metrics.jsonl: an `interval` of steps, the end of an `epoch`, an evaluation (`eval`); all flat."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from pipetrain.tracking.strict_json import number
 
 Record = dict[str, Any]
 
@@ -40,9 +43,14 @@ def of_evaluation(metrics: Mapping[str, float]) -> Record:
 
 
 def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of a record of kind `eval`, by their names."""
+    """The metrics of a record of kind `eval`, by their names; NaN for what was not finite."""
     return {
-        name.removeprefix("eval_"): value
+        name.removeprefix("eval_"): number(value)
         for name, value in record.items()
         if name.startswith("eval_") and name != "eval_s"
     }
+
+
+def metric_shown(value: float | None) -> str:
+    """A metric as the terminal shows it, just measured or read back."""
+    return "not finite" if value is None or not math.isfinite(value) else f"{value:.4g}"

@@ -1,11 +1,11 @@
 """The settings of a run, read back from its directory by those who did not start it."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS, explained
+from pipetrain.config.leaves import leaves
 from pipetrain.config.overrides import Override
 from pipetrain.config.settings import Settings, settings_of
 from pipetrain.config.trust import check_targets
@@ -52,14 +52,7 @@ def stored_settings(
 def _content(run: RunDirectory) -> DictConfig:
     """What config.yaml holds: values alone, as it is written resolved, and no resolver of another's is run."""
     config = run.stored_config()
-    for setting, text in _interpolations(OmegaConf.to_container(config, resolve=False), ""):
-        raise ConfigError(f"{run.config}: {setting}={text}: the settings of a run are values, not interpolations")
+    for setting, value in leaves(OmegaConf.to_container(config, resolve=False), into_lists=True):
+        if isinstance(value, str) and "${" in value:
+            raise ConfigError(f"{run.config}: {setting}={value}: the settings of a run are values, not interpolations")
     return config
-
-
-def _interpolations(content: Any, setting: str) -> Iterator[tuple[str, str]]:
-    if isinstance(content, str) and "${" in content:
-        yield setting.removeprefix("."), content
-    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    for key, value in items:
-        yield from _interpolations(value, f"{setting}.{key}")

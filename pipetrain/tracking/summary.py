@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.errors import ConfigError, one_line
+from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.whole_file import write_whole
 
@@ -37,7 +38,7 @@ def loss_sha256(losses: Sequence[float]) -> str:
 
 def write(run: RunDirectory, summary: Mapping[str, Any]) -> None:
     """Writes the file in one rename."""
-    write_whole(run.summary, json.dumps(summary, indent=2) + "\n")
+    write_whole(run.summary, strict_json.dumps(summary, indent=2) + "\n")
 
 
 def read(run: RunDirectory) -> dict[str, Any] | None:

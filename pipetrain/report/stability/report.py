@@ -1,6 +1,5 @@
 """PipeMare's theory of stable step sizes as one report: tables and checks to read, figures and numbers to keep."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from pipetrain.theory.stability.limits import largest_stable_step
 from pipetrain.theory.stability.recurrence import simulated_limit
 from pipetrain.theory.stability.regression import Regression, load
 from pipetrain.theory.stability.tables import Row, Setting, by_delay, by_discrepancy
+from pipetrain.tracking import strict_json
 from pipetrain.tracking.new_folder import new_folder
 from pipetrain.tracking.whole_file import write_whole
 
@@ -47,7 +47,7 @@ def report(setting: Setting, data: Path | None, iterations: int, output: Path | 
         output = new_folder(Path("stability"))
     output.mkdir(parents=True, exist_ok=True)
     results["figures"] = _figures(output, problem, iterations)
-    write_whole(output / "stability.json", json.dumps(results, indent=2) + "\n")
+    write_whole(output / "stability.json", strict_json.dumps(results, indent=2) + "\n")
     print(f"written to {output}: fig05.png, fig06.png, fig10.png, fig16.png, stability.json")
     return all(check.holds for check in lemmas)
 

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import metrics_file, summary
 from pipetrain.tracking.all_stages import of_all_stages
-from pipetrain.tracking.evaluations import LOWER_IS_BETTER
+from pipetrain.tracking.evaluations import reaches
 from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.records import Record, metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
@@ -116,13 +116,9 @@ def _time_to(target: Mapping[str, float], records: Sequence[Record]) -> float | 
     """Wall time of the first evaluation that reached all metrics of the target."""
     for record in records:
         metrics = metrics_of(record) if record["kind"] == "eval" else {}
-        if all(name in metrics and _reaches(name, metrics[name], wanted) for name, wanted in target.items()):
+        if all(name in metrics and reaches(name, metrics[name], wanted) for name, wanted in target.items()):
             return float(record["wall_s"])
     return None
-
-
-def _reaches(metric: str, value: float, wanted: float) -> bool:
-    return value <= wanted if metric in LOWER_IS_BETTER else value >= wanted
 
 
 def _finite(numbers: Mapping[str, Any]) -> dict[str, float]:

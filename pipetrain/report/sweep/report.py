@@ -1,6 +1,5 @@
 """`pipetrain report runs`: reads the runs, prints their tables, and writes them with a figure where asked to."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import table
 from pipetrain.report.sweep.columns import column_of, metric_of
 from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.tracking import strict_json
 from pipetrain.tracking.whole_file import write_whole
 
 
@@ -35,7 +35,7 @@ def _rank(group: SweepGroup, metric: str | None) -> tuple[bool, float]:
 def as_json(groups: Sequence[SweepGroup], metric: str | None) -> str:
     """Every group with its runs, and mean and sample standard deviation of every column."""
     content = {"metric": metric, "groups": [_group(group) for group in groups]}
-    return json.dumps(content, indent=1) + "\n"
+    return strict_json.dumps(content, indent=1) + "\n"
 
 
 def _group(group: SweepGroup) -> dict[str, Any]:

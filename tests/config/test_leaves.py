@@ -1,0 +1,13 @@
+"""The values at the ends of a configuration."""
+
+from pipetrain.config.leaves import leaves
+
+CONFIG = {"seed": 0, "optimizer": {"betas": [0.9, 0.99], "none": {}}, "phases": [{"steps": 3}, {"steps": None}]}
+
+
+def test_leaves_of_sections_are_called_as_on_the_command_line_and_lists_are_values():
+    assert dict(leaves(CONFIG)) == {"seed": 0, "optimizer.betas": [0.9, 0.99], "phases": CONFIG["phases"]}
+
+
+def test_entries_of_lists_are_looked_into_where_that_is_asked_for():
+    assert dict(leaves(CONFIG["phases"], "phases", into_lists=True)) == {"phases[0].steps": 3, "phases[1].steps": None}
