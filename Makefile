@@ -56,10 +56,11 @@ docs: setup  ## Write the pages and images of docs/ that are made from the code
 	$(BIN)/python scripts/write_settings_page.py
 	$(BIN)/python scripts/draw_docs_images.py
 
-bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), fine-grained simulation, and the start
+bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), fine-grained simulation, the start, and loading
 	for model in resnet56 alexnet vgg16_bn; do $(BIN)/python benchmarks/runtime.py --model $$model --device $(DEVICE) || exit 1; done
 	$(BIN)/python benchmarks/finegrained.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/loading.py
 
 clean:  ## Remove what the other targets created, except results
 	rm -rf $(VENV) $(VENV_LOWER) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, is_whole
 
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -65,6 +65,14 @@ class LabelRange:
             f"dataset: sample {index} of `{self.split}` has the label {label}, and the model's {self.classes} outputs "
             f"are for the labels 0 to {self.classes - 1}{known}; {works}"
         )
+
+
+def class_count(source: Any) -> int | None:
+    """How many classes a data object or a split says there are, by a number or their names; None where it does not."""
+    classes = getattr(source, "classes", None)
+    if is_whole(classes):
+        return classes
+    return len(classes) if isinstance(classes, Sized) and not isinstance(classes, str) else None
 
 
 def known_labels(split: Any) -> Tensor | None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
@@ -48,9 +49,11 @@ class Loader:
         shuffle: bool = True,
         limit: int | None = None,
         workers: int = 0,
+        prefetch: int = 2,
         drop_short: bool = True,
     ) -> None:
-        """Plans an epoch of the first `limit` samples (None: all), read by `workers` processes (0: the caller's own).
+        """Plans an epoch of the first `limit` samples (None: all), read by `workers` processes (0: the caller's own),
+        each `prefetch` minibatches ahead.
 
         The last minibatch may be smaller; `drop_short` drops it when it has fewer samples than `microbatches`.
 
@@ -61,6 +64,9 @@ class Loader:
         self.dataset = dataset
         self.seed = seed
         self.workers = workers
+        self.prefetch = prefetch
+        self.pinned = False
+        """Whether minibatches are in page-locked memory, from which copies to a CUDA device do not wait."""
         self.labels: LabelRange | None = None
         """Those that targets may have; None where they are no labels, or nobody knows."""
         available = _length(dataset)
@@ -123,8 +129,26 @@ class Loader:
         plan = self.minibatches(epoch)[first:last]
         fetch = Fetch(self.dataset, self.seed, inputs, targets, self.labels)
         if self.workers and fetch.decodes and plan:
-            return _fetched_by_workers(fetch, epoch, plan, self.workers)
-        return (fetch(epoch, indices) for indices in plan)
+            return self._read_by_workers(fetch, epoch, plan)
+        read = (fetch(epoch, indices) for indices in plan)
+        return map(_pinned, read) if self.pinned else read
+
+    def _read_by_workers(self, fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]]) -> Iterator[Minibatch]:
+        if multiprocessing.current_process().daemon:
+            raise ConfigError(
+                f"dataset.workers={self.workers}: a daemonic process cannot start workers; use dataset.workers=0"
+            )
+        minibatches: DataLoader[Any] = DataLoader(
+            _Minibatches(fetch, epoch, plan),
+            batch_size=None,
+            sampler=range(len(plan)),
+            num_workers=min(self.workers, len(plan)),
+            prefetch_factor=self.prefetch,
+            pin_memory=self.pinned,
+            collate_fn=_unchanged,
+            generator=torch.Generator(),  # without one, it would draw from the caller's
+        )
+        return _raising(minibatches)
 
 
 class _Minibatches(Dataset[Minibatch | ConfigError | Failure]):
@@ -146,20 +170,6 @@ class _Minibatches(Dataset[Minibatch | ConfigError | Failure]):
             return Failure.of(error)
 
 
-def _fetched_by_workers(fetch: Fetch, epoch: int, plan: Sequence[Sequence[int]], workers: int) -> Iterator[Minibatch]:
-    if multiprocessing.current_process().daemon:
-        raise ConfigError(f"dataset.workers={workers}: a daemonic process cannot start workers; use dataset.workers=0")
-    minibatches: DataLoader[Any] = DataLoader(
-        _Minibatches(fetch, epoch, plan),
-        batch_size=None,
-        sampler=range(len(plan)),
-        num_workers=min(workers, len(plan)),
-        collate_fn=_unchanged,
-        generator=torch.Generator(),  # without one, it would draw from the caller's
-    )
-    return _raising(minibatches)
-
-
 def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
     workers = minibatches.num_workers
     with _shared_memory_named(workers):
@@ -173,7 +183,7 @@ def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
                     raise minibatch
                 if isinstance(minibatch, Failure):
                     raise RemoteError(minibatch)
-            yield minibatch
+            yield _as_tuples(minibatch)
     finally:
         del reading  # left to the garbage collector with a traceback, its queues close first and it waits 5 s in vain
 
@@ -194,6 +204,17 @@ def _shared_memory_named(workers: int) -> Iterator[None]:
             f"dataset.workers={workers}: the workers cannot pass on samples through shared memory (/dev/shm): "
             f"{one_line(error)}; dataset.workers=0 does without"
         ) from error
+
+
+def _as_tuples(minibatch: Sequence[Sequence[Tensor] | None]) -> Minibatch:
+    """A minibatch whose tuples torch may have made lists of when it pinned their tensors."""
+    inputs, targets = (None if side is None else tuple(side) for side in minibatch)
+    return inputs, targets
+
+
+def _pinned(minibatch: Minibatch) -> Minibatch:
+    inputs, targets = (None if side is None else tuple(each.pin_memory() for each in side) for side in minibatch)
+    return inputs, targets
 
 
 def _unchanged(minibatch: Any) -> Any:

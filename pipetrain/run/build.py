@@ -44,6 +44,10 @@ class Data:
         """The inputs of one training minibatch, data as they are."""
         return next(self.train.inputs(0, 0, 1))
 
+    def pin(self) -> None:
+        """Has minibatches read into page-locked memory."""
+        self.train.pinned = self.evaluation.pinned = True
+
     def expect(self, labels: LabelRange | None) -> None:
         """Has each label that is read held against those that the model can learn."""
         self.train.labels = labels
@@ -108,7 +112,8 @@ def evaluation_batch_size(settings: Settings) -> int:
 
 
 def _of_any_loader(settings: Settings) -> dict[str, Any]:
-    return {"seed": settings.seed, "limit": settings.dataset.limit, "workers": settings.dataset.workers}
+    data = settings.dataset
+    return {"seed": settings.seed, "limit": data.limit, "workers": data.workers, "prefetch": data.prefetch}
 
 
 def build_chain(model: Target, dataset: Any, seed: int) -> LayerChain:

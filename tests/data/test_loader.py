@@ -1,4 +1,6 @@
 import multiprocessing
+import time
+import warnings
 
 import numpy as np
 import pytest
@@ -240,6 +242,38 @@ def test_minibatches_beyond_the_epoch_are_refused():
     for first, last in ((0, 3), (-1, 1), (2, 1)):
         with pytest.raises(ValueError, match="an epoch has 2"):
             loader.inputs(0, first, last)
+
+
+def test_worker_reads_so_many_minibatches_ahead():
+    class Counting(Noisy):
+        read = multiprocessing.Value("i", 0)
+
+        def __getitem__(self, index):
+            with self.read.get_lock():
+                self.read.value += 1
+            return super().__getitem__(index)
+
+    dataset = Counting(40)
+    reading = Loader(dataset, batch_size=2, workers=1, prefetch=5).samples(0)
+    next(reading)
+    deadline = time.monotonic() + 20
+    while dataset.read.value < 2 * 6 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert dataset.read.value == 2 * 6
+    reading.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_pinned_minibatches_have_the_same_values(monkeypatch, workers):
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda each, *_: pinned.append(each) or each)
+    plain = [tensors for minibatch in Loader(Noisy(5), batch_size=2).samples(0) for (tensors,) in minibatch]
+    loader = Loader(Noisy(5), batch_size=2, workers=workers)
+    loader.pinned = True
+    with warnings.catch_warnings(action="ignore"):  # torch pins nothing where there is no device
+        found = [tensors for minibatch in loader.samples(0) for (tensors,) in minibatch]
+    assert all(torch.equal(one, other) for one, other in zip(found, plain, strict=True))
+    assert len(pinned) == (0 if workers and not torch.cuda.is_available() else len(plain))
 
 
 def test_exception_in_a_worker_is_told_as_it_was_there():
