@@ -16,6 +16,8 @@ def check_writable(setting: str, folder: Path) -> None:
     Raises:
         ConfigError: they cannot.
     """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{setting}: exists and is not a directory")
     nearest = next(each for each in (folder, *folder.resolve().parents) if each.exists())
     try:
         tempfile.TemporaryFile(dir=nearest).close()

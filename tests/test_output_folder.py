@@ -18,6 +18,12 @@ def test_folder_below_a_file_is_refused_with_the_setting_and_the_reason(tmp_path
         check_writable("-o x", tmp_path / "file" / "folder")
 
 
+def test_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"^-o x: exists and is not a directory$"):
+        check_writable("-o x", tmp_path / "file")
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -59,8 +59,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if options.iterations < 1:
         raise ConfigError(f"--iterations {options.iterations}: must be 1 or more")
     output: Path | None = options.output
-    if output is not None and output.exists() and not output.is_dir():
-        raise ConfigError(f"-o {output}: exists and is not a directory")
     check_writable(f"-o {output or 'stability'}", output or Path("stability"))
     from pipetrain.report.stability.report import report
     from pipetrain.theory.stability.tables import Setting

@@ -82,8 +82,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """
     run = _run_of(options.words)
     output: Path = options.output or (Path("timeline") if run is None else run / "timeline")
-    if output.exists() and not output.is_dir():
-        raise ConfigError(f"-o {output}: exists and is not a directory")
     check_writable(f"-o {output}", output)
     if options.minibatches is not None and options.minibatches < 1:
         raise ConfigError(f"--minibatches {options.minibatches}: at least 1")

@@ -6,7 +6,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
-from pipetrain.config.likeness import did_you_mean
+from pipetrain.config.likeness import no_such
 from pipetrain.config.nearest import unknown_setting
 
 CONFIGURATION_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)
@@ -35,9 +35,7 @@ def _missing_choice(error: MissingConfigException) -> str:
         return (
             f"{group}={name} is not installed; it may come with: pip install hydra-{_PACKAGES.get(name, name)}-{kind}"
         )
-    options = [each for each in error.options or () if each]
-    choices = did_you_mean(name, options) or f"; choose from {', '.join(options)}"
-    return f"{group}={name}: no such {group}{choices}"
+    return f"{group}={name}: {no_such(group, name, [each for each in error.options or () if each])}"
 
 
 def _unreadable(error: OverrideParseException) -> str:

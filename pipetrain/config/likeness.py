@@ -1,6 +1,6 @@
 """How alike names are, and the question that follows a name that does not exist."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
 _LIKENESS = 0.72
@@ -15,6 +15,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question to put behind a message; empty where nothing known is like `name`."""
     near = nearest(name, known)
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def no_such(group: str, name: str, known: Sequence[str]) -> str:
+    """The message for a choice that a group does not have: with those that are like it, or else with all."""
+    choices = did_you_mean(name, known) or f"; choose from {', '.join(known)}"
+    return f"no such {group}{choices}"
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from pipetrain.config.choices import section_for
 from pipetrain.config.instantiate import TARGET
-from pipetrain.config.likeness import did_you_mean
+from pipetrain.config.likeness import no_such
 from pipetrain.config.nearest import unknown_setting
 from pipetrain.config.schema import config_dir, schema
 from pipetrain.errors import ConfigError
@@ -82,7 +82,6 @@ def _chosen(group: str, name: str, model: str) -> DictConfig:
     """The section of a choice, with what every choice of its group has."""
     names = sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
     if name not in names:
-        choices = did_you_mean(name, names) or f"; choose from {', '.join(names)}"
-        raise ConfigError(f"{group}={name}: no such {group}{choices}")
+        raise ConfigError(f"{group}={name}: {no_such(group, name, names)}")
     merged: DictConfig = OmegaConf.merge(schema()[group], section_for(model, group, name))  # type: ignore[assignment]
     return merged

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.config.choices import choices_of, section
 from pipetrain.config.instantiate import TARGET, Target
-from pipetrain.config.likeness import did_you_mean
+from pipetrain.config.likeness import did_you_mean, no_such
 from pipetrain.errors import ConfigError, check_whole
 
 _PARTS = ("schedule", "method")
@@ -156,8 +156,7 @@ def _section(
         raise ConfigError(f"{where}={choice}: a name, or a mapping with `name` and settings to change")
     names = [each.name for each in choices_of(part) if TARGET in each.content]
     if choice["name"] not in names:
-        instead = did_you_mean(str(choice["name"]), names) or f"; choose from {', '.join(names)}"
-        raise ConfigError(f"{where}={choice['name']}: no such {part}{instead}")
+        raise ConfigError(f"{where}={choice['name']}: {no_such(part, str(choice['name']), names)}")
     changes = {key: value for key, value in choice.items() if key != "name"}
     # a section may refer to settings of the run, such as ${seed}
     whole = OmegaConf.create({**config, "phases": None, "_section": {**section(part, choice["name"]), **changes}})

@@ -20,6 +20,32 @@ class LoaderConfig:
     """Use only the first so many training samples, and as many evaluation samples; null: all."""
     workers: int = 0
     """Processes that load samples for a stage; 0: the stage loads them itself."""
+    prefetch: int | None = None
+    """Minibatches that each worker reads ahead; null: 2."""
+    pin_memory: bool = False
+    """Load minibatches into page-locked memory, from which copies to a CUDA device do not wait."""
+
+
+@dataclass(frozen=True)
+class ShapeConfig:
+    """What a model must know of the data, of any model that asks for it by these names, your own included."""
+
+    channels: int | None = None
+    """Channels of the images; null: as the data set says."""
+    size: Any = None  # a number or a pair, which Hydra cannot tell apart
+    """Height and width of the images, such as 32 or [32,48]; null: as the data set says."""
+    classes: int | None = None
+    """Outputs of a classifier; null: as many as the data set has classes."""
+    vocabulary_size: int | None = None
+    """Tokens of the vocabulary; null: as the data set says."""
+    source_vocabulary_size: int | None = None
+    """Tokens of the vocabulary that a translation starts from; null: as the data set says."""
+    target_vocabulary_size: int | None = None
+    """Tokens of the vocabulary that it ends in; null: as the data set says."""
+    padding: int | None = None
+    """The id of the token that pads; null: as the data set says."""
+    max_length: int | None = None
+    """Positions at most; null: as the data set says."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +154,10 @@ def _loader() -> dict[str, Any]:
     return asdict(LoaderConfig())
 
 
+def _shape() -> dict[str, Any]:
+    return asdict(ShapeConfig())
+
+
 def _update() -> dict[str, Any]:
     return asdict(UpdateConfig())
 
@@ -138,7 +168,7 @@ class Config:
 
     dataset: dict[str, Any] = field(default_factory=_loader)
     """The data to train on."""
-    model: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=_shape)
     """The model, a chain of layers."""
     partition: dict[str, Any] = field(default_factory=dict)
     """Which layers form which stage."""
@@ -175,7 +205,7 @@ class Config:
     """Show tracebacks of errors."""
 
 
-OPEN_SECTIONS = {"dataset": LoaderConfig, "optimizer": UpdateConfig}
+OPEN_SECTIONS = {"dataset": LoaderConfig, "model": ShapeConfig, "optimizer": UpdateConfig}
 """What the open groups take beside the options of their targets."""
 
 

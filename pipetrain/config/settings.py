@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import reduce
 from operator import getitem
 from typing import Any, Self
@@ -22,13 +22,16 @@ from pipetrain.config.schema import (
     EvalConfig,
     ExecutorConfig,
     LaunchConfig,
+    LoaderConfig,
     LogConfig,
+    ShapeConfig,
     TrainConfig,
     schema,
 )
 from pipetrain.errors import ConfigError, as_configured, check_whole
 from pipetrain.number_range import POSITIVE
 
+_PREFETCH = 2
 _OPEN = ("dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "phases")
 
 
@@ -41,12 +44,16 @@ class DatasetSettings:
         shuffle: whether every epoch has an order of its own.
         limit: samples of an epoch at most; None: all.
         workers: processes that read samples; 0: the stage's own.
+        prefetch: minibatches that each of them reads ahead.
+        pin_memory: whether minibatches are read into page-locked memory, where there is a device to copy them to.
     """
 
     target: Target
     shuffle: bool
     limit: int | None
     workers: int
+    prefetch: int
+    pin_memory: bool
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Self:
@@ -56,12 +63,23 @@ class DatasetSettings:
             ConfigError: there is no target, or the loader cannot work with a value.
         """
         options = dict(section)
-        shuffle, limit, workers = (options.pop(key) for key in ("shuffle", "limit", "workers"))
+        shuffle, limit, workers, prefetch, pin = (options.pop(each.name) for each in fields(LoaderConfig))
         check_flag("dataset.shuffle", shuffle)
+        check_flag("dataset.pin_memory", pin)
         check_whole("dataset.workers", workers, least=0)
+        _check_prefetch(prefetch, workers)
         if limit is not None:
             check_whole("dataset.limit", limit, least=1, otherwise="or null for all samples")
-        return cls(Target.of("dataset", options), shuffle, limit, workers)
+        target = Target.of("dataset", options)
+        return cls(target, shuffle, limit, workers, prefetch or _PREFETCH, pin)
+
+
+def _check_prefetch(prefetch: Any, workers: int) -> None:
+    if prefetch is None:
+        return
+    check_whole("dataset.prefetch", prefetch, least=1, otherwise=f"or null for {_PREFETCH}")
+    if not workers:
+        raise ConfigError(f"dataset.prefetch={prefetch}: workers read ahead, and dataset.workers=0; raise it")
 
 
 @dataclass(frozen=True)
@@ -179,6 +197,12 @@ def _leaf(content: Mapping[str, Any], name: str) -> tuple[str, Any]:
     return name, value
 
 
+def _model(section: Mapping[str, Any]) -> Target:
+    """The model; what it must know of the data is an option of its target only where the user says it."""
+    left = {each.name for each in fields(ShapeConfig) if section[each.name] is None}
+    return Target.of("model", {name: value for name, value in section.items() if name not in left})
+
+
 def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: bool = False) -> Settings:
     """The settings that a configuration holds, composed by Hydra or read back from a run directory.
 
@@ -203,7 +227,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
     settings = Settings(
         choices=dict(choices),
         dataset=DatasetSettings.of(plain["dataset"]),
-        model=Target.of("model", plain["model"]),
+        model=_model(plain["model"]),
         partition=Target.of("partition", plain["partition"]),
         phases=phases_of(stored, choices),
         optimizer=OptimizerSettings.of(plain["optimizer"]),

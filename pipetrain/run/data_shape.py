@@ -1,6 +1,6 @@
 """What a model must know of the data: the channels and size of its images, its classes, its vocabulary and so on."""
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from torch import Tensor
 from pipetrain.config.instantiate import Target
 from pipetrain.data.fetch import form_of
 from pipetrain.data.images import image_size
-from pipetrain.data.labels import known_labels, label_of
+from pipetrain.data.labels import class_count, known_labels, label_of
 from pipetrain.errors import ConfigError, is_whole
 
 _COLORS = (1, 3, 4)
@@ -44,8 +44,8 @@ def _open(model: Target, parameters: Sequence[str]) -> list[str]:
 
 def _given(dataset: Any, name: str) -> Any:
     value = getattr(dataset, name)
-    if name == "classes" and isinstance(value, Sized):
-        return len(value)  # their names, as torchvision's data sets have
+    if name == "classes" and (count := class_count(dataset)) is not None:
+        return count
     return image_size(value) if name == "size" and is_whole(value) else value
 
 
@@ -55,7 +55,7 @@ def _derived(model: Target, dataset: Any, name: str) -> Any:
         return value
     raise ConfigError(
         f"model.{name} is not set, and {model.path} needs it: the data object ({type(dataset).__name__}) has no "
-        f"attribute `{name}`, and {_seen(name, dataset)}; give it the attribute, or set +model.{name}={_EXAMPLES[name]}"
+        f"attribute `{name}`, and {_seen(name, dataset)}; give it the attribute, or set model.{name}={_EXAMPLES[name]}"
     )
 
 
@@ -88,10 +88,9 @@ def _size(dataset: Any) -> tuple[int, int] | None:
 
 
 def _classes(dataset: Any) -> int | None:
-    """From the names of the classes, or the largest label."""
-    names = getattr(dataset.train, "classes", None)
-    if isinstance(names, Sized) and not isinstance(names, str):
-        return len(names)
+    """From what the training split says of its classes, or the largest label."""
+    if (count := class_count(dataset.train)) is not None:
+        return count
     splits = [(split, known_labels(split)) for split in (dataset.train, dataset.eval)]
     largest = [_largest(split, labels) for split, labels in splits if labels is not None]
     found = [label for label in largest if label is not None]

@@ -2,7 +2,6 @@
 
 import random
 import time
-from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,9 @@ import numpy as np
 from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import Settings
 from pipetrain.data.fetch import Fetch
-from pipetrain.data.labels import LabelRange, known_labels, label_of
+from pipetrain.data.labels import LabelRange, class_count, known_labels, label_of
 from pipetrain.data.loader import Loader
-from pipetrain.errors import ConfigError, is_whole
+from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, classes_of, ignored_of, of_classes
 from pipetrain.run.build import Data
 from pipetrain.run.trial import Trial
@@ -26,8 +25,8 @@ def label_range(model: Target, dataset: Any, trial: Trial, loss: Loss) -> LabelR
     scores = trial.outputs[0]
     if len(trial.outputs) > 1 or scores.ndim < 2 or not of_classes(loss, trial.targets):
         return None
-    setting = "+model.classes" if "classes" in model.parameters() else None
-    return LabelRange("train", classes_of(loss, scores), ignored_of(loss), _known(dataset), setting)
+    setting = "model.classes" if "classes" in model.parameters() else None
+    return LabelRange("train", classes_of(loss, scores), ignored_of(loss), class_count(dataset), setting)
 
 
 def check_labels(settings: Settings, data: Data, trial: Trial, labels: LabelRange) -> None:
@@ -38,9 +37,9 @@ def check_labels(settings: Settings, data: Data, trial: Trial, labels: LabelRang
     Raises:
         ConfigError: one is out of range, or the data set has more classes than the model outputs.
     """
-    known = _known(data.dataset)
+    known = class_count(data.dataset)
     if known is not None and known > labels.classes:
-        larger = f"; +model.classes={known} works" if labels.setting else ""
+        larger = f"; model.classes={known} works" if labels.setting else ""
         raise ConfigError(
             f"model._target_={settings.model.path}: {labels.classes} outputs, and the data object says that there are "
             f"{known} classes{larger}"
@@ -74,8 +73,3 @@ def _read(loader: Loader, labels: LabelRange) -> None:
             break
     random.setstate(drawn[0])
     np.random.set_state(drawn[1])
-
-
-def _known(dataset: Any) -> int | None:
-    classes = getattr(dataset, "classes", None)
-    return classes if is_whole(classes) else len(classes) if isinstance(classes, Sized) else None

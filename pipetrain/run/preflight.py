@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from pipetrain import lazy_compiler
-from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import Settings
 from pipetrain.data.labels import LabelRange
 from pipetrain.errors import ConfigError
@@ -81,10 +80,10 @@ class Components:
         segments: which stages recompute together; None where none does.
         placement: which process has which stages.
         loss, trial: the loss, and what the model makes of the first samples.
+        labels: those that the model can learn; None where the loss is not over classes.
     """
 
     device: str
-    model: Target
     data: Data
     chain: LayerChain
     plan: Plan
@@ -96,11 +95,7 @@ class Components:
     placement: Placement
     loss: Loss
     trial: Trial
-
-    @property
-    def labels(self) -> LabelRange | None:
-        """Those that the model can learn; None where the loss is not over classes."""
-        return label_range(self.model, self.data.dataset, self.trial, self.loss)
+    labels: LabelRange | None
 
 
 def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
@@ -157,9 +152,9 @@ def build(settings: Settings) -> Components:
     segments = build_recompute_segments(settings.train, len(bounds), stage_of)
     phases = build_phases(settings, timetable, len(bounds), segments)
     placement = common_placement([phase.rules.schedule for phase in phases], len(bounds))
+    loss, trial = build_loss(settings, data.dataset), trial_of(data, chain)
     return Components(
         device=device,
-        model=settings.model,
         data=data,
         chain=chain,
         plan=plan,
@@ -169,8 +164,9 @@ def build(settings: Settings) -> Components:
         segments=segments,
         phases=phases,
         placement=placement,
-        loss=build_loss(settings, data.dataset),
-        trial=trial_of(data, chain),
+        loss=loss,
+        trial=trial,
+        labels=label_range(settings.model, data.dataset, trial, loss),
     )
 
 
@@ -242,6 +238,11 @@ def _check_phases(settings: Settings, components: Components) -> list[str]:
             notes += _check_method(settings, components.chain, phase.rules)
             notes += _clip_note(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
     return notes
+
+
+def _check_pinned(settings: Settings, components: Components) -> list[str]:
+    useless = settings.dataset.pin_memory and components.device == "cpu"
+    return ["dataset.pin_memory=true changes nothing: device=cpu copies no minibatch"] if useless else []
 
 
 def _check_filled(settings: Settings, components: Components) -> list[str]:
@@ -363,6 +364,7 @@ CHECKS = (
     _check_carried,
     _check_notes,
     _check_dropped,
+    _check_pinned,
     _check_filled,
     _check_phases,
     _check_savable,

@@ -31,6 +31,7 @@ def test_loader_settings_are_taken_for_a_data_set_of_the_users_own():
     words = ["dataset=custom", "dataset._target_=mylib.Data", "+dataset.root=here", "dataset.shuffle=false"]
     settings = composed([*words, "dataset.limit=20", "dataset.workers=2"])
     assert (settings.dataset.shuffle, settings.dataset.limit, settings.dataset.workers) == (False, 20, 2)
+    assert (settings.dataset.prefetch, settings.dataset.pin_memory) == (2, False)
     assert (settings.dataset.target.path, settings.dataset.target.options) == ("mylib.Data", {"root": "here"})
 
 
@@ -117,3 +118,10 @@ def test_unknown_setting_of_a_stored_configuration_is_refused():
     settings = composed([])
     with pytest.raises(ConfigError, match="pace=3: no such setting"):
         settings_of(OmegaConf.create({**settings.stored, "pace": 3}), settings.choices)
+
+
+def test_what_a_model_must_know_of_the_data_is_an_option_of_its_target_only_where_it_is_given():
+    assert composed(["model=lenet5"]).model.options == {}
+    settings = composed(["model=lenet5", "model.classes=5", "model.size=[28,32]"])
+    assert settings.model.options == {"classes": 5, "size": [28, 32]}
+    assert (settings.stored["model"]["classes"], settings.stored["model"]["channels"]) == (5, None)

@@ -60,8 +60,11 @@ def test_parameter_with_a_default_is_not_derived():
             [(IMAGE, 0)],
             r"model.classes is not set, .*lenet.build needs it: the data object \(SimpleNamespace\) has no ",
         ),
-        (labelled(1, 2, shift=1), r"attribute `classes`, and its labels cannot be had .*, or set \+model.classes=10"),
-        ([(torch.zeros(5), 0)], r"model.channels .*its first input is float32 \(5,\), no image .*\+model.channels=3"),
+        (labelled(1, 2, shift=1), r"attribute `classes`, and its labels cannot be had .*, or set model.classes=10"),
+        (
+            [(torch.zeros(5), 0)],
+            r"model.channels .*its first input is float32 \(5,\), no image .* set model.channels=3",
+        ),
         (
             [(np.zeros((28, 28, 3)), 0)],
             r"its first input is float64 \(28, 28, 3\), no image \(channels, height, width\)",
