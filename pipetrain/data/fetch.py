@@ -46,6 +46,12 @@ class Fetch:
         inputs, targets = self._collated(self._pairs(epoch, indices), indices)
         return inputs, None if targets is None else self._checked(targets, indices)
 
+    def names(self) -> tuple[str, ...]:
+        """The names of the inputs, where a sample or the data set's `collate` gives a dict of them."""
+        pairs = self._pairs(0, [0])
+        inputs = self.dataset.collate(pairs)[0] if hasattr(self.dataset, "collate") else pairs[0][0]
+        return tuple(inputs) if isinstance(inputs, Mapping) else ()
+
     def _collated(self, pairs: list[Sequence[Any]], indices: Sequence[int]) -> Minibatch:
         if hasattr(self.dataset, "collate"):
             inputs, targets = _by_data_set(self.dataset, pairs, indices)

@@ -1,7 +1,7 @@
 """A model as a chain of layers, the unit that a partition places, and how a user's module becomes one."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ class LayerChain:
     `layers[i]` takes the tensors that `layers[i - 1]` returned as its positional arguments, and returns a tensor or a
     tuple of tensors. Every layer is made of submodules of `module`, shared and not copied: the names of
     `module.state_dict()` are those of checkpoints and exports. `labels` are short unique names of the layers, derived
-    from the names in `module` unless given.
+    from the names in `module` unless given; `notes` say what the user should know of how the layers came about.
 
     Raises:
         ConfigError: a weight or buffer of `module` is in no layer, or a layer holds one that `module` does not.
@@ -29,6 +29,7 @@ class LayerChain:
     module: nn.Module
     layers: list[nn.Module]
     labels: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.labels = self.labels or _labels(self.module, self.layers)
@@ -73,28 +74,51 @@ class LayerChain:
         return sorted({pair for held in holders.values() for pair in itertools.pairwise(held)})
 
 
-def chain_of(model: nn.Module | LayerChain) -> LayerChain:
-    """The layer chain of a model: its own, or the children of an `nn.Sequential`.
+Inputs = Mapping[str, Tensor] | Sequence[Tensor]
+"""Inputs of a few samples: by the names of the forward's parameters, or in their order."""
 
-    In-place activations of a Sequential are switched to their out-of-place form, which computes the same numbers: a
-    layer at the start of a stage must not write over a tensor that it received.
+
+def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | None = None) -> LayerChain:
+    """The layer chain of a model: its own, the children of an `nn.Sequential`, or the parts of its graph.
+
+    In-place activations are switched to their out-of-place form, which computes the same numbers: a layer at the start
+    of a stage must not write over a tensor that it received.
+
+    Args:
+        model: a module, or a chain already.
+        inputs: what a module that is cut along its graph is tried with; others need none.
+        output: which entry of the tuple or dict that such a module returns goes to the loss; None: its `logits`, or the
+            first of a dict, or all of a tuple.
 
     Raises:
-        ConfigError: for any other module.
+        ConfigError: the model is something else, or its forward does what no graph can repeat.
     """
     if isinstance(model, LayerChain):
         return model
-    if not isinstance(model, nn.Sequential) or type(model).forward is not nn.Sequential.forward:
-        raise ConfigError(
-            f"model: {type(model).__name__} cannot be cut into stages: return an nn.Sequential whose children are the "
-            "layers, or a pipetrain.LayerChain(module, layers)"
-        )
+    if is_cut_along_graph(model):
+        if not isinstance(model, nn.Module) or not inputs:
+            raise ConfigError(
+                f"model: {type(model).__name__} cannot be cut into stages: return an nn.Sequential whose children are "
+                "the layers, or a pipetrain.LayerChain(module, layers); another nn.Module needs inputs to be tried with"
+            )
+        # recording takes modules of torch that nobody else needs
+        from pipetrain.models.graph.cutting import cut_along_graph
+        from pipetrain.models.graph.example import Example
+
+        return cut_along_graph(model, Example.of(inputs), output)
+    assert isinstance(model, nn.Sequential)
     out_of_place(model)
     # _modules, as a module that appears twice (one ReLU for all) is two layers, and named_children() drops the second.
     children = [(name, child) for name, child in model._modules.items() if child is not None]
     layers = [child if i == 0 else _Child(child) for i, (_, child) in enumerate(children)]
     labels = [f"{name}:{type(child).__name__}" if name.isdigit() else name for name, child in children]
     return LayerChain(model, layers, labels)
+
+
+def is_cut_along_graph(model: object) -> bool:
+    """Whether a model is neither a chain nor an `nn.Sequential` of layers."""
+    plain = isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward
+    return not plain and not isinstance(model, LayerChain)
 
 
 def out_of_place(model: nn.Module) -> None:

@@ -14,13 +14,14 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import OptimizerSettings, Settings
+from pipetrain.data.fetch import Fetch
 from pipetrain.data.labels import LabelRange
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import Loss
 from pipetrain.methods import Method
-from pipetrain.models.chain import LayerChain, chain_of
+from pipetrain.models.chain import Inputs, LayerChain, chain_of, is_cut_along_graph
 from pipetrain.optim.fused import can_be_fused
 from pipetrain.optim.lr_schedules import LearningRateSchedule
 from pipetrain.planner.finegrained import FineGrained, stages_of_layers, weight_units
@@ -29,6 +30,9 @@ from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.data_shape import from_data
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import Schedule
+
+_FIRST = 5
+"""Samples that a model is tried with before it is cut along its graph."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,26 @@ def build_chain(model: Target, dataset: Any, seed: int) -> LayerChain:
     """
     extra = from_data(model, dataset)
     torch.manual_seed(seed)
-    return chain_of(model.build(**extra))
+    module = model.build(**extra)
+    return chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else ())
+
+
+def first_inputs(dataset: Any) -> Inputs:
+    """The inputs of the first samples; by name where the data set gives dicts.
+
+    Raises:
+        ConfigError: there are dicts inside of dicts, or tuples, for which nobody knows what each tensor is called.
+    """
+    fetch = Fetch(dataset.train, seed=0, inputs=True, targets=False)
+    tensors, _ = fetch(0, range(min(len(dataset.train), _FIRST)))
+    assert tensors is not None
+    names = fetch.names()
+    if names and len(names) != len(tensors):
+        raise ConfigError(
+            f"dataset: the inputs {', '.join(names)} are {len(tensors)} tensors; a model that is cut along its graph "
+            "takes one tensor for each name"
+        )
+    return dict(zip(names, tensors, strict=True)) if names else tensors
 
 
 def build_rule(settings: Settings) -> PartitionRule | FineGrained:

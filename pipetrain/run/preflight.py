@@ -205,6 +205,10 @@ def _check_executor(settings: Settings, components: Components) -> list[str]:
     return []
 
 
+def _check_cut(_settings: Settings, components: Components) -> list[str]:
+    return components.chain.notes
+
+
 def _check_derived(settings: Settings, components: Components) -> list[str]:
     derived = derived_from_data(settings.model, components.data.dataset)
     told = ", ".join(f"model.{name}={value}" for name, value in derived.items())
@@ -360,6 +364,7 @@ def _check_threads(settings: Settings, _components: Components) -> list[str]:
 CHECKS = (
     _check_finegrained,
     _check_executor,
+    _check_cut,
     _check_derived,
     _check_carried,
     _check_notes,

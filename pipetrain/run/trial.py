@@ -36,9 +36,11 @@ def trial_of(data: Data, chain: LayerChain) -> Trial:
 
 @torch.no_grad()
 def _outputs(chain: LayerChain, inputs: Tensors) -> Tensors:
-    chain.module.eval()  # buffers stay as they are, and nothing is drawn
+    for layer in chain.layers:
+        layer.eval()  # buffers stay as they are, and nothing is drawn
     outputs = chain(*inputs)
-    chain.module.train()
+    for layer in chain.layers:
+        layer.train()
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 

@@ -1,0 +1,1 @@
+"""Any module as a layer chain: its forward is recorded on tensors without data, and cut where few tensors cross."""

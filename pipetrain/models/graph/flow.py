@@ -1,0 +1,171 @@
+"""What crosses each place of a graph, and where it may be cut."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import torch
+from torch import fx, nn
+
+_RANDOM = ("rand", "normal", "bernoulli", "multinomial", "poisson", "dropout", "empty")
+
+SizePair = tuple[int, int]
+"""A size in both recordings, which tells what it stands for."""
+
+
+class Flow:
+    """The tensors that flow through a graph; position p is the place before node p.
+
+    Sizes, constants, parameters, and what is computed from sizes and constants alone cross nothing: a layer that needs
+    them has them anew.
+
+    Args:
+        graph: its nodes' `meta` is what the recorder knows of them.
+        module: whose parameters and buffers the graph reads.
+    """
+
+    def __init__(self, graph: fx.Graph, module: nn.Module) -> None:
+        self.nodes = list(graph.nodes)
+        self.inputs = [node for node in self.nodes if node.op == "placeholder"]
+        self.outputs: Sequence[fx.Node] = self.nodes[-1].args[0]
+        self._index = {node: i for i, node in enumerate(self.nodes)}
+        self._parameters = dict(module.named_parameters(remove_duplicate=False))
+        self._modules = dict(module.named_modules())
+        self._free = self._found_free()
+        self._last_use = self._found_last_use()
+
+    def is_free(self, node: fx.Node) -> bool:
+        """Whether a layer has the node's value without being sent it."""
+        return node in self._free
+
+    def crossing(self, position: int) -> list[fx.Node]:
+        """The nodes before a position whose tensors nodes behind it need."""
+        return [node for node in self.nodes[:position] if node not in self._free and self._last_use[node] >= position]
+
+    @cached_property
+    def bytes_at(self) -> list[int]:
+        """By position, the bytes of what crosses there, for the samples of the recording."""
+        steps = [0] * (len(self.nodes) + 1)
+        for node, first, last in self._carried:
+            steps[first] += node.meta["bytes"]
+            steps[last] -= node.meta["bytes"]
+        return list(itertools.accumulate(steps))
+
+    @cached_property
+    def may_be_cut(self) -> list[bool]:
+        """By position, whether what crosses there is all that the rest needs, and nothing of it is written later on."""
+        end = len(self.nodes)
+        some = _covered([(first, last) for _, first, last in self._carried], end)
+        together = _covered([*self._until_written(), *self._until_unpacked()], end)
+        lost = [False] * end
+        for size, needed in self._sizes_needed().items():
+            there = _covered([(first, last) for node, first, last in self._carried if size in sizes_of(node)], end)
+            missing = _covered(needed, end)
+            lost = [before or (a and not b) for before, a, b in zip(lost, missing, there, strict=True)]
+        return [a and not b and not c for a, b, c in zip(some, together, lost, strict=True)]
+
+    @cached_property
+    def weights(self) -> list[set[str]]:
+        """The names of the parameters that each node computes with."""
+        return [self._weights(node) for node in self.nodes]
+
+    @cached_property
+    def anchors(self) -> list[int]:
+        """The nodes that compute with a matrix, a kernel or a table of weights, and not just with vectors."""
+        large = {name for name, weight in self._parameters.items() if sum(size > 1 for size in weight.shape) > 1}
+        return [i for i, names in enumerate(self.weights) if names & large]
+
+    def _weights(self, node: fx.Node) -> set[str]:
+        if node.op == "call_module":
+            inside = self._modules[str(node.target)].named_parameters(remove_duplicate=False)
+            return {f"{node.target}.{name}" for name, _ in inside}
+        held = {str(each.target) for each in node.all_input_nodes if each.op == "get_attr"}
+        return held & self._parameters.keys() if node.op != "output" else set()
+
+    def _found_free(self) -> set[fx.Node]:
+        written = {storage for node in self.nodes for storage in node.meta.get("writes", ())}
+        free: set[fx.Node] = set()
+        for node in self.nodes:
+            if node.op == "get_attr":
+                is_free = node.meta["constant"] or node.target in self._parameters or node.meta["storage"] in written
+            else:
+                is_free = "value" in node.meta or (_is_constant(node, free) and node.meta["storage"] not in written)
+            if is_free:
+                free.add(node)
+        return free
+
+    def _found_last_use(self) -> dict[fx.Node, int]:
+        """Where the last node is that is not free and needs a node, itself or through free ones."""
+        last: dict[fx.Node, int] = {}
+        for node in reversed(self.nodes):
+            users = (user for user in node.users if not _is_size_of(user, node))
+            last[node] = max((last[user] if user in self._free else self._index[user] for user in users), default=-1)
+        return last
+
+    @cached_property
+    def _carried(self) -> list[tuple[fx.Node, int, int]]:
+        """The nodes that are not free, and the positions that they cross: from the first to before the last."""
+        nodes = [node for node in self.nodes if node not in self._free and "bytes" in node.meta]
+        return [(node, self._index[node] + 1, max(self._index[node], self._last_use[node]) + 1) for node in nodes]
+
+    def _until_written(self) -> list[tuple[int, int]]:
+        """The positions between the first appearance of a storage and its last writer."""
+        born: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for i, node in enumerate(self.nodes):
+            if "storage" in node.meta and node.op != "get_attr":
+                born.setdefault(node.meta["storage"], i)
+            last.update(dict.fromkeys(node.meta.get("writes", ()), i))
+        return [(born[storage] + 1, i + 1) for storage, i in last.items() if storage in born]
+
+    def _until_unpacked(self) -> list[tuple[int, int]]:
+        """The positions between a node that gives several tensors and those that pick one of them."""
+        several = (node for node in self.nodes if node not in self._free and "bytes" not in node.meta)
+        return [(self._index[node] + 1, self._last_use[node] + 1) for node in several]
+
+    def _sizes_needed(self) -> dict[SizePair, list[tuple[int, int]]]:
+        """The sizes of tensors that nodes compute with, each with the positions between the tensor and the nodes."""
+        needed: dict[SizePair, list[tuple[int, int]]] = {}
+        for node in self.nodes:
+            if is_size_of_tensor(node):
+                positions = self._index[node.args[0]] + 1, self._last_use[node] + 1
+                needed.setdefault(size_pair(node), []).append(positions)
+        return needed
+
+
+def is_size_of_tensor(node: fx.Node) -> bool:
+    """Whether the node is a dimension of a tensor, and not computed from other sizes."""
+    return node.target is torch.Tensor.size and "value" in node.meta
+
+
+def size_pair(node: fx.Node) -> SizePair:
+    """What a size was in both recordings."""
+    return node.meta["value"], node.meta["other_value"]
+
+
+def sizes_of(node: fx.Node) -> list[SizePair]:
+    """The sizes of a tensor in both recordings."""
+    return list(zip(node.meta["shape"], node.meta["other_shape"], strict=True))
+
+
+def _is_size_of(user: fx.Node, node: fx.Node) -> bool:
+    return is_size_of_tensor(user) and user.args[0] is node
+
+
+def _is_constant(node: fx.Node, free: set[fx.Node]) -> bool:
+    """Whether a function gives the same tensor wherever it is called, and cheaply so."""
+    if node.op != "call_function" or "shape" not in node.meta or node.meta["writes"]:
+        return False
+    if any(word in getattr(node.target, "__name__", "") for word in _RANDOM):
+        return False
+    return all(each in free and (each.op != "get_attr" or each.meta["constant"]) for each in node.all_input_nodes)
+
+
+def _covered(stretches: Iterable[tuple[int, int]], end: int) -> list[bool]:
+    """For each position up to `end`, whether it lies in a stretch (first, last exclusive)."""
+    steps = [0] * (end + 1)
+    for first, last in stretches:
+        if first < last:
+            steps[first] += 1
+            steps[last] -= 1
+    return [count > 0 for count in itertools.accumulate(steps)][:end]

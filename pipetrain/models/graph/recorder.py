@@ -1,0 +1,313 @@
+"""Records what a forward computes: torch's functions, and the modules that are called as a whole."""
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.utils import parametrize
+from torch.overrides import TorchFunctionMode
+from typing_extensions import override
+
+from pipetrain.models.graph.expectations import SameWay
+from pipetrain.models.graph.place import current_line
+from pipetrain.models.graph.sizes import Operation, Size
+
+_SHAPE = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
+_READS = {
+    "item", "tolist", "numpy", "equal", "allclose", "is_nonzero",
+    "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "__array__",
+}  # fmt: skip
+_PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, fx.Node)
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
+
+
+class UntraceableError(Exception):
+    """Something that a graph cannot repeat; `line` is the user's."""
+
+    def __init__(self, reason: str, line: str | None = None) -> None:
+        super().__init__(reason)
+        self.line = current_line() if line is None else line
+
+
+class WholeModuleError(Exception):
+    """A module that is called as a whole raised an error on tensors without data."""
+
+
+class Recorder(TorchFunctionMode):
+    """What a module computes while this mode is on, as a graph of torch.fx.
+
+    A node is a function of torch's or a module that is called as a whole: one of torch.nn's, one without children, or
+    one of an `opaque` class. Nodes know in `meta` the shape and storage of their tensor, the storages that they write,
+    the line of the user's code, and the innermost module that was being looked into.
+
+    Args:
+        module: whose forward is recorded.
+        opaque: further classes of modules that are called as a whole.
+        with_data: (path of such a module, its arguments) -> what it returns, where it needs values and the recording
+            has none; None where it has.
+    """
+
+    def __init__(
+        self, module: nn.Module, opaque: Iterable[type], with_data: Callable[[str, Any, Any], Any] | None = None
+    ) -> None:
+        super().__init__()
+        self.graph = fx.Graph()
+        self.open: list[nn.Module] = []
+        self.failed_in: nn.Module | None = None
+        self._opaque = tuple(opaque)
+        self._with_data = with_data
+        self._paths = {id(part): path for path, part in module.named_modules()}
+        named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+        self._names = {id(tensor): name for name, tensor in reversed(named)}
+        self._constants = {id(tensor): name for name, tensor in plain_tensors(module).items()}
+        self._nodes: dict[int, fx.Node] = {}
+        self._alive: list[Any] = []
+        self._quiet = False
+        self._gradients = True
+
+    # -- what the recording is told -----------------------------------------------------------------------------------
+
+    def argument(self, tensor: Tensor, name: str) -> None:
+        """Makes `tensor` an input of the graph."""
+        self._define(self.graph.placeholder(name), tensor)
+
+    def node_of(self, value: Any) -> Any:
+        """The value as an argument of a node.
+
+        Raises:
+            UntraceableError: it is neither a tensor that is known nor plain data.
+        """
+        if isinstance(value, Tensor):
+            return self._nodes.get(id(value)) or self._held(value)
+        if isinstance(value, Size):
+            return self._nodes.get(id(value)) or self._size_node(value)
+        if isinstance(value, slice):
+            return slice(self.node_of(value.start), self.node_of(value.stop), self.node_of(value.step))
+        if value is None or value is Ellipsis or isinstance(value, _PLAIN):
+            return value
+        if isinstance(value, tuple | list):
+            parts = [self.node_of(each) for each in value]
+            return parts if isinstance(value, list) else tuple(parts)
+        if isinstance(value, dict):
+            return {key: self.node_of(each) for key, each in value.items()}
+        raise UntraceableError(f"a {type(value).__name__} is passed on")
+
+    def compared(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
+        """Keeps the outcome of a comparison of sizes, which decided about the way that the forward took."""
+        if not self._quiet:
+            self._add("call_function", SameWay(operation, outcome, current_line()), (left, right), {})
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Also sees calls of modules and of autograd functions."""
+        call = nn.Module.__call__
+        nn.Module.__call__ = lambda module, *args, **kwargs: self._module(call, module, args, kwargs)  # type: ignore[method-assign]
+        # what `apply` of every autograd function looks up, also where that was bound earlier
+        base: Any = torch.autograd.Function.__mro__[1]
+        base.apply = classmethod(lambda cls, *args: self._applied(super(base, cls).apply, cls, args))  # type: ignore[misc]
+        self._gradients = torch.is_grad_enabled()
+        try:
+            with self:
+                yield
+        finally:
+            nn.Module.__call__ = call  # type: ignore[method-assign]
+            del base.apply
+
+    # -- what the forward calls ---------------------------------------------------------------------------------------
+
+    @override
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._quiet:
+            return func(*args, **kwargs)
+        with self._quietly():
+            if func == _SHAPE or (func is torch.Tensor.size and len(args) + len(kwargs) == 1):
+                return torch.Size([self._size(args[0], k) for k in range(args[0].ndim)])
+            if func is torch.Tensor.size:
+                return self._size(args[0], (*args[1:], *kwargs.values())[0])
+            if func in (torch.Tensor.numel, torch.Tensor.nelement, torch.numel):
+                return _product([self._size(args[0], k) for k in range(args[0].ndim)])
+            if func.__name__ in _READS:
+                raise UntraceableError("the forward reads the values of a tensor")
+            return self._function(func, args, kwargs)
+
+    def _function(self, func: Any, args: Any, kwargs: Any) -> Any:
+        versions = _versions((args, kwargs))
+        result = func(*args, **kwargs)
+        written = [tensor for tensor, version in versions if tensor._version != version]
+        if not written and not any(True for _ in _tensors(result)):
+            return result
+        if func.__name__ == "__get__":
+            func, args = getattr, (args[0], func.__self__.__name__)
+        elif func.__name__ == "__set__":
+            raise UntraceableError(f"the forward sets the attribute {func.__self__.__name__} of a tensor")
+        self._define(self._add("call_function", func, args, kwargs, written), result)
+        return result
+
+    def _module(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+        path = self._paths.get(id(module))
+        if self._quiet or path is None:
+            return call(module, *args, **kwargs)
+        if self._is_whole(module) and self.open:
+            return self._whole(path, lambda: call(module, *args, **kwargs), args, kwargs)
+        self.open.append(module)
+        try:
+            return call(module, *args, **kwargs)
+        except Exception:
+            self.failed_in = self.failed_in or module
+            raise
+        finally:
+            self.open.pop()
+
+    def _is_whole(self, module: nn.Module) -> bool:
+        ours = type(module).__module__.startswith("torch.nn.") and not isinstance(module, _CONTAINERS)
+        childless = next(module.children(), None) is None
+        compiled = isinstance(module, torch.jit.ScriptModule) or "_orig_mod" in module._modules
+        return ours or childless or compiled or parametrize.is_parametrized(module) or isinstance(module, self._opaque)
+
+    def _whole(self, path: str, call: Callable[[], Any], args: Any, kwargs: Any) -> Any:
+        with self._quietly():
+            versions = _versions((args, kwargs))
+            result = self._computed(path, call, args, kwargs)
+            written = [tensor for tensor, version in versions if tensor._version != version]
+            self._define(self._add("call_module", path, args, kwargs, written), result)
+        return result
+
+    def _computed(self, path: str, call: Callable[[], Any], args: Any, kwargs: Any) -> Any:
+        try:
+            try:
+                return call()
+            except Exception:
+                if self._with_data is None:
+                    raise
+                return self._with_data(path, args, kwargs)
+        except Exception as error:
+            raise WholeModuleError from error
+
+    def _applied(self, apply: Callable[..., Any], function: Any, args: Any) -> Any:
+        if self._quiet:
+            return apply(*args)
+        with self._quietly():
+            result = apply(*args)
+            self._define(self._add("call_function", _Applied(function), args, {}), result)
+        return result
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def _add(self, op: str, target: Any, args: Any, kwargs: Any, written: Iterable[Tensor] = ()) -> fx.Node:
+        arguments = tuple(self.node_of(each) for each in args)
+        node = self.graph.create_node(op, target, arguments, {key: self.node_of(each) for key, each in kwargs.items()})
+        node.meta.update(
+            line=current_line(),
+            module=self.open[-1] if self.open else None,
+            writes={_storage(tensor) for tensor in written},
+            detached=self._gradients and not torch.is_grad_enabled(),
+        )
+        return node
+
+    def _define(self, node: fx.Node, value: Any) -> None:
+        """Knows from here on which node a tensor is, and those inside of tuples and dicts."""
+        if isinstance(value, Tensor):
+            if id(value) not in self._nodes and id(value) not in self._names:
+                self._nodes[id(value)] = node
+                self._alive.append(value)
+                node.meta.update(_facts(value))
+            return
+        for key, part in _parts(value):
+            if any(id(tensor) not in self._nodes for tensor in _tensors(part)):
+                self._define(self._add("call_function", operator.getitem, (node, key), {}), part)
+
+    def _held(self, tensor: Tensor) -> fx.Node:
+        """A parameter, a buffer, or a tensor that is a plain attribute."""
+        name = self._names.get(id(tensor))
+        if name is None and id(tensor) not in self._constants:
+            raise UntraceableError(f"a tensor of shape {tuple(tensor.shape)} is made where no torch function is seen")
+        node = self.graph.get_attr(self._constants[id(tensor)] if name is None else name)
+        node.meta.update(_facts(tensor), constant=name is None, detached=False, writes=set())
+        self._nodes[id(tensor)] = node
+        return node
+
+    def _size(self, tensor: Tensor, k: int) -> Size:
+        return Size.of(tensor.shape[k], torch.Tensor.size, (tensor, k % tensor.ndim), self)
+
+    def _size_node(self, size: Size) -> fx.Node:
+        node = self._add("call_function", size.operation, size.operands, {})
+        node.meta["value"] = int(size)
+        self._nodes[id(size)] = node
+        self._alive.append(size)
+        return node
+
+
+class _Applied:
+    """Calls an autograd function of the user's, which brings a backward of its own."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self.__name__ = self.__qualname__ = function.__name__
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function.apply(*args)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Applied) and self._function is other._function
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self._function)
+
+
+def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors that are neither parameters nor buffers but plain attributes, or in lists and dicts of these."""
+    found: dict[str, Tensor] = {}
+    for path, part in module.named_modules():
+        own = {key: value for key, value in vars(part).items() if key not in _REGISTRIES}
+        for name, value in own.items():
+            for number, tensor in enumerate(_tensors(value)):
+                found[f"{path}.{name}.{number}"] = tensor
+    return found
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    for _, part in _parts(tree):
+        yield from _tensors(part)
+
+
+def _parts(tree: Any) -> Iterable[tuple[Any, Any]]:
+    """The entries of a tuple, list or dict, with what they are looked up by."""
+    if isinstance(tree, Mapping):
+        return tree.items()
+    return enumerate(tree) if isinstance(tree, tuple | list) else ()
+
+
+def _versions(tree: Any) -> list[tuple[Tensor, int]]:
+    return [(tensor, tensor._version) for tensor in _tensors(tree)]
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _facts(tensor: Tensor) -> dict[str, Any]:
+    return {"shape": tuple(tensor.shape), "bytes": tensor.numel() * tensor.element_size(), "storage": _storage(tensor)}
+
+
+def _product(sizes: list[Size]) -> int:
+    product: int = 1
+    for size in sizes:
+        product = product * size
+    return product

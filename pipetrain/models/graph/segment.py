@@ -1,0 +1,173 @@
+"""A layer that is a part of a graph: the modules and weights that it uses, and what it does with them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate
+from typing_extensions import override
+
+from pipetrain.models.graph.expectations import SameShape
+from pipetrain.models.graph.flow import Flow, is_size_of_tensor, size_pair, sizes_of
+from pipetrain.models.graph.recorder import plain_tensors
+
+Program = Callable[..., Any]
+
+
+class Segment(nn.Module):
+    """A layer that repeats a part of what the forward of a larger module does.
+
+    Args:
+        training, evaluation: the graphs of its part in both modes; modules and tensors under their names in `whole`.
+        whole: the larger module, whose own submodules and parameters the segment computes with.
+    """
+
+    def __init__(self, training: fx.Graph, evaluation: fx.Graph, whole: nn.Module) -> None:
+        super().__init__()
+        nodes = [*training.nodes, *evaluation.nodes]
+        self._add_modules([node for node in nodes if node.op == "call_module"], whole)
+        self._add_constants([node for node in nodes if node.op == "get_attr" and node.meta["constant"]], whole)
+        self._add_tensors([node for node in nodes if node.op == "get_attr" and not node.meta["constant"]], whole)
+        self._programs = {True: _compiled(training), False: _compiled(evaluation)}
+
+    def _add_modules(self, nodes: Sequence[fx.Node], whole: nn.Module) -> None:
+        for path in dict.fromkeys(str(node.target) for node in nodes):
+            self.add_module(_attribute(path), whole.get_submodule(path))
+        _rename(nodes, "")
+
+    def _add_constants(self, nodes: Sequence[fx.Node], whole: nn.Module) -> None:
+        constants = plain_tensors(whole) if nodes else {}
+        for name in dict.fromkeys(str(node.target) for node in nodes):
+            setattr(self, _attribute(name), constants[name])
+        _rename(nodes, "")
+
+    def _add_tensors(self, nodes: Sequence[fx.Node], whole: nn.Module) -> None:
+        if nodes:
+            self.held = Held(dict.fromkeys(str(node.target) for node in nodes), whole)
+        _rename(nodes, "held.")
+
+    @override
+    def forward(self, *tensors: Tensor) -> Any:
+        return self._programs[self.training](self, *tensors)
+
+
+class Held(nn.Module):
+    """Parameters and buffers of a larger module by themselves, under their names there."""
+
+    def __init__(self, names: Iterable[str], whole: nn.Module) -> None:
+        super().__init__()
+        for name in names:
+            path, _, last = name.rpartition(".")
+            owner = whole.get_submodule(path)
+            tensor = getattr(owner, last)
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(_attribute(name), tensor)
+            else:
+                self.register_buffer(_attribute(name), tensor, persistent=last not in owner._non_persistent_buffers_set)
+
+
+@dataclass
+class Part:
+    """A stretch of a graph.
+
+    Attributes:
+        flow: of the whole graph.
+        first, last: positions, `last` exclusive.
+    """
+
+    flow: Flow
+    first: int
+    last: int
+
+    def graph(self) -> fx.Graph:
+        """The stretch as a graph of its own: from what crosses its beginning to what crosses its end."""
+        flow = self.flow
+        copy = _Copy(flow, flow.inputs if self.first == 0 else flow.crossing(self.first))
+        if self.first == 0:
+            copy.check_shapes()
+        for node in flow.nodes[self.first : self.last]:
+            if node.op not in ("placeholder", "output") and not flow.is_free(node):
+                copy.of(node)
+        ends = self.last == len(flow.nodes)
+        outputs = tuple(copy.of(node) for node in (flow.outputs if ends else flow.crossing(self.last)))
+        copy.graph.output(outputs if len(outputs) > 1 else outputs[0])
+        return copy.graph
+
+
+class _Copy:
+    """A graph that begins with the tensors that arrive, and gets copies of another's nodes."""
+
+    def __init__(self, flow: Flow, arriving: Sequence[fx.Node]) -> None:
+        self.graph = fx.Graph()
+        self._flow = flow
+        self._arriving = arriving
+        self._copies = {node: self.graph.placeholder(node.name) for node in arriving}
+        self._device: fx.Node | None = None
+
+    def check_shapes(self) -> None:
+        """Has the inputs of the model held against what the recording relies on."""
+        for node in self._arriving:
+            self.graph.call_function(SameShape(node.meta["expected"]), (self._copies[node],))
+
+    def of(self, node: fx.Node) -> fx.Node:
+        """The copy, and those of what it needs and can be computed anew."""
+        if node not in self._copies:
+            if is_size_of_tensor(node) and node.args[0] not in self._copies:
+                copy = self._size_of_another(node)
+            else:
+                copy = self._copied(node)
+            self._copies[node] = copy
+        return self._copies[node]
+
+    def _copied(self, node: fx.Node) -> fx.Node:
+        args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)
+        before = None
+        if node.meta["detached"]:
+            before = self.graph.call_function(_without_gradients)
+        copy = self.graph.create_node(node.op, node.target, args, kwargs, node.name)
+        copy.meta = node.meta
+        if before is not None:
+            self.graph.call_function(torch._C._set_grad_enabled, (before,))
+        return copy
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return self.of(value)
+        # constants are made where the layer is computed
+        return self._here() if isinstance(value, torch.device) else value
+
+    def _here(self) -> fx.Node:
+        if self._device is None:
+            self._device = self.graph.call_function(getattr, (next(iter(self._copies.values())), "device"))
+        return self._device
+
+    def _size_of_another(self, node: fx.Node) -> fx.Node:
+        for tensor in self._arriving:
+            if size_pair(node) in (sizes := sizes_of(tensor)):
+                return self.graph.call_function(torch.Tensor.size, (self._copies[tensor], sizes.index(size_pair(node))))
+        raise AssertionError(f"{node} was to be had from what crosses")
+
+
+def _without_gradients() -> bool:
+    before = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)  # noqa: FBT003
+    return before
+
+
+def _compiled(graph: fx.Graph) -> Program:
+    code = graph.python_code("self")
+    variables = dict(code.globals)
+    exec(compile(code.src, "<layer of a traced module>", "exec"), variables)
+    program: Program = variables["forward"]
+    return program
+
+
+def _rename(nodes: Sequence[fx.Node], prefix: str) -> None:
+    for node in nodes:
+        node.target = prefix + _attribute(str(node.target))
+
+
+def _attribute(name: str) -> str:
+    return name.replace(".", "_")

@@ -1,0 +1,263 @@
+import copy
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from pipetrain.errors import ConfigError, RunError
+from pipetrain.models.chain import chain_of
+
+HERE = Path(__file__).name
+
+
+class Skip(nn.Module):
+    """Skip connections, an in-place operation, dropout, batch norm, a size in a view, a parameter and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 6)
+        self.second = nn.Linear(6, 6)
+        self.norm = nn.BatchNorm1d(6)
+        self.scale = nn.Parameter(torch.rand(6))
+        self.third = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 3)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("shift", torch.rand(6), persistent=False)
+        self.eps = torch.full((), 0.5)
+
+    def forward(self, x):
+        self.calls += 1
+        n, _ = x.shape
+        hidden = torch.relu(self.first(x))
+        skip = hidden
+        hidden = F.dropout(self.norm(self.second(hidden)), 0.5, self.training)
+        hidden = hidden.view(n, 2, 3).transpose(1, 2).reshape(n, -1) * self.scale
+        hidden += skip
+        hidden = self.third(hidden) + self.shift + self.eps
+        return self.last(hidden + skip + torch.arange(n, device=x.device)[:, None])
+
+
+def cut(model, *inputs, **options):
+    torch.manual_seed(0)
+    return chain_of(model, inputs or (torch.randn(4, 4),), **options)
+
+
+def agrees(model, chain, *inputs):
+    """Outputs, gradients and buffers of the chain and a copy of the model, in both modes."""
+    for training in (True, False):
+        for layer in chain.layers:
+            layer.train(training)
+        plain = copy.deepcopy(model).train(training)
+        results = []
+        for net in (chain, plain):
+            torch.manual_seed(1)
+            results.append(net(*inputs))
+        assert torch.equal(*results)
+        for result in results if training else ():
+            result.sum().backward()
+        for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+            assert not training or torch.equal(mine.grad, theirs.grad)
+        for mine, theirs in zip(model.buffers(), plain.buffers(), strict=True):
+            assert torch.equal(mine, theirs)
+        model.zero_grad()
+
+
+def test_chain_agrees_with_its_module_in_both_modes_for_any_number_of_samples():
+    model = Skip()
+    before = copy.deepcopy(model.state_dict())
+    chain = cut(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert chain.labels == ["first", "second", "third", "last"]
+    for samples in (7, 2):
+        agrees(model, chain, torch.randn(samples, 4))
+
+
+def test_layers_relay_what_later_ones_need_and_hold_all_of_the_state():
+    model = Skip()
+    chain = cut(model)
+    x = torch.randn(5, 4)
+    crossing = []
+    for layer in chain.layers:
+        x = layer(*x) if isinstance(x, tuple) else layer(x)
+        crossing.append(len(x) if isinstance(x, tuple) else 1)
+    assert crossing == [1, 2, 1, 1]
+    names = {name for i in range(len(chain)) for name in chain.names(i).values()}
+    assert names == set(model.state_dict())
+
+
+def test_chain_reads_the_weights_that_its_layers_have_when_it_is_called():
+    model = Skip()
+    chain = cut(model)
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        model.scale.zero_()
+        model.third.weight.mul_(2)
+    agrees(model, chain, x)
+
+
+class Calling(nn.Module):
+    """A module whose forward is a function, between two linear layers."""
+
+    def __init__(self, function, *parts):
+        super().__init__()
+        self.before, self.after = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.parts = nn.ModuleList(parts)
+        self.function = function
+
+    def forward(self, x):
+        return self.after(self.function(self.before(x), *self.parts))
+
+
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(_ctx, gradient):
+        return gradient
+
+
+def test_autograd_function_keeps_its_own_backward():
+    model = Calling(Straight.apply)
+    chain = cut(model)
+    chain(torch.randn(3, 4)).sum().backward()
+    assert model.before.weight.grad.abs().sum() > 0
+
+
+def test_what_is_computed_without_gradients_stays_so():
+    def frozen(x):
+        with torch.no_grad():
+            scale = x.sigmoid()
+        return scale * x
+
+    model = Calling(frozen)
+    agrees(model, cut(model), torch.randn(3, 4))
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.other = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(x) if x.sum() > 0 else self.other(x)
+
+
+def test_module_that_branches_on_values_is_part_of_one_layer_and_this_is_told():
+    model = Calling(lambda x, branching: branching(x), Branching())
+    chain = cut(model)
+    assert len(chain) == 3
+    assert re.fullmatch(rf"model: each Branching is part of one layer, as .*values.*{HERE}:\d+\)", chain.notes[0])
+    x = torch.randn(3, 4)
+    assert torch.equal(chain(x), model(x))
+
+
+def test_model_that_branches_on_values_is_refused_with_its_line_and_what_works():
+    message = (
+        rf"model: Branching cannot be cut .*reads the values .*{HERE}:\d+\); return an nn\.Sequential .*LayerChain"
+    )
+    with pytest.raises(ConfigError, match=message):
+        cut(Branching())
+
+
+def test_number_of_samples_that_gets_lost_is_refused_with_the_line():
+    with pytest.raises(ConfigError, match=rf"Calling cannot be cut .*number of samples .*{HERE}:\d+\)"):
+        cut(Calling(lambda x: x.reshape(int(x.shape[0]), -1)))
+
+
+def test_sizes_that_another_way_of_the_forward_would_be_taken_for_end_the_run():
+    chain = cut(Calling(lambda x: x if len(x.shape) == 2 and x.shape[0] > 2 else -x))
+    assert chain(torch.randn(3, 4)).shape == (3, 2)
+    with pytest.raises(RunError, match=rf"size of 2 .*another way .*{HERE}:\d+"):
+        chain(torch.randn(2, 4))
+
+
+def test_input_of_another_shape_ends_the_run():
+    with pytest.raises(RunError, match=r"shape \(3, 5\), where the forward was recorded for \(any, 4\)"):
+        cut(Skip())(torch.randn(3, 5))
+
+
+class Answers(nn.Module):
+    """Takes its inputs by name, and returns a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(9, 4)
+        self.head = nn.Linear(4, 9)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, mask=None, *, ids):
+        hidden = self.embedding(ids) * mask[..., None]
+        return {"hidden": hidden, "logits": self.head(hidden)}
+
+
+def test_inputs_go_to_parameters_by_name_and_the_logits_to_the_loss_for_sequences_of_any_length():
+    model = Answers()
+    ids, mask = torch.randint(9, (4, 6)), torch.ones(4, 6)
+    chain = chain_of(model, {"ids": ids, "mask": mask})
+    assert chain.notes == ["model: of what Answers returns, `logits` goes to the loss; model.output names another"]
+    short = ids[:2, :3], mask[:2, :3]
+    assert torch.equal(chain(*short), model(ids=short[0], mask=short[1])["logits"])
+    assert set(model.state_dict()) == {name for i in range(len(chain)) for name in chain.names(i).values()}
+    assert chain_of(model, {"ids": ids, "mask": mask}, "hidden")(*short).shape == (2, 3, 4)
+
+
+def test_input_that_is_no_parameter_of_the_forward_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"the input tokens is no parameter of Answers\.forward, which takes mask, ids"
+    ):
+        chain_of(Answers(), {"tokens": torch.randint(9, (4, 6))})
+
+
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        return x + self.o(F.scaled_dot_product_attention(q, k, v))
+
+
+class Wide(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 8 * width), nn.Linear(8 * width, width)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+
+def test_no_cut_is_where_much_more_crosses_than_beside_it():
+    blocks = nn.ModuleList([Attention(8), Wide(8), Attention(8), Wide(8)])
+
+    class Blocks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.blocks = nn.Linear(8, 8), blocks
+
+        def forward(self, x):
+            x = self.stem(x)
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+    chain = chain_of(Blocks(), (torch.randn(4, 5, 8),))
+    starts = [label.removeprefix("blocks.") for label in chain.labels]
+    assert {"0.q", "1.up", "2.q", "3.up"} <= set(starts)
+    assert not [label for label in starts if label.endswith(("v", "down"))]
+
+
+def test_weight_that_two_layers_share_makes_a_pair():
+    model = Calling(lambda x, first, second: second(torch.relu(first(x))), *[nn.Linear(4, 4)] * 2)
+    assert cut(model).tied() == [(1, 2)]
+
+
+def test_model_without_inputs_is_refused():
+    with pytest.raises(ConfigError, match="Skip cannot be cut"):
+        chain_of(Skip())
