@@ -32,7 +32,8 @@ def test_options_are_those_of_the_target_with_its_defaults(name):
     options = load(name)
     target = get_method(options.pop("_target_"))
     defaults = {key: parameter.default for key, parameter in inspect.signature(target).parameters.items()}
-    listed = {key: list(value) if isinstance(value, tuple) else value for key, value in defaults.items()}
+    missing = {key: "???" for key, value in defaults.items() if value is inspect.Parameter.empty}
+    listed = {key: list(value) if isinstance(value, tuple) else value for key, value in defaults.items()} | missing
     assert listed.keys() == options.keys()
     assert listed == options or name != target.__name__  # others name the files of a known data set
 

@@ -1,0 +1,1 @@
+"""Text as data: files, vocabularies, and samples of tokens."""

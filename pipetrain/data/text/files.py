@@ -1,0 +1,48 @@
+"""Files of text, plain or gzipped, read whole."""
+
+import gzip
+import zlib
+from pathlib import Path
+
+from pipetrain.errors import ConfigError
+
+
+def read_text(path: Path, setting: str, remedy: str) -> str:
+    """The text of a UTF-8 file, unpacked if its name ends in .gz; every line ends in a newline character alone.
+
+    Args:
+        path: of the file.
+        setting: what names it, for errors, such as `dataset.path=novel.txt`.
+        remedy: how to get it.
+
+    Raises:
+        ConfigError: there is no such file, it cannot be read or unpacked, is no UTF-8, or holds no text.
+    """
+    data = _read(path, setting, remedy)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{setting}: {path} is not UTF-8: byte {error.start} is {data[error.start]:#04x}; convert it, for instance "
+            f"with iconv -t utf-8"
+        ) from error
+    if not text.strip():
+        raise ConfigError(f"{setting}: {path} holds no text")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _read(path: Path, setting: str, remedy: str) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigError(f"{setting}: there is no file {path.absolute()}; {remedy}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ConfigError(f"{setting}: {path} is no whole gzip archive ({error}); fetch it again") from error
+    except OSError as error:
+        raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}") from error
+
+
+def split_text(text: str, share: float) -> tuple[str, str]:
+    """The text up to a line's end, and the last `share` of it or a little less."""
+    cut = text.find("\n", int(len(text) * (1 - share))) + 1
+    return text[:cut], text[cut:]

@@ -1,0 +1,103 @@
+"""Token ids in files of 16-bit numbers, as nanoGPT's scripts write them: train.bin and val.bin."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipetrain.data.text.byte_pairs import BytePairVocabulary
+from pipetrain.data.text.language_data import LanguageData, windows
+from pipetrain.data.text.vocabulary import CharacterVocabulary, Vocabulary
+from pipetrain.data.text.windows import TokenSource
+from pipetrain.errors import ConfigError, check_whole, is_whole, one_line
+
+_LOOKED_AT = 2**28
+"""Tokens of which the largest is looked for before the start; the ids of all are checked when they are read."""
+
+
+def token_files(
+    root: str = "data",
+    vocabulary_size: int | None = None,
+    tokenizer: str | None = None,
+    positions: int = 128,
+    *,
+    carried: bool = False,
+) -> LanguageData:
+    """Windows of train.bin and val.bin, which stay on the disk.
+
+    The size of the vocabulary is that of the setting, of the tokenizer, or of `vocab_size` in meta.json, a file that
+    may also have the characters as `itos`. meta.pkl is not read: unpickling runs what it holds.
+
+    Args:
+        root: the folder of the files.
+        vocabulary_size: token ids are below it; None: as the tokenizer or meta.json says.
+        tokenizer: a tokenizer.json, for `pipetrain sample`.
+        positions: tokens of a sample.
+        carried: whether each minibatch continues the one before it.
+
+    Raises:
+        ConfigError: a file is missing or damaged, nobody knows the vocabulary, or an id is not in it.
+    """
+    folder = Path(root).expanduser()
+    vocabulary = _vocabulary(folder, tokenizer)
+    size = _size(folder, vocabulary_size, vocabulary)
+    train, evaluation = (_source(folder / f"{name}.bin", root, size) for name in ("train", "val"))
+    return LanguageData(
+        train=windows(train, positions, carried=carried),
+        eval=windows(evaluation, positions, carried=carried),
+        vocabulary_size=size,
+        max_length=positions,
+        vocabulary=vocabulary,
+    )
+
+
+def _vocabulary(folder: Path, tokenizer: str | None) -> Vocabulary | None:
+    if tokenizer is not None:
+        return BytePairVocabulary.read(Path(tokenizer).expanduser(), f"dataset.tokenizer={tokenizer}")
+    characters = _meta(folder).get("itos")
+    if isinstance(characters, dict):
+        characters = [characters.get(str(i), "") for i in range(len(characters))]
+    if not isinstance(characters, list) or not all(isinstance(each, str) and len(each) == 1 for each in characters):
+        return None
+    return CharacterVocabulary("".join(characters))
+
+
+def _size(folder: Path, given: int | None, vocabulary: Vocabulary | None) -> int:
+    if given is not None:
+        check_whole("dataset.vocabulary_size", given, least=1)
+        return given
+    told = vocabulary.size if vocabulary is not None else _meta(folder).get("vocab_size")
+    if not is_whole(told):
+        pickled = "; meta.pkl is not read, as unpickling runs what it holds" if (folder / "meta.pkl").is_file() else ""
+        raise ConfigError(
+            f"dataset.vocabulary_size is not set, and there is no meta.json with vocab_size in {folder.absolute()}"
+            f"{pickled}; GPT-2's tokens are dataset.vocabulary_size=50257"
+        )
+    return told
+
+
+def _meta(folder: Path) -> dict[str, Any]:
+    path = folder / "meta.json"
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"dataset.root={folder}: {path} is damaged: {one_line(error)}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _source(path: Path, root: str, vocabulary_size: int) -> TokenSource:
+    if not path.is_file():
+        raise ConfigError(
+            f"dataset.root={root}: there is no file {path.absolute()}; put train.bin and val.bin there, 16-bit token "
+            "ids as nanoGPT's data/*/prepare.py write them"
+        )
+    if path.stat().st_size % 2 or not path.stat().st_size:
+        raise ConfigError(f"dataset.root={root}: {path} has {path.stat().st_size} bytes, not two for each token")
+    source = TokenSource(np.memmap(path, dtype="<u2", mode="r"), vocabulary_size, str(path))
+    largest = int(source.tokens[:_LOOKED_AT].max())
+    if largest >= vocabulary_size:
+        raise source.out_of_range(largest)
+    return source

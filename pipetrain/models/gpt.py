@@ -1,0 +1,205 @@
+"""Decoder-only Transformers in the form and under the names of GPT-2 (Radford et al. 2019)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError, check_whole
+from pipetrain.models.chain import LayerChain
+from pipetrain.number_range import BELOW_ONE
+
+_DEVIATION = 0.02
+"""Of all initial weights; those of projections into the residual stream are divided by √(2 · layers) (section 2.3)."""
+_EXPANSION = 4
+
+
+@dataclass(frozen=True)
+class GptForm:
+    """The size of a model.
+
+    Attributes:
+        vocabulary_size: tokens.
+        max_length: positions at most.
+        layers: blocks.
+        width: features of a position.
+        heads: of each attention; they share the features.
+        dropout: of embeddings, attention and both outputs of a block.
+        tied: whether tokens are scored with the weight that embeds them.
+
+    Raises:
+        ConfigError: a number is out of its range, or the heads do not divide the width.
+    """
+
+    vocabulary_size: int
+    max_length: int
+    layers: int
+    width: int
+    heads: int
+    dropout: float
+    tied: bool
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary_size", "max_length", "layers", "width", "heads"):
+            check_whole(f"model.{name}", getattr(self, name), least=1)
+        BELOW_ONE.check("model.dropout", self.dropout)
+        if self.width % self.heads:
+            raise ConfigError(f"model.heads={self.heads}: does not divide model.width={self.width} into equal parts")
+
+
+class Projection(nn.Module):
+    """A linear map whose weight is (inputs, outputs), as GPT-2's checkpoints have it."""
+
+    def __init__(self, inputs: int, outputs: int, deviation: float = _DEVIATION) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(inputs, outputs).normal_(std=deviation))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x.flatten(0, -2), self.weight).view(*x.shape[:-1], -1)
+
+
+class Attention(nn.Module):
+    """Causal self-attention of several heads."""
+
+    def __init__(self, width: int, heads: int, dropout: float, deviation: float) -> None:
+        super().__init__()
+        self.c_attn = Projection(width, 3 * width)
+        self.c_proj = Projection(width, width, deviation)
+        self.resid_dropout = nn.Dropout(dropout)
+        self.heads = heads
+        self.dropout = dropout
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.c_attn(x).chunk(3, dim=-1)
+        )
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        return self.resid_dropout(self.c_proj(mixed.transpose(1, 2).flatten(-2)))  # type: ignore[no-any-return]
+
+
+class Mlp(nn.Module):
+    """Two projections with GELU in its tanh form between them."""
+
+    def __init__(self, width: int, dropout: float, deviation: float) -> None:
+        super().__init__()
+        self.c_fc = Projection(width, _EXPANSION * width)
+        self.c_proj = Projection(_EXPANSION * width, width, deviation)
+        self.dropout = nn.Dropout(dropout)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(self.c_proj(F.gelu(self.c_fc(x), approximate="tanh")))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """Attention and an MLP, each behind a norm and beside a shortcut."""
+
+    def __init__(self, width: int, heads: int, dropout: float, deviation: float) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads, dropout, deviation)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = Mlp(width, dropout, deviation)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))  # type: ignore[no-any-return]
+
+
+class Trunk(nn.Module):
+    """Everything before the scores: token ids (n, positions) to features (n, positions, width)."""
+
+    def __init__(self, form: GptForm) -> None:
+        super().__init__()
+        deviation = _DEVIATION / (2 * form.layers) ** 0.5
+        self.wte = nn.Embedding(form.vocabulary_size, form.width)
+        self.wpe = nn.Embedding(form.max_length, form.width)
+        self.drop = nn.Dropout(form.dropout)
+        self.h = nn.Sequential(*(Block(form.width, form.heads, form.dropout, deviation) for _ in range(form.layers)))
+        self.ln_f = nn.LayerNorm(form.width)
+
+    @override
+    def forward(self, ids: Tensor) -> Tensor:
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        return self.ln_f(self.h(self.drop(self.wte(ids) + self.wpe(positions))))  # type: ignore[no-any-return]
+
+
+class Gpt(nn.Module):
+    """Token ids (n, positions) to scores of the next token (n, positions, vocabulary).
+
+    The names are those of GPT2LMHeadModel in the `transformers` library.
+    """
+
+    def __init__(self, form: GptForm) -> None:
+        super().__init__()
+        self.transformer = Trunk(form)
+        self.lm_head = nn.Linear(form.width, form.vocabulary_size, bias=False)
+        for part in (self.transformer.wte, self.transformer.wpe, self.lm_head):
+            nn.init.normal_(part.weight, std=_DEVIATION)
+        if form.tied:
+            self.lm_head.weight = self.transformer.wte.weight
+
+    @override
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.lm_head(self.transformer(ids))  # type: ignore[no-any-return]
+
+
+def build(  # noqa: PLR0913  (one for each setting of the choice)
+    vocabulary_size: int,
+    max_length: int,
+    layers: int = 4,
+    width: int = 128,
+    heads: int = 4,
+    dropout: float = 0.0,
+    *,
+    tied: bool = False,
+) -> LayerChain:
+    """The chain of a decoder-only Transformer: embedding, the attention and the MLP of each block, norm and scores.
+
+    The arguments are those of `GptForm`.
+
+    Raises:
+        ConfigError: a number is out of its range, or the heads do not divide the width.
+    """
+    model = Gpt(GptForm(vocabulary_size, max_length, layers, width, heads, dropout, tied))
+    trunk = model.transformer
+    layers_of_chain: list[nn.Module] = [_Embedding(trunk)]
+    labels = ["embedding"]
+    for i, block in enumerate(trunk.h):
+        assert isinstance(block, Block)
+        layers_of_chain += [_Beside(block.ln_1, block.attn), _Beside(block.ln_2, block.mlp)]
+        labels += [f"h.{i}.attn", f"h.{i}.mlp"]
+    layers_of_chain.append(nn.Sequential(trunk.ln_f, model.lm_head))
+    return LayerChain(model, layers_of_chain, [*labels, "lm_head"])
+
+
+class _Embedding(nn.Module):
+    """The first layer: tokens and their positions."""
+
+    def __init__(self, trunk: Trunk) -> None:
+        super().__init__()
+        self.wte, self.wpe, self.drop = trunk.wte, trunk.wpe, trunk.drop
+
+    @override
+    def forward(self, ids: Tensor) -> Tensor:
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        return self.drop(self.wte(ids) + self.wpe(positions))  # type: ignore[no-any-return]
+
+
+class _Beside(nn.Module):
+    """A norm and what follows it, beside a shortcut."""
+
+    def __init__(self, norm: nn.Module, part: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.part = norm, part
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.part(self.norm(x))  # type: ignore[no-any-return]
