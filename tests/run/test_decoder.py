@@ -106,6 +106,7 @@ S2VT = {
         "size": 8,
     },
     "loss": {"_target_": "pipetrain.losses.TokenCrossEntropy"},
+    "optimizer": {"_target_": "torch.optim.Adam", "lr": 0.02},
     "train": {"epochs": 2, "batch_size": 6, "microbatches": 2},
     "eval": {"beam_width": 2},
 }
