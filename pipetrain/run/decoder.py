@@ -1,6 +1,6 @@
 """The metrics that need the whole model at once, such as BLEU of the texts that it generates."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ class Decoder:
 
     Attributes:
         chain: the model; of its weights and buffers only the names count.
-        decoding: the data set's own, with `measure`.
+        decoding: the data set's own, with `measure`, and `metrics`: the names of what it measures.
         options: how to decode.
         seed: of what the data set draws at random.
         hooks: told of the progress; who holds their gate ends the decoding.
@@ -69,8 +69,10 @@ class Decoder:
                 found = self.decoding.measure(model, replace(self.options, on_progress=self._progress))
             except _BrokenOffError:
                 return {}
-        if not isinstance(found, Mapping):
-            raise ConfigError(f"dataset: `decoding.measure` must return metrics by name, not a {type(found).__name__}")
+        if not isinstance(found, Mapping) or set(found) != set(self.decoding.metrics):
+            named = f"{', '.join(self.decoding.metrics)} by name"
+            shown = ", ".join(found) if isinstance(found, Mapping) else f"a {type(found).__name__}"
+            raise ConfigError(f"dataset: `decoding.measure` must return {named}, not {shown}")
         self.signatures = {name: each.signature for name, each in found.items() if isinstance(each, Measured)}
         return {name: float(each.value if isinstance(each, Measured) else each) for name, each in found.items()}
 
@@ -104,13 +106,24 @@ def decoder_of(settings: Settings, dataset: Any, chain: LayerChain) -> Decoder |
     return Decoder(chain, decoding, options, settings.seed)
 
 
+def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> Sequence[str]:
+    """The metrics that evaluations take of the whole model, by name.
+
+    Raises:
+        ConfigError: the data set's `decoding` is none.
+    """
+    decoder = decoder_of(settings, dataset, chain)
+    return () if decoder is None else tuple(decoder.decoding.metrics)
+
+
 def problem_of(decoding: Any, chain: LayerChain) -> str | None:
     """Why a data set cannot decode with a model; None where nothing speaks against it.
 
     Raises:
-        ConfigError: the data set's `decoding` has no `measure`.
+        ConfigError: the data set's `decoding` lacks `measure` or `metrics`.
     """
-    if not callable(getattr(decoding, "measure", None)):
-        raise ConfigError(f"dataset: its `decoding` is a {type(decoding).__name__} without `measure`")
+    for name in ("measure", "metrics"):
+        if not hasattr(decoding, name):
+            raise ConfigError(f"dataset: its `decoding` is a {type(decoding).__name__} without `{name}`")
     told: Callable[[LayerChain], str | None] | None = getattr(decoding, "problem", None)
     return None if told is None else told(chain)

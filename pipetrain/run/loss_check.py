@@ -12,14 +12,20 @@ from pipetrain.run.trial import Trial
 from pipetrain.tensors import Tensors
 
 
-def check_loss(settings: Settings, trial: Trial, loss: Loss) -> None:
+def check_loss(settings: Settings, trial: Trial, loss: Loss, decoded: Sequence[str] = ()) -> None:
     """Scores two samples, as every evaluation does; a run that never evaluates is left alone.
 
+    Args:
+        settings: of the run.
+        trial: what the model makes of two samples.
+        loss: of the run.
+        decoded: the metrics that evaluations take of the whole model beside.
+
     Raises:
-        ConfigError: the loss does not take them, or has no metric that `train.target` or `checkpoint.metric` names.
+        ConfigError: the loss does not take them, or `train.target` or `checkpoint.metric` names no metric.
     """
     if settings.eval.every_epochs:
-        metrics = _metrics(settings, trial, loss)
+        metrics = [*_metrics(settings, trial, loss), *decoded]
         target, best = settings.train.target, settings.checkpoint.metric
         for name in target or {}:
             _check_metric(f"train.target={target}", name, metrics)

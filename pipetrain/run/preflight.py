@@ -34,7 +34,7 @@ from pipetrain.run.build import (
 from pipetrain.run.carried_check import check_carried
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.data_shape import derived_from_data
-from pipetrain.run.decoder import problem_of
+from pipetrain.run.decoder import decoded_metrics, problem_of
 from pipetrain.run.job import Job
 from pipetrain.run.label_check import check_labels, label_range
 from pipetrain.run.loss_check import check_loss
@@ -326,7 +326,8 @@ def _check_targets(settings: Settings, components: Components) -> list[str]:
     """What only the workers use can be built as well."""
     if components.labels is not None:
         check_labels(settings, components.data, components.trial, components.labels)
-    check_loss(settings, components.trial, components.loss)
+    dataset, chain = components.data.dataset, components.chain
+    check_loss(settings, components.trial, components.loss, decoded_metrics(settings, dataset, chain))
     build_rate(settings, components.timetable)(0)
     return []
 

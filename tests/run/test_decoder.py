@@ -11,22 +11,23 @@ from support.worker_pool import distributed, job, settings, simulated
 from pipetrain.decoding import DecodingOptions, Measured
 from pipetrain.errors import ConfigError
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.run.decoder import Decoder, decoder_of
+from pipetrain.run.decoder import Decoder, decoded_metrics, decoder_of
 
 
 class Decoding:
     """Measures with a function of the model and the options."""
 
-    def __init__(self, measure, problem=None):
+    def __init__(self, measure, problem=None, metrics=("bleu",)):
         self.measure = measure
+        self.metrics = metrics
         self._problem = problem
 
     def problem(self, _model):
         return self._problem
 
 
-def decoder(measure, hooks=None):
-    made = Decoder(small_model.build(1, 4), Decoding(measure), DecodingOptions())
+def decoder(measure, hooks=None, metrics=("bleu",)):
+    made = Decoder(small_model.build(1, 4), Decoding(measure, metrics=metrics), DecodingOptions())
     return made if hooks is None else made.on(torch.device("cpu"), hooks)
 
 
@@ -34,14 +35,14 @@ def test_metrics_are_of_the_state_and_signatures_are_kept():
     def measure(model, _options):
         return {"bias": Measured(model.module.state_dict()["6.bias"].sum().item(), "summed"), "plain": 1}
 
-    made = decoder(measure)
+    made = decoder(measure, metrics=("bias", "plain"))
     state = {**small_model.build(1, 4).module.state_dict(), "6.bias": torch.full((4,), 2.0)}
     assert made.metrics_with(state) == {"bias": 8.0, "plain": 1.0}
     assert made.signatures == {"bias": "summed"}
 
 
 def test_random_draws_of_a_data_set_repeat_and_disturb_nobody():
-    made = decoder(lambda _model, _options: {"draw": torch.rand(()).item()})
+    made = decoder(lambda _model, _options: {"bleu": torch.rand(()).item()})
     torch.manual_seed(1)
     expected = torch.rand(())
     torch.manual_seed(1)
@@ -65,8 +66,10 @@ def test_decoding_tells_its_progress_and_ends_where_the_run_shall_end():
 
 
 def test_what_is_no_metrics_is_refused():
-    with pytest.raises(ConfigError, match=r"decoding.measure` must return metrics by name, not a float"):
+    with pytest.raises(ConfigError, match=r"decoding.measure` must return bleu by name, not a float"):
         decoder(lambda _model, _options: 0.5).metrics(small_model.build(1, 4))
+    with pytest.raises(ConfigError, match=r"decoding.measure` must return bleu by name, not meteor"):
+        decoder(lambda _model, _options: {"meteor": 0.5}).metrics(small_model.build(1, 4))
     with pytest.raises(ConfigError, match=r"its `decoding` is a SimpleNamespace without `measure`"):
         made_for(SimpleNamespace())
 
@@ -94,6 +97,13 @@ def test_nothing_decodes_where_it_is_switched_off_or_impossible():
     assert made_for(works, eval={"decode": False}) is None
     assert made_for(Decoding(lambda *_: {}, problem="no generator")) is None
     assert made_for(None) is None
+
+
+def test_names_of_metrics_are_known_before_a_run():
+    dataset = SimpleNamespace(decoding=Decoding(lambda *_: {}, metrics=["bleu", "meteor"]))
+    chain = small_model.build(1, 4)
+    assert decoded_metrics(settings("gpipe"), dataset, chain) == ("bleu", "meteor")
+    assert decoded_metrics(settings("gpipe", eval={"decode": False}), dataset, chain) == ()
 
 
 S2VT = {

@@ -13,7 +13,7 @@ from pipetrain.run.loss_check import check_loss
 from pipetrain.run.trial import trial_of
 
 
-def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss"):
+def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss", decoded=()):
     """What check_loss says of a tiny run whose labels are changed by `target`."""
     chosen: Settings = settings("gpipe", train={"target": metrics}, checkpoint={"metric": best})
     data = build_data(chosen)
@@ -21,7 +21,7 @@ def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss"):
     samples = [(inputs, tuple(map(target, labels))) for inputs, labels in data.train.samples(0, 0, 1)]
     data.train.samples = lambda *_: iter(samples)
     before = {name: value.clone() for name, value in chain.module.state_dict().items()}
-    check_loss(chosen, trial_of(data, chain), loss or CrossEntropy())
+    check_loss(chosen, trial_of(data, chain), loss or CrossEntropy(), decoded)
     assert chain.module.training
     assert all(torch.equal(before[name], value) for name, value in chain.module.state_dict().items())
 
@@ -29,6 +29,7 @@ def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss"):
 def test_loss_and_metrics_that_there_are_pass_and_leave_the_model_as_it_was():
     tried()
     tried(metrics={"loss": 1, "top1": 50}, best="top1")
+    tried(metrics={"bleu": 25}, best="bleu", decoded=["bleu"])
 
 
 @pytest.mark.parametrize(
