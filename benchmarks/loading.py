@@ -131,7 +131,7 @@ class Bench:
 
 
 def _first_stage(settings: Settings, dataset: Any, example: tuple[Tensor, ...]) -> nn.Sequential:
-    chain = build_chain(settings.model, dataset, settings.seed)
+    chain = build_chain(settings.model.target, dataset, settings.seed)
     first = make_plan(chain, Even(2), example).stages[0]
     return nn.Sequential(*chain.layers[first.first : first.last])
 

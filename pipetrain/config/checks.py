@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 DEVICES = ("auto", "cpu", "cuda")
 EXECUTORS = ("distributed", "simulated")
 LENGTH_PENALTIES = ("fairseq", "gnmt")
+PRECISIONS = ("fp32", "bf16", "fp16")
 
 _LEAST = {
     "train.epochs": 1,
@@ -35,7 +36,12 @@ _LEAST = {
 }
 _SEEDS = 2**63
 _ANY_NUMBER = NumberRange(least=-inf)
-_CHOICES = {"executor.name": EXECUTORS, "device": DEVICES, "eval.length_penalty_form": LENGTH_PENALTIES}
+_CHOICES = {
+    "executor.name": EXECUTORS,
+    "device": DEVICES,
+    "train.precision": PRECISIONS,
+    "eval.length_penalty_form": LENGTH_PENALTIES,
+}
 
 
 def check(settings: "Settings") -> None:

@@ -27,8 +27,11 @@ class LoaderConfig:
 
 
 @dataclass(frozen=True)
-class ShapeConfig:
-    """What a model must know of the data, of any model that asks for it by these names, your own included."""
+class ModelConfig:
+    """What any model may be told, your own included: what it must know of the data, if it asks for it by these names."""
+
+    untie: bool = False
+    """Make separate weights of one that several layers share: asynchronous stages cannot share any."""
 
     channels: int | None = None
     """Channels of the images; null: as the data set says."""
@@ -74,6 +77,12 @@ class TrainConfig:
     """Recompute activations before the backward instead of storing them: docs/recomputation.md."""
     recompute_boundaries: list[int] | None = None
     """The first layer of each recomputation segment, such as [0,8]; simulated only; null: each stage by itself."""
+    precision: str = "fp32"
+    """fp32, bf16 or fp16: what layers compute in, by autocast; weights stay float32: docs/precision.md."""
+    channels_last: bool = False
+    """Keep the channels of pictures last in memory, in which order many convolutions are faster."""
+    compile: bool = False
+    """Compile each layer with torch.compile; the first step of each shape then takes longer: docs/precision.md."""
     target: Any = None  # a mapping or null, which Hydra cannot override where it is declared as such
     """Metrics that end the run once evaluation reaches them, such as {top1: 66}; loss and perplexity fall to theirs."""
 
@@ -154,8 +163,8 @@ def _loader() -> dict[str, Any]:
     return asdict(LoaderConfig())
 
 
-def _shape() -> dict[str, Any]:
-    return asdict(ShapeConfig())
+def _model() -> dict[str, Any]:
+    return asdict(ModelConfig())
 
 
 def _update() -> dict[str, Any]:
@@ -168,7 +177,7 @@ class Config:
 
     dataset: dict[str, Any] = field(default_factory=_loader)
     """The data to train on."""
-    model: dict[str, Any] = field(default_factory=_shape)
+    model: dict[str, Any] = field(default_factory=_model)
     """The model, a chain of layers."""
     partition: dict[str, Any] = field(default_factory=dict)
     """Which layers form which stage."""
@@ -205,7 +214,7 @@ class Config:
     """Show tracebacks of errors."""
 
 
-OPEN_SECTIONS = {"dataset": LoaderConfig, "model": ShapeConfig, "optimizer": UpdateConfig}
+OPEN_SECTIONS = {"dataset": LoaderConfig, "model": ModelConfig, "optimizer": UpdateConfig}
 """What the open groups take beside the options of their targets."""
 
 

@@ -24,7 +24,7 @@ from pipetrain.config.schema import (
     LaunchConfig,
     LoaderConfig,
     LogConfig,
-    ShapeConfig,
+    ModelConfig,
     TrainConfig,
     schema,
 )
@@ -83,6 +83,33 @@ def _check_prefetch(prefetch: Any, workers: int) -> None:
 
 
 @dataclass(frozen=True)
+class ModelSettings:
+    """A model, and what is made of it.
+
+    Attributes:
+        target: returns a module or a chain of layers.
+        untie: whether weights that layers share become separate ones.
+    """
+
+    target: Target
+    untie: bool
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Self:
+        """The settings of the section `model`.
+
+        What a model must know of the data is an option of its target only where the user says it.
+
+        Raises:
+            ConfigError: there is no target, or a value is of another type.
+        """
+        left = {"untie", *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
+        options = {key: value for key, value in section.items() if key not in left}
+        check_flag("model.untie", section["untie"])
+        return cls(Target.of("model", options), section["untie"])
+
+
+@dataclass(frozen=True)
 class OptimizerSettings:
     """An optimizer, and what the pipeline does with it.
 
@@ -124,7 +151,7 @@ class Settings:
 
     choices: Mapping[str, str]
     dataset: DatasetSettings
-    model: Target
+    model: ModelSettings
     partition: Target
     phases: tuple[PhaseSettings, ...]
     optimizer: OptimizerSettings
@@ -154,8 +181,8 @@ class Settings:
             with phase.naming_errors():
                 phase.schedule.check()
                 phase.method.check()
-        sections = (self.dataset.target, self.model, self.partition, self.optimizer.target, self.lr_schedule, self.loss)
-        for target in sections:
+        single = (self.partition, self.lr_schedule, self.loss)
+        for target in (self.dataset.target, self.model.target, self.optimizer.target, *single):
             if target.path != MISSING:
                 target.check()
 
@@ -197,12 +224,6 @@ def _leaf(content: Mapping[str, Any], name: str) -> tuple[str, Any]:
     return name, value
 
 
-def _model(section: Mapping[str, Any]) -> Target:
-    """The model; what it must know of the data is an option of its target only where the user says it."""
-    left = {each.name for each in fields(ShapeConfig) if section[each.name] is None}
-    return Target.of("model", {name: value for name, value in section.items() if name not in left})
-
-
 def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: bool = False) -> Settings:
     """The settings that a configuration holds, composed by Hydra or read back from a run directory.
 
@@ -227,7 +248,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
     settings = Settings(
         choices=dict(choices),
         dataset=DatasetSettings.of(plain["dataset"]),
-        model=_model(plain["model"]),
+        model=ModelSettings.of(plain["model"]),
         partition=Target.of("partition", plain["partition"]),
         phases=phases_of(stored, choices),
         optimizer=OptimizerSettings.of(plain["optimizer"]),

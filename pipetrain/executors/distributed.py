@@ -1,7 +1,7 @@
 """This process's one stage, connected to its neighbors by messages."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -14,10 +14,11 @@ from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import Around, RunHooks
 from pipetrain.executors.message_keys import evaluation_keys, training_keys
-from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing
+from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing, meet
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.stage_runner import BackwardId, StageRunner
+from pipetrain.executors.tied_messages import TiedMessages
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.steady_state import peak_in_flight
 from pipetrain.schedules import Kind, Operation
@@ -55,6 +56,8 @@ class _Neighbors:
         self._gradients_kept = 0
         self._keys: dict[BackwardId, Key] = {}
         self._own_norm = torch.zeros(())
+        self._stage = stage
+        self._tied = TiedMessages([stage], lambda r: r, waiting, device_to_device=device_to_device)
 
     def begin(
         self, lists: Sequence[Sequence[Operation]], cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]
@@ -113,6 +116,12 @@ class _Neighbors:
         with self._waiting("the gradient norms of all stages"), exchange.connected():
             dist.all_gather(norms, self._own_norm)
         return norms
+
+    def offer_tied(self, gradients: Mapping[str, Tensor]) -> None:
+        self._tied.offer(self._stage, gradients)
+
+    def tied_totals(self) -> dict[str, Tensor]:
+        return self._tied.totals(self._stage)
 
 
 class DistributedExecutor(ManyProcesses):
@@ -201,17 +210,5 @@ def groups_of_neighbors(
         for forward in (True, False)
     }
     for (r, _), group in groups.items():
-        _meet(r, group, device)
+        meet(r, r + 1, group, device)
     return groups
-
-
-def _meet(r: int, group: dist.ProcessGroup, device: torch.device) -> None:
-    """A first message from stage r to the next, where this process is one of them.
-
-    NCCL connects two processes in their first call, which returns when both have made it. A run begins by posting
-    receives: each neighbor would call for its own direction, and wait for the other for ever.
-    """
-    if dist.get_rank() == r:
-        dist.send(torch.zeros(1, device=device), r + 1, group)
-    elif dist.get_rank() == r + 1:
-        dist.recv(torch.zeros(1, device=device), r, group)

@@ -26,6 +26,7 @@ from pipetrain.schedules import Kind
 from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.stage.unit_stage import UnitStage
+from pipetrain.stage.weight_casts import WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
 
 
@@ -230,7 +231,8 @@ class _Pass:
     ) -> tuple[Tensor, list[dict[str, Tensor]], SavedTensors | None]:
         leaves = [reader.stage.leaves(read) for reader, read in zip(self.readers, weights, strict=True)]
         rebound = any(reader.rebinds for reader in self.readers)
-        saved = SavedTensors(_merged(weights)) if rebound else None
+        casts = WeightCasts(_merged(weights)) if rebound and self.model.module.arithmetic.mixed else None
+        saved = SavedTensors(_merged(weights), casts) if rebound else None
         with saved.hooks() if saved else nullcontext(), self.model.module.reading(_merged(leaves), rebound=rebound):
             outputs = self.model.module(*self.inputs, microbatch=self.microbatch, at_layer=at_layer)
             return self.model.loss(*outputs, *self.targets), leaves, saved

@@ -239,3 +239,15 @@ class Incoming:
             message.buffers.append(tensor)
             if tensor.numel():
                 message.works.append(self._link.receive(flat(tensor).view(torch.uint8)))
+
+
+def meet(source: int, target: int, group: dist.ProcessGroup, device: torch.device) -> None:
+    """A first message from one process to another, where this process is one of them.
+
+    NCCL connects two processes in their first call, which returns when both have made it. A run begins by posting
+    receives: each neighbor would call for its own direction, and wait for the other for ever.
+    """
+    if dist.get_rank() == source:
+        dist.send(torch.zeros(1, device=device), target, group)
+    elif dist.get_rank() == target:
+        dist.recv(torch.zeros(1, device=device), source, group)

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from pipetrain.arithmetic import Arithmetic
+from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.distributed import DistributedExecutor
 from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
@@ -15,6 +17,7 @@ from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
+from pipetrain.models.ties import ties_between
 from pipetrain.optim.stage_optimizer import Rate, StageOptimizer
 from pipetrain.planner.finegrained import names_of, weight_units
 from pipetrain.schedules.torch_library import TorchSchedule
@@ -25,6 +28,7 @@ from pipetrain.stage.unit_stage import UnitStage
 Bounds = Sequence[tuple[int, int]]
 """(first layer, last layer exclusive) of each stage."""
 _NO_HOOKS = RunHooks()
+_PLAIN = Arithmetic()
 _CPU = torch.device("cpu")
 
 
@@ -39,6 +43,7 @@ class Training:
         clip_norm: the largest norm of a gradient; None for no clipping.
         seed: what all random draws are keyed by.
         device: where the stages compute.
+        arithmetic: how the layers compute.
     """
 
     optimizer: Callable[[list[nn.Parameter]], Optimizer]
@@ -47,6 +52,7 @@ class Training:
     clip_norm: float | None = None
     seed: int = 0
     device: torch.device = _CPU
+    arithmetic: Arithmetic = _PLAIN
 
     def stage_optimizer(self, parameters: dict[str, nn.Parameter]) -> StageOptimizer:
         """The optimizer of a stage with these parameters."""
@@ -68,18 +74,23 @@ def build_pipeline(
         rules: the schedule and the method; or the phases of a run, each with its own.
         training: how the stages train.
         hooks: who is told what happens.
+
+    Raises:
+        ConfigError: stages share a weight, and a schedule is asynchronous.
     """
-    return SimulatedExecutor(build_stages(chain, bounds, training), _phases(rules), hooks, training.clip_norm)
+    stages, phases = build_stages(chain, bounds, training), _phases(rules)
+    _check_ties(stages, phases)
+    return SimulatedExecutor(stages, phases, hooks, training.clip_norm)
 
 
 def build_stages(
     chain: LayerChain, bounds: Bounds, training: Training, indices: Sequence[int] | None = None
 ) -> list[Stage]:
     """The stages of a pipeline, or those with the numbers `indices`."""
-    stages = []
+    stages, ties = [], ties_between(chain, bounds)
     for r in range(len(bounds)) if indices is None else indices:
         loss = training.loss if r == len(bounds) - 1 else None
-        spec = StageSpec(r, bounds[r], loss, training.seed, training.device)
+        spec = StageSpec(r, bounds[r], loss, training.seed, training.device, ties, training.arithmetic)
         stages.append(Stage(spec, chain, training.stage_optimizer))
     return stages
 
@@ -100,8 +111,12 @@ def connect_stages(
         hooks: who is told what happens.
         clip_norm: the largest norm of a gradient; None for no clipping.
         device_to_device: whether tensors go over NCCL from device to device, past this process's memory.
+
+    Raises:
+        ConfigError: stages share a weight, and a schedule is asynchronous.
     """
     phases = _phases(rules)
+    _check_ties(stages, phases)
     if not isinstance(phases[0].rules.schedule, TorchSchedule):
         return DistributedExecutor(stages[0], phases, hooks, clip_norm, device_to_device=device_to_device)
     # importing the library's schedules takes a third of a second, which only those who run them shall wait
@@ -129,7 +144,7 @@ def build_finegrained_pipeline(
         recompute_boundaries: the first layers of segments that recompute; None where nothing is recomputed.
     """
     units = weight_units(chain)
-    module = StageModule(chain.layers, 0, training.seed).to(training.device)
+    module = StageModule(chain.layers, 0, training.seed, training.arithmetic, ends=True).to(training.device)
     stages = [
         UnitStage(r, names_of(units[first:last]), module, training.stage_optimizer, training.device)
         for r, (first, last) in enumerate(bounds)
@@ -137,6 +152,15 @@ def build_finegrained_pipeline(
     segments = None if recompute_boundaries is None else tuple(recompute_boundaries)
     model = WholeModel(module, on_device(training.loss, training.device), segments)
     return FinegrainedExecutor(stages, model, _phases(rules), hooks, training.clip_norm)
+
+
+def _check_ties(stages: Sequence[Stage], phases: Sequence[Phase]) -> None:
+    schedule = next((phase.rules.schedule for phase in phases if not phase.rules.schedule.synchronous), None)
+    if stages[0].ties and schedule is not None:
+        raise ConfigError(
+            f"{stages[0].ties[0]}, and the asynchronous schedule {schedule.name} cannot keep them equal; leave its "
+            "layers in one stage, or give each a weight of its own"
+        )
 
 
 def _phases(rules: PipelineRules | Sequence[Phase]) -> Sequence[Phase]:

@@ -1,7 +1,7 @@
 """All stages in one process: the same lists, the same stage code, bit-identical to the distributed run."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 from typing_extensions import override
@@ -13,6 +13,7 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.stage_runner import BackwardId, StageRunner
+from pipetrain.executors.tied_gradients import TiedGradients
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import Slice, idle_shares, play, step_times
 from pipetrain.program.times import TimeSpan
@@ -31,14 +32,16 @@ class _Mailbox:
     Args:
         stage: whose.
         boxes: of all stages.
+        tied: what all stages offer of weights that they share.
     """
 
-    def __init__(self, stage: int, boxes: list["_Mailbox"]) -> None:
+    def __init__(self, stage: int, boxes: list["_Mailbox"], tied: TiedGradients) -> None:
         self.activations: deque[Tensors] = deque()
         self.gradients: deque[Tensors] = deque()
         self.recomputed: deque[Tensors] = deque()
         self._stage = stage
         self._boxes = boxes
+        self._tied = tied
         self._offered: list[Tensor] = []
         self._norms_read = 0
 
@@ -70,6 +73,15 @@ class _Mailbox:
         self._norms_read += 1
         return [box._offered[self._norms_read - 1] for box in self._boxes]
 
+    def offer_tied(self, gradients: Mapping[str, Tensor]) -> None:
+        self._tied.offer(self._stage, gradients)
+
+    def tied_totals_are_complete(self) -> bool:
+        return self._tied.complete(self._stage)
+
+    def tied_totals(self) -> dict[str, Tensor]:
+        return self._tied.totals(self._stage)
+
 
 def _copied(tensors: Tensors) -> Tensors:
     return tuple(dense_copy(tensor) for tensor in tensors)
@@ -100,7 +112,8 @@ class SimulatedExecutor(OneProcess):
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
         boxes: list[_Mailbox] = []
-        boxes += [_Mailbox(stage.index, boxes) for stage in self.stages]
+        tied = TiedGradients(self.stages[0].ties, [stage.index for stage in self.stages])
+        boxes += [_Mailbox(stage.index, boxes, tied) for stage in self.stages]
         runners = [
             StageRunner(
                 ReadCursor(stage, rules, interval),
@@ -152,7 +165,10 @@ class SimulatedExecutor(OneProcess):
             return rules.segments is None or rules.segments.begins(r) or len(box.recomputed) >= repeated
         if operation.kind is Kind.BACKWARD:
             return r == self.num_stages - 1 or bool(box.gradients)
-        if runner.clipping is not None and runner.clipping.over_all_stages:
+        runner.offer_tied()
+        if not (runner.summed_tied or box.tied_totals_are_complete()):
+            return False
+        if runner.asks_all:
             runner.offer_norm()
             return box.norms_are_complete()
         return True

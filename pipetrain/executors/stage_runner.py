@@ -1,12 +1,13 @@
 """One stage walking its operation list: the code that both executors share, so that they compute the same."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
 
 from pipetrain.data.microbatches import split
-from pipetrain.executors.clipping import Clipping, squared_norm
+from pipetrain.executors.clipping import Clipping, clipped, squared_norm
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.read_cursor import ReadCursor
@@ -57,6 +58,14 @@ class Ports(Protocol):
         """The squared gradient norms of all stages in order, of the minibatch offered last; waits for all."""
         ...
 
+    def offer_tied(self, gradients: Mapping[str, Tensor]) -> None:
+        """Tells those that share weights with this stage its part of their gradients, by name in the whole model."""
+        ...
+
+    def tied_totals(self) -> Mapping[str, Tensor]:
+        """The sums of these parts over the stages that share each weight; waits for them."""
+        ...
+
 
 @dataclass
 class _Minibatch:
@@ -76,6 +85,9 @@ class StageRunner:
         feed: the data that it takes.
         clipping: of its gradients.
         hooks: who is told what happens.
+
+    Attributes:
+        summed_tied: whether the gradients of shared weights are those of all stages, for the next update.
     """
 
     def __init__(
@@ -90,6 +102,8 @@ class StageRunner:
         index, rules = cursor.stage.index, cursor.rules
         self._num_microbatches = rules.num_microbatches
         self._steady = rules.steady
+        # what an update does with its gradient depends on those of all stages
+        self.asks_all = rules.schedule.synchronous and (clipping is not None or self.stage.scaler is not None)
         self._first = index == 0
         self._last = index == rules.num_stages - 1
         self._stores = rules.segments is not None and rules.segments.begins(index)
@@ -97,6 +111,8 @@ class StageRunner:
         self._inputs: list[Tensors] = []
         self._minibatches: dict[int, _Minibatch] = {}
         self._norm: Tensor | None = None
+        self._offered_tied = False
+        self.summed_tied = False
 
     @property
     def next(self) -> Operation | None:
@@ -118,6 +134,8 @@ class StageRunner:
         else:
             self._recompute(planned)
         self.cursor.advance(planned)
+        if kind is Kind.BACKWARD and self.next is not None and self.next.kind is Kind.UPDATE:
+            self.stage.complete_gradients()
 
     def _microbatches(self, operation: Operation) -> list[MicrobatchId]:
         t = self.cursor.start + operation.minibatch
@@ -196,7 +214,9 @@ class StageRunner:
     def _update(self, planned: PlannedOperation) -> None:
         t = self.cursor.start + planned.operation.minibatch
         steady = planned.operation.minibatch >= self._steady
-        gradients = self._clipped()
+        self.sum_tied()
+        gradients = self._applied()
+        self._offered_tied = self.summed_tied = False
         with self.stage.clock.computing():
             self.stage.update(t, gradients, keep=not planned.releases, steady=steady)
         if self._last:
@@ -205,18 +225,41 @@ class StageRunner:
             if not self._first:
                 self._feed.prepare()
 
+    def offer_tied(self) -> None:
+        """Before an update: tells the stages that share weights with this one its part of their gradients, once."""
+        if self.stage.shares_weights and not self._offered_tied:
+            self._ports.offer_tied(self.stage.tied_gradients)
+            self._offered_tied = True
+
+    def sum_tied(self) -> None:
+        """Before an update: adds up what all stages have found of the gradients of shared weights, once."""
+        if self.stage.shares_weights and not self.summed_tied:
+            self.offer_tied()
+            self.stage.take_over(self._ports.tied_totals())
+            self.summed_tied = True
+
     def offer_norm(self) -> None:
         """Before an update that clips over all stages: tells the others this stage's part of the norm, once."""
         if self._norm is None:
-            self._norm = squared_norm(self.stage.gradients.tensors)
+            self.sum_tied()
+            self._norm = squared_norm(self.stage.counted(self.stage.gradients.tensors))
             self._ports.offer_norm(self._norm)
 
-    def _clipped(self) -> dict[str, Tensor]:
-        if self.clipping is None:
+    def _applied(self) -> dict[str, Tensor]:
+        """The gradients to apply: clipped, and none at all where the loss was scaled by too much."""
+        scaler, clipping = self.stage.scaler, self.clipping
+        if clipping is None and scaler is None:
             return self.stage.gradients.take()
-        if self.clipping.over_all_stages:
-            self.offer_norm()
-        offered, self._norm = self._norm, None
+        norms = self._norms()
         gradients = self.stage.gradients.take()
-        norm = squared_norm(gradients) if offered is None else offered
-        return self.clipping.clip(gradients, norm, self._ports.norms)
+        if scaler is not None and not scaler.passes(norms):
+            return {}
+        return clipped(gradients, norms, clipping.limit) if clipping is not None else gradients
+
+    def _norms(self) -> list[Tensor]:
+        """The squared norms that decide about this update: of all stages, or this one's."""
+        if not self.asks_all:
+            return [squared_norm(self.stage.gradients.tensors)]
+        self.offer_norm()
+        self._norm = None
+        return self._ports.norms()

@@ -12,7 +12,7 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline, build_pipeline
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build import build_loss, build_torch_optimizer
+from pipetrain.run.build import build_arithmetic, build_loss, build_torch_optimizer
 from pipetrain.run.job import Job
 
 
@@ -25,6 +25,7 @@ def training_of(settings: Settings, dataset: Any, rate: Callable[[int], float], 
         clip_norm=settings.optimizer.clip_norm,
         seed=settings.seed,
         device=device,
+        arithmetic=build_arithmetic(settings.train),
     )
 
 

@@ -238,7 +238,7 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     data.expect(job.labels)
     if settings.dataset.pin_memory and device.type == "cuda":
         data.pin()
-    chain = build_chain(settings.model, data.dataset, settings.seed)
+    chain = build_chain(settings.model.target, data.dataset, settings.seed, separate=settings.model.untie)
     phases = build_phases(settings, job.timetable, job.num_stages, job.segments)
     rate = build_rate(settings, job.timetable)
     progress = checkpoint.load_progress(job.resume) if job.resume else {}
@@ -389,6 +389,7 @@ class ProcessRun:
             "extra_drains": self.trainer.extra_drains,
             "metrics": self.trainer.metrics,
             "aliases": self._parts.chain.aliases(),
+            "untied": self._parts.chain.untied,
             **self._job.head(),
             **record,
         }

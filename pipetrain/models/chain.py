@@ -20,7 +20,8 @@ class LayerChain:
     `layers[i]` takes the tensors that `layers[i - 1]` returned as its positional arguments, and returns a tensor or a
     tuple of tensors. Every layer is made of submodules of `module`, shared and not copied: the names of
     `module.state_dict()` are those of checkpoints and exports. `labels` are short unique names of the layers, derived
-    from the names in `module` unless given; `notes` say what the user should know of how the layers came about.
+    from the names in `module` unless given; `notes` say what the user should know of how the layers came about; `untied`
+    has the weights that became separate ones: name -> the weight that it was before.
 
     Raises:
         ConfigError: a weight or buffer of `module` is in no layer, or a layer holds one that `module` does not.
@@ -30,6 +31,7 @@ class LayerChain:
     layers: list[nn.Module]
     labels: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    untied: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.labels = self.labels or _labels(self.module, self.layers)
@@ -65,11 +67,15 @@ class LayerChain:
         """
         return [i for i, layer in enumerate(self.layers) if any(_carries_weight(part) for part in layer.modules())]
 
-    def tied(self) -> list[tuple[int, int]]:
-        """The pairs (i, j), i < j, of layers that share a parameter or buffer: they must be in one stage."""
+    def tied(self, *, buffers_alone: bool = False) -> list[tuple[int, int]]:
+        """The pairs (i, j), i < j, of layers that share a trainable weight or a buffer, or else `buffers_alone`.
+
+        Those that share a buffer must be in one stage, as the forward of each may change it.
+        """
         holders: dict[int, list[int]] = {}
         for i, layer in enumerate(self.layers):
-            for tensor in _tensors(layer):
+            trainable = () if buffers_alone else (weight for weight in layer.parameters() if weight.requires_grad)
+            for tensor in (*trainable, *layer.buffers()):
                 holders.setdefault(id(tensor), []).append(i)
         return sorted({pair for held in holders.values() for pair in itertools.pairwise(held)})
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
+from pipetrain.models.ties import tied_weights
 from pipetrain.planner.estimate import layer_costs
 from pipetrain.planner.plan import Plan, StagePlan
 
@@ -90,6 +91,26 @@ def stages_of_layers(units: Sequence[Unit], bounds: Sequence[tuple[int, int]]) -
         first_unit.setdefault(unit.layer, u)
     stage_of = {first: r for r, (first, last) in enumerate(bounds) if first < last}
     return {layer: stage_of[u] for layer, u in first_unit.items() if u in stage_of}
+
+
+def check_tied_units(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> None:
+    """Checks that no layer uses a weight of another stage: an asynchronous pipeline could not, whose copies differ.
+
+    A layer without units of its own stands where the unit before it does.
+
+    Raises:
+        ConfigError: one does.
+    """
+    units = weight_units(chain)
+    stage_of_unit = {u: r for r, (first, last) in enumerate(bounds) for u in range(first, last)}
+    for name, layers in tied_weights(chain).items():
+        stages = {stage_of_unit[max(u for u, unit in enumerate(units) if unit.layer <= i)] for i in layers}
+        if len(stages) > 1:
+            raise ConfigError(
+                f"partition=finegrained: layers {layers[0]} ({chain.labels[layers[0]]}) and {layers[-1]} "
+                f"({chain.labels[layers[-1]]}) share {name} and are in several stages, which no asynchronous method "
+                "can keep equal; model.untie=true makes separate weights of it"
+            )
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,14 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole, is_whole
 from pipetrain.models.chain import LayerChain
+from pipetrain.models.ties import tied_weights
 from pipetrain.planner.balanced_split import balanced, units
 from pipetrain.planner.estimate import LayerCost, WeightPasses
+
+Pairs = Sequence[tuple[int, int]]
+"""Pairs (i, j), i < j, of layers."""
+
+_WAYS_OUT = "model.untie=true makes separate weights of it, and a synchronous method, such as gpipe, keeps both equal"
 
 
 class PartitionRule(Protocol):
@@ -19,13 +25,14 @@ class PartitionRule(Protocol):
     name: ClassVar[str]
     """What the plan calls it."""
 
-    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses) -> list[int]:
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
         """The first layer of every stage but the first.
 
         Args:
             chain: the model.
             costs: of its layers.
             passes: over the weights of each stage.
+            glued: the pairs of layers that no cut may separate.
         """
 
 
@@ -37,21 +44,25 @@ class Even(PartitionRule):
     name: ClassVar[str] = "even"
 
     @override
-    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses) -> list[int]:
-        """The first layer of every stage but the first; tied layers stay in one stage.
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
+        """The first layer of every stage but the first; glued layers stay in one stage.
 
         Raises:
             ConfigError: `stages` is not between 1 and the number of layers that may be cut apart.
         """
         check_whole("partition.stages", self.stages, least=1)
-        tied = chain.tied()
-        most = len(units(len(chain), tied))
+        most = len(units(len(chain), glued))
         if self.stages > most:
-            parts = f"{_plural(most, 'part')} that can be cut apart, as tied weights stay in one stage"
-            has = _plural(len(chain), "layer") if most == len(chain) else f"{_plural(len(chain), 'layer')} in {parts}"
-            raise ConfigError(f"partition.stages={self.stages}: the model has {has}; at most {_plural(most, 'stage')}")
+            has, ways_out = _plural(len(chain), "layer"), ""
+            if most < len(chain):
+                names = sorted({name for i, j in glued for name in _shared_weights(chain, i, j)})
+                shared = f"tied weights stay in one stage ({', '.join(names)})" if names else "they share buffers"
+                has = f"{has} in {_plural(most, 'part')} that can be cut apart, as {shared}"
+                ways_out = f"; {_WAYS_OUT}" if names else ""
+            at_most = f"at most {_plural(most, 'stage')}{ways_out}"
+            raise ConfigError(f"partition.stages={self.stages}: the model has {has}; {at_most}")
         by_stage = [[cost.at(each) for cost in costs] for each in passes(self.stages)]
-        return balanced(by_stage, tied, [cost.parameters > 0 for cost in costs])
+        return balanced(by_stage, glued, [cost.parameters > 0 for cost in costs])
 
 
 @dataclass(frozen=True)
@@ -66,17 +77,17 @@ class Ppv(PartitionRule):
     name: ClassVar[str] = "ppv"
 
     @override
-    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses) -> list[int]:
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
         """The first layer of every stage but the first.
 
         Raises:
             ConfigError: the numbers do not rise within 1 and one less than the model's weight layers, there is not one
-                less than `stages`, or a cut parts tied weights.
+                less than `stages`, or a cut parts glued layers.
         """
         weighted = chain.weight_layers()
         _check("ppv", self.ppv, self.stages, count=len(weighted), noun="weight layer")
         cuts = [weighted[number - 1] + 1 for number in self.ppv]
-        _check_tied("ppv", self.ppv, cuts, chain)
+        _check_glued("ppv", self.ppv, cuts, chain, glued)
         return cuts
 
 
@@ -89,15 +100,15 @@ class Explicit(PartitionRule):
     name: ClassVar[str] = "explicit"
 
     @override
-    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses) -> list[int]:
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
         """The first layer of every stage but the first.
 
         Raises:
             ConfigError: the indices do not rise within 1 and the number of layers less one, there is not one less than
-                `stages`, or a cut parts tied weights.
+                `stages`, or a cut parts glued layers.
         """
         _check("boundaries", self.boundaries, self.stages, count=len(chain), noun="layer")
-        _check_tied("boundaries", self.boundaries, list(self.boundaries), chain)
+        _check_glued("boundaries", self.boundaries, list(self.boundaries), chain, glued)
         return list(self.boundaries)
 
 
@@ -120,14 +131,21 @@ def _check(setting: str, cuts: Any, stages: Any, count: int, noun: str) -> None:
         raise ConfigError(f"partition.stages={stages}: {assignment} makes {made}; leave partition.stages out, or null")
 
 
-def _check_tied(setting: str, numbers: Sequence[int], cuts: list[int], chain: LayerChain) -> None:
+def _check_glued(setting: str, numbers: Sequence[int], cuts: list[int], chain: LayerChain, glued: Pairs) -> None:
     for cut in cuts:
-        for i, j in chain.tied():
+        for i, j in glued:
             if i < cut <= j:
+                weights = _shared_weights(chain, i, j)
+                ways_out = f"; {_WAYS_OUT}" if weights else ""
                 raise ConfigError(
                     f"partition.{setting}={list(numbers)}: layers {i} ({chain.labels[i]}) and {j} ({chain.labels[j]}) "
-                    "share a weight or buffer and must be in one stage; put no cut between them"
+                    f"share {', '.join(weights) or 'a buffer'} and must be in one stage; put no cut between them"
+                    f"{ways_out}"
                 )
+
+
+def _shared_weights(chain: LayerChain, i: int, j: int) -> list[str]:
+    return [name for name, layers in tied_weights(chain).items() if {i, j} <= set(layers)]
 
 
 def _plural(count: int, noun: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.estimate import LayerCost, WeightPasses, layer_costs, no_passes
@@ -35,10 +35,16 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of a run, and the name of the rule that made them."""
+    """The stages of a run.
+
+    Attributes:
+        rule: the name of what made them.
+        copied_parameters: how many weights, beside those of the model, for copies of tied ones in later stages.
+    """
 
     rule: str
     stages: list[StagePlan]
+    copied_parameters: int = 0
 
     @property
     def stale_weight_share(self) -> float:
@@ -49,7 +55,7 @@ class Plan:
         """The content of plan.json."""
         return {
             "rule": self.rule,
-            "parameters": sum(stage.parameters for stage in self.stages),
+            "parameters": sum(stage.parameters for stage in self.stages) - self.copied_parameters,
             "stale_weight_share": self.stale_weight_share,
             "stages": [{"stage": r, **asdict(stage)} for r, stage in enumerate(self.stages)],
         }
@@ -65,7 +71,12 @@ def stale_weight_share(parameters: Sequence[int]) -> float:
 
 
 def make_plan(
-    chain: LayerChain, rule: PartitionRule, example: Sequence[Tensor], passes: WeightPasses = no_passes
+    chain: LayerChain,
+    rule: PartitionRule,
+    example: Sequence[Tensor],
+    passes: WeightPasses = no_passes,
+    *,
+    shares_weights: bool = False,
 ) -> Plan:
     """The plan of `chain` cut by `rule`.
 
@@ -74,25 +85,32 @@ def make_plan(
         rule: where it is cut.
         example: the input tensors of a minibatch, of which only the shapes matter.
         passes: over the weights of each stage, by the number of stages.
+        shares_weights: whether stages may hold copies of one weight, which synchronous methods keep equal.
 
     Raises:
         ConfigError: the rule cannot hold for this model.
     """
     costs = layer_costs(chain, example)
-    bounds = list(itertools.pairwise([0, *rule.cuts(chain, costs, passes), len(chain)]))
+    glued = chain.tied(buffers_alone=shares_weights)
+    bounds = list(itertools.pairwise([0, *rule.cuts(chain, costs, passes, glued), len(chain)]))
     by_stage = zip(bounds, passes(len(bounds)), strict=True)
-    return Plan(rule.name, [_stage(chain, costs, each, weight_passes) for each, weight_passes in by_stage])
+    stages = [_stage(chain, costs, each, weight_passes) for each, weight_passes in by_stage]
+    return Plan(rule.name, stages, sum(stage.parameters for stage in stages) - _parameters([chain.module]))
 
 
 def _stage(chain: LayerChain, costs: list[LayerCost], bounds: tuple[int, int], weight_passes: float) -> StagePlan:
     first, last = bounds
-    # a tied weight counts once, so the layers' own counts do not simply add up
-    weights = {id(weight): weight for layer in chain.layers[first:last] for weight in layer.parameters()}
     return StagePlan(
         first=first,
         last=last,
         labels=chain.labels[first:last],
-        parameters=sum(weight.numel() for weight in weights.values()),
+        parameters=_parameters(chain.layers[first:last]),
         estimated_seconds=sum(cost.at(weight_passes) for cost in costs[first:last]),
         estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last]),
     )
+
+
+def _parameters(modules: Sequence[nn.Module]) -> int:
+    """How many weights there are in these modules, one that they share once."""
+    weights = {id(weight): weight for module in modules for weight in module.parameters()}
+    return sum(weight.numel() for weight in weights.values())

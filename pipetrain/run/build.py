@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from pipetrain.arithmetic import Arithmetic
 from pipetrain.config.choices import names_of_family
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
@@ -22,6 +23,7 @@ from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import Loss
 from pipetrain.methods import Method
 from pipetrain.models.chain import Inputs, LayerChain, chain_of, is_cut_along_graph
+from pipetrain.models.ties import untie
 from pipetrain.optim.fused import can_be_fused
 from pipetrain.optim.lr_schedules import LearningRateSchedule
 from pipetrain.planner.finegrained import FineGrained, stages_of_layers, weight_units
@@ -120,8 +122,14 @@ def _of_any_loader(settings: Settings) -> dict[str, Any]:
     return {"seed": settings.seed, "limit": data.limit, "workers": data.workers, "prefetch": data.prefetch}
 
 
-def build_chain(model: Target, dataset: Any, seed: int) -> LayerChain:
+def build_chain(model: Target, dataset: Any, seed: int, *, separate: bool = False) -> LayerChain:
     """The model's layer chain, its initial weights drawn from the run's seed.
+
+    Args:
+        model: what returns it.
+        dataset: what fills in its open options.
+        seed: of the run.
+        separate: whether each layer gets a weight of its own in place of one that it shares.
 
     Raises:
         ConfigError: the target does not return a model, or refuses an option.
@@ -129,7 +137,10 @@ def build_chain(model: Target, dataset: Any, seed: int) -> LayerChain:
     extra = from_data(model, dataset)
     torch.manual_seed(seed)
     module = model.build(**extra)
-    return chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else ())
+    chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else ())
+    if separate:
+        untie(chain)
+    return chain
 
 
 def first_inputs(dataset: Any) -> Inputs:
@@ -148,6 +159,11 @@ def first_inputs(dataset: Any) -> Inputs:
             "takes one tensor for each name"
         )
     return dict(zip(names, tensors, strict=True)) if names else tensors
+
+
+def build_arithmetic(train: TrainConfig) -> Arithmetic:
+    """How the layers compute."""
+    return Arithmetic(train.precision, train.channels_last, train.compile)
 
 
 def build_rule(settings: Settings) -> PartitionRule | FineGrained:
@@ -193,6 +209,26 @@ def build_phases(
     return phases
 
 
+def build_schedules(settings: Settings) -> list[Schedule]:
+    """The schedule of each phase.
+
+    Raises:
+        ConfigError: a target refuses an option, or returns something else.
+    """
+    schedules = []
+    for phase in settings.phases:
+        with phase.naming_errors():
+            schedules.append(_build_schedule(phase))
+    return schedules
+
+
+def _build_schedule(phase: PhaseSettings) -> Schedule:
+    schedule = phase.schedule.build()
+    if not isinstance(schedule, Schedule):
+        raise phase.schedule.returned(schedule, "a pipetrain.Schedule")
+    return schedule
+
+
 def build_rules(
     phase: PhaseSettings, num_stages: int, num_microbatches: int, segments: RecomputeSegments | None
 ) -> PipelineRules:
@@ -201,9 +237,7 @@ def build_rules(
     Raises:
         ConfigError: one takes other settings, or they do not go together.
     """
-    schedule, method = phase.schedule.build(), phase.method.build()
-    if not isinstance(schedule, Schedule):
-        raise phase.schedule.returned(schedule, "a pipetrain.Schedule")
+    schedule, method = _build_schedule(phase), phase.method.build()
     if not isinstance(method, Method):
         raise phase.method.returned(method, "a pipetrain.Method")
     _check_pair(method, schedule, phase.choices)

@@ -15,6 +15,7 @@ from pipetrain.errors import as_configured
 _PLACE = "its place in the data would be another"
 _FIXED = {
     "model": "weights of one model fit no other",
+    "model.untie": "a weight that layers share is not two weights",
     "optimizer": "the state of one optimizer fits no other",
     "dataset": _PLACE,
     "dataset.limit": _PLACE,

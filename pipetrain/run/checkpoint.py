@@ -14,6 +14,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.run import manifest, tensor_file
 from pipetrain.run.checkpoint_names import Kind, TensorName
 from pipetrain.stage.base import BaseStage
+from pipetrain.stage.loss_scaler import LossScaler
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -23,7 +24,10 @@ _STEP = re.compile(r"step-\d+")
 
 
 def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
-    """A stage's part of a checkpoint: weights, buffers, optimizer state, statistic and what its layers carry."""
+    """A stage's part of a checkpoint: weights, buffers, optimizer state, statistic and what its layers carry.
+
+    A weight that several stages hold is in the part of the first of them.
+    """
     full, statistic = stage.full_names, stage.weights.statistic
     tensors = {TensorName(Kind.MODEL, name): tensor for name, tensor in stage.state().items()}
     for local, state in stage.optimizer.state().items():
@@ -33,7 +37,9 @@ def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
             tensors[TensorName(Kind.STATISTIC, full[local], statistic.name)] = value
     for carrier, carried in stage.carried.tensors().items():
         tensors.update({TensorName(Kind.CARRIED, carrier, str(i)): value for i, value in enumerate(carried)})
-    return {str(name): tensor for name, tensor in tensors.items()}
+    if stage.scaler is not None:
+        tensors[TensorName(Kind.SCALER, stage.layers)] = stage.scaler.state()
+    return {str(name): tensor for name, tensor in tensors.items() if name.of not in stage.copied}
 
 
 def load_progress(folder: Path) -> dict[str, Any]:
@@ -84,6 +90,8 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
             optimizer.setdefault(local_names[name.of], {})[name.key] = tensor
         elif name.kind is Kind.STATISTIC:
             statistics.setdefault(name.key, {})[local_names[name.of]] = tensor
+    if stage.scaler is not None:
+        _restore_scaler(stage.scaler, folder, stage.layers)
     stage.optimizer.load_state(optimizer)
     stage.carried.restore(_carried(folder, stage))
     stage.resume_at(step, statistics)
@@ -96,6 +104,13 @@ def _carried(folder: Path, stage: BaseStage) -> dict[str, Tensors]:
     for name in sorted(found, key=lambda name: int(name.key)):
         carried[name.of] = (*carried.get(name.of, ()), found[name].to(stage.device))
     return carried
+
+
+def _restore_scaler(scaler: LossScaler, folder: Path, layers: str) -> None:
+    """That of the same stage; of other stages the most cautious; none, where the loss was not scaled before."""
+    saved = {name.of: state for name, state in load_tensors(folder, lambda n: n.kind is Kind.SCALER).items()}
+    if saved:
+        scaler.load_state(saved[layers] if layers in saved else min(saved.values(), key=lambda state: state[0].item()))
 
 
 def load_history(folder: Path) -> dict[str, Tensor]:
@@ -202,4 +217,9 @@ def whole_state(folder: Path, chain: LayerChain) -> dict[str, Tensor]:
         if isinstance(tensor, Tensor) and tensor.shape != state[name].shape:
             there, here = tuple(state[name].shape), tuple(tensor.shape)
             raise ConfigError(f"{folder}: was saved from another model; {name} is {there} there and {here} here")
+    for name, first in chain.aliases().items():
+        if state[name] is not state[first] and not torch.equal(state[name], state[first]):
+            raise ConfigError(
+                f"{folder}: was saved with model.untie=true; {name} and {first} are two weights there, and one here"
+            )
     return state

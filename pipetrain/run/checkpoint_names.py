@@ -17,6 +17,8 @@ class Kind(StrEnum):
     """What a method's statistic holds of a weight."""
     CARRIED = "carried"
     """What a layer carries from minibatch to minibatch."""
+    SCALER = "scaler"
+    """The factor of a scaled loss, of a stage: it is named after its layers."""
     HISTORY = "run"
     """A series that the run has recorded."""
 

@@ -18,7 +18,7 @@ from pipetrain.losses import on_device
 from pipetrain.models.carrier import carrying
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
-from pipetrain.run.build import build_chain, build_dataset, build_loss, evaluation_loader
+from pipetrain.run.build import build_arithmetic, build_chain, build_dataset, build_loss, evaluation_loader
 from pipetrain.run.carried_check import check_carried
 from pipetrain.run.decoder import decoder_of
 from pipetrain.run.preflight import device_of
@@ -79,7 +79,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     return Evaluation(
         checkpoint=folder,
         step=checkpoint.load_progress(folder)["step"],
-        model=_name(settings, "model", settings.model.path),
+        model=_name(settings, "model", settings.model.target.path),
         dataset=_name(settings, "dataset", settings.dataset.target.path),
         samples=sum(loader.sizes(0)),
         metrics=_metrics(settings, dataset, chain, loader),
@@ -112,9 +112,10 @@ def _device(settings: Settings) -> torch.device:
 
 def _model(settings: Settings, dataset: Any, folder: Path) -> LayerChain:
     """The checkpoint's model in evaluation mode."""
-    chain = build_chain(settings.model, dataset, settings.seed)
+    chain = build_chain(settings.model.target, dataset, settings.seed, separate=settings.model.untie)
     chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
     chain.module.to(_device(settings)).eval()
+    build_arithmetic(settings.train).arrange(chain.module)
     for layer in chain.layers:
         layer.eval()
     return chain
@@ -122,12 +123,13 @@ def _model(settings: Settings, dataset: Any, folder: Path) -> LayerChain:
 
 def _metrics(settings: Settings, dataset: Any, chain: LayerChain, loader: Loader) -> Mapping[str, float]:
     """The loss and its metrics over all that `loader` reads."""
-    device, loss = _device(settings), build_loss(settings, dataset)
+    device, loss, arithmetic = _device(settings), build_loss(settings, dataset), build_arithmetic(settings.train)
 
     @torch.no_grad()
     def compute(inputs: Tensors) -> Tensors:
-        outputs = chain(*inputs)
-        return outputs if isinstance(outputs, tuple) else (outputs,)
+        with arithmetic.computing(device):
+            outputs = chain(*arithmetic.given(inputs))
+        return arithmetic.returned(outputs if isinstance(outputs, tuple) else (outputs,))
 
     check_carried(chain, {"eval": loader})
     with carrying(nn.ModuleList(chain.layers)):

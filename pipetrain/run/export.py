@@ -89,8 +89,16 @@ def export(selection: Selection, output: Output) -> str:
     folder = selection.checkpoint()
     state = checkpoint.named_state(folder)
     output.write(state)
+    untied = checkpoint.load_progress(folder).get("untied", {})
     parameters = sum(tensor.numel() for tensor in state.values() if tensor.is_floating_point())
-    return f"{output.path}: {len(state)} tensors, {parameters:,} values, from {folder}"
+    return f"{output.path}: {len(state)} tensors, {parameters:,} values, from {folder}{_warning(untied)}"
+
+
+def _warning(untied: Mapping[str, str]) -> str:
+    """What becomes of weights that are two in the file where the model that they come from has one."""
+    pairs = [f"{was} and {name} have values of their own" for name, was in untied.items()]
+    kept = "a model that ties them keeps the value that it loads last"
+    return f"\nwarning: model.untie=true: {', '.join(pairs)}; {kept}" if pairs else ""
 
 
 def _pickled(state: Mapping[str, Tensor]) -> bytes:

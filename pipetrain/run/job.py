@@ -67,5 +67,6 @@ class Job:
             "seed": self.settings.seed,
             "device": self.device,
             "threads": self.threads,
+            "precision": self.settings.train.precision,
             **self.provenance,
         }

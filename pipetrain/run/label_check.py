@@ -41,8 +41,8 @@ def check_labels(settings: Settings, data: Data, trial: Trial, labels: LabelRang
     if known is not None and known > labels.classes:
         larger = f"; model.classes={known} works" if labels.setting else ""
         raise ConfigError(
-            f"model._target_={settings.model.path}: {labels.classes} outputs, and the data object says that there are "
-            f"{known} classes{larger}"
+            f"model._target_={settings.model.target.path}: {labels.classes} outputs, and the data object says that "
+            f"there are {known} classes{larger}"
         )
     labels.check(trial.all_targets[0], trial.indices)
     _check_split(data.train, labels)

@@ -13,19 +13,23 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
+from pipetrain.arithmetic import Arithmetic
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
+from pipetrain.stage.weight_casts import WeightCasts
 from pipetrain.tensors import Tensors, leaves_over, storage_pointers
 
 _SAMPLES = 4
+_PLAIN = Arithmetic()
 
 
-def weight_derived_layers(chain: LayerChain, inputs: Tensors) -> list[str]:
+def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Arithmetic = _PLAIN) -> list[str]:
     """The layers whose backward reads a tensor computed from weights in the forward, such as weight_norm's.
 
     Where a method's backward reads other weights than its forward, such a tensor, being no view of a weight, stays as
     the forward saved it. Each layer is run three times to find them: a saved tensor that is the same for other inputs
-    but not for other weights comes from the weights alone. Where inputs cannot be changed, nothing can be told.
+    but not for other weights comes from the weights alone. Where inputs cannot be changed, nothing can be told. Casts
+    of weights that the arithmetic makes are none of them, as they are made again for the backward.
 
     Raises:
         ConfigError: a layer uses a parameter that is not registered, or one that its forward changes.
@@ -38,14 +42,14 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors) -> list[str]:
         _refuse_max_norm(label, layer)
         second = tuple(_unlike(a, b) for a, b in zip(first, second, strict=True))
         with _beginning_with(layer, 0.25):
-            once, first_out = _saved(layer, first, label)
+            once, first_out = _saved(layer, first, label, arithmetic)
         with _beginning_with(layer, 0.5):
-            again, second_out = _saved(layer, second, label)
+            again, second_out = _saved(layer, second, label, arithmetic)
         with torch.no_grad():
             for parameter in layer.parameters():
                 parameter.mul_(1.25).add_(0.125)
         with _beginning_with(layer, 0.25):
-            changed, _ = _saved(layer, first, label)
+            changed, _ = _saved(layer, first, label, arithmetic)
         varied = not all(map(_same, first, second))
         if varied and any(_same(a, b) and not _same(a, c) for a, b, c in zip(once, again, changed, strict=False)):
             derived.append(label)
@@ -66,20 +70,23 @@ def _unlike(first: Tensor, second: Tensor) -> Tensor:
     return torch.randn_like(second).requires_grad_(second.requires_grad)
 
 
-def _saved(layer: nn.Module, inputs: Tensors, label: str) -> tuple[list[Tensor], Tensors]:
-    """The saved tensors that are no view of a weight, and the outputs."""
+def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: Arithmetic) -> tuple[list[Tensor], Tensors]:
+    """The saved tensors that are no view and no cast of a weight, and the outputs."""
     parameters = dict(layer.named_parameters())
     leaves = leaves_over(parameters, {name: parameter.requires_grad for name, parameter in parameters.items()})
     weights = storage_pointers(leaves.values())
+    casts = WeightCasts(leaves)
     saved: list[Tensor] = []
 
     def pack(tensor: Tensor) -> Tensor:
-        if tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() not in weights:
+        known = tensor.layout != torch.strided or tensor.untyped_storage().data_ptr() in weights
+        if not known and casts.of(tensor) is None:
             saved.append(tensor.detach().clone())
         return tensor
 
     torch.default_generator.manual_seed(0)
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, _identity):
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, _identity)
+    with torch.enable_grad(), hooks, casts, arithmetic.computing(inputs[0].device):
         result = functional_call(layer, leaves, inputs)
     outputs = result if isinstance(result, tuple) else (result,)
     _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs])

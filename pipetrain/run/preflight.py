@@ -14,13 +14,15 @@ from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_placement, notes_of
 from pipetrain.losses import Loss
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.finegrained import FineGrained
+from pipetrain.models.ties import ties_between
+from pipetrain.planner.finegrained import FineGrained, check_tied_units
 from pipetrain.planner.plan import Plan, make_plan
 from pipetrain.program.planned_operations import rebinds_weights
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import tensor_file
 from pipetrain.run.build import (
     Data,
+    build_arithmetic,
     build_chain,
     build_data,
     build_loss,
@@ -28,10 +30,12 @@ from pipetrain.run.build import (
     build_rate,
     build_recompute_segments,
     build_rule,
+    build_schedules,
     build_torch_optimizer,
     first_layers,
 )
 from pipetrain.run.carried_check import check_carried
+from pipetrain.run.compiler import check_compiler
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.decoder import decoded_metrics, problem_of
@@ -139,20 +143,26 @@ def build(settings: Settings) -> Components:
     device = device_of(settings.device)
     rule = build_rule(settings)
     data = build_data(settings)
-    chain = build_chain(settings.model, data.dataset, settings.seed)
+    chain = build_chain(settings.model.target, data.dataset, settings.seed, separate=settings.model.untie)
     finegrained = isinstance(rule, FineGrained)
     timetable = timetable_of(settings, len(data.train))
     plan = (
         rule.plan(chain, data.example)
         if isinstance(rule, FineGrained)
-        else make_plan(chain, rule, data.example, weight_passes(settings, timetable))
+        else make_plan(
+            chain,
+            rule,
+            data.example,
+            weight_passes(settings, timetable),
+            shares_weights=all(schedule.synchronous for schedule in build_schedules(settings)),
+        )
     )
     bounds = [(stage.first, stage.last) for stage in plan.stages]
     stage_of = first_layers(chain, bounds, finegrained=finegrained)
     segments = build_recompute_segments(settings.train, len(bounds), stage_of)
     phases = build_phases(settings, timetable, len(bounds), segments)
     placement = common_placement([phase.rules.schedule for phase in phases], len(bounds))
-    loss, trial = build_loss(settings, data.dataset), trial_of(data, chain)
+    loss, trial = build_loss(settings, data.dataset), trial_of(data, chain, build_arithmetic(settings.train))
     return Components(
         device=device,
         data=data,
@@ -166,7 +176,7 @@ def build(settings: Settings) -> Components:
         placement=placement,
         loss=loss,
         trial=trial,
-        labels=label_range(settings.model, data.dataset, trial, loss),
+        labels=label_range(settings.model.target, data.dataset, trial, loss),
     )
 
 
@@ -184,6 +194,17 @@ def _check_finegrained(settings: Settings, components: Components) -> list[str]:
             "segments begin with, such as train.recompute_boundaries=[0]"
         )
     return []
+
+
+def _check_ties(settings: Settings, components: Components) -> list[str]:
+    chain, rules = components.chain, [phase.rules for phase in components.phases]
+    if not settings.model.untie:
+        if components.finegrained and not all(each.schedule.synchronous for each in rules):
+            check_tied_units(chain, components.bounds)
+        ties = [] if components.finegrained else ties_between(chain, components.bounds)
+        return [f"{tie}, which sum its gradients before each update" for tie in ties]
+    own = [f"{name} is a weight of its own beside {was}" for name, was in chain.untied.items()]
+    return [f"model.untie=true: {', '.join(own) or 'no layers share a weight, so nothing changes'}"]
 
 
 def _check_executor(settings: Settings, components: Components) -> list[str]:
@@ -209,8 +230,34 @@ def _check_cut(_settings: Settings, components: Components) -> list[str]:
     return components.chain.notes
 
 
+def _check_arithmetic(settings: Settings, components: Components) -> list[str]:
+    train, unlisted = settings.train, [phase.rules for phase in components.phases if _unlisted(phase.rules)]
+    if train.precision == "fp16" and (components.finegrained or unlisted):
+        where = "partition=finegrained" if components.finegrained else f"schedule={unlisted[0].schedule.name}"
+        raise ConfigError(f"train.precision=fp16: {where} leaves no room to scale the loss; train.precision=bf16 works")
+    if train.compile:
+        check_compiler(components.device)
+    changing = _changing_method(settings, components)
+    if train.compile and changing is not None and train.precision != "fp32":
+        raise ConfigError(
+            f"train.compile=true: with train.precision={train.precision} compiled layers keep casts of the weights "
+            f"that their forward read, and method={changing} has the backward read others; take train.precision=fp32, "
+            "or leave train.compile out"
+        )
+    if train.precision != "fp16":
+        return []
+    synchronous = all(phase.rules.schedule.synchronous for phase in components.phases)
+    alone = "each stage by itself, since asynchronous stages cannot wait for each other's gradients"
+    skipped = "an update whose gradients are not finite is skipped by"
+    return [f"train.precision=fp16: the loss is scaled; {skipped} {'all stages alike' if synchronous else alone}"]
+
+
+def _unlisted(rules: PipelineRules) -> bool:
+    return not isinstance(rules.schedule, ListSchedule)
+
+
 def _check_derived(settings: Settings, components: Components) -> list[str]:
-    derived = derived_from_data(settings.model, components.data.dataset)
+    derived = derived_from_data(settings.model.target, components.data.dataset)
     told = ", ".join(f"model.{name}={value}" for name, value in derived.items())
     return [f"{told}: as the data show, which have no such attributes"] if derived else []
 
@@ -299,18 +346,23 @@ def _check_savable(_settings: Settings, components: Components) -> list[str]:
 
 
 def _check_derived_weights(settings: Settings, components: Components) -> list[str]:
-    phases = zip(components.phases, settings.phases, strict=True)
-    changing = [chosen.choices["method"] for phase, chosen in phases if _backward_reads_others(phase.rules)]
-    if not changing:
+    changing = _changing_method(settings, components)
+    if changing is None:
         return []
-    layers = weight_derived_layers(components.chain, components.data.example)
+    layers = weight_derived_layers(components.chain, components.data.example, build_arithmetic(settings.train))
     if not layers:
         return []
     named = ", ".join(layers)
     saving = f"layer {named} saves a tensor derived from its weights; the backward pass will use it"
     if len(layers) > 1:
         saving = f"layers {named} save tensors derived from their weights; the backward pass will use them"
-    return [f"warning: {saving} unchanged although method={changing[0]} asks for another weight version"]
+    return [f"warning: {saving} unchanged although method={changing} asks for another weight version"]
+
+
+def _changing_method(settings: Settings, components: Components) -> str | None:
+    """The first method whose backward may find other weights than its forward read."""
+    phases = zip(components.phases, settings.phases, strict=True)
+    return next((chosen.choices["method"] for phase, chosen in phases if _backward_reads_others(phase.rules)), None)
 
 
 def _backward_reads_others(rules: PipelineRules) -> bool:
@@ -364,8 +416,10 @@ def _check_threads(settings: Settings, _components: Components) -> list[str]:
 
 CHECKS = (
     _check_finegrained,
+    _check_ties,
     _check_executor,
     _check_cut,
+    _check_arithmetic,
     _check_derived,
     _check_carried,
     _check_notes,

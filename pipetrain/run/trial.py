@@ -5,11 +5,15 @@ from dataclasses import dataclass
 
 import torch
 
+from pipetrain.arithmetic import Arithmetic
+from pipetrain.errors import ConfigError
+from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
 from pipetrain.run.build import Data
 from pipetrain.tensors import Tensors
 
 _SAMPLES = 2
+_PLAIN = Arithmetic()
 
 
 @dataclass(frozen=True)
@@ -28,20 +32,32 @@ class Trial:
     all_targets: Tensors
 
 
-def trial_of(data: Data, chain: LayerChain) -> Trial:
-    """Reads the first minibatch, and evaluates the model on its first samples."""
+def trial_of(data: Data, chain: LayerChain, arithmetic: Arithmetic = _PLAIN) -> Trial:
+    """Reads the first minibatch, and evaluates the model on its first samples.
+
+    Raises:
+        ConfigError: a layer cannot compute in the precision asked for.
+    """
     inputs, targets = next(data.train.samples(0, 0, 1))
-    return Trial(_outputs(chain, _first(inputs)), _first(targets), data.train.minibatches(0)[0], targets)
+    return Trial(_outputs(chain, _first(inputs), arithmetic), _first(targets), data.train.minibatches(0)[0], targets)
 
 
 @torch.no_grad()
-def _outputs(chain: LayerChain, inputs: Tensors) -> Tensors:
+def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: Arithmetic) -> Tensors:
     for layer in chain.layers:
         layer.eval()  # buffers stay as they are, and nothing is drawn
-    outputs = chain(*inputs)
+    try:
+        with arithmetic.computing(inputs[0].device):
+            outputs = chain(*arithmetic.given(inputs))
+    except RuntimeError as error:
+        if not arithmetic.mixed:
+            raise
+        raise ConfigError(
+            f"train.precision={arithmetic.precision}: the model fails in it: {described(error)}; fp32 works"
+        ) from error
     for layer in chain.layers:
         layer.train()
-    return outputs if isinstance(outputs, tuple) else (outputs,)
+    return arithmetic.returned(outputs if isinstance(outputs, tuple) else (outputs,))
 
 
 def _first(tensors: Tensors) -> Tensors:

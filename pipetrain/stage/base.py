@@ -1,7 +1,8 @@
 """What every stage has, wherever its layers are computed: weights, optimizer, gradients and measurements."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -9,10 +10,12 @@ from torch import Tensor, nn
 
 from pipetrain.errors import InvariantError
 from pipetrain.methods import Method
+from pipetrain.models.ties import Tie
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.stage.carried_state import CarriedState
 from pipetrain.stage.gradient_sum import GradientSum
+from pipetrain.stage.loss_scaler import LossScaler
 from pipetrain.stage.measurements import Measurements
 from pipetrain.stage.timing import Clock
 from pipetrain.tensors import dense_copy, is_dense, leaves_over
@@ -35,6 +38,12 @@ class BaseStage(ABC):
     """Local name -> the tensor's name in the whole model."""
     carried: CarriedState
     """What its layers carry from minibatch to minibatch."""
+    ties: Sequence[Tie] = ()
+    """All weights that stages of the pipeline share."""
+    scaler: LossScaler | None = None
+    """Where the loss is scaled."""
+    layers: str = ""
+    """Which layers of the chain it has, such as `3-5`."""
 
     def __init__(
         self,
@@ -110,6 +119,37 @@ class BaseStage(ABC):
                 f"{self.versions_allowed}"
             )
 
+    @cached_property
+    def _tied(self) -> dict[str, str]:
+        """Local name -> name in the whole model, of the weights that it shares with other stages."""
+        names = {tie.name for tie in self.ties if self.index in tie.stages}
+        return {local: self.full_names[local] for local in self.optimizer.parameters if self.full_names[local] in names}
+
+    @cached_property
+    def copied(self) -> frozenset[str]:
+        """Names in the whole model of the weights that a stage before this one holds, too, and counts and saves."""
+        return frozenset(tie.name for tie in self.ties if self.index in tie.stages[1:])
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether it shares a weight with another stage."""
+        return bool(self._tied)
+
+    @property
+    def tied_gradients(self) -> dict[str, Tensor]:
+        """Its own part of the gradients of shared weights, by their names in the whole model."""
+        sums = self.gradients.tensors
+        return {full: sums[local] for local, full in self._tied.items() if local in sums}
+
+    def take_over(self, totals: Mapping[str, Tensor]) -> None:
+        """Puts what all stages have found of shared weights together in the place of its own part."""
+        sums = self.gradients.tensors
+        sums.update({local: totals[full] for local, full in self._tied.items() if full in totals})
+
+    def counted(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Those of its gradients, by local name, that a norm over all stages finds here: each weight's in one stage."""
+        return {local: each for local, each in gradients.items() if self.full_names[local] not in self.copied}
+
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
         """The newest weights and the buffers under the names of the whole model; the tensors themselves."""
@@ -134,6 +174,7 @@ class BaseStage(ABC):
             "activation_bytes_peak": self.measurements.activation_bytes_peak,
             "forward_staleness": sorted(self.measurements.forward_staleness),
             "backward_staleness": sorted(self.measurements.backward_staleness),
+            **(self.scaler.report() if self.scaler is not None else {}),
         }
 
 

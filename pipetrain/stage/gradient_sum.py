@@ -63,6 +63,10 @@ class GradientSum:
         self._detach()
         return self._sums
 
+    def put(self, sums: dict[str, Tensor]) -> None:
+        """Takes over sums that were made elsewhere."""
+        self._sums = sums
+
     def take(self) -> dict[str, Tensor]:
         """The sums, which then begin anew, no leaf attached."""
         sums, self._sums = self.tensors, {}

@@ -9,20 +9,38 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from pipetrain.arithmetic import Arithmetic
 from pipetrain.models.carrier import carriers
 from pipetrain.seeding import key
 from pipetrain.stage.carried_state import CarriedState
 from pipetrain.tensors import Tensors
 
+_PLAIN = Arithmetic()
 MicrobatchId = tuple[int, int]
 AtLayer = Callable[[int, Tensors], Tensors]
 """(index of a layer in the chain, its inputs) -> what it gets instead."""
 
 
 class StageModule(nn.Module):
-    """Consecutive layers of a chain; what each draws at random depends on where it stands, not on who runs it."""
+    """Consecutive layers of a chain; what each draws at random depends on where it stands, not on who runs it.
 
-    def __init__(self, layers: Sequence[nn.Module], first: int, seed: int) -> None:
+    Args:
+        layers: of the chain.
+        first: the number of the first in the chain.
+        seed: what all random draws are keyed by.
+        arithmetic: how they compute.
+        ends: whether the last one is the chain's, whose outputs the loss takes.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        first: int,
+        seed: int,
+        arithmetic: Arithmetic = _PLAIN,
+        *,
+        ends: bool = False,
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.first = first
@@ -34,6 +52,10 @@ class StageModule(nn.Module):
                 for name, carrier in carriers(layer).items()
             }
         )
+        self.arithmetic = arithmetic
+        self._ends = ends
+        arithmetic.arrange(self)
+        self._callables = arithmetic.callables(layers)
         self._own: dict[str, Tensor] = dict(self.named_parameters())
         self._held: Mapping[str, Tensor] = self._own
         names = {id(parameter): name for name, parameter in self._own.items()}
@@ -108,13 +130,14 @@ class StageModule(nn.Module):
             microbatch: (minibatch since the start of the run, microbatch).
             at_layer: what a layer's inputs are replaced by.
         """
-        with self.carried.lent(microbatch[1]):
-            for index, layer in enumerate(self.layers, start=self.first):
+        tensors = self.arithmetic.given(tensors) if self.first == 0 else tensors
+        with self.carried.lent(microbatch[1]), self.arithmetic.computing(tensors[0].device):
+            for index, layer in enumerate(self._callables, start=self.first):
                 tensors = at_layer(index, tensors)
                 reseed(key(self.seed, *microbatch, index))
                 result = layer(*tensors)
                 tensors = result if isinstance(result, tuple) else (result,)
-        return tensors
+        return self.arithmetic.returned(tensors) if self._ends else tensors
 
     @torch.no_grad()
     def evaluate(self, *tensors: Tensor) -> Tensors:

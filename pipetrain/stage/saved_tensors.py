@@ -1,13 +1,14 @@
 """What autograd saves in a forward: weights by name, so that the backward finds whichever version its method names."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pipetrain.stage.measurements import ActivationBytes
+from pipetrain.stage.weight_casts import Cast, WeightCasts
 
 
 class _WeightView(NamedTuple):
@@ -19,6 +20,13 @@ class _WeightView(NamedTuple):
     negative: bool
 
 
+class _CastView(NamedTuple):
+    cast: Cast
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+
 class _Kept(NamedTuple):
     tensor: Tensor
     version: int
@@ -27,16 +35,22 @@ class _Kept(NamedTuple):
 class SavedTensors:
     """The hooks around one forward, and the weights that its backward is to find.
 
-    A saved tensor whose storage belongs to a weight is kept as a name and a geometry. Any other is kept as it is, with
-    its version counter: hooks switch autograd's own check off, and an operation in place would go unnoticed.
+    A saved tensor whose storage belongs to a weight is kept as a name and a geometry, and so is a cast of a weight
+    where the backward reads other weights. Any other is kept as it is, with its version counter: hooks switch
+    autograd's own check off, and an operation in place would go unnoticed.
+
+    Args:
+        forward_weights: name -> tensor, of the forward.
+        casts: what notices casts in the forward; None where they are kept as they are.
 
     Attributes:
         backward_weights: name -> tensor, to be set before the backward runs.
     """
 
-    def __init__(self, forward_weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, forward_weights: Mapping[str, Tensor], casts: WeightCasts | None = None) -> None:
         self._names = {tensor.untyped_storage().data_ptr(): name for name, tensor in forward_weights.items()}
         self._dtypes = {name: tensor.dtype for name, tensor in forward_weights.items()}
+        self._casts = casts
         self._sizes: dict[int, int] = {}
         self.backward_weights: Mapping[str, Tensor] = {}
 
@@ -49,16 +63,21 @@ class SavedTensors:
         made = sum(size for pointer, size in self._sizes.items() if pointer not in input_sizes)
         return ActivationBytes(made, sum(size for pointer, size in input_sizes.items() if pointer in self._sizes))
 
-    def hooks(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def hooks(self) -> Iterator[None]:
         """The context in which the forward runs."""
-        return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack), self._casts or nullcontext():
+            yield
 
-    def _pack(self, tensor: Tensor) -> _WeightView | _Kept:
+    def _pack(self, tensor: Tensor) -> _WeightView | _CastView | _Kept:
         try:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # a sparse tensor has no storage, and is no weight of ours
             return _Kept(tensor.detach(), tensor._version)
         name = self._names.get(storage.data_ptr()) if tensor.numel() else None
+        cast = self._casts.of(tensor) if self._casts is not None and tensor.numel() else None
+        if cast is not None:
+            return _CastView(cast, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
         if name is None or tensor.dtype != self._dtypes[name]:
             self._sizes[storage.data_ptr()] = storage.nbytes()
             # a node that keeps its own output would keep itself alive where no backward comes
@@ -67,7 +86,9 @@ class SavedTensors:
             name, tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.is_conj(), tensor.is_neg()
         )
 
-    def _unpack(self, saved: _WeightView | _Kept) -> Tensor:
+    def _unpack(self, saved: _WeightView | _CastView | _Kept) -> Tensor:
+        if isinstance(saved, _CastView):
+            return saved.cast.of(self.backward_weights).as_strided(saved.size, saved.stride, saved.offset)
         if isinstance(saved, _WeightView):
             weight = self.backward_weights[saved.name]
             view = weight.as_strided(saved.size, saved.stride, saved.offset)

@@ -9,19 +9,24 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from pipetrain.arithmetic import Arithmetic
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
+from pipetrain.models.ties import Tie, layers_of_stage
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage, BuildOptimizer
 from pipetrain.stage.carried_state import State
 from pipetrain.stage.forward_graph import ForwardGraph
 from pipetrain.stage.in_place_check import InPlaceCheck
+from pipetrain.stage.loss_scaler import LossScaler
 from pipetrain.stage.measurements import ActivationBytes
 from pipetrain.stage.module import Arrive, MicrobatchId, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
+from pipetrain.stage.weight_casts import WeightCasts
 from pipetrain.tensors import Tensors
 
+_PLAIN = Arithmetic()
 _CPU = torch.device("cpu")
 _UNMEASURED = ActivationBytes()
 
@@ -72,6 +77,8 @@ class StageSpec:
         loss: on the last stage; None elsewhere.
         seed: what all random draws are keyed by.
         device: where the stage computes.
+        ties: all weights that stages of the pipeline share.
+        arithmetic: how the layers compute.
     """
 
     index: int
@@ -79,6 +86,8 @@ class StageSpec:
     loss: Loss | None = None
     seed: int = 0
     device: torch.device = _CPU
+    ties: tuple[Tie, ...] = ()
+    arithmetic: Arithmetic = _PLAIN
 
 
 class Stage(BaseStage):
@@ -93,11 +102,17 @@ class Stage(BaseStage):
     def __init__(self, spec: StageSpec, chain: LayerChain, build_optimizer: BuildOptimizer) -> None:
         first, last = spec.bounds
         self.loss = on_device(spec.loss, spec.device) if spec.loss is not None else None
-        self.module = StageModule(chain.layers[first:last], first, spec.seed).to(spec.device)
+        self.ties = spec.ties
+        copied = {tie.name for tie in spec.ties if spec.index in tie.stages[1:]}
+        layers = layers_of_stage(chain, spec.bounds, copied)
+        self.layers = f"{first}-{last - 1}"
+        ends = last == len(chain)
+        self.module = StageModule(layers, first, spec.seed, spec.arithmetic, ends=ends).to(spec.device)
         self.carried = self.module.carried
         self.full_names = {
             f"layers.{i - first}.{local}": full for i in range(first, last) for local, full in chain.names(i).items()
         }
+        self.scaler = LossScaler() if spec.arithmetic.scales_loss else None
         super().__init__(spec.index, dict(self.module.named_parameters()), build_optimizer, spec.device)
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
         self._newest_leaves: dict[str, Tensor] | None = None
@@ -181,7 +196,8 @@ class Stage(BaseStage):
         leaves = self._leaves(weights, read, activations)
         shapes = tuple(tensor.shape for tensor in inputs)
         unmeasured = shapes not in self._activation_bytes and activations is not Activations.DROPPED
-        saved = SavedTensors(weights) if rebound or unmeasured else None
+        casts = WeightCasts(weights) if rebound and self.module.arithmetic.mixed else None
+        saved = SavedTensors(weights, casts) if rebound or unmeasured else None
         arrived, input_gradients = self._arrived(inputs)
         with saved.hooks() if saved else nullcontext():
             self._in_place.begin(arrived)
@@ -258,12 +274,13 @@ class Stage(BaseStage):
         Args:
             microbatches: one, or all of a minibatch in order.
             gradients: for each microbatch one for each floating-point output of the stage; None on the last stage.
+                Where the loss is scaled, the factor comes last, here as in what is returned.
             read: the weights to read.
             activations: of the forward or recomputation that it goes through.
         """
         rebound = activations is Activations.REBOUND
         weights = self.weights.read(read.version, read.transform) if rebound else None
-        arriving = iter(gradients or ())
+        arriving = iter(self._rescaled(gradients or ()))
         input_gradients: list[Tensor] = []
         for microbatch in microbatches:
             record = self._in_flight.pop(microbatch)
@@ -271,12 +288,28 @@ class Stage(BaseStage):
             assert graph is not None
             outputs = graph.floating_outputs
             if record.targets is not None:
-                output_gradients = [torch.full_like(outputs[0], record.targets.loss_weight)]
+                scale = self.scaler.scale if self.scaler is not None else 1.0
+                output_gradients = [torch.full_like(outputs[0], record.targets.loss_weight * scale)]
             else:
                 output_gradients = list(itertools.islice(arriving, len(outputs)))
             input_gradients += self._backward(graph, output_gradients, weights)
             self.measurements.backward.setdefault(microbatch[0], []).append(read.version)
+        if self.scaler is not None:
+            input_gradients.append(torch.tensor(self.scaler.scale, device=self.device))
         return tuple(input_gradients)
+
+    def _rescaled(self, gradients: Tensors) -> Tensors:
+        """The gradients that arrive, times this stage's factor in the place of the one that they were sent with."""
+        if self.scaler is None or not gradients:
+            return gradients
+        *tensors, sent_with = gradients
+        factor = self.scaler.scale / sent_with.item()
+        return tuple(tensors if factor == 1.0 else torch._foreach_mul(tensors, factor))
+
+    def complete_gradients(self) -> None:
+        """Takes the factor of a scaled loss out of the sum, once the last microbatch of a minibatch went back."""
+        if self.scaler is not None and not self.gradients.empty:
+            torch._foreach_mul_(list(self.gradients.tensors.values()), 1 / self.scaler.scale)
 
     def _backward(
         self, graph: ForwardGraph, gradients: Sequence[Tensor], weights: Mapping[str, Tensor] | None

@@ -16,7 +16,7 @@ def test_settings_have_the_types_and_values_of_the_command_line():
     assert settings.train.batch_size == 32
     assert (settings.optimizer.lr, settings.optimizer.clip_norm) == (0.05, 1)
     assert settings.launch.hang_timeout == 5.0
-    assert settings.model.path == "pipetrain.models.lenet.build"
+    assert settings.model.target.path == "pipetrain.models.lenet.build"
     assert (settings.choices["model"], settings.choices["method"]) == ("lenet5", "pipeoptim")
     assert not settings.executor.simulated
 
@@ -123,5 +123,5 @@ def test_unknown_setting_of_a_stored_configuration_is_refused():
 def test_what_a_model_must_know_of_the_data_is_an_option_of_its_target_only_where_it_is_given():
     assert composed(["model=lenet5"]).model.options == {}
     settings = composed(["model=lenet5", "model.classes=5", "model.size=[28,32]"])
-    assert settings.model.options == {"classes": 5, "size": [28, 32]}
+    assert settings.model.target.options == {"classes": 5, "size": [28, 32]}
     assert (settings.stored["model"]["classes"], settings.stored["model"]["channels"]) == (5, None)

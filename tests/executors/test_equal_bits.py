@@ -8,6 +8,15 @@ from support.worker_pool import distributed, job, simulated
 
 from pipetrain.config.choices import choices_of
 
+TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.5}}
+"""Two stages hold a copy of one weight."""
+ARITHMETIC = {
+    "gpipe": {"precision": "fp16"},
+    "pipedream": {"precision": "fp16", "channels_last": True},
+    "pipeoptim": {"precision": "bf16"},
+    "pipemare": {"precision": "bf16", "recompute": True},
+    "naive_async": {"channels_last": True},
+}
 SCHEDULES = [choice for choice in choices_of("schedule") if not choice.name.startswith("torch_")]
 
 
@@ -27,6 +36,10 @@ def test_every_method_on_two_stages_has_equal_bits_in_both_executors(tmp_path):
         for n in {1 + k % 4, 4}:
             if fitting(method, 2, n):
                 cases[f"{method}-{n}"] = (method, {"train": {"microbatches": n}})
+    for method in ("gpipe", "pipedream_flush"):
+        cases[f"{method}-tied"] = (method, {**TIED, "train": {"microbatches": 2}})
+    for method, arithmetic in ARITHMETIC.items():
+        cases[f"{method}-arithmetic"] = (method, {"train": {"microbatches": 2, **arithmetic}})
     check(tmp_path, 2, cases)
 
 

@@ -93,6 +93,13 @@ def test_tied_weights_have_one_name_and_are_a_pair():
     chain = tied_chain()
     assert chain.names(2) == {"weight": "embedding.weight"}
     assert chain.tied() == [(0, 2)]
+    assert chain.tied(buffers_alone=True) == []
+
+
+def test_frozen_weight_ties_nothing_as_its_copies_stay_equal():
+    chain = tied_chain()
+    chain.module.requires_grad_(requires_grad=False)
+    assert chain.tied() == []
 
 
 def test_weight_tied_three_times_glues_neighboring_layers():

@@ -19,7 +19,7 @@ LENET = lenet.build(1, 10, (28, 28))
 
 
 def cuts(rule, chain=LENET):
-    return rule.cuts(chain, layer_costs(chain, [torch.zeros(2, 1, 28, 28)]), no_passes)
+    return rule.cuts(chain, layer_costs(chain, [torch.zeros(2, 1, 28, 28)]), no_passes, chain.tied())
 
 
 def tied():
@@ -33,7 +33,7 @@ def test_even_stages_are_balanced_by_time():
     chain = resnet_cifar.build(20, 3, 10)
     costs = layer_costs(chain, [torch.zeros(64, 3, 32, 32)])
     for stages in (1, 2, 4, 20):
-        bounds = [0, *Even(stages).cuts(chain, costs, no_passes), 20]
+        bounds = [0, *Even(stages).cuts(chain, costs, no_passes, chain.tied()), 20]
         times = [sum(cost.cost for cost in costs[a:b]) for a, b in itertools.pairwise(bounds)]
         assert len(times) == stages
         assert max(times) <= sum(times) / stages + max(cost.cost for cost in costs)
@@ -44,9 +44,9 @@ def test_even_stages_count_what_a_weight_costs_at_each_update():
     convolutions = [nn.Conv2d(1, 8, 5), nn.Conv2d(8, 8, 5), nn.Conv2d(8, 8, 5)]
     chain = chain_of(nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(8 * 16 * 16, 10)))
     costs = layer_costs(chain, [torch.zeros(16, 1, 28, 28)])
-    assert Even(2).cuts(chain, costs, no_passes) == [2]
-    assert Even(2).cuts(chain, costs, lambda _stages: [1e4, 1e4]) == [3]
-    assert Even(2).cuts(chain, costs, lambda _stages: [1e6, 0.0]) == [1]
+    assert Even(2).cuts(chain, costs, no_passes, chain.tied()) == [2]
+    assert Even(2).cuts(chain, costs, lambda _stages: [1e4, 1e4], []) == [3]
+    assert Even(2).cuts(chain, costs, lambda _stages: [1e6, 0.0], []) == [1]
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4, 5])
@@ -104,22 +104,39 @@ def test_model_of_one_layer_is_one_stage():
     chain = chain_of(nn.Sequential(nn.Linear(2, 2)))
     costs = layer_costs(chain, [torch.zeros(2, 2)])
     with pytest.raises(ConfigError, match=r"the model has 1 layer; at most 1 stage$"):
-        Even(2).cuts(chain, costs, no_passes)
+        Even(2).cuts(chain, costs, no_passes, chain.tied())
     with pytest.raises(ConfigError, match=r"the model has 1 layer; only \[\], a single stage, works"):
-        Explicit([1]).cuts(chain, costs, no_passes)
-    assert Even(1).cuts(chain, costs, no_passes) == []
+        Explicit([1]).cuts(chain, costs, no_passes, chain.tied())
+    assert Even(1).cuts(chain, costs, no_passes, chain.tied()) == []
 
 
 def test_tied_layers_stay_in_one_stage():
     chain, costs = tied()
-    assert Even(3).cuts(chain, costs, no_passes) == [1, 4]
+    assert Even(3).cuts(chain, costs, no_passes, chain.tied()) == [1, 4]
     with pytest.raises(ConfigError, match=r"stages=4: the model has 5 layers in 3 parts .* tied .*; at most 3 stages"):
-        Even(4).cuts(chain, costs, no_passes)
+        Even(4).cuts(chain, costs, no_passes, chain.tied())
     with pytest.raises(ConfigError, match=r"boundaries=\[1, 3\]: layers 1 \(1:Linear\) and 3 \(3:Linear\) share"):
-        Explicit([1, 3]).cuts(chain, costs, no_passes)
-    with pytest.raises(ConfigError, match=r"ppv=\[2\]: layers 1 .* share a weight or buffer and must be in one stage"):
-        Ppv([2]).cuts(chain, costs, no_passes)
-    assert Explicit([1, 4]).cuts(chain, costs, no_passes) == [1, 4]
+        Explicit([1, 3]).cuts(chain, costs, no_passes, chain.tied())
+    with pytest.raises(ConfigError, match=r"ppv=\[2\]: layers 1 .* share 1.weight and must be in one .*untie=true"):
+        Ppv([2]).cuts(chain, costs, no_passes, chain.tied())
+    assert Explicit([1, 4]).cuts(chain, costs, no_passes, chain.tied()) == [1, 4]
+
+
+def test_tied_layers_are_cut_apart_where_stages_may_hold_copies():
+    chain, costs = tied()
+    glued = chain.tied(buffers_alone=True)
+    assert len(Even(5).cuts(chain, costs, no_passes, glued)) == 4
+    assert Explicit([2]).cuts(chain, costs, no_passes, glued) == [2]
+
+
+def test_layers_that_share_a_buffer_are_never_cut_apart():
+    norm = nn.BatchNorm1d(4, affine=False)
+    chain = chain_of(nn.Sequential(norm, nn.Linear(4, 4), norm))
+    costs = layer_costs(chain, [torch.zeros(2, 4)])
+    with pytest.raises(ConfigError, match=r"share a buffer and must be in one stage; put no cut between them$"):
+        Explicit([1]).cuts(chain, costs, no_passes, chain.tied(buffers_alone=True))
+    with pytest.raises(ConfigError, match=r"in 1 part that can be cut apart, as they share buffers; at most 1 stage$"):
+        Even(2).cuts(chain, costs, no_passes, chain.tied(buffers_alone=True))
 
 
 @pytest.mark.parametrize(

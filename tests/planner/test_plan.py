@@ -49,6 +49,15 @@ def test_tied_weight_counts_once_in_its_stage():
     assert plan.stages[0].parameters == 28
 
 
+def test_weight_that_two_stages_hold_counts_in_each_and_once_in_the_plan():
+    embedding, decoder = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+    decoder.weight = embedding.weight
+    chain = LayerChain(nn.ModuleList([embedding, decoder]), [embedding, decoder])
+    plan = make_plan(chain, Even(2), [torch.zeros(2, 3, dtype=torch.long)], shares_weights=True)
+    assert [stage.parameters for stage in plan.stages] == [28, 28]
+    assert plan.to_json()["parameters"] == 28
+
+
 def test_time_of_a_stage_includes_the_passes_over_its_weights():
     plain = make_plan(LENET, Explicit([3, 5]), EXAMPLE).stages
     updated = make_plan(LENET, Explicit([3, 5]), EXAMPLE, lambda stages: [5.0] * stages).stages

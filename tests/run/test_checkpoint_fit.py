@@ -30,12 +30,12 @@ def adam(**options):
 
 def test_checkpoint_of_the_same_model_fits(made):
     ran, folder = made
-    check_weights(folder, build_chain(ran.settings.model, build_data(ran.settings).dataset, seed=0))
+    check_weights(folder, build_chain(ran.settings.model.target, build_data(ran.settings).dataset, seed=0))
 
 
 def test_weight_of_another_shape_is_named_with_both(made):
     ran, folder = made
-    chain = build_chain(ran.settings.model, build_data(ran.settings).dataset, seed=0)
+    chain = build_chain(ran.settings.model.target, build_data(ran.settings).dataset, seed=0)
     name = "0.weight"
     chain.module[0] = nn.Conv2d(1, 5, 3)
     message = f"{folder}: was saved from another model; {name} is (6, 1, 3, 3) there and (5, 1, 3, 3) here"

@@ -17,7 +17,7 @@ def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss", de
     """What check_loss says of a tiny run whose labels are changed by `target`."""
     chosen: Settings = settings("gpipe", train={"target": metrics}, checkpoint={"metric": best})
     data = build_data(chosen)
-    chain = build_chain(chosen.model, data.dataset, chosen.seed)
+    chain = build_chain(chosen.model.target, data.dataset, chosen.seed)
     samples = [(inputs, tuple(map(target, labels))) for inputs, labels in data.train.samples(0, 0, 1)]
     data.train.samples = lambda *_: iter(samples)
     before = {name: value.clone() for name, value in chain.module.state_dict().items()}

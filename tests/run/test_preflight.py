@@ -65,6 +65,37 @@ def test_prepared_run_has_a_plan_a_job_and_no_files(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+TIED = {"_target_": "support.tied_model.build"}
+
+
+def test_tied_weights_are_cut_apart_under_a_synchronous_method_which_the_user_is_told(tmp_path):
+    even = {**EVEN, "stages": 4}
+    found = prepared(tmp_path, "gpipe", model=TIED, partition=even, train={"microbatches": 2})
+    assert found.notes == ["encoder.linear.weight is in stages 0 and 3, which sum its gradients before each update"]
+    assert found.plan.to_json()["parameters"] == 12 * 65 + 4 * 12 * 13 + 65 * 4
+
+
+def test_tied_weights_stay_in_one_stage_under_an_asynchronous_method(tmp_path):
+    assert prepared(tmp_path, model=TIED).job.bounds == [(0, 1), (1, 7)]
+    message = r"stages=3: the model has 7 layers in 2 parts .* \(encoder\.linear\.weight\); at most 2 .*untie=true"
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, model=TIED, partition={**EVEN, "stages": 3})
+    fine = {"partition": FINEGRAINED, "executor": {"name": "simulated"}}
+    with pytest.raises(ConfigError, match=r"finegrained: .* share encoder\.linear\.weight and are in several stages"):
+        prepared(tmp_path, model=TIED, **fine)
+    assert prepared(tmp_path, "gpipe", model=TIED, **fine).job.finegrained
+
+
+def test_untied_weights_may_be_in_any_stage_and_the_user_is_told_their_names(tmp_path):
+    found = prepared(tmp_path, model={**TIED, "untie": True}, partition={**EVEN, "stages": 4})
+    expected = "decoder.weight is a weight of its own beside encoder.linear.weight"
+    assert found.notes[0] == f"model.untie=true: {expected}"
+    unchanged = prepared(tmp_path, model={"_target_": "support.small_model.build", "untie": True})
+    assert unchanged.notes == ["model.untie=true: no layers share a weight, so nothing changes"]
+    with pytest.raises(ConfigError, match=r"model\.untie=maybe: true or false"):
+        prepared(tmp_path, model={**TIED, "untie": "maybe"})
+
+
 def test_job_of_a_prepared_run_trains(tmp_path):
     assert simulated(prepared(tmp_path, train={"max_steps": 3}).job)["steps"] == 3
 

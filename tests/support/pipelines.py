@@ -8,6 +8,7 @@ from support.methods import MethodCase
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from pipetrain.arithmetic import Arithmetic
 from pipetrain.data.loader import Loader
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
@@ -24,6 +25,7 @@ from pipetrain.run.timetable import Timetable
 from pipetrain.stage.stage import Stage, StageSpec
 
 CPU = torch.device("cpu")
+PLAIN = Arithmetic()
 NEVER = 10**9
 """The step at which a phase ends that lasts to the end of the run."""
 
@@ -138,6 +140,7 @@ def pipeline(
     loss: object = None,
     seed: int = 0,
     recompute: Sequence[int] | None = None,
+    arithmetic: Arithmetic = PLAIN,
 ) -> Pipeline:
     """A pipeline over `model`, cut before each layer of `cuts`; segments of recomputation begin at stages `recompute`.
 
@@ -154,7 +157,7 @@ def pipeline(
         phases.append(
             Phase(PipelineRules(schedule, method, len(bounds), num_microbatches, segments), start, start + steps)
         )
-    training = Training(build, rate, loss or CrossEntropy(), clip_norm, seed)
+    training = Training(build, rate, loss or CrossEntropy(), clip_norm, seed, arithmetic=arithmetic)
     executor = build_pipeline(
         chain, bounds, phases, training, RunHooks(lambda _t, value: losses.append(value.mean.item()))
     )

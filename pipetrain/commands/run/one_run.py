@@ -53,7 +53,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             else:  # and finds the checkpoint to resume for all
                 settings = replace(settings, resume=None)
             if not settings.executor.simulated and "RANK" not in os.environ:
-                fork_server.start(settings.model.path, settings.dataset.target.path)
+                fork_server.start(settings.model.target.path, settings.dataset.target.path)
             with status("preparing the run", hidden=os.environ.get("RANK", "0") != "0"):
                 # from here on torch is needed, which takes seconds to import
                 with uncollected():

@@ -17,6 +17,7 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.message_keys import evaluation_keys
 from pipetrain.executors.p2p import NEVER, Key
 from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.tied_messages import TiedMessages
 from pipetrain.executors.torch_pipelining.pipe import Pipe, Shapes
 from pipetrain.executors.torch_pipelining.relay import Relay
 from pipetrain.program.drain_interval import DrainInterval
@@ -56,6 +57,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         # every process makes all groups, in one order, as torch requires
         self._relay = Relay(stages, self._placement, hooks.waiting)
         self._group = dist.new_group(timeout=NEVER, backend="nccl" if device_to_device else "gloo")
+        self._tied = TiedMessages(stages, self._placement.process_of, hooks.waiting, device_to_device=device_to_device)
         self._pipes: dict[tuple[str, int], Pipe] = {}
         schedules = [phase.rules.schedule for phase in phases]
         if any(isinstance(schedule, TorchSchedule) and schedule.splits_backward for schedule in schedules):
@@ -118,11 +120,20 @@ class TorchPipeliningExecutor(ManyProcesses):
             stage.measurements.backward[t] = [stage.updates] * rules.num_microbatches
             stage.update(t, gradients, keep=False, steady=True)
 
+    def _gradients(self) -> list[dict[str, Tensor]]:
+        """Of each stage, those of weights that it shares with others summed over these."""
+        for stage in self._stages:
+            stage.gradients.put(_taken_gradients(stage))
+            self._tied.offer(stage, stage.tied_gradients)
+        for stage in self._stages:
+            stage.take_over(self._tied.totals(stage))
+        return [stage.gradients.take() for stage in self._stages]
+
     def _clipped(self, rules: PipelineRules) -> list[dict[str, Tensor]]:
-        gradients, clipping = [_taken_gradients(stage) for stage in self._stages], self.clipping(rules)
+        gradients, clipping = self._gradients(), self.clipping(rules)
         if clipping is None:
             return gradients
-        squared = [squared_norm(each) for each in gradients]
+        squared = [squared_norm(stage.counted(each)) for stage, each in zip(self._stages, gradients, strict=True)]
         norms = [torch.tensor(norm) for norm in self.gather([norm.item() for norm in squared])]
         return [clipping.clip(each, norm, lambda: norms) for each, norm in zip(gradients, squared, strict=True)]
 

@@ -1,0 +1,94 @@
+"""Weights that several layers of a chain share, as the embedding and the output layer of a language model often do."""
+
+import copy
+import itertools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from torch import nn
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+
+
+@dataclass(frozen=True)
+class Tie:
+    """A trainable weight that layers of several stages share: each of these stages holds a copy.
+
+    Attributes:
+        name: in the whole model.
+        stages: that hold it, in order; the first one counts and saves it.
+    """
+
+    name: str
+    stages: tuple[int, ...]
+
+    @override
+    def __str__(self) -> str:
+        *others, last = map(str, self.stages)
+        return f"{self.name} is in stages {', '.join(others)} and {last}"
+
+
+def tied_weights(chain: LayerChain) -> dict[str, list[int]]:
+    """Name of each trainable weight that several layers share -> these layers."""
+    trainable = {name for name, weight in chain.module.named_parameters() if weight.requires_grad}
+    holders: dict[str, list[int]] = {}
+    for i in range(len(chain)):
+        for name in trainable & set(chain.names(i).values()):
+            holders.setdefault(name, []).append(i)
+    return {name: layers for name, layers in sorted(holders.items()) if len(layers) > 1}
+
+
+def ties_between(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> tuple[Tie, ...]:
+    """The weights that stages share when they are cut at `bounds`, (first layer, last exclusive) of each stage."""
+    stage_of = {i: r for r, (first, last) in enumerate(bounds) for i in range(first, last)}
+    found = {name: sorted({stage_of[i] for i in layers}) for name, layers in tied_weights(chain).items()}
+    return tuple(Tie(name, tuple(stages)) for name, stages in found.items() if len(stages) > 1)
+
+
+def layers_of_stage(chain: LayerChain, bounds: tuple[int, int], copied: Collection[str]) -> list[nn.Module]:
+    """The chain's own layers; where weights `copied`, copies of the layers, which share all other tensors with them.
+
+    Args:
+        chain: the model.
+        bounds: (first layer, last exclusive).
+        copied: names of weights that a stage before holds, too.
+    """
+    first, last = bounds
+    layers = chain.layers[first:last]
+    if not copied:
+        return layers
+    names = {id(weight): name for name, weight in chain.module.named_parameters()}
+    tensors = itertools.chain.from_iterable((*layer.parameters(), *layer.buffers()) for layer in layers)
+    return copy.deepcopy(layers, {id(each): each for each in tensors if names.get(id(each)) not in copied})
+
+
+def untie(chain: LayerChain) -> None:
+    """Gives each layer a weight of its own in place of one that it shares, of the same value.
+
+    Raises:
+        ConfigError: two layers share the very module that holds the weight.
+    """
+    for name, layers in tied_weights(chain).items():
+        shared = dict(chain.module.named_parameters())[name]
+        seen = {id(module) for module, _ in _places(chain.layers[layers[0]], shared)}
+        for i in layers[1:]:
+            places = _places(chain.layers[i], shared)
+            if any(id(module) in seen for module, _ in places):
+                raise ConfigError(
+                    f"model.untie=true: layers {layers[0]} ({chain.labels[layers[0]]}) and {i} ({chain.labels[i]}) "
+                    f"share the module of {name}; give each a module of its own, which alone can be untied"
+                )
+            seen |= {id(module) for module, _ in places}
+            own = nn.Parameter(shared.detach().clone())
+            for module, local in places:
+                setattr(module, local, own)
+            chain.untied[next(each for each, weight in chain.module.named_parameters() if weight is own)] = name
+
+
+def _places(layer: nn.Module, weight: nn.Parameter) -> list[tuple[nn.Module, str]]:
+    """The modules of a layer that hold the weight, and what they call it."""
+    return [
+        (module, local) for module in layer.modules() for local, each in module._parameters.items() if each is weight
+    ]

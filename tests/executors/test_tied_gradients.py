@@ -1,0 +1,110 @@
+"""A weight that several stages hold: its gradient is the sum of theirs, and all copies stay equal."""
+
+import pytest
+import torch
+from support import tied_model
+from support.pipelines import batches, difference, pipeline, sgd
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.executors.tied_gradients import TiedGradients
+from pipetrain.models.chain import LayerChain, chain_of
+from pipetrain.models.ties import Tie
+
+SHARED = "encoder.linear.weight"
+CUTS = ([2], [2, 6], [1, 2, 3, 5])
+
+
+def data():
+    torch.manual_seed(1)
+    return torch.randn(22, 1, 8, 8), torch.arange(22) % 4
+
+
+def trained(cuts, case="gpipe", **options):
+    torch.manual_seed(0)
+    pipe = pipeline(tied_model.build(1, 4), cuts, case, 2, **options)
+    return pipe.train(batches(*data(), 8, 2))
+
+
+def adam(parameters):
+    return torch.optim.AdamW(parameters, lr=0.0)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.05])
+@pytest.mark.parametrize("build", [sgd, adam])
+def test_stages_that_share_a_weight_train_it_as_the_plain_model_does(build, clip_norm):
+    plain = trained([], build=build, clip_norm=clip_norm)
+    for cuts, case in zip(CUTS, ("gpipe", "pipedream_flush", "sequential"), strict=True):
+        pipe = trained(cuts, case, build=build, clip_norm=clip_norm)
+        assert difference(pipe.state(), plain.state()) < 1e-5, (cuts, case)
+        assert pipe.losses == pytest.approx(plain.losses, rel=1e-5)
+
+
+def test_copies_and_their_optimizer_states_are_equal_on_all_stages():
+    pipe = trained([2, 6], build=adam)
+    first, last = pipe.stages[0], pipe.stages[-1]
+    assert torch.equal(first.state()[SHARED], last.state()[SHARED])
+    names = [next(local for local, full in stage.full_names.items() if full == SHARED) for stage in (first, last)]
+    ours, theirs = (stage.optimizer.state()[name] for stage, name in zip((first, last), names, strict=True))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def test_module_that_is_two_layers_trains_in_two_stages():
+    def train(cuts):
+        torch.manual_seed(0)
+        linear = nn.Linear(6, 6)
+        net = nn.Sequential(linear, nn.Tanh(), linear)
+        torch.manual_seed(1)
+        return pipeline(net, cuts, "gpipe", 2).train(batches(torch.randn(16, 6), torch.arange(16) % 4, 8, 2))
+
+    assert difference(train([2]).state(), train([]).state()) < 1e-5
+
+
+class Rarely(nn.Module):
+    """Uses its weight only for inputs that are all positive."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x):
+        return x + self.weight if bool((x > 0).all()) else x
+
+
+def test_gradient_of_one_stage_alone_is_that_of_all_and_a_weight_that_none_touches_is_skipped():
+    weight = nn.Parameter(torch.ones(3))
+    first, last = Rarely(weight), Rarely(weight)
+    middle = nn.Linear(3, 3)
+    nn.init.constant_(middle.weight, -1.0)
+    nn.init.constant_(middle.bias, -1.0)
+    module = nn.ModuleList([first, middle, last])
+    positive, negative = torch.ones(4, 3), -torch.ones(4, 3)
+    pipe = pipeline(LayerChain(module, [first, middle, last]), [1, 2], "gpipe", 1)
+    pipe.train(batches(negative[:1], torch.tensor([0]), 1))
+    assert pipe.stages[0].state()["0.weight"].tolist() != [1.0] * 3  # the last layer alone
+    before = pipe.stages[0].state()["0.weight"].clone()
+    with torch.no_grad():
+        middle.weight.fill_(1.0)
+    pipe.train(batches(negative, torch.tensor([0, 1, 2, 0]), 4))
+    assert torch.equal(pipe.stages[0].state()["0.weight"], before)
+    pipe.train(batches(positive, torch.tensor([0, 1, 2, 0]), 4))
+    assert not torch.equal(pipe.stages[0].state()["0.weight"], before)
+    assert torch.equal(pipe.stages[0].state()["0.weight"], pipe.stages[2].state()["0.weight"])
+
+
+def test_offers_are_forgotten_once_all_have_taken_the_sum():
+    gathered = TiedGradients([Tie("w", (0, 2))], [0, 1, 2])
+    gathered.offer(0, {"w": torch.ones(2)})
+    assert not gathered.complete(0)
+    assert gathered.complete(1)
+    gathered.offer(2, {})
+    assert gathered.totals(0)["w"].tolist() == gathered.totals(2)["w"].tolist() == [1.0, 1.0]
+    assert not gathered.complete(0)
+
+
+def test_asynchronous_pipeline_whose_stages_share_a_weight_is_refused_by_its_name():
+    with pytest.raises(ConfigError, match=rf"{SHARED} is in stages 0 and 1, and the asynchronous schedule 1f1b"):
+        trained([2], "pipedream")
+    shared = nn.Linear(4, 4)
+    pipeline(chain_of(nn.Sequential(shared, shared, nn.Linear(4, 4))), [2], "pipedream")
