@@ -28,7 +28,7 @@ class LoaderConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What any model may be told, your own included: what it must know of the data, if it asks for it by these names."""
+    """What any model may be told, your own included; all but `untie` is for models that ask for it by these names."""
 
     untie: bool = False
     """Make separate weights of one that several layers share: asynchronous stages cannot share any."""
