@@ -121,7 +121,7 @@ def test_unknown_setting_of_a_stored_configuration_is_refused():
 
 
 def test_what_a_model_must_know_of_the_data_is_an_option_of_its_target_only_where_it_is_given():
-    assert composed(["model=lenet5"]).model.options == {}
+    assert composed(["model=lenet5"]).model.target.options == {}
     settings = composed(["model=lenet5", "model.classes=5", "model.size=[28,32]"])
     assert settings.model.target.options == {"classes": 5, "size": [28, 32]}
     assert (settings.stored["model"]["classes"], settings.stored["model"]["channels"]) == (5, None)
