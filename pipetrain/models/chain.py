@@ -20,7 +20,7 @@ class LayerChain:
     `layers[i]` takes the tensors that `layers[i - 1]` returned as its positional arguments, and returns a tensor or a
     tuple of tensors. Every layer is made of submodules of `module`, shared and not copied: the names of
     `module.state_dict()` are those of checkpoints and exports. `labels` are short unique names of the layers, derived
-    from the names in `module` unless given; `notes` say what the user should know of how the layers came about; `untied`
+    from the names in `module` unless given; `notes` say what the user should know of how the layers came about. `untied`
     has the weights that became separate ones: name -> the weight that it was before.
 
     Raises:
