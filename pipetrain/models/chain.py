@@ -20,8 +20,8 @@ class LayerChain:
     `layers[i]` takes the tensors that `layers[i - 1]` returned as its positional arguments, and returns a tensor or a
     tuple of tensors. Every layer is made of submodules of `module`, shared and not copied: the names of
     `module.state_dict()` are those of checkpoints and exports. `labels` are short unique names of the layers, derived
-    from the names in `module` unless given; `notes` say what the user should know of how the layers came about. `untied`
-    has the weights that became separate ones: name -> the weight that it was before.
+    from the names in `module` unless given; `notes` say what the user should know of how the layers came about.
+    `untied` has the weights that became separate ones: name -> the weight that it was before.
 
     Raises:
         ConfigError: a weight or buffer of `module` is in no layer, or a layer holds one that `module` does not.
