@@ -14,8 +14,6 @@ from pipetrain.errors import ConfigError, check_whole
 ParallelText = Iterable[tuple[str, str]]
 """(source, target) sentences, from the first at each iteration."""
 
-_LONGEST = 256  # tokens of a translation at most, where no setting limits those of training
-
 
 @dataclass(frozen=True)
 class TokenSettings:
@@ -80,6 +78,7 @@ class TranslationDataset:
         pairs = self._encoded(train)
         kept, self.notes = _kept(pairs, settings.max_length)
         self.train = SentencePairs(*pairs, kept, settings.batch_tokens)
+        self._longest = 3 * max(pairs[1].lengths[place] for place in self.train.kept) // 2  # of a translation
         self.eval = SentencePairs(*self._encoded(evaluation), batch_tokens=settings.batch_tokens)
 
     @cached_property
@@ -90,7 +89,7 @@ class TranslationDataset:
             references=[[self._settings.plain(target)] for target in _side(self._evaluation, 1)],
             detokenize=lambda ids: self._settings.plain(self._target.decode(ids)),
             marks=Marks(BEGINNING, END, PADDING),
-            longest=self._settings.max_length or _LONGEST,
+            longest=self._longest,
         )
 
     def _encoded(self, text: ParallelText) -> tuple[Sentences, Sentences]:

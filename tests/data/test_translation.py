@@ -49,12 +49,16 @@ def test_training_text_without_a_usable_pair_is_refused():
 
 def test_decoding_has_the_sources_and_the_plain_references():
     train = [("ein Hu@@ nd", "a do@@ g"), ("zw@@ ei", "t@@ wo")]
-    decoding = built(train, train, bpe_mark="@@", max_length=9).decoding
+    decoding = built(train, train, bpe_mark="@@").decoding
     assert [list(reference) for reference in decoding.references] == [["a dog"], ["two"]]
     assert [source.tolist()[-1] for (source,) in decoding.sources] == [END, END]
-    assert decoding.longest == 9
     data = built(train, train, bpe_mark="@@")
     assert data.decoding.detokenize(data.eval[0][1].tolist()[:-1]) == "a dog"
+
+
+def test_translations_may_be_half_as_long_again_as_those_trained_on():
+    assert built().decoding.longest == 7
+    assert built(max_length=2).decoding.longest == 3
 
 
 def test_subwords_read_back_as_plain_text():
