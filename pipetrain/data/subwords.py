@@ -105,7 +105,7 @@ def _trained(lines: Iterable[str], kind: str, size: int | None) -> "Tokenizer":
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())  # a set: its order is another in each process
     tokenizer.train_from_iterator(
         lines, trainers.BpeTrainer(vocab_size=size or _LEAST, initial_alphabet=alphabet, **options)
     )
