@@ -1,17 +1,23 @@
 """`pipetrain eval RUN`: evaluates a checkpoint of a run."""
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
 from pipetrain.commands.selecting import add_selection, selection_of
 from pipetrain.errors import ConfigError, ExitCode
+
+if TYPE_CHECKING:
+    from pipetrain.run.evaluate import Evaluation
 
 _DESCRIPTION = """\
 Evaluates a checkpoint of a run on its evaluation set, in this process. Settings that an evaluation reads may be
 changed: dataset, model, loss, device, threads, and of eval the size of batches and how texts are generated."""
 _EPILOG = """\
 For example: pipetrain eval outputs/DATE/TIME --best
-             pipetrain eval outputs/DATE/TIME dataset=fashion_mnist dataset.root=/data"""
+             pipetrain eval outputs/DATE/TIME dataset=fashion_mnist dataset.root=/data
+             pipetrain eval outputs/DATE/TIME eval.beam_width=1 --texts greedy.jsonl"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -27,6 +33,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "overrides", nargs="*", metavar="SETTING", help="settings to change, such as dataset.root=/data device=cpu"
     )
+    parser.add_argument("--texts", type=Path, metavar="FILE", help="write the generated texts beside their references")
     parser.add_argument("--json", action="store_true", help="print one line of JSON in place of a table")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error in the code of RUN")
     parser.add_argument("--trust", action="store_true", help="call code that RUN names and pipetrain does not bring")
@@ -43,6 +50,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from pipetrain.config.overrides import parsed
 
     overrides = parsed(options.overrides)
+    if options.texts is not None:
+        _check_free(options.texts)
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
     from pipetrain.report.evaluation import as_json, as_lines
@@ -56,4 +65,22 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     except (Exception, SystemExit) as error:  # of the user's own data set, model or loss
         return report_error(error, ExitCode.FAILED, debug=options.debug)
     print(strict_json.dumps(as_json(evaluation)) if options.json else "\n".join(as_lines(evaluation)))
+    if options.texts is not None:
+        _write_texts(options.texts, evaluation)
     return ExitCode.COMPLETED
+
+
+def _check_free(path: Path) -> None:
+    if path.exists():
+        raise ConfigError(f"--texts {path}: exists; name a new file")
+    if not path.resolve().parent.is_dir():
+        raise ConfigError(f"--texts {path}: there is no folder {path.resolve().parent}")
+
+
+def _write_texts(path: Path, evaluation: "Evaluation") -> None:
+    from pipetrain.report.evaluation import texts_as_lines
+    from pipetrain.tracking.whole_file import write_whole
+
+    if not evaluation.texts:
+        raise ConfigError(f"--texts {path}: this evaluation generates none: see docs/metrics.md")
+    write_whole(path, texts_as_lines(evaluation))

@@ -1,5 +1,6 @@
 """The texts that a model generates for the samples of a data set, and their metrics."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from pipetrain.tensors import Tensors
 Metric = Callable[[Sequence[str], Sequence[Sequence[str]]], Measured]
 METRICS: Mapping[str, Metric] = {bleu.NAME: bleu.bleu, meteor.NAME: meteor.meteor}
 """By name: (texts, the references of each) -> the metric."""
+_ALWAYS = 10
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Generation:
         metrics: of `METRICS`.
         collate: the sources of some samples -> those of a minibatch (samples, positions, …); None: padded with the
             padding mark.
+        longest_by_source: so many for each position of its source at most, and ten more.
     """
 
     sources: Sequence[Tensors]
@@ -42,6 +45,7 @@ class Generation:
     longest: int
     metrics: Sequence[str] = (bleu.NAME,)
     collate: Callable[[list[Tensors]], Tensors] | None = None
+    longest_by_source: float = math.inf
 
     def problem(self, model: WholeModel) -> str | None:
         """Why no text can be generated from a model; None where it can."""
@@ -53,7 +57,9 @@ class Generation:
     def measure(self, model: WholeModel, options: DecodingOptions) -> dict[str, Measured]:
         """The metrics of a model's texts, by name."""
         texts = self.texts(model, options)
-        found = {name: METRICS[name](texts, self.references[: len(texts)]) for name in self.metrics}
+        references = self.references[: len(texts)]
+        options.on_texts(texts, references)
+        found = {name: METRICS[name](texts, references) for name in self.metrics}
         return {name: Measured(value, f"{how}|{options.search}") for name, (value, how) in found.items()}
 
     def texts(self, model: WholeModel, options: DecodingOptions) -> list[str]:
@@ -64,9 +70,14 @@ class Generation:
         for indices in self._batches(samples, options):
             source = self._collated([self.sources[i] for i in indices])
             source = tuple(tensor.to(options.device) for tensor in source)
-            for i, ids in zip(indices, beam_search(generator, source, self.marks, self.longest, options), strict=True):
+            longest = [self._longest_of(i) for i in indices]
+            for i, ids in zip(indices, beam_search(generator, source, self.marks, longest, options), strict=True):
                 texts[i] = self.detokenize(ids)
         return texts
+
+    def _longest_of(self, index: int) -> int:
+        by_source = self.longest_by_source * len(self.sources[index][0]) + _ALWAYS
+        return int(min(self.longest, by_source))
 
     def _batches(self, samples: Sequence[int], options: DecodingOptions) -> Iterator[list[int]]:
         """The samples that are decoded together: those of about the same length."""

@@ -1,7 +1,7 @@
 """How an evaluation decodes: the settings of the search, and where and for whom it works."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -9,6 +9,10 @@ _CPU = torch.device("cpu")
 
 
 def _ignore_words(_description: str) -> None:
+    pass
+
+
+def _ignore_texts(_texts: Sequence[str], _references: Sequence[Sequence[str]]) -> None:
     pass
 
 
@@ -24,6 +28,7 @@ class DecodingOptions:
         limit: samples at most; None: all.
         device: where the model is.
         on_progress: told in words what is decoded.
+        on_texts: told the texts that were generated, and the references of each.
     """
 
     beam_width: int = 5
@@ -32,7 +37,8 @@ class DecodingOptions:
     batch_size: int = 64
     limit: int | None = None
     device: torch.device = _CPU
-    on_progress: Callable[[str], None] = field(default=_ignore_words)
+    on_progress: Callable[[str], None] = _ignore_words
+    on_texts: Callable[[Sequence[str], Sequence[Sequence[str]]], None] = _ignore_texts
 
     def divisor(self, length: int) -> float:
         """What the log-probability of a text of so many tokens, the end included, is divided by."""

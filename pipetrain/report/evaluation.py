@@ -1,5 +1,6 @@
 """What `pipetrain eval` prints: a table for readers, or JSON for programs."""
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.report.text_table import text_lines
@@ -33,6 +34,12 @@ def as_json(evaluation: "Evaluation") -> dict[str, Any]:
         "metrics": {**evaluation.metrics, **evaluation.decoded},
         "signatures": dict(evaluation.signatures),
     }
+
+
+def texts_as_lines(evaluation: "Evaluation") -> str:
+    """A line of JSON for each generated text, with its references."""
+    lines = ({"text": each.text, "references": list(each.references)} for each in evaluation.texts)
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
 
 
 def _shown(name: str, value: float) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -17,6 +17,13 @@ from pipetrain.run.build import evaluation_batch_size
 from pipetrain.seeding import key
 
 _NO_HOOKS = RunHooks()
+
+
+class GeneratedText(NamedTuple):
+    """A text, and what it is compared with."""
+
+    text: str
+    references: Sequence[str]
 
 
 class _BrokenOffError(Exception):
@@ -46,6 +53,14 @@ class Decoder:
     def on(self, device: torch.device, hooks: RunHooks = _NO_HOOKS) -> Self:
         """The same on another device, for others to hear of."""
         return replace(self, options=replace(self.options, device=device), hooks=hooks)
+
+    def keeping(self, texts: list[GeneratedText]) -> Self:
+        """The same, which adds the texts that it generates to a list."""
+
+        def keep(found: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+            texts.extend(map(GeneratedText, found, references))
+
+        return replace(self, options=replace(self.options, on_texts=keep))
 
     def metrics_with(self, state: Mapping[str, Tensor]) -> dict[str, float]:
         """The metrics of the model with the weights and buffers of `state`; none where the run is to end.

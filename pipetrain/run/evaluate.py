@@ -20,7 +20,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_arithmetic, build_chain, build_dataset, build_loss, evaluation_loader
 from pipetrain.run.carried_check import check_carried
-from pipetrain.run.decoder import decoder_of
+from pipetrain.run.decoder import GeneratedText, decoder_of
 from pipetrain.run.preflight import device_of
 from pipetrain.run.selection import Selection
 from pipetrain.tensors import Tensors
@@ -43,6 +43,7 @@ class Evaluation:
         metrics: `loss`, and others in percent.
         decoded: those that need the whole model, such as `bleu`, on scales of their own.
         signatures: metric -> how it was computed, where that is known.
+        texts: generated, in the order of the samples.
     """
 
     checkpoint: Path
@@ -53,6 +54,7 @@ class Evaluation:
     metrics: Mapping[str, float]
     decoded: Mapping[str, float] = field(default_factory=dict)
     signatures: Mapping[str, str] = field(default_factory=dict)
+    texts: Sequence[GeneratedText] = ()
 
 
 def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust: bool = False) -> Evaluation:
@@ -75,7 +77,8 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     loader = evaluation_loader(settings, dataset)
     chain = _model(settings, dataset, folder)
     decoder = decoder_of(settings, dataset, chain)
-    decoder = decoder and decoder.on(_device(settings))
+    texts: list[GeneratedText] = []
+    decoder = decoder and decoder.on(_device(settings)).keeping(texts)
     return Evaluation(
         checkpoint=folder,
         step=checkpoint.load_progress(folder)["step"],
@@ -85,6 +88,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         metrics=_metrics(settings, dataset, chain, loader),
         decoded=decoder.metrics(chain) if decoder is not None else {},
         signatures=decoder.signatures if decoder is not None else {},
+        texts=texts,
     )
 
 

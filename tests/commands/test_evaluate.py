@@ -38,6 +38,16 @@ def test_table_or_json_of_a_run_that_is_trusted(run, capsys):
     assert json.loads(capsys.readouterr().out)["metrics"] == pytest.approx(final, rel=1e-6)
 
 
+def test_texts_go_to_a_new_file_where_an_evaluation_generates_any(run, capsys, tmp_path):
+    words = ["eval", str(run[0]), "--trust", "device=cpu", "--texts"]
+    assert cli.carry_out([*words, str(tmp_path)]) == 2
+    assert f"--texts {tmp_path}: exists; name a new file" in capsys.readouterr().err
+    assert cli.carry_out([*words, str(tmp_path / "none" / "texts.jsonl")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert cli.carry_out([*words, str(tmp_path / "texts.jsonl")]) == 2
+    assert "this evaluation generates none" in capsys.readouterr().err
+
+
 def test_run_that_is_not_trusted_is_refused_in_one_line(run, capsys):
     assert cli.carry_out(["eval", str(run[0])]) == 2
     assert capsys.readouterr().err.count("\n") == 1

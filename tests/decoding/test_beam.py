@@ -44,6 +44,7 @@ def most_probable(model, source, longest, divisor):
 
 def searched(model, sources, longest=4, **options):
     source = torch.tensor(sources)[:, None]
+    longest = [longest] * len(sources) if isinstance(longest, int) else longest
     return beam_search(model, (source,), MARKS, longest, DecodingOptions(**options))
 
 
@@ -77,10 +78,10 @@ def test_text_of_a_sample_does_not_depend_on_its_neighbors():
     assert together == [searched(model, [source], beam_width=3)[0] for source in (0, 1, 2, 0)]
 
 
-def test_text_that_never_ends_is_cut_at_the_longest():
+def test_text_that_would_not_end_is_cut_at_the_longest_of_its_sample():
     model = Table()
     model.logits[..., MARKS.end] = -50.0
-    assert [len(text) for text in searched(model, [0, 1], longest=7, beam_width=2)] == [7, 7]
+    assert [len(text) for text in searched(model, [0, 1, 2], longest=[7, 0, 3], beam_width=2)] == [7, 0, 3]
 
 
 def test_model_whose_logits_are_no_numbers_writes_nothing():

@@ -28,6 +28,16 @@ class Echo(nn.Module):
         return nn.functional.one_hot(following, len(WORDS)) * 9.0, (source, position + 1)
 
 
+class Endless(nn.Module):
+    """Says one word for ever."""
+
+    def begin(self, source):
+        return (source,)
+
+    def step(self, tokens, state):
+        return nn.functional.one_hot(torch.full_like(tokens, 3), len(WORDS)) * 9.0, state
+
+
 SOURCES = [(torch.tensor(ids),) for ids in ([3, 4, 5, 6], [4], [5, 6, 3], [3, 3, 4, 6, 5])]
 TEXTS = ["one two three four", "two", "three four one", "one one two four three"]
 GENERATION = Generation(
@@ -56,6 +66,18 @@ def test_bleu_of_texts_equal_to_their_references_is_100_and_signed():
     assert found["bleu"].value == pytest.approx(100.0)
     assert "nrefs:1|case:mixed" in found["bleu"].signature
     assert found["bleu"].signature.endswith("|beam:2|length_penalty:0.6|form:fairseq")
+
+
+def test_length_of_a_text_is_limited_by_that_of_its_source():
+    endless = replace(GENERATION, longest=30, longest_by_source=0.5)
+    model = SimpleNamespace(module=Endless())
+    assert [len(text.split()) for text in endless.texts(model, DecodingOptions(beam_width=1))] == [12, 10, 11, 12]
+
+
+def test_texts_are_told_beside_their_references():
+    told = []
+    GENERATION.measure(MODEL, DecodingOptions(on_texts=lambda *found: told.append(found), limit=1))
+    assert told == [([TEXTS[0]], [[TEXTS[0]]])]
 
 
 def test_several_metrics_are_measured_of_the_same_texts():

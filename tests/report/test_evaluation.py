@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pipetrain.report.evaluation import as_json, as_lines
+from pipetrain.report.evaluation import as_json, as_lines, texts_as_lines
+from pipetrain.run.decoder import GeneratedText
 from pipetrain.run.evaluate import Evaluation
 
 FOUND = Evaluation(
@@ -31,6 +32,13 @@ def test_metric_of_generated_text_is_no_percentage_and_says_how_it_was_computed(
     assert as_lines(found)[-2:] == ["bleu        25.12  (nrefs:1|beam:5)", "length      3"]
     assert as_json(found)["metrics"] == {"loss": 1.29317, "top1": 56.5625, "bleu": 25.125, "length": 3.0}
     assert as_json(found)["signatures"] == {"bleu": "nrefs:1|beam:5"}
+
+
+def test_generated_texts_are_lines_of_json():
+    found = replace(FOUND, texts=[GeneratedText("ein Wort", ["ein Wort", "1 Wort"]), GeneratedText("für", ["für"])])
+    assert texts_as_lines(found) == (
+        '{"text": "ein Wort", "references": ["ein Wort", "1 Wort"]}\n{"text": "für", "references": ["für"]}\n'
+    )
 
 
 def test_json_has_the_metrics_in_full():

@@ -1,5 +1,6 @@
 """The metrics that a data set takes of the whole model."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,10 +9,13 @@ import torch
 from support import small_model
 from support.worker_pool import distributed, job, settings, simulated
 
+from pipetrain.config.overrides import parsed
 from pipetrain.decoding import DecodingOptions, Measured
 from pipetrain.errors import ConfigError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.decoder import Decoder, decoded_metrics, decoder_of
+from pipetrain.run.evaluate import evaluate
+from pipetrain.run.selection import Selection
 
 
 class Decoding:
@@ -99,6 +103,17 @@ def test_nothing_decodes_where_it_is_switched_off_or_impossible():
     assert made_for(None) is None
 
 
+def test_texts_are_kept_with_their_references():
+    def measure(_model, options):
+        options.on_texts(["a b", "c"], [["a b"], ["d", "e"]])
+        return {"bleu": 1.0}
+
+    texts = []
+    made = decoder(measure)
+    made.keeping(texts).metrics(made.chain)
+    assert texts == [("a b", ["a b"]), ("c", ["d", "e"])]
+
+
 def test_names_of_metrics_are_known_before_a_run():
     dataset = SimpleNamespace(decoding=Decoding(lambda *_: {}, metrics=["bleu", "meteor"]))
     chain = small_model.build(1, 4)
@@ -125,7 +140,7 @@ BOUNDS = {2: [(0, 2), (2, 5)], 4: [(0, 1), (1, 2), (2, 4), (4, 5)]}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stages", [2, 4])
-def test_s2vt_has_equal_bits_and_captions_under_both_executors(tmp_path, stages):
+def test_s2vt_has_equal_bits_and_captions_under_both_executors_and_in_eval(tmp_path, stages):
     methods = ("pipedream", "pipeoptim")
 
     def jobs(executor):
@@ -133,9 +148,14 @@ def test_s2vt_has_equal_bits_and_captions_under_both_executors(tmp_path, stages)
         return [replace(each, bounds=BOUNDS[stages]) for each in made]
 
     alone = [simulated(each) for each in jobs("simulated")]
-    together = distributed(jobs("distributed"))
+    together = distributed(made := jobs("distributed"))
     for one, other in zip(alone, together, strict=True):
         same = ("weights_sha256", "loss_sha256", "final", "best", "metric_signatures", "steps")
         assert {name: one[name] for name in same} == {name: other[name] for name in same}
         assert one["final"]["meteor"] > 0
         assert "beam:2|length_penalty:1|form:fairseq" in one["metric_signatures"]["meteor"]
+    made[0].run.config.write_text(json.dumps(made[0].settings.stored))
+    found = evaluate(Selection(made[0].run.path), parsed(["device=cpu"]), trust=True)
+    assert found.decoded == {"meteor": together[0]["final"]["meteor"]}
+    assert found.signatures == together[0]["metric_signatures"]
+    assert [len(each.references) for each in found.texts] == [3] * 6
