@@ -90,6 +90,7 @@ class TranslationDataset:
             detokenize=lambda ids: self._settings.plain(self._target.decode(ids)),
             marks=Marks(BEGINNING, END, PADDING),
             longest=self._longest,
+            longest_by_source=2.0,
         )
 
     def _encoded(self, text: ParallelText) -> tuple[Sentences, Sentences]:
