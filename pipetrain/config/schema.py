@@ -28,10 +28,13 @@ class LoaderConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What any model may be told, your own included; all but `untie` is for models that ask for it by these names."""
+    """What any model may be told, your own included; what comes after `output` only those that ask for it by name."""
 
     untie: bool = False
     """Make separate weights of one that several layers share: asynchronous stages cannot share any."""
+    output: Any = None  # a name or a number
+    """The entry of what the forward returns that goes to the loss, such as `logits` or 0, of a model that is cut along
+    its graph; null: `logits` where there are any, else the first entry of a dict, or all of a tuple."""
 
     channels: int | None = None
     """Channels of the images; null: as the data set says."""

@@ -89,10 +89,12 @@ class ModelSettings:
     Attributes:
         target: returns a module or a chain of layers.
         untie: whether weights that layers share become separate ones.
+        output: the entry of what its forward returns that goes to the loss; None: not said.
     """
 
     target: Target
     untie: bool
+    output: str | None
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Self:
@@ -103,10 +105,16 @@ class ModelSettings:
         Raises:
             ConfigError: there is no target, or a value is of another type.
         """
-        left = {"untie", *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
+        left = {"untie", "output", *(each.name for each in fields(ModelConfig) if section[each.name] is None)}
         options = {key: value for key, value in section.items() if key not in left}
         check_flag("model.untie", section["untie"])
-        return cls(Target.of("model", options), section["untie"])
+        output = section["output"]
+        return cls(Target.of("model", options), section["untie"], None if output is None else str(output))
+
+    @property
+    def build_options(self) -> dict[str, Any]:
+        """What `build_chain` is told beside the target."""
+        return {"separate": self.untie, "output": self.output}
 
 
 @dataclass(frozen=True)

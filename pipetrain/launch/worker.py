@@ -238,7 +238,7 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     data.expect(job.labels)
     if settings.dataset.pin_memory and device.type == "cuda":
         data.pin()
-    chain = build_chain(settings.model.target, data.dataset, settings.seed, separate=settings.model.untie)
+    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
     phases = build_phases(settings, job.timetable, job.num_stages, job.segments)
     rate = build_rate(settings, job.timetable)
     progress = checkpoint.load_progress(job.resume) if job.resume else {}

@@ -99,6 +99,11 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
     Raises:
         ConfigError: the model is something else, or its forward does what no graph can repeat.
     """
+    if output is not None and not is_cut_along_graph(model):
+        raise ConfigError(
+            f"model.output={output}: a {type(model).__name__} is a chain of layers, and all that the last one returns "
+            "goes to the loss"
+        )
     if isinstance(model, LayerChain):
         return model
     if is_cut_along_graph(model):

@@ -122,7 +122,9 @@ def _of_any_loader(settings: Settings) -> dict[str, Any]:
     return {"seed": settings.seed, "limit": data.limit, "workers": data.workers, "prefetch": data.prefetch}
 
 
-def build_chain(model: Target, dataset: Any, seed: int, *, separate: bool = False) -> LayerChain:
+def build_chain(
+    model: Target, dataset: Any, seed: int, *, separate: bool = False, output: str | None = None
+) -> LayerChain:
     """The model's layer chain, its initial weights drawn from the run's seed.
 
     Args:
@@ -130,6 +132,7 @@ def build_chain(model: Target, dataset: Any, seed: int, *, separate: bool = Fals
         dataset: what fills in its open options.
         seed: of the run.
         separate: whether each layer gets a weight of its own in place of one that it shares.
+        output: the entry of what the forward returns that goes to the loss; None: see `chain_of`.
 
     Raises:
         ConfigError: the target does not return a model, or refuses an option.
@@ -137,7 +140,7 @@ def build_chain(model: Target, dataset: Any, seed: int, *, separate: bool = Fals
     extra = from_data(model, dataset)
     torch.manual_seed(seed)
     module = model.build(**extra)
-    chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else ())
+    chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else (), output)
     if separate:
         untie(chain)
     return chain

@@ -116,7 +116,7 @@ def _device(settings: Settings) -> torch.device:
 
 def _model(settings: Settings, dataset: Any, folder: Path) -> LayerChain:
     """The checkpoint's model in evaluation mode."""
-    chain = build_chain(settings.model.target, dataset, settings.seed, separate=settings.model.untie)
+    chain = build_chain(settings.model.target, dataset, settings.seed, **settings.model.build_options)
     chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
     chain.module.to(_device(settings)).eval()
     build_arithmetic(settings.train).arrange(chain.module)

@@ -143,7 +143,7 @@ def build(settings: Settings) -> Components:
     device = device_of(settings.device)
     rule = build_rule(settings)
     data = build_data(settings)
-    chain = build_chain(settings.model.target, data.dataset, settings.seed, separate=settings.model.untie)
+    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
     finegrained = isinstance(rule, FineGrained)
     timetable = timetable_of(settings, len(data.train))
     plan = (

@@ -37,9 +37,18 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
         for (first, other_first), (last, other_last) in itertools.pairwise(starts)
     ]
     _hold_unused(model, layers)
-    chain = LayerChain(model, layers)
-    chain.notes = _notes(graphs, model)
-    return chain
+    labels = _labels(training, [start for start, _ in starts])
+    return LayerChain(model, layers, labels, _notes(graphs, model))
+
+
+def _labels(flow: Flow, starts: Sequence[int]) -> list[str]:
+    """Of each layer its first module with a matrix, a kernel or a table of weights."""
+    labels: list[str] = []
+    for i, (first, last) in enumerate(itertools.pairwise(starts)):
+        anchor = next((each for each in flow.anchors if first <= each < last), None)
+        name = "" if anchor is None else min(flow.weights[anchor]).rpartition(".")[0]
+        labels.append(name if name and name not in labels else f"{name or 'layer'}#{i}")
+    return labels
 
 
 def _check_names(model: nn.Module, names: Sequence[str]) -> None:

@@ -258,6 +258,11 @@ def test_weight_that_two_layers_share_makes_a_pair():
     assert cut(model).tied() == [(1, 2)]
 
 
+def test_output_of_a_model_that_is_a_chain_already_is_refused():
+    with pytest.raises(ConfigError, match=r"model\.output=logits: a Sequential is a chain"):
+        chain_of(nn.Sequential(nn.Linear(2, 2)), output="logits")
+
+
 def test_model_without_inputs_is_refused():
     with pytest.raises(ConfigError, match="Skip cannot be cut"):
         chain_of(Skip())
