@@ -16,18 +16,22 @@ def assembled(chain: LayerChain, state: Mapping[str, Tensor], device: torch.devi
 
     Args:
         chain: the model, whose own weights and buffers are not read where `state` has them.
-        state: names as in `chain.module.state_dict()`; of a tied tensor the first name is enough.
+        state: names as in `chain.module.state_dict()`; of a tied tensor all of them have the same.
         device: where the copy is to compute.
     """
-    named = chain.module.state_dict(keep_vars=True)
     parameters = {id(parameter) for parameter in chain.module.parameters()}
     copies: dict[int, Tensor] = {}
-    for name, tensor in named.items():
-        if name in state and id(tensor) not in copies:
-            value = state[name].detach().to(device)
-            copies[id(tensor)] = nn.Parameter(value, requires_grad=False) if id(tensor) in parameters else value
+    made: dict[int, Tensor] = {}
+    for name, tensor in chain.module.state_dict(keep_vars=True).items():
+        if (value := state.get(name)) is not None:
+            copies[id(tensor)] = made.setdefault(id(value), _own(value.to(device), trained=id(tensor) in parameters))
     whole = copy.deepcopy(chain, dict(copies))  # deepcopy takes what it finds in its second argument for the copy
     whole.module.to(device).eval()
     for layer in whole.layers:
         layer.to(device).eval()
     return whole
+
+
+def _own(value: Tensor, *, trained: bool) -> Tensor:
+    """A parameter or buffer over the memory of a tensor."""
+    return nn.Parameter(value.detach(), requires_grad=False) if trained else value.detach()

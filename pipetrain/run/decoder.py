@@ -40,6 +40,7 @@ class Decoder:
         options: how to decode.
         seed: of what the data set draws at random.
         hooks: told of the progress; who holds their gate ends the decoding.
+        aliases: further name of a tied tensor -> the one that stages know it by.
         signatures: metric -> how it was computed, of the last time.
     """
 
@@ -48,6 +49,7 @@ class Decoder:
     options: DecodingOptions
     seed: int = 0
     hooks: RunHooks = _NO_HOOKS
+    aliases: Mapping[str, str] = field(default_factory=dict)
     signatures: Mapping[str, str] = field(default_factory=dict)
 
     def on(self, device: torch.device, hooks: RunHooks = _NO_HOOKS) -> Self:
@@ -69,7 +71,8 @@ class Decoder:
             ConfigError: what the data set returns are no metrics.
         """
         self.hooks.on_progress("assembling the model")
-        return self.metrics(assembled(self.chain, state, self.options.device))
+        whole = {**state, **{name: state[first] for name, first in self.aliases.items()}}
+        return self.metrics(assembled(self.chain, whole, self.options.device))
 
     def metrics(self, model: LayerChain) -> dict[str, float]:
         """The metrics of an assembled model; what the data set draws at random disturbs nobody else.
@@ -118,7 +121,8 @@ def decoder_of(settings: Settings, dataset: Any, chain: LayerChain) -> Decoder |
         evaluation_batch_size(settings),
         settings.dataset.limit,
     )
-    return Decoder(chain, decoding, options, settings.seed)
+    # read now: from its first step on, a stage lends the modules of tied weights tensors of its own
+    return Decoder(chain, decoding, options, settings.seed, aliases=chain.aliases())
 
 
 def decoded_metrics(settings: Settings, dataset: Any, chain: LayerChain) -> Sequence[str]:

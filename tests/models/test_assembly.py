@@ -35,12 +35,15 @@ def test_assembled_model_holds_the_tensors_of_the_state_and_no_copies():
     }
 
 
-def test_tied_weights_need_one_name_and_buffers_that_no_state_has_are_kept():
+def test_tied_weights_stay_tied_and_buffers_that_no_state_has_are_kept():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     model[0].register_buffer("positions", torch.arange(3.0), persistent=False)
-    state = {name: torch.ones_like(value) for name, value in model.state_dict().items() if name != "1.weight"}
+    state = {name: torch.ones_like(value) for name, value in model.state_dict().items()}
+    state["1.weight"] = state["0.weight"]
+    model[1]._parameters["weight"] = torch.zeros(3, 3)  # as a stage lends it
     whole = assembled(LayerChain(model, list(model)), state, CPU)
     assert whole.module[0].weight is whole.module[1].weight
+    assert whole.module[1].weight.sum() == 9
     assert whole.layers[1] is whole.module[1]
     assert torch.equal(whole.module[0].positions, torch.arange(3.0))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support import small_model
+from support import small_model, tied_model
 from support.worker_pool import distributed, job, settings, simulated
 
 from pipetrain.config.overrides import parsed
@@ -43,6 +43,15 @@ def test_metrics_are_of_the_state_and_signatures_are_kept():
     state = {**small_model.build(1, 4).module.state_dict(), "6.bias": torch.full((4,), 2.0)}
     assert made.metrics_with(state) == {"bias": 8.0, "plain": 1.0}
     assert made.signatures == {"bias": "summed"}
+
+
+def test_tied_weights_are_known_by_all_their_names_whatever_a_stage_lends_their_modules():
+    chain = tied_model.build(1, 4)
+    dataset = SimpleNamespace(decoding=Decoding(lambda model, _: {"bleu": model.module.decoder.weight.sum().item()}))
+    made = decoder_of(settings("gpipe"), dataset, chain)
+    state = {name: tensor for name, tensor in chain.module.state_dict().items() if name != "decoder.weight"}
+    chain.module.encoder.linear._parameters["weight"] = torch.zeros(12, 64)
+    assert made.metrics_with({**state, "encoder.linear.weight": torch.ones(12, 64)}) == {"bleu": 12 * 64}
 
 
 def test_random_draws_of_a_data_set_repeat_and_disturb_nobody():

@@ -7,6 +7,8 @@ import torch
 from support.worker_pool import settings, simulated
 from torch import nn
 
+from pipetrain.data.images import ImageDataset
+from pipetrain.decoding import Generation, Marks
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.run.preflight import device_of, prepare
@@ -94,6 +96,18 @@ def test_untied_weights_may_be_in_any_stage_and_the_user_is_told_their_names(tmp
     assert unchanged.notes == ["model.untie=true: no layers share a weight, so nothing changes"]
     with pytest.raises(ConfigError, match=r"model\.untie=maybe: true or false"):
         prepared(tmp_path, model={**TIED, "untie": "maybe"})
+
+
+def test_user_is_warned_where_the_model_cannot_generate_the_texts_of_the_data_set(tmp_path, monkeypatch):
+    texts = Generation([], [], str, Marks(beginning=1, end=2), longest=3)
+    monkeypatch.setattr(ImageDataset, "decoding", texts, raising=False)
+    (note,) = prepared(tmp_path).notes
+    assert note == (
+        "warning: evaluations generate no texts: Sequential has no method begin and no step to generate text with"
+    )
+    assert prepared(tmp_path, eval={"decode": False}).notes == []
+    with pytest.raises(ConfigError, match=r"train.target={'bleu': 25}: no metric bleu; an evaluation gives loss, top1"):
+        prepared(tmp_path, train={"target": {"bleu": 25}})
 
 
 def test_job_of_a_prepared_run_trains(tmp_path):
