@@ -72,5 +72,6 @@ class Arithmetic:
         """
         if not self.compiled:
             return list(layers)
+        torch._inductor.config.compile_threads = 1  # of each stage's process, which has a core of its own at most
         torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
         return [torch.compile(layer, dynamic=False) for layer in layers]

@@ -279,6 +279,7 @@ class ProcessRun:
         self._job = job
         self._parts = parts
         self._executor = executor
+        self._aliases = parts.chain.aliases()  # as long as the modules still hold the tensors that they share
         self._writer = Writer(executor.rank, executor.exchange, coordinates=parts.recorder is not None)
         self._decoder = self._decoder_of(job)
         self.trainer = Trainer(
@@ -388,7 +389,7 @@ class ProcessRun:
             "per_stage": self.trainer.measured,
             "extra_drains": self.trainer.extra_drains,
             "metrics": self.trainer.metrics,
-            "aliases": self._parts.chain.aliases(),
+            "aliases": self._aliases,
             "untied": self._parts.chain.untied,
             **self._job.head(),
             **record,

@@ -75,7 +75,9 @@ def restore(stage: BaseStage, folder: Path, step: int) -> None:
     Raises:
         ConfigError: the checkpoint was saved from another model.
     """
-    local_names = {full: local for local, full in stage.full_names.items()}
+    local_names: dict[str, str] = {}
+    for local, full in stage.full_names.items():
+        local_names.setdefault(full, local)  # of a weight that layers of the stage share, the optimizer knows the first
     tensors = load_tensors(folder, lambda name: name.kind in _OF_WEIGHTS and name.of in local_names)
     model = {name.of: tensor for name, tensor in tensors.items() if name.kind is Kind.MODEL}
     if missing := local_names.keys() - model.keys():

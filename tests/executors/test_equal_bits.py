@@ -86,6 +86,21 @@ def test_state_carried_from_minibatch_to_minibatch_keeps_equal_bits_under_every_
     check(tmp_path, stages, cases)
 
 
+COMPILED = {
+    "model": {**TIED["model"], "untie": True},
+    "dataset": {"train": 20, "eval": 4},  # minibatches of one size: each is compiled anew
+}
+
+
+@pytest.mark.slow
+def test_compiled_layers_have_equal_bits_in_both_executors_and_learn_what_plain_ones_do(tmp_path):
+    arithmetic = {"pipeoptim": {"compile": True}, "pipedream": {"compile": True, "precision": "bf16"}}
+    found = check(tmp_path, 2, {name: (name, {**COMPILED, "train": train}) for name, train in arithmetic.items()})
+    for name, train in arithmetic.items():
+        plain = simulated(job(tmp_path / f"{name}-plain", name, 2, **COMPILED, train={**train, "compile": False}))
+        assert found[name]["final"]["loss"] == pytest.approx(plain["final"]["loss"], rel=0.05)
+
+
 def check(folder, stages, cases):
     """name -> (method, changed settings): runs each in both ways; the summaries by name."""
     jobs = [job(folder / f"{name}-distributed", method, stages, **changes) for name, (method, changes) in cases.items()]

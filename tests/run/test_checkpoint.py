@@ -3,18 +3,27 @@
 import json
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from support import small_model
+from support import small_model, tied_model
+from support.pipelines import half_decay, sgd
+from support.worker_pool import job, simulated
 
+from pipetrain.arithmetic import Arithmetic
 from pipetrain.errors import ConfigError
+from pipetrain.executors.pipeline import Training, build_stages
+from pipetrain.losses import CrossEntropy
 from pipetrain.run import checkpoint, checkpoint_writer
 from pipetrain.run.checkpoint_names import Kind
 from pipetrain.run.checkpoint_writer import Writer
+from pipetrain.run.export import Format, Output, export
+from pipetrain.run.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory
 
+TRAINING = Training(sgd, half_decay, CrossEntropy())
 ALONE = Writer(0, lambda value: [value], coordinates=True)
 
 
@@ -162,3 +171,57 @@ class _Trap:
 
     def __reduce__(self):
         return Path.touch, (self.path,)
+
+
+SHARED = "encoder.linear.weight"
+
+
+def test_weight_that_stages_share_is_saved_once_and_put_back_under_any_partition(tmp_path):
+    made = job(tmp_path / "run", "gpipe", 3, model={"_target_": "support.tied_model.build"}, train={"max_steps": 2})
+    simulated(made)
+    folder = checkpoint.find(str(tmp_path / "run"))
+    state = checkpoint.model_state(folder)
+    assert len(state) == len(set(tied_model.build(1, 4).module.parameters()))
+    assert torch.equal(checkpoint.named_state(folder)["decoder.weight"], state[SHARED])
+    for stages in (1, 2, 3):
+        built = build_stages(tied_model.build(1, 4), small_model.bounds(stages), TRAINING)
+        for stage in built:
+            checkpoint.restore(stage, folder, 2)
+        holders = [stage for stage in built if SHARED in stage.state()]
+        assert [stage.index for stage in holders] == sorted({0, stages - 1})
+        assert all(torch.equal(stage.state()[SHARED], state[SHARED]) for stage in holders)
+        momenta = [stage.optimizer.state()[local]["momentum_buffer"] for stage in holders for local in [of(stage)]]
+        assert all(torch.equal(momentum, momenta[0]) for momentum in momenta)
+
+
+def of(stage):
+    """What a stage calls the shared weight."""
+    return next(local for local, full in stage.full_names.items() if full == SHARED)
+
+
+def test_checkpoint_of_separate_weights_is_refused_for_a_model_that_ties_them(tmp_path):
+    model = {"_target_": "support.tied_model.build", "untie": True}
+    simulated(job(tmp_path / "run", "pipedream", 2, model=model, train={"max_steps": 2}))
+    folder = checkpoint.find(str(tmp_path / "run"))
+    with pytest.raises(ConfigError, match=r"model\.untie=true; decoder\.weight and encoder\.linear\.weight are two"):
+        checkpoint.whole_state(folder, tied_model.build(1, 4))
+    said = export(Selection(tmp_path / "run"), Output(tmp_path / "w.pt", Format.TORCH))
+    assert said.endswith(
+        "encoder.linear.weight and decoder.weight have values of their own; "
+        "a model that ties them keeps the value that it loads last"
+    )
+
+
+def test_factor_of_a_scaled_loss_is_that_of_the_same_stage_or_else_the_most_cautious(tmp_path):
+    training = replace(TRAINING, arithmetic=Arithmetic("fp16"))
+    stages = build_stages(small_model.build(1, 4), small_model.bounds(2), training)
+    for stage, factor in zip(stages, (64.0, 32.0), strict=True):
+        stage.scaler.scale = factor
+    content = {name: tensor for stage in stages for name, tensor in checkpoint.stage_tensors(stage).items()}
+    save(tmp_path, 3, content)
+    folder = checkpoint.find(str(tmp_path))
+    for number, factors in ((2, [64.0, 32.0]), (3, [64.0, 32.0, 32.0]), (1, [32.0])):
+        built = build_stages(small_model.build(1, 4), small_model.bounds(number), training)
+        for stage in built:
+            checkpoint.restore(stage, folder, 3)
+        assert [stage.scaler.scale for stage in built] == factors

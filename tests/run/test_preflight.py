@@ -110,6 +110,30 @@ def test_user_is_warned_where_the_model_cannot_generate_the_texts_of_the_data_se
         prepared(tmp_path, train={"target": {"bleu": 25}})
 
 
+def test_scaled_loss_is_refused_where_each_weight_is_a_stage(tmp_path):
+    fine = {"partition": FINEGRAINED, "executor": {"name": "simulated"}}
+    with pytest.raises(ConfigError, match=r"precision=fp16: partition=finegrained leaves no room .*precision=bf16"):
+        prepared(tmp_path, "gpipe", train={"precision": "fp16"}, **fine)
+
+
+def test_user_is_told_who_decides_about_a_step_of_a_scaled_loss(tmp_path):
+    told = {case: prepared(tmp_path, case, train={"precision": "fp16", "microbatches": 2}).notes for case in DECIDES}
+    assert all(any(DECIDES[case] in note for note in notes) for case, notes in told.items())
+
+
+DECIDES = {"gpipe": "skipped by all stages alike", "pipedream": "skipped by each stage by itself"}
+
+
+def test_compiled_layers_are_refused_where_their_casts_would_be_of_other_weights(tmp_path, monkeypatch):
+    train = {"compile": True, "precision": "bf16"}
+    prepared(tmp_path, "pipedream", train=train)
+    with pytest.raises(ConfigError, match=r"train\.compile=true: with train\.precision=bf16 .*method=pipeoptim"):
+        prepared(tmp_path, "pipeoptim", train=train)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ConfigError, match=r"train\.compile=true: .* there is no compiler no-such-compiler"):
+        prepared(tmp_path, "pipedream", train={"compile": True})
+
+
 def test_job_of_a_prepared_run_trains(tmp_path):
     assert simulated(prepared(tmp_path, train={"max_steps": 3}).job)["steps"] == 3
 
