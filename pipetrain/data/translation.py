@@ -81,6 +81,11 @@ class TranslationDataset:
         self._longest = 3 * max(pairs[1].lengths[place] for place in self.train.kept) // 2  # of a translation
         self.eval = SentencePairs(*self._encoded(evaluation), batch_tokens=settings.batch_tokens)
 
+    @property
+    def vocabulary_sha256(self) -> str:
+        """What tells both vocabularies from others."""
+        return f"{self._source.sha256} {self._target.sha256}"
+
     @cached_property
     def decoding(self) -> Generation:
         """How the evaluation split is translated, and BLEU of the translations."""

@@ -35,6 +35,7 @@ from pipetrain.losses import Loss, counts_tokens
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint, checkpoint_writer
 from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
+from pipetrain.run.checkpoint_fit import vocabulary_sha256
 from pipetrain.run.checkpoint_writer import Writer
 from pipetrain.run.decoder import Decoder, decoder_of
 from pipetrain.run.job import Job
@@ -385,6 +386,7 @@ class ProcessRun:
         return {
             "step": step,
             "steps_per_epoch": self._job.timetable.steps_per_epoch,
+            "vocabulary_sha256": vocabulary_sha256(self._parts.data.dataset),
             **progress_of_target(self.trainer.reached, self._job.settings.train.target),
             "per_stage": self.trainer.measured,
             "extra_drains": self.trainer.extra_drains,

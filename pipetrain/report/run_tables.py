@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipetrain.failure import from_here
 from pipetrain.report.text_table import both_ends, counted, number_list, shortened, size_of, text_table
 from pipetrain.tracking.records import metric_shown
-from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR
+from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, in_tokens
 
 if TYPE_CHECKING:
     from pipetrain.planner.plan import Plan, StagePlan
@@ -68,12 +68,19 @@ def _outcome(summary: Mapping[str, Any]) -> list[str]:
     text = f"{summary['status']} after {counted(summary['steps'], 'step', 'steps')}, {_duration(summary['wall_s'])}"
     if evaluation := summary.get("eval_s"):
         text += f" (evaluation {_duration(evaluation)})"
-    if speed := summary.get(MEASURED):
-        return [f"{text}, {speed:.0f} samples/s"]
-    lines = [f"{text}, simulated at {speed:.0f} samples/s" if (speed := summary.get(SIMULATOR)) else text]
-    if speed := summary.get(PREDICTED):
-        lines.append(f"as a pipeline {speed:.0f} samples/s, predicted from the measured times of the stages")
+    if speed := _speed(summary, MEASURED):
+        return [f"{text}, {speed}"]
+    lines = [f"{text}, simulated at {speed}" if (speed := _speed(summary, SIMULATOR)) else text]
+    if speed := _speed(summary, PREDICTED):
+        lines.append(f"as a pipeline {speed}, predicted from the measured times of the stages")
     return lines
+
+
+def _speed(summary: Mapping[str, Any], name: str) -> str | None:
+    """A throughput in tokens where the run counts them, else in samples; None where it is not known."""
+    if tokens := summary.get(in_tokens(name)):
+        return f"{tokens:.0f} tokens/s"
+    return f"{samples:.0f} samples/s" if (samples := summary.get(name)) else None
 
 
 def _target_lines(summary: Mapping[str, Any]) -> list[str]:

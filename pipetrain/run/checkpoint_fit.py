@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,25 @@ def _step(settings: OptimizerSettings, state: Mapping[str, Tensor], weight: Tens
     optimizer = build_torch_optimizer(settings, [parameter])
     optimizer.state[parameter] = dict(state)
     optimizer.step()
+
+
+def vocabulary_sha256(dataset: Any) -> str | None:
+    """The `vocabulary_sha256` of a data object, which tells vocabularies apart; None where it has none."""
+    return getattr(dataset, "vocabulary_sha256", None)
+
+
+def check_vocabulary(folder: Path, dataset: Any) -> None:
+    """Checks that token ids mean what they meant, as far as checkpoint and data set tell.
+
+    Raises:
+        ConfigError: they mean something else.
+    """
+    before, now = checkpoint.load_progress(folder).get("vocabulary_sha256"), vocabulary_sha256(dataset)
+    if before is not None and before != now:
+        raise ConfigError(
+            f"dataset: its vocabulary is another than that of {folder}, whose token ids mean other text; take the data "
+            "set, the text and the settings of the vocabulary that the checkpoint was trained with"
+        )
 
 
 def check_data(folder: Path, steps_per_epoch: int) -> None:

@@ -16,16 +16,28 @@ _COLORS = (1, 3, 4)
 
 
 def from_data(model: Target, dataset: Any) -> dict[str, Any]:
-    """The options of a model's target that its data set has to fill in.
+    """The options of a model's target that its data set has to fill in, once those that are given are held against it.
 
     An attribute of the data set goes to the parameter of its name, unless the configuration has it. A parameter
     without a default is derived from the first sample, or from the labels, where the data set has no such attribute.
 
     Raises:
-        ConfigError: a parameter without a default can neither be found nor derived.
+        ConfigError: a parameter without a default can neither be found nor derived, or the model is too small for the
+            data set's tokens.
     """
+    _check_room(model, dataset)
     given = {name: _given(dataset, name) for name in _open(model, model.parameters()) if hasattr(dataset, name)}
     return given | derived_from_data(model, dataset)
+
+
+def _check_room(model: Target, dataset: Any) -> None:
+    """A model may know more tokens and longer samples than there are, but not fewer or shorter."""
+    for name in _ROOM:
+        given, needed = model.options.get(name), getattr(dataset, name, None)
+        if is_whole(given) and is_whole(needed) and given < needed:
+            raise ConfigError(
+                f"model.{name}={given}: less than the {needed} of the data set; model.{name}={needed} or null works"
+            )
 
 
 def derived_from_data(model: Target, dataset: Any) -> dict[str, Any]:
@@ -108,6 +120,7 @@ def _told_by_nothing(_dataset: Any) -> None:
     return None
 
 
+_ROOM = ("vocabulary_size", "source_vocabulary_size", "target_vocabulary_size", "max_length")
 _ONLY_TOLD = {
     "vocabulary_size": 10_000,
     "source_vocabulary_size": 10_000,

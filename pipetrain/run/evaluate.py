@@ -18,11 +18,12 @@ from pipetrain.losses import on_device
 from pipetrain.models.carrier import carrying
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
-from pipetrain.run.build import build_arithmetic, build_chain, build_dataset, build_loss, evaluation_loader
+from pipetrain.run.build import build_arithmetic, build_dataset, build_loss, evaluation_loader
 from pipetrain.run.carried_check import check_carried
 from pipetrain.run.decoder import GeneratedText, decoder_of
 from pipetrain.run.preflight import device_of
 from pipetrain.run.selection import Selection
+from pipetrain.run.whole_model import whole_model
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.stored_settings import stored_settings
 
@@ -75,7 +76,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         torch.set_num_threads(settings.threads)
     dataset = build_dataset(settings.dataset.target)
     loader = evaluation_loader(settings, dataset)
-    chain = _model(settings, dataset, folder)
+    chain = whole_model(settings, dataset, folder)
     decoder = decoder_of(settings, dataset, chain)
     texts: list[GeneratedText] = []
     decoder = decoder and decoder.on(_device(settings)).keeping(texts)
@@ -112,17 +113,6 @@ def _name(settings: Settings, group: str, path: str) -> str:
 
 def _device(settings: Settings) -> torch.device:
     return torch.device(device_of(settings.device))
-
-
-def _model(settings: Settings, dataset: Any, folder: Path) -> LayerChain:
-    """The checkpoint's model in evaluation mode."""
-    chain = build_chain(settings.model.target, dataset, settings.seed, **settings.model.build_options)
-    chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
-    chain.module.to(_device(settings)).eval()
-    build_arithmetic(settings.train).arrange(chain.module)
-    for layer in chain.layers:
-        layer.eval()
-    return chain
 
 
 def _metrics(settings: Settings, dataset: Any, chain: LayerChain, loader: Loader) -> Mapping[str, float]:

@@ -12,7 +12,7 @@ from pipetrain.tracking import metrics_file, records, summary
 from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.recorder import Recorder
 from pipetrain.tracking.records import Record
-from pipetrain.tracking.throughput import MEASURED, SIMULATOR
+from pipetrain.tracking.throughput import MEASURED, SIMULATOR, in_tokens
 
 Reports = Sequence[Mapping[str, Any]]
 
@@ -95,11 +95,12 @@ def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:
             evaluations.add(record["step"], record["epoch"], records.metrics_of(record))
     steady = [record for record in found if record["kind"] == "interval" and record["step"] > steps / 10]
     seconds = sum(record["train_s"] for record in steady)
-    speed = sum(record["samples"] for record in steady) / seconds if seconds else None
+    name = SIMULATOR if job.settings.executor.simulated else MEASURED
+    units = {name: "samples", **({in_tokens(name): "tokens"} if steady and "tokens" in steady[0] else {})}
     return {
         "steps": steps,
         "epochs": round(steps / job.timetable.steps_per_epoch, 4),
         "wall_s": found[-1]["wall_s"] if found else 0.0,
-        SIMULATOR if job.settings.executor.simulated else MEASURED: speed,
+        **{each: sum(record[unit] for record in steady) / seconds if seconds else None for each, unit in units.items()},
         **evaluations.fields(),
     }

@@ -111,7 +111,7 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
     lazy_compiler.install()
     components = build(settings)
     notes = [note for check in CHECKS for note in check(settings, components)]
-    start = start_of(settings, run, components.chain, components.timetable)
+    start = start_of(settings, run, components.data.dataset, components.chain, components.timetable)
     placement = components.placement
     processes = 1 if components.finegrained else placement.num_processes
     job = Job(

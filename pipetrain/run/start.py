@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint_fit import check_data, check_optimizer, check_weights
+from pipetrain.run.checkpoint_fit import check_data, check_optimizer, check_vocabulary, check_weights
 from pipetrain.run.resume import Resumption, completed, resumption
 from pipetrain.run.timetable import Timetable
 from pipetrain.run.trainer import target_reached
@@ -33,8 +34,8 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
 
-def start_of(settings: Settings, run: RunDirectory, chain: LayerChain, timetable: Timetable) -> Start:
-    """Where this run starts.
+def start_of(settings: Settings, run: RunDirectory, dataset: Any, chain: LayerChain, timetable: Timetable) -> Start:
+    """Where this run starts, with this data set, model and length.
 
     Raises:
         ConfigError: it cannot go on from the checkpoint that `resume` names, or has none of its steps to go.
@@ -43,6 +44,7 @@ def start_of(settings: Settings, run: RunDirectory, chain: LayerChain, timetable
     folder = found.checkpoint
     if folder is None:
         return Start(notes=found.notes)
+    check_vocabulary(folder, dataset)
     check_data(folder, timetable.steps_per_epoch)
     check_weights(folder, chain)
     if any(each.setting.startswith("optimizer.") for each in found.differences if each.setting not in _STATELESS):

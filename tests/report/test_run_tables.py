@@ -110,3 +110,8 @@ def test_next_steps_name_the_run_as_seen_from_here(tmp_path, monkeypatch):
         "next: tensorboard --logdir outputs/a, pipetrain report runs outputs"
     )
     assert next_steps(Path("/runs/a"), traced=True).endswith("report runs /runs, pipetrain timeline /runs/a")
+
+
+def test_summary_of_a_language_model_tells_tokens_per_second():
+    lines = ended(samples_per_second=40.0, tokens_per_second=5000.0)
+    assert lines == ["completed after 1 step, 1.0 s, 5000 tokens/s"]

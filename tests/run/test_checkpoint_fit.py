@@ -1,6 +1,7 @@
 """Whether a checkpoint fits the run that would go on from it."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from support.worker_pool import job, simulated
@@ -12,7 +13,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.chain import chain_of
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_chain, build_data
-from pipetrain.run.checkpoint_fit import check_data, check_optimizer, check_weights
+from pipetrain.run.checkpoint_fit import check_data, check_optimizer, check_vocabulary, check_weights
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +62,14 @@ def test_epoch_of_other_length_is_refused(made):
     check_data(made[1], 6)
     with pytest.raises(ConfigError, match="an epoch has 7 steps now, and had 6 when"):
         check_data(made[1], 7)
+
+
+def test_vocabulary_that_differs_is_refused_and_one_that_nobody_kept_is_not(made, monkeypatch):
+    _, folder = made
+    check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="b"))
+    stored = {**checkpoint.load_progress(folder), "vocabulary_sha256": "a"}
+    monkeypatch.setattr(checkpoint, "load_progress", lambda _folder: stored)
+    check_vocabulary(folder, SimpleNamespace(vocabulary_sha256="a"))
+    for other in (SimpleNamespace(vocabulary_sha256="b"), SimpleNamespace()):
+        with pytest.raises(ConfigError, match=r"dataset: its vocabulary is another than that of .*step-"):
+            check_vocabulary(folder, other)

@@ -75,3 +75,20 @@ def test_parameter_with_a_default_is_not_derived():
 def test_what_cannot_be_derived_is_asked_for_by_name(train, message):
     with pytest.raises(ConfigError, match=message):
         from_data(LENET, data(train))
+
+
+@pytest.mark.parametrize("name", ["vocabulary_size", "max_length"])
+def test_model_with_less_room_than_its_text_needs_is_refused_and_one_with_more_is_not(name):
+    text = SimpleNamespace(**{"vocabulary_size": 50, "max_length": 16, name: 20})
+    for given in (20, 30):
+        assert name not in from_data(Target("model", "pipetrain.models.gpt.build", {name: given}), text)
+    with pytest.raises(ConfigError, match=rf"model.{name}=19: less than the 20 of the data set; model.{name}=20 or"):
+        from_data(Target("model", "pipetrain.models.gpt.build", {name: 19}), text)
+
+
+def test_model_of_text_learns_of_its_data_set_what_is_not_set():
+    text = SimpleNamespace(vocabulary_size=50, max_length=16)
+    target = Target("model", "pipetrain.models.gpt.build", {"vocabulary_size": None})
+    assert from_data(target, text) == {"vocabulary_size": 50, "max_length": 16}
+    with pytest.raises(ConfigError, match=r"model.vocabulary_size is not set, .* only that can tell; .*=10000"):
+        from_data(target, SimpleNamespace())

@@ -28,6 +28,11 @@ class LanguageData:
     max_length: int
     vocabulary: Vocabulary | None = None
 
+    @property
+    def vocabulary_sha256(self) -> str | None:
+        """What tells its vocabulary from others; None where it has none."""
+        return None if self.vocabulary is None else self.vocabulary.sha256
+
 
 @dataclass(frozen=True)
 class TokenKind:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import size_of
 from pipetrain.tracking.evaluations import LOWER_IS_BETTER
-from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR
+from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, in_tokens
 
 _USUAL = ("bleu", "meteor", "top1", "perplexity", "loss")
 _DIGITS, _MOST_DECIMALS = 4, 6
@@ -41,6 +41,9 @@ MEASUREMENTS = {
     MEASURED: Column("samples/s", higher=True),
     PREDICTED: Column("samples/s, predicted", higher=True),
     SIMULATOR: Column("samples/s of the simulator", higher=True),
+    in_tokens(MEASURED): Column("tokens/s", higher=True),
+    in_tokens(PREDICTED): Column("tokens/s, predicted", higher=True),
+    in_tokens(SIMULATOR): Column("tokens/s of the simulator", higher=True),
     "wall_s": Column("wall time, s"),
     "train_s": Column("training, s"),
     "eval_s": Column("evaluation, s"),

@@ -11,7 +11,7 @@ from pipetrain.report.sweep.columns import column_of, metric_of
 from pipetrain.report.sweep.end_labels import label_ends
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import shortened
-from pipetrain.tracking.throughput import MEASURED, PREDICTED
+from pipetrain.tracking.throughput import MEASURED, PREDICTED, in_tokens
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Draw = Callable[["Axes"], None]
 _LONGEST_NAME = 36
 _MB = 1e-6
+_SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 _UNITS = {"idle_share": (100, "% of the time"), "memory_bytes": (_MB, "MB, largest process")}
 
 
@@ -32,7 +33,7 @@ def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
         panels.append((5.8, lambda panel: _curves(panel, course, rows)))
     if metric and any(group.values(metric) for group in groups):
         panels.append((2.6, lambda panel: rows.dots(panel, metric)))
-    for name in (MEASURED, PREDICTED, "target_s", "wall_s", "idle_share", "memory_bytes"):
+    for name in (*_SPEEDS, "target_s", "wall_s", "idle_share", "memory_bytes"):
         if name != metric and any(group.values(name) for group in groups):
             panels.append((max(1.7, 0.11 * len(column_of(name).head)), lambda panel, name=name: rows.bars(panel, name)))  # type: ignore[misc]
     panels.append((2.3, rows.memory))

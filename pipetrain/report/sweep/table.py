@@ -1,13 +1,13 @@
 """The runs of a sweep as tables: what they came to, and what it took."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pipetrain.report.sweep.columns import cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import counted, markdown_table, shortened, text_table
-from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
 
 Columns = list[tuple[str, ...]]
 WIDTH = 120
@@ -55,8 +55,9 @@ def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
     shown = [name for name in named if any(group.values(name) for group in groups) or (aims and name == "target_s")]
     columns = [("", *(group.name for group in groups))]
     columns += [(column_of(name).head, *_cells(groups, name)) for name in shown]
-    if metric not in (MEASURED, PREDICTED, SIMULATOR):
-        columns.insert(len(columns) - ("wall_s" in shown), ("samples/s", *_speeds(groups)))
+    if metric not in ALL_THROUGHPUTS:
+        at = len(columns) - ("wall_s" in shown)
+        columns[at:at] = _speed_columns(groups)
     return [*columns, ("runs", *map(_statuses, groups))]
 
 
@@ -81,11 +82,18 @@ def _speed(group: SweepGroup) -> str | None:
     return next((name for name in (MEASURED, PREDICTED) if group.values(name)), None)
 
 
-def _speeds(groups: Sequence[SweepGroup]) -> list[str]:
-    own = {name: cells(groups, name) for name in (MEASURED, PREDICTED)}
+def _speed_columns(groups: Sequence[SweepGroup]) -> Columns:
+    """Throughput in tokens where all groups count them, else in samples, and in tokens beside it where any does."""
+    of_tokens = [any(group.values(in_tokens(name)) for name in (MEASURED, PREDICTED)) for group in groups]
+    tokens = [("tokens/s", *_speeds(groups, in_tokens))] if any(of_tokens) else []
+    return tokens if tokens and all(of_tokens) else [("samples/s", *_speeds(groups, str)), *tokens]
+
+
+def _speeds(groups: Sequence[SweepGroup], named: Callable[[str], str]) -> list[str]:
+    own = {name: cells(groups, named(name)) for name in (MEASURED, PREDICTED)}
     signs = {MEASURED: "", PREDICTED: "~"}
-    speeds = map(_speed, groups)
-    return ["-" if name is None else f"{signs[name]}{own[name][index]}" for index, name in enumerate(speeds)]
+    found = [(name, own[name][index]) for index, group in enumerate(groups) if (name := _speed(group) or MEASURED)]
+    return ["-" if cell == "-" else f"{signs[name]}{cell}" for name, cell in found]
 
 
 def _statuses(group: SweepGroup) -> str:

@@ -85,3 +85,15 @@ def test_markdown_has_the_same_cells(tmp_path):
     write_run(tmp_path / "a", "method=gpipe", top1=80.0)
     lines = table.markdown(collect([tmp_path], {}), "top1").splitlines()
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == ["gpipe", "80.00", "85.00", "300.0", "20.00", "1"]
+
+
+def test_throughput_of_language_models_is_in_tokens_beside_samples_where_only_some_count_them(tmp_path):
+    for number in (1, 2):
+        write_run(tmp_path / "lm" / str(number), f"model=gpt{number}", tokens_per_second=4000.0 * number)
+    found = rows(text_of(tmp_path / "lm"))
+    assert found["final top1"] == ["best top1", "tokens/s", "wall time, s", "runs"]
+    assert (found["model=gpt1"][2], found["model=gpt2"][2]) == ("4000", "8000")
+    write_run(tmp_path / "lm" / "3", "model=gpt3")
+    found = rows(text_of(tmp_path / "lm"))
+    assert found["final top1"] == ["best top1", "samples/s", "tokens/s", "wall time, s", "runs"]
+    assert (found["model=gpt1"][2:4], found["model=gpt3"][2:4]) == (["300.0", "4000"], ["300.0", "-"])

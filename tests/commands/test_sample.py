@@ -1,0 +1,67 @@
+"""A language model from its first step to its text, as a user has it."""
+
+import json
+
+import pytest
+import torch
+from support.cli import pipetrain, run
+from support.texts import prose
+
+from pipetrain.models import gpt
+
+TINY = (
+    "model=gpt", "model.layers=2", "model.width=16", "model.heads=2", "optimizer.lr=0.01", "threads=1",
+    "dataset=text_file", "dataset.vocabulary_size=300", "dataset.positions=16", "train.batch_size=4",
+    "train.max_steps=20",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sample")
+    (folder / "novel.txt").write_text(prose(400), encoding="utf-8")
+    (folder / "other.txt").write_text(prose(400, seed=1).upper(), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_language_model_trains_alike_in_both_executors_and_tells_tokens_and_text(folder):
+    hashes = {}
+    for method, stages in (("pipedream", 2), ("pipeoptim", 4)):
+        for executor in ("distributed", "simulated"):
+            path = folder / f"{method}-{executor}"
+            chosen = (f"method={method}", f"partition.stages={stages}", f"executor={executor}")
+            done = run(path, *TINY, f"dataset.path={folder / 'novel.txt'}", *chosen)
+            found = json.loads((path / "summary.json").read_text())
+            hashes.setdefault(method, set()).add((found["weights_sha256"], found["loss_sha256"]))
+            whose = "simulator_" if executor == "simulated" else ""
+            assert found[f"{whose}tokens_per_second"] == pytest.approx(16 * found[f"{whose}samples_per_second"])
+            assert found["tokens"] == 20 * 4 * 16
+            assert found["final"]["perplexity"] < 250
+            assert "tokens/s" in done.stdout
+    assert all(len(each) == 1 for each in hashes.values())
+    trained = folder / "pipedream-simulated"
+    words = ("sample", str(trained), "--prompt", "The cat", "--length", "20", "--seed", "3")
+    once, again = (pipetrain(*words, cwd=folder) for _ in range(2))
+    assert once.stdout == again.stdout
+    assert once.stdout.startswith("The cat")
+    assert len(once.stdout) > len("The cat ")
+    _refusals(folder, trained)
+    _export(folder, trained)
+
+
+def _refusals(folder, trained):
+    refused = pipetrain("eval", str(trained), f"dataset.path={folder / 'other.txt'}", cwd=folder)
+    assert refused.returncode == 2
+    assert "dataset: its vocabulary is another than that of" in refused.stderr
+    (folder / "novel.txt").write_text(prose(400, seed=2).upper(), encoding="utf-8")
+    on = (*TINY, f"dataset.path={folder / 'novel.txt'}", "method=pipedream", "partition.stages=2", "executor=simulated")
+    refused = run(folder / "resumed", *on, f"resume={trained}", "train.max_steps=30", code=2)
+    assert "dataset: its vocabulary is another than that of" in refused.stderr
+
+
+def _export(folder, trained):
+    assert pipetrain("export", str(trained), "-o", "weights.pt", cwd=folder).returncode == 0
+    state = torch.load(folder / "weights.pt")
+    model = gpt.build(len(state["transformer.wte.weight"]), 16, layers=2, width=16, heads=2)
+    model.module.load_state_dict(state)
