@@ -59,7 +59,7 @@ WORKLOADS = {
     "resnet18": Workload(
         "JPEG files of 256 pixels: decode, scale to 224, crop, flip; ResNet-18",
         (*_PICTURES, "model=resnet18", "dataset.size=224", "train.batch_size=16"),
-        12,
+        4,
     ),
     "resnet20": Workload(
         "JPEG files of 256 pixels: decode, scale to 32, crop, flip; ResNet-20",
@@ -71,6 +71,7 @@ WORKLOADS = {
         ("model=resnet20", "dataset=fashion_mnist_mini", "dataset.augment=true", "train.batch_size=64"),
         24,
     ),
+    "gpt": Workload("tokens of Jane Austen's novels in memory; gpt", ("model=gpt", "train.batch_size=16"), 8),
 }
 
 
@@ -118,8 +119,11 @@ class Bench:
         return self._loader.inputs(0, 0, self._minibatches)
 
     def _train(self, inputs: tuple[Tensor, ...]) -> None:
-        outputs = self._stage(*inputs)
-        outputs.backward(torch.ones_like(outputs))
+        for layer in self._stage:
+            outputs = layer(*inputs)
+            inputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        trained = [tensor for tensor in inputs if tensor.requires_grad]
+        torch.autograd.backward(trained, [torch.ones_like(tensor) for tensor in trained])
         self._stage.zero_grad()
 
     def _speed(self, use: Callable[[tuple[Tensor, ...]], None], minibatches: Iterator[tuple[Tensor, ...]]) -> float:
@@ -130,10 +134,10 @@ class Bench:
         return (self._minibatches - 1) * self._samples / (time.perf_counter() - began)
 
 
-def _first_stage(settings: Settings, dataset: Any, example: tuple[Tensor, ...]) -> nn.Sequential:
+def _first_stage(settings: Settings, dataset: Any, example: tuple[Tensor, ...]) -> nn.ModuleList:
     chain = build_chain(settings.model.target, dataset, settings.seed)
     first = make_plan(chain, Even(2), example).stages[0]
-    return nn.Sequential(*chain.layers[first.first : first.last])
+    return nn.ModuleList(chain.layers[first.first : first.last])
 
 
 def main() -> None:

@@ -7,7 +7,9 @@ from support.methods import DISTINCT, SYNCHRONOUS, fitting
 from support.pipelines import Function, stage_of, unit_gradients
 from support.worker_pool import distributed, job, simulated
 from torch import nn
+from torch.utils.data import TensorDataset
 
+from pipetrain.data.loader import Loader
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
 
@@ -73,3 +75,12 @@ def test_command_on_cuda_runs_and_resumes(tmp_path):
 def test_divergence_on_cuda_ends_the_run(tmp_path):
     run(tmp_path / "run", *TINY, "device=cuda", "optimizer.lr=1e20", code=3)
     assert summary(tmp_path / "run")["status"] == "diverged"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_minibatches_are_read_into_page_locked_memory(workers):
+    loader = Loader(TensorDataset(torch.arange(8.0), torch.arange(8)), batch_size=4, workers=workers)
+    loader.pinned = True
+    read = [tensors for minibatch in loader.samples(0) for tensors in minibatch]
+    assert all(isinstance(tensors, tuple) and tensors[0].is_pinned() for tensors in read)
+    assert len(read) == 4
