@@ -55,6 +55,8 @@ def test_another_choice_of_a_group_is_one_difference():
         ("dataset.limit", True, True),
         ("model", True, True),
         ("model.width", False, True),
+        ("model.untie", True, True),
+        ("train.precision", False, True),
         ("optimizer.lr", False, True),
         ("method", False, True),
         ("train.epochs", False, False),

@@ -73,6 +73,13 @@ def test_torch_schedules_with_clipping_equal_gpipe(tmp_path):
 
 
 @pytest.mark.slow
+def test_stages_of_torch_schedules_that_share_a_weight_train_it_as_gpipe_does(tmp_path):
+    """In one process and in several: stages 1 and 3 hold it, of which Interleaved1F1B makes one process."""
+    tied = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.1}}
+    check(tmp_path, ("Interleaved1F1B", "ZBVZeroBubble"), 4, 4, **tied)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("microbatches", [1, 2])
 def test_torch_schedules_with_few_microbatches_equal_gpipe(tmp_path, microbatches):
     check(tmp_path, SCHEDULES[:3], 4, microbatches)
