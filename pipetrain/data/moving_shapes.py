@@ -12,7 +12,8 @@ from pipetrain.seeding import key
 _COLORS = {"red": (1.0, 0.0, 0.0), "green": (0.0, 1.0, 0.0), "blue": (0.0, 0.0, 1.0), "yellow": (1.0, 1.0, 0.0)}
 _DIRECTIONS = {"left": (0.0, -1.0), "right": (0.0, 1.0), "up": (-1.0, 0.0), "down": (1.0, 0.0)}
 _SHAPES = ("square", "diamond", "cross", "ring")
-_SPEEDS = {"slowly": 0.4, "quickly": 0.9}
+_REACH = {"slowly": 0.2, "quickly": 0.4}
+"""How far a shape gets, as a share of the side; it starts in the middle."""
 _FORMS = (
     "a {color} {shape} moves {direction} {speed}",
     "the {color} {shape} is {speed} moving {direction}",
@@ -24,7 +25,7 @@ _TRAIN, _EVAL = range(2)
 
 
 class MovingShapes:
-    """Videos of a shape that moves over a black square; each made from (seed, split, index) alone.
+    """Videos of a shape that moves from the middle of a black square; each made from (seed, split, index) alone.
 
     Args:
         count: of the videos.
@@ -51,9 +52,9 @@ class MovingShapes:
         """The pixels of each frame (frames, 3 · side · side), float32."""
         generator = self._generator(index)
         color, shape, direction, speed = self._chosen(generator)
-        middle = (self._side - 1) / 2 + torch.rand(2, generator=generator) * 2 - 1
-        steps = (torch.arange(self._frames) - (self._frames - 1) / 2) * _SPEEDS[speed]
-        centers = middle + steps[:, None] * torch.tensor(_DIRECTIONS[direction])
+        start = (self._side - 1) / 2 + torch.rand(2, generator=generator) * 2 - 1
+        way = torch.linspace(0, self._side * _REACH[speed], self._frames)
+        centers = start + way[:, None] * torch.tensor(_DIRECTIONS[direction])
         picture = torch.tensor(_COLORS[color])[None, :, None, None] * self._drawn(shape, centers)[:, None]
         noise = torch.randn(picture.shape, generator=generator) * _NOISE
         return (picture + noise).flatten(1)
@@ -63,7 +64,7 @@ class MovingShapes:
 
     @staticmethod
     def _chosen(generator: torch.Generator) -> tuple[str, ...]:
-        options = (tuple(_COLORS), _SHAPES, tuple(_DIRECTIONS), tuple(_SPEEDS))
+        options = (tuple(_COLORS), _SHAPES, tuple(_DIRECTIONS), tuple(_REACH))
         return tuple(each[int(torch.randint(len(each), (), generator=generator))] for each in options)
 
     def _drawn(self, shape: str, centers: Tensor) -> Tensor:

@@ -1,6 +1,9 @@
 """METEOR of captions, with and without WordNet."""
 
+from types import SimpleNamespace
+
 import nltk
+import nltk.corpus
 import pytest
 
 from pipetrain.decoding.meteor import meteor
@@ -22,6 +25,25 @@ def test_best_reference_of_each_text_counts_and_texts_are_averaged():
     alone, _ = meteor(["a cat"], [["a cat"]])
     value, _ = meteor(["a cat", "no match"], [["a dog", "a cat"], ["something else"]])
     assert value == pytest.approx(alone / 2)
+
+
+class WordNet:
+    """A dictionary of one pair of synonyms."""
+
+    def ensure_loaded(self):
+        pass
+
+    def synsets(self, word):
+        names = ["dog", "hound"] if word in ("dog", "hound") else []
+        return [SimpleNamespace(lemmas=lambda: [SimpleNamespace(name=lambda name=name: name) for name in names])]
+
+
+def test_synonyms_match_where_wordnet_is_installed(monkeypatch):
+    without, _ = meteor(["a dog"], [["a hound"]])
+    monkeypatch.setattr(nltk.corpus, "wordnet", WordNet())
+    value, signature = meteor(["a dog"], [["a hound"]])
+    assert value > 0.9 > without
+    assert "|matches:exact,stem,synonym" in signature
 
 
 def test_equal_stems_match_and_the_signature_says_what_does():
