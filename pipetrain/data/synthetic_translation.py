@@ -24,19 +24,25 @@ _UNITS = (
 
 
 def synthetic_en_de(
-    train: int = 8000, eval: int = 400, vocabulary_size: int = 600, batch_tokens: int | None = None, seed: int = 0
+    train: int = 8000,
+    eval: int = 400,
+    vocabulary_size: int = 600,
+    batch_tokens: int | None = None,
+    seed: int = 0,
+    *,
+    joint: bool = False,
 ) -> TranslationDataset:
     """So many pairs such as "Thursday, March 5, 1987: forty-two kilometers" and its German, made from `seed` alone.
 
-    Half of the dates are in words. Every language has a vocabulary of `vocabulary_size` subwords. The seed is the data
-    set's own, so that runs of different seeds see the same pairs.
+    Half of the dates are in words. Each language has `vocabulary_size` subwords, or both have them together if `joint`.
+    The seed is the data set's own, so that runs of different seeds see the same pairs.
 
     Raises:
         ConfigError: a count is below 1, or the vocabulary too small.
     """
     for name, count in {"train": train, "eval": eval}.items():
         check_whole(f"dataset.{name}", count, least=1)
-    settings = TokenSettings(vocabulary_size=vocabulary_size, batch_tokens=batch_tokens)
+    settings = TokenSettings(vocabulary_size=vocabulary_size, joint=joint, batch_tokens=batch_tokens)
     return TranslationDataset(_pairs(train, seed, _TRAIN), _pairs(eval, seed, _EVAL), settings)
 
 

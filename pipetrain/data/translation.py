@@ -63,7 +63,7 @@ class TranslationDataset:
 
     Attributes:
         train, eval: the splits. Training leaves out pairs with an empty or too long sentence, evaluation none.
-        source_vocabulary_size, target_vocabulary_size, padding: what a model must know.
+        source_vocabulary_size, target_vocabulary_size, joint_vocabulary, padding: what a model must know.
         notes: what the user should know.
 
     Raises:
@@ -74,6 +74,7 @@ class TranslationDataset:
         self._settings, self._evaluation = settings, evaluation
         self._source, self._target = settings.vocabularies(train)
         self.source_vocabulary_size, self.target_vocabulary_size = self._source.size, self._target.size
+        self.joint_vocabulary = settings.joint
         self.padding = PADDING
         pairs = self._encoded(train)
         kept, self.notes = _kept(pairs, settings.max_length)

@@ -102,6 +102,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     dropout: float = 0.2,
     *,
     shared_embeddings: bool = False,
+    joint_vocabulary: bool = True,
 ) -> LayerChain:
     """GNMT of `layers` LSTMs, each of them a layer of the chain, beside two embeddings and the head.
 
@@ -113,6 +114,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         source_vocabulary_size: tokens of the source.
         target_vocabulary_size: tokens of the target.
         padding: the token that pads both.
+        joint_vocabulary: whether source and target have the same tokens.
         layers: of encoder and decoder together.
         width: of embeddings and LSTMs.
         dropout: before each LSTM.
@@ -128,6 +130,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     embeddings = embedding_pair(
         lambda size: nn.Embedding(size, width, padding),
         (source_vocabulary_size, target_vocabulary_size),
+        joint=joint_vocabulary,
         shared=shared_embeddings,
     )
     model = GNMT(embeddings, layers, dropout)

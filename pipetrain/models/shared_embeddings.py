@@ -11,23 +11,28 @@ _Embedding = TypeVar("_Embedding", bound=nn.Embedding)
 
 
 def embedding_pair(
-    make: Callable[[int], _Embedding], vocabularies: tuple[int, int], *, shared: bool
+    make: Callable[[int], _Embedding], vocabularies: tuple[int, int], *, joint: bool, shared: bool
 ) -> tuple[_Embedding, _Embedding]:
-    """The embeddings of source and target, one and the same if `shared`; `make` makes that of a vocabulary's size.
+    """The embeddings of source and target.
+
+    Args:
+        make: makes that of a vocabulary of so many tokens.
+        vocabularies: the tokens of source and target.
+        joint: whether these are the same tokens.
+        shared: whether both embeddings have one weight.
 
     Raises:
-        ConfigError: they are to be shared, and the languages have different vocabularies.
+        ConfigError: they are to share it, and the languages have different vocabularies.
     """
-    source, target = vocabularies
-    if not shared:
-        return make(source), make(target)
-    if source != target:
-        raise ConfigError(
-            f"model.shared_embeddings: one embedding of both languages needs one vocabulary, and theirs have {source} "
-            f"and {target} tokens; dataset.joint=true makes one"
-        )
-    embedding = make(source)
-    return embedding, embedding
+    source, target = map(make, vocabularies)
+    if shared:
+        if not joint or source.num_embeddings != target.num_embeddings:
+            raise ConfigError(
+                "model.shared_embeddings: one embedding of both languages needs one vocabulary of both, and theirs, of "
+                f"{vocabularies[0]} and {vocabularies[1]} tokens, are different; dataset.joint=true makes one"
+            )
+        target.weight = source.weight
+    return source, target
 
 
 def check_shared(shared: str | None, choices: tuple[str, ...]) -> None:

@@ -100,6 +100,8 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     heads: int = 8,
     dropout: float = 0.1,
     shared_embeddings: str | None = None,
+    *,
+    joint_vocabulary: bool = True,
 ) -> LayerChain:
     """So many layers of encoder and of decoder each; the defaults are those of the base model (table 3).
 
@@ -111,6 +113,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         source_vocabulary_size: tokens of the source.
         target_vocabulary_size: tokens of the target.
         padding: the token that pads both.
+        joint_vocabulary: whether source and target have the same tokens.
         layers: N of the paper.
         width: its d_model.
         feedforward: its d_ff.
@@ -126,6 +129,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     embeddings = embedding_pair(
         lambda size: Embedding(size, width, padding),
         (source_vocabulary_size, target_vocabulary_size),
+        joint=joint_vocabulary,
         shared=shared_embeddings == _ALL,
     )
     model = Transformer(embeddings, Blocks.of(width, heads, feedforward, dropout), layers, dropout)

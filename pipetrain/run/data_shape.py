@@ -125,6 +125,7 @@ _ONLY_TOLD = {
     "vocabulary_size": 10_000,
     "source_vocabulary_size": 10_000,
     "target_vocabulary_size": 10_000,
+    "joint_vocabulary": "true",
     "padding": 0,
     "max_length": 256,
     "features": 4096,

@@ -19,7 +19,7 @@ def test_each_language_has_the_vocabulary_of_its_training_text():
     assert data.source_vocabulary_size == len(MARKS) + len({"ein", "Hund", "eine", "Katze", "und", "zwei"})
     assert data.target_vocabulary_size == len(MARKS) + len({"a", "dog", "nothing", "cat", "and", "two"})
     assert data.eval.source(2).tolist()[-2:] == [UNKNOWN, END]
-    assert data.padding == 0
+    assert (data.padding, data.joint_vocabulary) == (0, False)
 
 
 def test_joint_vocabulary_has_the_words_of_both_languages():

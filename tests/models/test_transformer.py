@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from pipetrain.errors import ConfigError
 from pipetrain.models.transformer import build, sinusoids
 from pipetrain.planner.finegrained import weight_units
 
@@ -55,6 +56,12 @@ def test_weights_load_into_torchs_transformer_which_then_computes_the_same():
         tgt_mask=nn.Transformer.generate_square_subsequent_mask(4),
     )
     torch.testing.assert_close(ours.head(hidden), ours(source, target))
+
+
+def test_vocabularies_of_one_size_are_not_taken_for_one():
+    with pytest.raises(ConfigError, match=r"theirs, of 10 and 10 tokens, are different; dataset\.joint=true makes one"):
+        sized(10, 10, **IWSLT, shared_embeddings="all", joint_vocabulary=False)
+    sized(10, 10, **IWSLT, shared_embeddings="target", joint_vocabulary=False)
 
 
 def test_shared_weights_are_one_under_several_names():

@@ -113,7 +113,11 @@ def test_dropout_of_the_setting_is_at_work_in_training_alone(build):
         (transformer.build, {"layers": 0}, "model.layers=0"),
         (transformer.build, {"dropout": 1.0}, "model.dropout=1.0"),
         (transformer.build, {"shared_embeddings": "both"}, "model.shared_embeddings=both: one of target, all"),
-        (transformer.build, {"shared_embeddings": "all"}, "theirs have 12 and 14 tokens; dataset.joint=true makes one"),
+        (
+            transformer.build,
+            {"shared_embeddings": "all"},
+            "theirs, of 12 and 14 tokens, are different; dataset.joint=true",
+        ),
         (gnmt.build, {"layers": 7}, "model.layers=7: an even number from 4 on"),
         (gnmt.build, {"width": 0}, "model.width=0"),
         (gnmt.build, {"shared_embeddings": True}, "dataset.joint=true"),
