@@ -50,3 +50,21 @@ def test_example_of_a_regression_takes_dicts_of_numpy_arrays(example):
     ((time, frequency), (wave,)) = next(loader.samples(0))
     assert torch.allclose(wave, torch.sin(3 * time * frequency))
     assert chain_of(module.build())(time, frequency).shape == wave.shape
+
+
+@pytest.mark.slow
+def test_example_of_a_transformers_model_is_cut_and_counts_only_answers(example):
+    pytest.importorskip("transformers")
+    module = example("sorting")
+    split = module.Digits(samples=8).train
+    inputs, following = split.collate([split[index] for index in range(8)])
+    model = module.build(width=16, depth=1)
+    chain = chain_of(model, inputs)
+    assert len(chain) > 1
+    logits = chain(*inputs.values())
+    assert torch.equal(logits, model(**inputs).logits)
+    answers = module.Answers()
+    assert answers.count(following) == sum(len(digits) + 1 for digits in split.digits)
+    right = torch.nn.functional.one_hot(following.clamp(min=0), len(module.SYMBOLS)).float()
+    assert answers.metrics(right, following) == {"symbols": answers.count(following)}
+    assert answers(100 * right, following) < 1e-6

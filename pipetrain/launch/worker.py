@@ -279,6 +279,8 @@ class ProcessRun:
     def __init__(self, job: Job, parts: RunParts, executor: Executor) -> None:
         self._job = job
         self._parts = parts
+        # in training, the modules compute with other tensors in the place of their parameters
+        self._aliases = parts.chain.aliases()
         self._executor = executor
         self._aliases = parts.chain.aliases()  # as long as the modules still hold the tensors that they share
         self._writer = Writer(executor.rank, executor.exchange, coordinates=parts.recorder is not None)

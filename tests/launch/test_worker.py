@@ -107,3 +107,11 @@ def test_simulated_run_tells_its_own_speed_from_that_of_the_pipeline(tmp_path):
     # a busy machine makes both slower
     assert found["simulator_samples_per_second"] <= both
     assert 1.4 * found["simulator_samples_per_second"] < found["predicted_samples_per_second"] <= 1.01 * one
+
+
+def test_checkpoint_after_training_names_a_tied_weight_by_all_its_names(tmp_path):
+    made = job(tmp_path, "gpipe", 2, model={"_target_": "support.tied_model.build"}, checkpoint={"every_epochs": 2})
+    simulated(made)
+    (folder,) = checkpoint.checkpoints(tmp_path)
+    state = checkpoint.named_state(folder)
+    assert torch.equal(state["decoder.weight"], state["encoder.linear.weight"])

@@ -4,10 +4,11 @@ import inspect
 import itertools
 from collections.abc import Iterable, Sequence
 
-from torch import nn
+from torch import fx, nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain, out_of_place
+from pipetrain.models.graph import one_sample
 from pipetrain.models.graph.cuts import cuts_of
 from pipetrain.models.graph.example import Example
 from pipetrain.models.graph.flow import Flow
@@ -29,12 +30,20 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
     _check_names(model, example.names)
     out_of_place(model)
     graphs = graphs_of(model, example, output)
+    asked = one_sample.questions((graphs.training, graphs.evaluation))
+    chain = _chain(model, graphs, without=asked)
+    if asked and not one_sample.agrees(chain, example, output):
+        chain = _chain(model, graphs, without=set())
+    return chain
+
+
+def _chain(model: nn.Module, graphs: Graphs, without: set[fx.Node]) -> LayerChain:
+    """The chain, whose layers leave out some nodes."""
     training, evaluation = Flow(graphs.training, model), Flow(graphs.evaluation, model)
-    cuts = cuts_of(training, evaluation)
-    starts = [(0, 0), *cuts, (len(training.nodes), len(evaluation.nodes))]
+    starts = [(0, 0), *cuts_of(training, evaluation), (len(training.nodes), len(evaluation.nodes))]
     layers: list[nn.Module] = [
-        Segment(Part(training, first, last).graph(), Part(evaluation, other_first, other_last).graph(), model)
-        for (first, other_first), (last, other_last) in itertools.pairwise(starts)
+        Segment(Part(training, a, b).graph(without), Part(evaluation, c, d).graph(without), model)
+        for (a, c), (b, d) in itertools.pairwise(starts)
     ]
     _hold_unused(model, layers)
     labels = _labels(training, [start for start, _ in starts])

@@ -1,6 +1,6 @@
 """A layer that is a part of a graph: the modules and weights that it uses, and what it does with them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,14 +81,18 @@ class Part:
     first: int
     last: int
 
-    def graph(self) -> fx.Graph:
-        """The stretch as a graph of its own: from what crosses its beginning to what crosses its end."""
+    def graph(self, without: Set[fx.Node]) -> fx.Graph:
+        """The stretch as a graph of its own, from what crosses its beginning to what crosses its end.
+
+        Args:
+            without: nodes that are left out.
+        """
         flow = self.flow
         copy = _Copy(flow, flow.inputs if self.first == 0 else flow.crossing(self.first))
         if self.first == 0:
             copy.check_shapes()
         for node in flow.nodes[self.first : self.last]:
-            if node.op not in ("placeholder", "output") and not flow.is_free(node):
+            if node.op not in ("placeholder", "output") and not flow.is_free(node) and node not in without:
                 copy.of(node)
         ends = self.last == len(flow.nodes)
         outputs = tuple(copy.of(node) for node in (flow.outputs if ends else flow.crossing(self.last)))

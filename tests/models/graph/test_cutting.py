@@ -177,6 +177,27 @@ def test_sizes_that_another_way_of_the_forward_would_be_taken_for_end_the_run():
         chain(torch.randn(2, 4))
 
 
+def asking(x):
+    """Asks for a single sample, and does the same for it."""
+    return x if x.shape[0] == 1 else x.expand(x.shape[0], -1)
+
+
+def test_question_for_a_single_sample_that_makes_no_difference_is_not_asked_again():
+    model = Calling(asking)
+    chain = cut(model)
+    x = torch.randn(1, 4)
+    assert torch.equal(chain(x), model(x))
+    assert model.training
+    assert all(layer.training for layer in chain.layers)
+
+
+def test_single_sample_for_which_the_forward_does_something_else_ends_the_run():
+    chain = cut(Calling(lambda x: -x if x.shape[0] == 1 else x))
+    assert chain(torch.randn(2, 4)).shape == (2, 2)
+    with pytest.raises(RunError, match=r"size of 1 .*another way"):
+        chain(torch.randn(1, 4))
+
+
 def test_input_of_another_shape_ends_the_run():
     with pytest.raises(RunError, match=r"shape \(3, 5\), where the forward was recorded for \(any, 4\)"):
         cut(Skip())(torch.randn(3, 5))
