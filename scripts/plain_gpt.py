@@ -1,0 +1,72 @@
+"""Trains the language model of a finished run with a plain PyTorch loop, and prints both perplexities.
+
+python scripts/plain_gpt.py RUN
+
+The loop has nothing of pipetrain's but the model, the data and their order: `torch.optim`, `backward()` and a rate for
+each step. RUN must be of one stage or a synchronous method, and of a model without dropout, for both to agree.
+"""
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import LambdaLR
+
+from pipetrain.config.settings import Settings
+from pipetrain.run.build import Data, build_chain, build_data, build_rate, build_torch_optimizer
+from pipetrain.run.timetable import timetable_of
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.stored_settings import stored_settings
+
+_CALLED = ("dataset", "model", "optimizer", "lr_schedule")
+
+
+def main(run: Path) -> None:
+    """Prints what the loop and the run came to, and how long each took."""
+    settings = stored_settings(RunDirectory(run), _CALLED)
+    torch.set_num_threads(settings.threads or 1)
+    data = build_data(settings)
+    began = time.perf_counter()
+    model = trained(settings, data)
+    seconds = time.perf_counter() - began
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    print("| | perplexity | training, s |", "| --- | ---: | ---: |", sep="\n")
+    print(f"| a plain loop, seed {settings.seed} | {perplexity(model, data):.3f} | {seconds:.0f} |")
+    print(f"| `{run}`, {summary['method']} | {summary['final']['perplexity']:.3f} | {summary['train_s']:.0f} |")
+
+
+def trained(settings: Settings, data: Data) -> torch.nn.Module:
+    """The model after as many steps as the run takes."""
+    timetable = timetable_of(settings, len(data.train))
+    rate = build_rate(settings, timetable)
+    model = build_chain(settings.model.target, data.dataset, settings.seed).module
+    optimizer = build_torch_optimizer(settings.optimizer, list(model.parameters()))
+    base = optimizer.param_groups[0]["lr"]
+    schedule = LambdaLR(optimizer, lambda step: rate(step) / base)
+    for step in range(timetable.total_steps):
+        epoch, index = divmod(step, len(data.train))
+        ((inputs,), (targets,)) = next(data.train.samples(epoch, index, index + 1))
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).backward()
+        optimizer.step()
+        schedule.step()
+    return model
+
+
+@torch.no_grad()
+def perplexity(model: torch.nn.Module, data: Data) -> float:
+    """That of the evaluation text."""
+    model.eval()
+    total, count = 0.0, 0
+    for (inputs,), (targets,) in data.evaluation.samples(0):
+        total += F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction="sum").item()
+        count += targets.numel()
+    return math.exp(total / count)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
