@@ -169,5 +169,6 @@ def translating(folder, model, method, stages):
         optimizer={"_target_": "torch.optim.AdamW", "lr": 1e-2},
         lr_schedule={"_target_": "pipetrain.optim.lr_schedules.InverseSqrt", "warmup": 5},
         train={"epochs": 9, "max_steps": 20, "batch_size": 8, "microbatches": 2},
+        eval={"every_epochs": 9},  # and at the end
     )
     return replace(made, bounds=bounds, plan=[{"layers": last - first, "parameters": 1} for first, last in bounds])
