@@ -54,6 +54,7 @@ format: setup  ## Format the code
 
 docs: setup  ## Write the pages and images of docs/ that are made from the code
 	$(BIN)/python scripts/write_settings_page.py
+	$(BIN)/python scripts/write_models_page.py
 	$(BIN)/python scripts/draw_docs_images.py
 
 bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), fine-grained simulation, the start, and loading

@@ -1,6 +1,8 @@
 import json
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 from support.cli import environment
 
@@ -45,6 +47,9 @@ def test_list_builds_models_only_for_their_sizes(capsys, tmp_path):
     rows = listed(capsys, "models", "--sizes")
     assert all(row["task"] and row["parameters"] > 0 and row["layers"] > 0 for row in rows)
     assert {row["name"]: row["parameters"] for row in rows}["lenet5"] == 61_706, "for the gray images that it brings"
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "write_models_page.py"))
+    text = script["PAGE"].read_text(encoding="utf-8")
+    assert text == script["page"](text, rows), "run scripts/write_models_page.py"
     code = "import sys, pipetrain.cli as c; c.carry_out(['list']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
