@@ -56,8 +56,9 @@ class Scores(nn.Module):
         self.body = body
 
     @override
-    def forward(self, x: Tensor, *scores: Tensor) -> tuple[Tensor, ...]:
-        return self.body(x), *reversed(scores)
+    def forward(self, x: Tensor, *scores: Tensor) -> Tensor | tuple[Tensor, ...]:
+        own: Tensor = self.body(x)
+        return (own, *reversed(scores)) if scores else own
 
 
 def googlenet(channels: int, classes: int, *, auxiliary: bool = False) -> LayerChain:
