@@ -40,9 +40,12 @@ def token_files(
         ConfigError: a file is missing or damaged, nobody knows the vocabulary, or an id is not in it.
     """
     folder = Path(root).expanduser()
+    paths = [folder / f"{name}.bin" for name in ("train", "val")]
+    for path in paths:
+        _check_file(path, root)
     vocabulary = _vocabulary(folder, tokenizer)
     size = _size(folder, vocabulary_size, vocabulary)
-    train, evaluation = (_source(folder / f"{name}.bin", root, size) for name in ("train", "val"))
+    train, evaluation = (_source(path, size) for path in paths)
     return LanguageData(
         train=windows(train, positions, carried=carried),
         eval=windows(evaluation, positions, carried=carried),
@@ -88,7 +91,7 @@ def _meta(folder: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _source(path: Path, root: str, vocabulary_size: int) -> TokenSource:
+def _check_file(path: Path, root: str) -> None:
     if not path.is_file():
         raise ConfigError(
             f"dataset.root={root}: there is no file {path.absolute()}; put train.bin and val.bin there, 16-bit token "
@@ -96,6 +99,9 @@ def _source(path: Path, root: str, vocabulary_size: int) -> TokenSource:
         )
     if path.stat().st_size % 2 or not path.stat().st_size:
         raise ConfigError(f"dataset.root={root}: {path} has {path.stat().st_size} bytes, not two for each token")
+
+
+def _source(path: Path, vocabulary_size: int) -> TokenSource:
     source = TokenSource(np.memmap(path, dtype="<u2", mode="r"), vocabulary_size, str(path))
     largest = int(source.tokens[:_LOOKED_AT].max())
     if largest >= vocabulary_size:
