@@ -43,7 +43,7 @@ def test_choice_has_what_the_model_of_the_run_changes_of_it():
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("dataset=nope", "dataset=nope: no such dataset; choose from cifar10, .*mnist"),
+        ("dataset=nope", "dataset=nope: no such dataset; choose from .*cifar10, .*mnist"),
         ("dataset=minst", "dataset=minst: no such dataset; did you mean mnist"),
         ("dataset.rooot=6", "dataset.rooot=6: no such setting; did you mean dataset.root"),
         ("dataset.evil=6", "dataset.evil=6: not a setting of the chosen dataset|dataset.evil=6: no such setting"),
