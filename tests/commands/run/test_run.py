@@ -37,4 +37,4 @@ def test_choices_of_a_users_folder_are_taken_and_shown(capsys, tmp_path):
     (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 7\n")
     folder = ["--config-dir", str(tmp_path)]
     assert "\nseed: 7\n" in shown(capsys, "experiment=mine", *folder, "--cfg", "job")
-    assert "comparison, demo, mine, multi30k" in " ".join(shown(capsys, *folder, "--help").split())
+    assert "comparison, demo, multi30k, mine" in " ".join(shown(capsys, *folder, "--help").split())
