@@ -46,7 +46,7 @@ def tried(train, evaluation=(0,), loss=None, split=known, **attributes):
     data = Data(dataset, *(Loader(each, batch_size=1, shuffle=False) for each in (dataset.train, dataset.eval)))
     scores = torch.zeros(1, 3)
     trial = Trial((scores,), (torch.tensor(train[:1]),), [0], (torch.tensor(train[:1]),))
-    labels = label_range(CHOSEN.model, dataset, trial, loss or CrossEntropy())
+    labels = label_range(CHOSEN.model.target, dataset, trial, loss or CrossEntropy())
     check_labels(CHOSEN, data, trial, labels)
 
 

@@ -36,10 +36,10 @@ def test_targets_of_another_are_called_only_if_trusted_or_asked_for(run):
     rewrite(run, "model._target_", "mylib.build")
     with pytest.raises(ConfigError, match=f"{run.config}: model._target_=mylib.build is not pipetrain's own"):
         stored_settings(run, ("model",))
-    assert stored_settings(run, ("dataset", "loss")).model.path == "mylib.build"
-    assert stored_settings(run, ("model",), trust=True).model.path == "mylib.build"
+    assert stored_settings(run, ("dataset", "loss")).model.target.path == "mylib.build"
+    assert stored_settings(run, ("model",), trust=True).model.target.path == "mylib.build"
     asked = stored_settings(run, ("model",), parsed(["model._target_=mylib.other"]))
-    assert asked.model.path == "mylib.other"
+    assert asked.model.target.path == "mylib.other"
 
 
 def test_interpolation_in_a_stored_file_is_refused_and_never_resolved(run, monkeypatch):
