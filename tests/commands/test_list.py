@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.cli import environment
 
 from pipetrain import cli
@@ -43,6 +44,7 @@ def test_models_are_listed_with_task_data_set_and_the_settings_of_their_paper(ca
     assert rest[1] == f"    in its paper {rows['alexnet']['paper']}"
 
 
+@pytest.mark.slow
 def test_list_builds_models_only_for_their_sizes(capsys, tmp_path):
     rows = listed(capsys, "models", "--sizes")
     assert all(row["task"] and row["parameters"] > 0 and row["layers"] > 0 for row in rows)

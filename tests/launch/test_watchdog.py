@@ -163,6 +163,7 @@ def test_worker_that_waits_does_not_hang_and_ends_when_it_is_told_to(tmp_path, n
     assert failure_notes(RunDirectory(tmp_path)) == {}
 
 
+@pytest.mark.slow
 def test_worker_that_was_stopped_and_goes_on_does_not_hang(tmp_path):
     script = HANGING.replace("0.3, 1.5", "4.0, 60.0").replace("time.sleep(60)", "time.sleep(3)")
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)

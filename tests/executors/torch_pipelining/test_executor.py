@@ -57,6 +57,7 @@ def check(folder, schedules, stages, microbatches, **changes):
 
 
 @pytest.mark.skipif(torch.__version__ < "2.13", reason="the library finds gradients of weights used twice wrongly")
+@pytest.mark.slow
 def test_torch_schedules_equal_gpipe_on_a_model_that_stresses_the_library(tmp_path):
     check(tmp_path, SCHEDULES, 4, 4, model={"_target_": "support.edge_case_model.build"})
 
