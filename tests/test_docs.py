@@ -145,7 +145,7 @@ def printed(command: Command, folder: Path) -> str:
     program, *words = shlex.split(line)
     assert program == "pipetrain", line
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "COLUMNS"},
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "examples"), str(folder)]),
         "PYTHONUNBUFFERED": "1",
     }

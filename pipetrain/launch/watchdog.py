@@ -131,6 +131,11 @@ class Watchdog:
         self._thread.join()
         self._pipe.close()
 
+    def begin(self) -> None:
+        """All is built and connected; tells so at once, as a run that trains can be broken off."""
+        self.activity.begin()
+        self._pipe.wake()
+
     def meet(self, store: "Store", run: RunDirectory) -> None:
         """Takes a connection of this thread's own to the others' store, and the run directory that all agree on."""
         self.watched = replace(self.watched, run=run)

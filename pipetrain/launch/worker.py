@@ -188,7 +188,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
             executor = connect_stages(
                 stages, parts.phases, hooks, parts.training.clip_norm, device_to_device=process.device_to_device
             )
-        activity.begin()
+        watchdog.begin()
         run = ProcessRun(job, parts, executor)
         watchdog.reports.own = run.trainer.own_reports
         result = run.train()

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -80,6 +81,15 @@ assert seen == [number]
 def test_signal_that_has_another_handler_reaches_it_and_the_worker_lives(tmp_path, name):
     done = subprocess.run([sys.executable, "-c", SIGNALED, str(tmp_path), name], timeout=60, check=False)
     assert done.returncode == 0
+
+
+def test_worker_tells_at_once_that_it_has_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(watchdog, "BEAT_SECONDS", 600.0)
+    beats = queue.SimpleQueue()
+    with Watchdog(watched(tmp_path), beats.put) as watch:
+        assert beats.get(timeout=10).starting
+        watch.begin()
+        assert not beats.get(timeout=10).starting
 
 
 HANGING = """

@@ -18,7 +18,7 @@ def arguments(*words: str) -> list[str]:
 
 def environment(**more: str) -> dict[str, str]:
     here = str(Path(__file__).resolve().parents[1])
-    clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    clean = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "RANK", "WORLD_SIZE")}
     return {**clean, "PYTHONPATH": os.pathsep.join([here, *sys.path[1:2]]), **more}
 
 
