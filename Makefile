@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 DEVICE ?= cpu
 
 # Where versions may matter: the command, torch's pipelines, optimizers and hooks, figures, images, torchvision's models.
-LOWER_TESTS := tests/test_cli.py tests/test_torchvision_shim.py tests/executors/torch_pipelining \
+LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/executors/torch_pipelining \
 	tests/methods/test_lwp.py tests/optim tests/stage tests/report tests/data tests/models
 
 .DEFAULT_GOAL := help

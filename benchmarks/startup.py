@@ -87,7 +87,7 @@ def marked_run(marks: Path, words: list[str]) -> None:
 
     from pipetrain import cli
     from pipetrain.commands.run import one_run
-    from pipetrain.imports import uncollected
+    from pipetrain.libraries.imports import uncollected
 
     def simulated_steps(*given: Any) -> Any:
         from pipetrain.tracking.recorder import Recorder

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from pipetrain import torchvision_shim
+from pipetrain.libraries import torchvision_shim
 from pipetrain.models.chain import LayerChain, chain_of, out_of_place
 from pipetrain.models.resnet_cifar import build as resnet_cifar
 from pipetrain.models.torchvision_models import alexnet

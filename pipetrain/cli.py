@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from pipetrain import __version__
 from pipetrain.commands import completion, doctor, evaluate, export, list, report, run, sample, stability, timeline
+from pipetrain.commands.standard_streams import make_lenient
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.launch.lifeline import leave_if_kept
 from pipetrain.launch.signals import uninterrupted
-from pipetrain.standard_streams import make_lenient
 
 _COMMANDS = (run, list, evaluate, export, sample, timeline, stability, report, doctor, completion)
 _EPILOG = """\

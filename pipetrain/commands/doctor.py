@@ -91,7 +91,7 @@ def _backends() -> list[Finding]:
 
 def _torchvision() -> Finding:
     try:
-        from pipetrain.torchvision_shim import torchvision
+        from pipetrain.libraries.torchvision_shim import torchvision
     except Exception as error:
         return Finding("torchvision", "missing", f"{error}; model=resnet18 ... and downloaded data sets need it")
     import torch

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
+from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.output_folder import check_writable
 
 if TYPE_CHECKING:
     from pipetrain.report.sweep.groups import SweepGroup

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from pipetrain.commands import Subparsers
+from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.output_folder import check_writable
 
 _SETTING = (
     ("--curvature", float, "λ, the curvature of the quadratic; default 1"),

@@ -11,10 +11,10 @@ from typing import Any, Self
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from pipetrain import torchvision_import
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.errors import ConfigError, as_configured, one_line
 from pipetrain.failure import described
+from pipetrain.libraries import torchvision_import
 
 TARGET = "_target_"
 

@@ -35,7 +35,7 @@ class ClassFolders:
         Raises:
             ConfigError: the folder is missing or has no classes, or one of these has no images.
         """
-        from pipetrain.torchvision_shim import datasets
+        from pipetrain.libraries.torchvision_shim import datasets
 
         if not folder.is_dir():
             raise ConfigError(f"dataset.root={root}: no folder {folder}; {remedy}")

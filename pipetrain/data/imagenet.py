@@ -42,7 +42,7 @@ def imagenet(root: str = "data/imagenet", size: int = 224, *, augment: bool = Fa
 
 
 def _centered(size: int) -> Callable[[Image.Image], Image.Image]:
-    from pipetrain.torchvision_shim import transforms
+    from pipetrain.libraries.torchvision_shim import transforms
 
     crop: Callable[[Image.Image], Image.Image] = transforms.Compose(
         [transforms.Resize(round(size * 256 / 224)), transforms.CenterCrop(size)]
@@ -51,7 +51,7 @@ def _centered(size: int) -> Callable[[Image.Image], Image.Image]:
 
 
 def _at_random(size: int) -> Callable[[Image.Image], Image.Image]:
-    from pipetrain.torchvision_shim import transforms
+    from pipetrain.libraries.torchvision_shim import transforms
 
     crop: Callable[[Image.Image], Image.Image] = transforms.Compose(
         [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]

@@ -80,7 +80,7 @@ def _lines(path: Path, root: str) -> list[str]:
 
 def _download(base: Path) -> None:
     """Fetches the archive, if it is not there already, and unpacks it; a folder that is there is whole."""
-    from pipetrain.torchvision_shim import datasets
+    from pipetrain.libraries.torchvision_shim import datasets
 
     if (base / _NAME).is_dir():
         return

@@ -125,7 +125,7 @@ def _image_dataset(source: Source, root: str, *, download: bool, augment: bool) 
 
 def _read(source: Source, root: str, *, download: bool) -> list[tuple[Tensor, Tensor]]:
     """Images (samples, C, H, W) and classes of the training and the test split."""
-    from pipetrain.torchvision_shim import datasets
+    from pipetrain.libraries.torchvision_shim import datasets
 
     build: Callable[..., Any] = getattr(datasets, source.name)
     base = Path(root).expanduser().absolute()

@@ -5,9 +5,9 @@ import importlib
 import os
 import signal
 
-from pipetrain.imports import uncollected
 from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import die_with_parent
+from pipetrain.libraries.imports import uncollected
 
 _MODULES = (
     "pipetrain.launch.worker",

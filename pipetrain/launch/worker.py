@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipetrain import lazy_compiler
 from pipetrain.errors import DivergedError, ExitCode, LostStageError, RunError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.gate import Gate
@@ -31,6 +30,7 @@ from pipetrain.launch.pipeline import in_one_process, training_of
 from pipetrain.launch.process import ProcessEnvironment, device_at, join, own_store
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog, Watched
+from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import Loss, counts_tokens
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint, checkpoint_writer

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain import torchvision_shim
+from pipetrain.libraries import torchvision_shim
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.enlarge import enlarging
 from pipetrain.models.torchvision_models import rechanneled

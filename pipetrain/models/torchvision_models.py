@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import nn
 
-from pipetrain import torchvision_shim
 from pipetrain.errors import ConfigError
+from pipetrain.libraries import torchvision_shim
 from pipetrain.models.chain import LayerChain, out_of_place
 from pipetrain.models.features_classifier import chain_of_features
 from pipetrain.models.residual import block_layers

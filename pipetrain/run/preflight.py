@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from pipetrain import lazy_compiler
 from pipetrain.config.settings import Settings
 from pipetrain.data.labels import LabelRange
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, common_placement, notes_of
+from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import Loss
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import ties_between

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipetrain import cli, torchvision_shim
+from pipetrain import cli
+from pipetrain.libraries import torchvision_shim
 
 
 def found(capsys, code=0):

@@ -7,7 +7,7 @@ from PIL import Image
 from pipetrain.data.imagenet import imagenet
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.torchvision_shim import transforms
+from pipetrain.libraries.torchvision_shim import transforms
 
 
 @pytest.fixture

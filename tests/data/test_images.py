@@ -6,7 +6,7 @@ from pipetrain.errors import ConfigError
 
 
 def test_normalization_has_the_bits_of_torchvision():
-    from pipetrain.torchvision_shim import transforms
+    from pipetrain.libraries.torchvision_shim import transforms
 
     image = torch.randint(256, (3, 5, 4), dtype=torch.uint8)
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

@@ -45,7 +45,7 @@ def cifar_batch(samples, **labels):
 @pytest.fixture
 def cifar10_files(tmp_path, monkeypatch):
     """CIFAR-10's layout in small; torchvision's real checks run against the sums of these files."""
-    from pipetrain.torchvision_shim import datasets
+    from pipetrain.libraries.torchvision_shim import datasets
 
     folder = tmp_path / "cifar-10-batches-py"
     batches = {f"data_batch_{i}": cifar_batch(i + 1, labels=[i] * (i + 1)) for i in range(1, 6)}
@@ -60,7 +60,7 @@ def cifar10_files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cifar100_files(tmp_path, monkeypatch):
-    from pipetrain.torchvision_shim import datasets
+    from pipetrain.libraries.torchvision_shim import datasets
 
     folder = tmp_path / "cifar-100-python"
     train = cifar_batch(4, fine_labels=[99, 0, 1, 2], coarse_labels=[1, 2, 3, 4])
@@ -159,7 +159,7 @@ def test_damaged_files_are_refused(tmp_path, cifar10_files):
 
 def test_download_unpacks_packed_files(tmp_path, monkeypatch):
     """The .gz files as published, already there: torchvision checks and unpacks them without a network."""
-    from pipetrain.torchvision_shim import datasets
+    from pipetrain.libraries.torchvision_shim import datasets
 
     write_mnist(tmp_path, "MNIST")
     sums = []
@@ -175,7 +175,7 @@ def test_download_unpacks_packed_files(tmp_path, monkeypatch):
 
 
 def test_download_that_fails_is_reported(tmp_path, monkeypatch):
-    from pipetrain.torchvision_shim import datasets
+    from pipetrain.libraries.torchvision_shim import datasets
 
     monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:9/"])
     with pytest.raises(

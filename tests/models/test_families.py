@@ -11,8 +11,8 @@ from torch import nn
 
 from pipetrain.config.choices import names_of, section
 from pipetrain.errors import ConfigError
+from pipetrain.libraries.torchvision_shim import models as tv
 from pipetrain.models import lenet, resnet_cifar, torchvision_models
-from pipetrain.torchvision_shim import models as tv
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from pipetrain import torchvision_import
 from pipetrain.config.choices import section
 from pipetrain.errors import ConfigError
+from pipetrain.libraries import torchvision_import
 from pipetrain.models import gpt
 from pipetrain.models.chain import LayerChain
 

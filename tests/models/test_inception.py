@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from pipetrain.libraries.torchvision_shim import models as tv
 from pipetrain.losses import CrossEntropy
 from pipetrain.models import inception
-from pipetrain.torchvision_shim import models as tv
 
 
 def pair(name, auxiliary):

@@ -10,14 +10,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from pipetrain.commands.output_folder import check_writable
 from pipetrain.commands.run.ending import ended_as, ended_early, failed_early, how_to_go_on
 from pipetrain.config.settings import check_hydra, settings_of
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.imports import uncollected
 from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import leave
 from pipetrain.launch.signals import Interruption, interruptible
-from pipetrain.output_folder import check_writable
+from pipetrain.libraries.imports import uncollected
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking.progress import status
 from pipetrain.tracking.run_directory import RunDirectory

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from pipetrain.imports import uncollected
+from pipetrain.libraries.imports import uncollected
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from support.cli import TINY, pipetrain
 
-from pipetrain import lazy_compiler
+from pipetrain.libraries import lazy_compiler
 
 NAME = "torch._dynamo"
 
@@ -66,7 +66,7 @@ def test_compiler_that_is_there_stays(monkeypatch):
 
 COMPILES = """\
 import sys, torch
-from pipetrain import lazy_compiler
+from pipetrain.libraries import lazy_compiler
 lazy_compiler.install()
 stand_in = sys.modules["torch._dynamo"]
 layer = torch.nn.Linear(2, 2)

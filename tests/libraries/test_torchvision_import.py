@@ -36,12 +36,12 @@ def test_target_of_the_users_own_imports_torchvision(tmp_path, native):
 
 def test_other_errors_of_torchvisions_import_are_left_alone(tmp_path):
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('no such device')")
-    done = python("from pipetrain import torchvision_import as t; t.install(); import torchvision", tmp_path)
+    done = python("from pipetrain.libraries import torchvision_import as t; t.install(); import torchvision", tmp_path)
     assert "RuntimeError: no such device" in done.stderr
 
 
 def test_whether_torchvision_is_there_can_be_asked_without_torch(tmp_path):
-    code = "import sys; from pipetrain import torchvision_import as t; t.install(); import torchvision"
+    code = "import sys; from pipetrain.libraries import torchvision_import as t; t.install(); import torchvision"
     done = python(f"{code}; print('torch' in sys.modules)", tmp_path, "torchvision.py")
     assert done.stdout == "False\n", done.stderr
 

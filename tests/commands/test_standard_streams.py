@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from support.cli import environment
 
-from pipetrain.standard_streams import LenientStream
+from pipetrain.commands.standard_streams import LenientStream
 
-_PRINTS = "from pipetrain.standard_streams import make_lenient; import sys; make_lenient(); {}; sys.stdout.flush()"
+_PRINTS = (
+    "from pipetrain.commands.standard_streams import make_lenient; import sys; make_lenient(); {}; sys.stdout.flush()"
+)
 
 
 def pipe_without_a_reader():

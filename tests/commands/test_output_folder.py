@@ -3,8 +3,8 @@
 import pytest
 
 from pipetrain.cli import carry_out
+from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.output_folder import check_writable
 
 
 def test_folder_that_can_be_made_is_accepted_and_not_made(tmp_path):

@@ -9,10 +9,10 @@ import torch
 library = torch.library.Library("torchvision", "DEF")
 for operator in ("nms", "qnms"):
     library.define(operator + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-from pipetrain import torchvision_import, torchvision_shim
+from pipetrain.libraries import torchvision_import, torchvision_shim
 assert not torchvision_import._schemas
 """
-AS_IT_IS = "from pipetrain.torchvision_shim import datasets, models, transforms, v2; models.resnet18"
+AS_IT_IS = "from pipetrain.libraries.torchvision_shim import datasets, models, transforms, v2; models.resnet18"
 
 
 def python(code):
