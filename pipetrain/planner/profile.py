@@ -1,0 +1,163 @@
+"""What each layer of a model costs to train, as measured: what plans and predictions are made of."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from pipetrain.errors import ConfigError, is_whole
+from pipetrain.planner import graph_txt
+from pipetrain.planner.layer_order import topological_order
+
+
+@dataclass(frozen=True)
+class ProfiledLayer:
+    """One layer's minibatch on one device.
+
+    Attributes:
+        label: its name.
+        forward_s, backward_s: seconds.
+        output_bytes: what a cut right after this layer sends forward; 0 where it is not known.
+        weight_bytes: of its weights.
+        activation_bytes: what its forward keeps for its backward.
+    """
+
+    label: str
+    forward_s: float
+    backward_s: float
+    output_bytes: int
+    weight_bytes: int
+    activation_bytes: int
+
+    @property
+    def compute_s(self) -> float:
+        """The seconds of its forward and backward."""
+        return self.forward_s + self.backward_s
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The measured layers of a model and how they feed each other.
+
+    Attributes:
+        layers: in an order in which they can be computed.
+        edges: (from, to), indices of layers; those of a chain are (0, 1), (1, 2), ...
+        batch_size: samples of the minibatch; None where it is not known.
+        bytes_per_s: between two workers; None where it was not measured.
+        provenance: what was measured, where and when.
+    """
+
+    layers: tuple[ProfiledLayer, ...]
+    edges: tuple[tuple[int, int], ...]
+    batch_size: int | None = None
+    bytes_per_s: float | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each layer feeds the next one alone."""
+        return set(self.edges) == {(i, i + 1) for i in range(len(self.layers) - 1)}
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of a profile's file."""
+        return {
+            "batch_size": self.batch_size,
+            "bytes_per_s": self.bytes_per_s,
+            "provenance": dict(self.provenance),
+            "layers": [asdict(layer) for layer in self.layers],
+            "edges": [list(edge) for edge in self.edges],
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """The profile of which a file holds `to_json`.
+
+        Raises:
+            ConfigError: something is missing or no number, an edge names no layer, or there is a cycle.
+        """
+        if not isinstance(content, dict) or not isinstance(content.get("layers"), list) or not content["layers"]:
+            raise ConfigError("no profile: it has no layers")
+        layers = [_layer(i, values) for i, values in enumerate(content["layers"])]
+        chain = [[i, i + 1] for i in range(len(layers) - 1)]
+        edges = [_edge(edge, len(layers)) for edge in content.get("edges", chain)]
+        batch_size, bytes_per_s = content.get("batch_size"), content.get("bytes_per_s")
+        if batch_size is not None and not (is_whole(batch_size) and batch_size > 0):
+            raise ConfigError(f"batch_size={batch_size}: a whole number of at least 1 is needed, or null")
+        if bytes_per_s is not None and not (_is_amount(bytes_per_s) and bytes_per_s > 0):
+            raise ConfigError(f"bytes_per_s={bytes_per_s}: a number above 0 is needed, or null")
+        provenance = content.get("provenance")
+        return cls(
+            *_ordered(layers, edges), batch_size, bytes_per_s, provenance if isinstance(provenance, dict) else {}
+        )
+
+
+def read(path: Path) -> Profile:
+    """The profile in a file of `pipetrain profile`, or in one of PipeDream's `graph.txt`.
+
+    Raises:
+        ConfigError: there is no such file, or it holds neither.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(f"profile={path}: cannot be read: {reason}; `pipetrain profile` writes one") from None
+    try:
+        return Profile.from_json(json.loads(text)) if text.lstrip().startswith(("{", "[")) else _of_graph(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"profile={path}: line {error.lineno}: no JSON: {error.msg}") from None
+    except ConfigError as error:
+        raise ConfigError(f"profile={path}: {error}") from None
+
+
+def _of_graph(text: str) -> Profile:
+    graph = graph_txt.parse(text)
+    index = {name: i for i, name in enumerate(graph.nodes)}
+    layers = [
+        ProfiledLayer(
+            label=node.label,
+            forward_s=node.forward_ms / 1000,
+            backward_s=node.backward_ms / 1000,
+            output_bytes=round(node.output_bytes),
+            weight_bytes=round(node.weight_bytes),
+            activation_bytes=round(node.output_bytes),
+        )
+        for node in graph.nodes.values()
+    ]
+    return Profile(*_ordered(layers, [(index[a], index[b]) for a, b in graph.edges]))
+
+
+def _ordered(
+    layers: Sequence[ProfiledLayer], edges: Sequence[tuple[int, int]]
+) -> tuple[tuple[ProfiledLayer, ...], tuple[tuple[int, int], ...]]:
+    """The same graph with its layers in an order in which they can be computed."""
+    if not layers:
+        raise ConfigError("no profile: it has no layers")
+    order = topological_order([layer.label for layer in layers], edges)
+    place = {layer: i for i, layer in enumerate(order)}
+    return tuple(layers[i] for i in order), tuple(sorted({(place[a], place[b]) for a, b in edges}))
+
+
+def _layer(index: int, values: Any) -> ProfiledLayer:
+    names = [each.name for each in fields(ProfiledLayer)]
+    if not isinstance(values, dict) or not isinstance(values.get("label"), str):
+        raise ConfigError(f'layer {index} has no "label"')
+    for name in names[1:]:
+        value = values.get(name)
+        if not _is_amount(value) or (name.endswith("_bytes") and not is_whole(value)):
+            kind = "a whole number" if name.endswith("_bytes") else "a number"
+            has = f"{name}={value}" if name in values else f"no {name}"
+            raise ConfigError(f"layer {index} ({values['label']}) has {has}: {kind} of at least 0 is needed")
+    return ProfiledLayer(**{name: values[name] for name in names})
+
+
+def _edge(edge: Any, count: int) -> tuple[int, int]:
+    if not isinstance(edge, list) or len(edge) != 2 or not all(is_whole(end) and 0 <= end < count for end in edge):
+        raise ConfigError(f"edge {edge}: two indices of its {count} layers are needed, each below {count}")
+    return edge[0], edge[1]
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
