@@ -9,8 +9,9 @@ import torch
 from support import sleeping_model
 from support.worker_pool import job, on, simulated
 
+from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption
-from pipetrain.launch.worker import build_parts, simulate
+from pipetrain.launch.worker import simulate
 from pipetrain.run import checkpoint
 from pipetrain.tracking import summary
 

@@ -1,0 +1,153 @@
+"""A run from one process's point of view, in chronological order: restore, train, save, summarize."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from pipetrain.errors import DivergedError
+from pipetrain.executors.base import Executor
+from pipetrain.launch.run_parts import RunParts
+from pipetrain.run import checkpoint, checkpoint_writer
+from pipetrain.run.checkpoint_fit import vocabulary_sha256
+from pipetrain.run.checkpoint_writer import Writer
+from pipetrain.run.decoder import Decoder, decoder_of
+from pipetrain.run.job import Job
+from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
+from pipetrain.run.ranking import remove_superfluous
+from pipetrain.run.trainer import Trainer, progress_of_target, target_reached
+from pipetrain.tracking import summary
+from pipetrain.tracking.recorder import Recorder
+from pipetrain.tracking.trace_writer import assemble
+
+
+class ProcessRun:
+    """A run in one process, from the checkpoint that it continues to its summary.
+
+    Args:
+        job: what to run.
+        parts: what it needs.
+        executor: of the stages of this process.
+    """
+
+    def __init__(self, job: Job, parts: RunParts, executor: Executor) -> None:
+        self._job = job
+        self._parts = parts
+        self._executor = executor
+        self._aliases = parts.chain.aliases()  # as long as the modules still hold the tensors that they share
+        self._writer = Writer(executor.rank, executor.exchange, coordinates=parts.recorder is not None)
+        self._decoder = self._decoder_of(job)
+        self.trainer = Trainer(
+            executor,
+            parts.data,
+            job.timetable,
+            parts.recorder,
+            self._save,
+            job.settings.train.target,
+            reached=target_reached(parts.progress, job.settings.train.target),
+            step=parts.progress.get("step", 0),
+            measured=parts.progress.get("per_stage", []),
+            extra_drains=[*parts.progress.get("extra_drains", ())],
+            metrics=parts.progress.get("metrics", {}),
+            decoder=self._decoder,
+        )
+
+    def _decoder_of(self, job: Job) -> Decoder | None:
+        parts, hooks = self._parts, self._executor.hooks
+        decoder = decoder_of(job.settings, parts.data.dataset, parts.chain)
+        return decoder and decoder.on(parts.training.device, hooks)
+
+    def train(self) -> dict[str, Any] | None:
+        """Restores, trains and saves; the summary where the last stage is.
+
+        Raises:
+            DivergedError: in the process of the last stage.
+        """
+        doing = self._executor.hooks.on_progress
+        if self._job.resume is not None:
+            doing(f"loading {self._job.resume.name}")
+            for stage in self._executor.stages:
+                checkpoint.restore(stage, self._job.resume, self.trainer.step)
+        recorder = self._parts.recorder
+        if recorder is not None:
+            recorder.start()
+        if self._job.settings.checkpoint.at_start and not self.trainer.step:
+            self._save(0)
+        reports: Sequence[dict[str, Any]] = self.trainer.run()
+        idle = self._parts.progress and self.trainer.step == self._parts.progress["step"]
+        if idle and not self.trainer.interrupted:
+            reports = self._repeated_end()
+        result = None
+        if recorder is not None:
+            ended = summary_of_interrupted if self.trainer.interrupted else summary_of_completed
+            result = self._finish(recorder, ended(self._job, recorder, reports, self.trainer.reached))
+        if self.trainer.interrupted:
+            self._executor.agree(None)  # none leaves before there is a summary: its launcher would end the others
+        return result
+
+    def _repeated_end(self) -> Sequence[dict[str, Any]]:
+        """The end of a run that had done all its steps before: what was measured of its stages then."""
+        if self._job.resume is not None and self._job.resume.parent != self._job.run.checkpoints.resolve():
+            self._save(self.trainer.step)
+        return self.trainer.measured
+
+    def diverge(self, error: DivergedError, reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Ends the run whose recorder raised `error`.
+
+        Raises:
+            DivergedError: no recorder of this process did.
+        """
+        recorder = self._parts.recorder
+        if recorder is None:
+            raise error
+        return self._finish(recorder, summary_of_diverged(self._job, recorder, reports, self.trainer.reached, error))
+
+    def _finish(self, recorder: Recorder, result: dict[str, Any]) -> dict[str, Any]:
+        job = self._job
+        self._executor.hooks.on_progress("writing the summary")
+        result = {**result, "extra_drains": self.trainer.extra_drains}
+        if self._decoder is not None:
+            result["metric_signatures"] = self._decoder.signatures
+        if self._parts.trace is not None:
+            self._parts.trace.close()
+            assemble(job.run, job.num_stages)
+        recorder.close(result)
+        summary.write(job.run, result)
+        return result
+
+    def _save(self, step: int) -> None:
+        self._executor.hooks.on_progress(f"writing the checkpoint of step {step}")
+        recorder, began = self._parts.recorder, time.perf_counter()
+        checkpoint_writer.save(
+            self._job.run.checkpoint(step),
+            self._tensors(),
+            self._progress(step),
+            self._writer,
+        )
+        if self._writer.coordinates:
+            remove_superfluous(self._job.run, self._job.settings.checkpoint)
+        if recorder is not None:
+            recorder.clock.spend("checkpoint_s", time.perf_counter() - began)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = self._parts.recorder.history() if self._parts.recorder else {}
+        for stage in self._executor.stages:
+            tensors.update(checkpoint.stage_tensors(stage))
+        return tensors
+
+    def _progress(self, step: int) -> dict[str, Any]:
+        record = self._parts.recorder.progress() if self._parts.recorder else {}
+        return {
+            "step": step,
+            "steps_per_epoch": self._job.timetable.steps_per_epoch,
+            "vocabulary_sha256": vocabulary_sha256(self._parts.data.dataset),
+            **progress_of_target(self.trainer.reached, self._job.settings.train.target),
+            "per_stage": self.trainer.measured,
+            "extra_drains": self.trainer.extra_drains,
+            "metrics": self.trainer.metrics,
+            "aliases": self._aliases,
+            "untied": self._parts.chain.untied,
+            **self._job.head(),
+            **record,
+        }

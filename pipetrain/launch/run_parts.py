@@ -1,0 +1,86 @@
+"""The objects of a run that a process builds before it is connected to others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pipetrain.executors.hooks import OnStep, RunHooks
+from pipetrain.executors.phase import Phase
+from pipetrain.executors.pipeline import Training
+from pipetrain.launch.pipeline import training_of
+from pipetrain.libraries import lazy_compiler
+from pipetrain.losses import Loss, counts_tokens
+from pipetrain.models.chain import LayerChain
+from pipetrain.run import checkpoint
+from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
+from pipetrain.run.job import Job
+from pipetrain.run.learning_rates import LearningRates
+from pipetrain.tracking.hyperparameters import values_set
+from pipetrain.tracking.recorded_run import EarlierSteps, RecordedRun
+from pipetrain.tracking.recorder import Recorder, Show
+from pipetrain.tracking.trace_writer import TraceFile
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """The objects of a run that a process builds before it is connected to others.
+
+    Attributes:
+        progress: where a resumed run stood; empty for a fresh one.
+        recorder: where the last stage is; None elsewhere.
+        trace: the file of the operations' times; None for no trace.
+    """
+
+    data: Data
+    chain: LayerChain
+    phases: Sequence[Phase]
+    training: Training
+    progress: dict[str, Any]
+    recorder: Recorder | None
+    trace: TraceFile | None
+
+    @property
+    def on_step(self) -> OnStep:
+        """Told the loss of each minibatch, where the last stage is."""
+        return self.recorder.step if self.recorder else RunHooks().on_step
+
+
+def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Show) -> RunParts:
+    """The objects of a run in a process that has these stages."""
+    lazy_compiler.install()
+    torch.set_num_threads(job.threads)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    settings = job.settings
+    data = build_data(settings)
+    data.expect(job.labels)
+    if settings.dataset.pin_memory and device.type == "cuda":
+        data.pin()
+    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
+    phases = build_phases(settings, job.timetable, job.num_stages, job.segments)
+    rate = build_rate(settings, job.timetable)
+    progress = checkpoint.load_progress(job.resume) if job.resume else {}
+    training = training_of(settings, data.dataset, rate, device)
+    recorder = None
+    if job.num_stages - 1 in stages:
+        earlier = EarlierSteps(progress, checkpoint.load_history(job.resume) if job.resume else {})
+        recorder = Recorder(_recorded(job, data, training.loss, LearningRates(rate, phases)), earlier, show)
+    trace = TraceFile(job.run, stages[0], progress.get("step", 0)) if settings.trace else None
+    return RunParts(data, chain, phases, training, progress, recorder, trace)
+
+
+def _recorded(job: Job, data: Data, loss: Loss, rates: LearningRates) -> RecordedRun:
+    settings = job.settings
+    return RecordedRun(
+        job.run,
+        len(data.train),
+        data.train.size_of,
+        rates,
+        settings.log.every_steps,
+        simulated=settings.executor.simulated,
+        counts_tokens=counts_tokens(loss),
+        config=settings.stored,
+        hyperparameters=values_set(settings.stored, settings.choices),
+    )
