@@ -11,7 +11,8 @@ from pipetrain.data.images import ImageDataset
 from pipetrain.decoding import Generation, Marks
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.preflight import device_of, prepare
+from pipetrain.run.components import device_of
+from pipetrain.run.preflight import prepare
 from pipetrain.tracking.run_directory import RunDirectory
 
 EVEN = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}

@@ -1,0 +1,63 @@
+"""The data set: what the model and the loss can make of its samples."""
+
+from pipetrain.config.settings import Settings
+from pipetrain.run.build import build_rate
+from pipetrain.run.components import Components
+from pipetrain.run.data_shape import derived_from_data
+from pipetrain.run.decoder import decoded_metrics, problem_of
+from pipetrain.run.label_check import check_labels
+from pipetrain.run.loss_check import check_loss
+
+
+def _check_derived(settings: Settings, components: Components) -> list[str]:
+    derived = derived_from_data(settings.model.target, components.data.dataset)
+    told = ", ".join(f"model.{name}={value}" for name, value in derived.items())
+    return [f"{told}: as the data show, which have no such attributes"] if derived else []
+
+
+def _check_notes(_settings: Settings, components: Components) -> list[str]:
+    """What the data set has to say of itself, such as samples that it leaves out."""
+    return [*getattr(components.data.dataset, "notes", ())]
+
+
+def _check_dropped(settings: Settings, components: Components) -> list[str]:
+    dropped, limit = components.data.train.dropped, settings.train.microbatches
+    if not dropped:
+        return []
+    if hasattr(components.data.dataset.train, "batches"):
+        return [f"{dropped} samples are in no minibatch, as the data set makes them"]
+    return [f"the last {dropped} samples of each epoch are dropped: fewer than train.microbatches={limit}"]
+
+
+def _check_pinned(settings: Settings, components: Components) -> list[str]:
+    useless = settings.dataset.pin_memory and components.device == "cpu"
+    return ["dataset.pin_memory=true changes nothing: device=cpu copies no minibatch"] if useless else []
+
+
+def _check_targets(settings: Settings, components: Components) -> list[str]:
+    """What only the workers use can be built as well."""
+    if components.labels is not None:
+        check_labels(settings, components.data, components.trial, components.labels)
+    dataset, chain = components.data.dataset, components.chain
+    check_loss(settings, components.trial, components.loss, decoded_metrics(settings, dataset, chain))
+    build_rate(settings, components.timetable)(0)
+    return []
+
+
+def _check_decoding(settings: Settings, components: Components) -> list[str]:
+    """A data set whose texts this model cannot generate trains all the same."""
+    decoding = getattr(components.data.dataset, "decoding", None)
+    if decoding is None or not settings.eval.decode or not settings.eval.every_epochs:
+        return []
+    problem = problem_of(decoding, components.chain)
+    return [] if problem is None else [f"warning: evaluations generate no texts: {problem}"]
+
+
+CHECKS = (
+    _check_derived,
+    _check_notes,
+    _check_dropped,
+    _check_pinned,
+    _check_targets,
+    _check_decoding,
+)

@@ -1,0 +1,110 @@
+"""The layer chain: what stages, precision, methods and checkpoints ask of it."""
+
+import torch
+
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.models.ties import ties_between
+from pipetrain.planner.finegrained import check_tied_units
+from pipetrain.program.planned_operations import rebinds_weights
+from pipetrain.run import tensor_file
+from pipetrain.run.build import build_arithmetic
+from pipetrain.run.carried_check import check_carried
+from pipetrain.run.compiler import check_compiler
+from pipetrain.run.components import Components
+from pipetrain.run.model_check import weight_derived_layers
+from pipetrain.schedules import ListSchedule
+
+
+def _check_cut(_settings: Settings, components: Components) -> list[str]:
+    return components.chain.notes
+
+
+def _check_ties(settings: Settings, components: Components) -> list[str]:
+    chain, rules = components.chain, [phase.rules for phase in components.phases]
+    if not settings.model.untie:
+        if components.finegrained and not all(each.schedule.synchronous for each in rules):
+            check_tied_units(chain, components.bounds)
+        ties = [] if components.finegrained else ties_between(chain, components.bounds)
+        return [f"{tie}, which sum its gradients before each update" for tie in ties]
+    own = [f"{name} is a weight of its own beside {was}" for name, was in chain.untied.items()]
+    return [f"model.untie=true: {', '.join(own) or 'no layers share a weight, so nothing changes'}"]
+
+
+def _check_arithmetic(settings: Settings, components: Components) -> list[str]:
+    train, unlisted = settings.train, [phase.rules for phase in components.phases if _unlisted(phase.rules)]
+    if train.precision == "fp16" and (components.finegrained or unlisted):
+        where = "partition=finegrained" if components.finegrained else f"schedule={unlisted[0].schedule.name}"
+        raise ConfigError(f"train.precision=fp16: {where} leaves no room to scale the loss; train.precision=bf16 works")
+    if train.compile:
+        check_compiler(components.device)
+    changing = _changing_method(settings, components)
+    if train.compile and changing is not None and train.precision != "fp32":
+        raise ConfigError(
+            f"train.compile=true: with train.precision={train.precision} compiled layers keep casts of the weights "
+            f"that their forward read, and method={changing} has the backward read others; take train.precision=fp32, "
+            "or leave train.compile out"
+        )
+    if train.precision != "fp16":
+        return []
+    synchronous = all(phase.rules.schedule.synchronous for phase in components.phases)
+    alone = "each stage by itself, since asynchronous stages cannot wait for each other's gradients"
+    skipped = "an update whose gradients are not finite is skipped by"
+    return [f"train.precision=fp16: the loss is scaled; {skipped} {'all stages alike' if synchronous else alone}"]
+
+
+def _unlisted(rules: PipelineRules) -> bool:
+    return not isinstance(rules.schedule, ListSchedule)
+
+
+def _check_carried(_settings: Settings, components: Components) -> list[str]:
+    check_carried(components.chain, {"train": components.data.train, "eval": components.data.evaluation})
+    return []
+
+
+def _check_savable(_settings: Settings, components: Components) -> list[str]:
+    for name, value in components.chain.module.state_dict().items():
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not tensor_file.takes(value.dtype):
+            kind = f"tensor of {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise ConfigError(f"model: {name} is a {kind}, which checkpoints cannot hold; dense numbers work")
+    return []
+
+
+def _check_derived_weights(settings: Settings, components: Components) -> list[str]:
+    changing = _changing_method(settings, components)
+    if changing is None:
+        return []
+    layers = weight_derived_layers(components.chain, components.data.example, build_arithmetic(settings.train))
+    if not layers:
+        return []
+    named = ", ".join(layers)
+    saving = f"layer {named} saves a tensor derived from its weights; the backward pass will use it"
+    if len(layers) > 1:
+        saving = f"layers {named} save tensors derived from their weights; the backward pass will use them"
+    return [f"warning: {saving} unchanged although method={changing} asks for another weight version"]
+
+
+def _changing_method(settings: Settings, components: Components) -> str | None:
+    """The first method whose backward may find other weights than its forward read."""
+    phases = zip(components.phases, settings.phases, strict=True)
+    return next((chosen.choices["method"] for phase, chosen in phases if _backward_reads_others(phase.rules)), None)
+
+
+def _backward_reads_others(rules: PipelineRules) -> bool:
+    """Whether some backward finds other weights than its forward read."""
+    if rules.schedule.synchronous:
+        return False
+    minibatches = rules.contexts[0].delay + 2
+    some = sorted({0, rules.num_stages // 2, rules.num_stages - 1})
+    return any(rebinds_weights(rules.planned(r, minibatches)) for r in some)
+
+
+CHECKS = (
+    _check_cut,
+    _check_ties,
+    _check_arithmetic,
+    _check_carried,
+    _check_savable,
+    _check_derived_weights,
+)

@@ -1,0 +1,146 @@
+"""How the stages run: what the executor, the schedules and the methods can do together."""
+
+import os
+
+import torch
+from torch import nn
+
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
+from pipetrain.models.chain import LayerChain
+from pipetrain.run.build import build_torch_optimizer
+from pipetrain.run.components import Components
+from pipetrain.run.cores import usable_cores
+from pipetrain.schedules import ListSchedule, Placement
+
+_THREADS_PER_CORE = 16
+"""More only make a run slower. Some must do: the bits depend on the threads, of a larger machine too."""
+
+
+def _check_finegrained(settings: Settings, components: Components) -> list[str]:
+    if not components.finegrained:
+        return []
+    train = settings.train
+    if not settings.executor.simulated:
+        raise ConfigError("partition=finegrained cuts layers apart, which only executor=simulated can run")
+    if settings.trace:
+        raise ConfigError("trace=true: with partition=finegrained no stage runs by itself; leave trace out")
+    if train.recompute and train.recompute_boundaries is None:
+        raise ConfigError(
+            "train.recompute=true: with partition=finegrained stages begin inside layers; name the layers that "
+            "segments begin with, such as train.recompute_boundaries=[0]"
+        )
+    return []
+
+
+def _check_executor(settings: Settings, components: Components) -> list[str]:
+    """What processes cannot do and a simulation can."""
+    if settings.executor.simulated:
+        return []
+    for phase, chosen in zip(components.phases, settings.phases, strict=True):
+        if phase.rules.method.simulated_only:
+            with chosen.naming_errors():
+                raise ConfigError(
+                    f"method={chosen.choices['method']} reads weights that no pipeline of processes has; use "
+                    "executor=simulated"
+                )
+    if settings.train.recompute_boundaries is not None:
+        raise ConfigError(
+            f"train.recompute_boundaries={settings.train.recompute_boundaries}: recomputation across stages is "
+            "simulated only; use executor=simulated, or train.recompute=true, where each stage recomputes by itself"
+        )
+    return []
+
+
+def _check_phases(settings: Settings, components: Components) -> list[str]:
+    notes = []
+    for phase, chosen in zip(components.phases, settings.phases, strict=True):
+        with chosen.naming_errors():
+            notes += _check_lists(settings, components, phase.rules)
+            notes += _check_method(settings, components.chain, phase.rules)
+            notes += _clip_note(settings.optimizer.clip_norm, phase.rules, chosen.choices["method"])
+    return notes
+
+
+def _check_lists(settings: Settings, components: Components, rules: PipelineRules) -> list[str]:
+    if not isinstance(rules.schedule, ListSchedule):
+        check_unlisted(settings, rules.schedule, components.data.train)
+        _check_devices(components.device, components.placement)
+        return notes_of(rules.schedule, components.placement)
+    if not components.finegrained:  # its stages exchange nothing, and their lists are long
+        rules.lists(2 * rules.contexts[0].delay + 1)
+    return []
+
+
+def _check_devices(device: str, placement: Placement) -> None:
+    """A library that moves the device's own memory needs a device for each process."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", placement.num_processes))
+    if device == "cuda" and torch.cuda.device_count() < here:
+        raise ConfigError(
+            f"device=cuda: torch.distributed.pipelining needs a CUDA device for each of {here} processes, and there "
+            f"are {torch.cuda.device_count()}; device=cpu works"
+        )
+
+
+def _check_method(settings: Settings, chain: LayerChain, rules: PipelineRules) -> list[str]:
+    parameters: list[nn.Parameter] = [p for p in chain.module.parameters() if p.requires_grad]
+    if not parameters:
+        raise ConfigError("model: no parameter requires a gradient; there is nothing to train")
+    rules.method.check_optimizer(build_torch_optimizer(settings.optimizer, parameters))
+    return [*rules.method.notes(rules.contexts)]
+
+
+def _clip_note(limit: float | None, rules: PipelineRules, method: str) -> list[str]:
+    if limit is None:
+        return []
+    alone = "per stage, since asynchronous stages have no common norm"
+    where = "over all stages together" if rules.schedule.synchronous else alone
+    return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={method})"]
+
+
+def _check_filled(settings: Settings, components: Components) -> list[str]:
+    """Pipelines that only microbatches fill, and that have one: synchronous ones where the stages run side by side."""
+    stages, train = len(components.bounds), settings.train
+    if train.microbatches > 1 or stages == 1 or components.finegrained:
+        return []
+    enough = (n for n in range(stages, train.batch_size + 1) if train.batch_size % n == 0)
+    advice = f"set train.microbatches={n}" if (n := next(enough, None)) else "set train.microbatches"
+    return [
+        f"warning: train.microbatches=1: under schedule={schedule.name} only one of the {stages} stages works at a "
+        f"time, as in plain training; {advice} to run them side by side"
+        for schedule in (phase.rules.schedule for phase in components.phases)
+        if isinstance(schedule, ListSchedule) and schedule.synchronous and schedule.in_flight(0, stages, stages) > 1
+    ]
+
+
+def _check_depth(settings: Settings, components: Components) -> list[str]:
+    """Minibatches that the first stage may admit, but never gets."""
+    for phase in settings.phases:
+        depth, steps = phase.schedule.options.get("depth"), components.timetable.steps_per_epoch
+        if depth is not None and depth > steps:
+            with phase.naming_errors():
+                raise ConfigError(
+                    f"schedule.depth={depth}: an epoch, after which the pipeline drains, has {steps} steps"
+                )
+    return []
+
+
+def _check_threads(settings: Settings, _components: Components) -> list[str]:
+    most = _THREADS_PER_CORE * usable_cores()
+    if settings.threads is not None and settings.threads > most:
+        raise ConfigError(
+            f"threads={settings.threads}: at most {most} here, {_THREADS_PER_CORE} for each of {usable_cores()} cores"
+        )
+    return []
+
+
+CHECKS = (
+    _check_finegrained,
+    _check_executor,
+    _check_phases,
+    _check_filled,
+    _check_depth,
+    _check_threads,
+)

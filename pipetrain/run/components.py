@@ -1,0 +1,121 @@
+"""The objects of a run, built once to see that they can be, and what they say about each other."""
+
+from dataclasses import dataclass
+
+import torch
+
+from pipetrain.config.settings import Settings
+from pipetrain.data.labels import LabelRange
+from pipetrain.errors import ConfigError
+from pipetrain.executors.phase import Phase
+from pipetrain.executors.torch_pipelining.limits import common_placement
+from pipetrain.losses import Loss
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.finegrained import FineGrained
+from pipetrain.planner.plan import Plan, make_plan
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.run.build import (
+    Data,
+    build_arithmetic,
+    build_chain,
+    build_data,
+    build_loss,
+    build_phases,
+    build_recompute_segments,
+    build_rule,
+    build_schedules,
+    first_layers,
+)
+from pipetrain.run.label_check import label_range
+from pipetrain.run.timetable import Timetable, timetable_of
+from pipetrain.run.trial import Trial, trial_of
+from pipetrain.run.weight_passes import weight_passes
+from pipetrain.schedules import Placement
+
+
+@dataclass(frozen=True)
+class Components:
+    """The objects of a run, built once to see that they can be, and what they say about each other.
+
+    Attributes:
+        bounds: (first layer, last layer exclusive) of each stage; weight units in place of layers where `finegrained`.
+        finegrained: whether stages are of single weights.
+        segments: which stages recompute together; None where none does.
+        placement: which process has which stages.
+        loss, trial: the loss, and what the model makes of the first samples.
+        labels: those that the model can learn; None where the loss is not over classes.
+    """
+
+    device: str
+    data: Data
+    chain: LayerChain
+    plan: Plan
+    bounds: list[tuple[int, int]]
+    finegrained: bool
+    timetable: Timetable
+    segments: RecomputeSegments | None
+    phases: list[Phase]
+    placement: Placement
+    loss: Loss
+    trial: Trial
+    labels: LabelRange | None
+
+
+def build(settings: Settings) -> Components:
+    """The objects of a run.
+
+    Raises:
+        ConfigError: one cannot be built.
+    """
+    settings.check_targets()
+    device = device_of(settings.device)
+    rule = build_rule(settings)
+    data = build_data(settings)
+    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
+    finegrained = isinstance(rule, FineGrained)
+    timetable = timetable_of(settings, len(data.train))
+    plan = (
+        rule.plan(chain, data.example)
+        if isinstance(rule, FineGrained)
+        else make_plan(
+            chain,
+            rule,
+            data.example,
+            weight_passes(settings, timetable),
+            shares_weights=all(schedule.synchronous for schedule in build_schedules(settings)),
+        )
+    )
+    bounds = [(stage.first, stage.last) for stage in plan.stages]
+    stage_of = first_layers(chain, bounds, finegrained=finegrained)
+    segments = build_recompute_segments(settings.train, len(bounds), stage_of)
+    phases = build_phases(settings, timetable, len(bounds), segments)
+    placement = common_placement([phase.rules.schedule for phase in phases], len(bounds))
+    loss, trial = build_loss(settings, data.dataset), trial_of(data, chain, build_arithmetic(settings.train))
+    return Components(
+        device=device,
+        data=data,
+        chain=chain,
+        plan=plan,
+        bounds=bounds,
+        finegrained=finegrained,
+        timetable=timetable,
+        segments=segments,
+        phases=phases,
+        placement=placement,
+        loss=loss,
+        trial=trial,
+        labels=label_range(settings.model.target, data.dataset, trial, loss),
+    )
+
+
+def device_of(device: str) -> str:
+    """cpu or cuda for the setting `device`.
+
+    Raises:
+        ConfigError: there is no CUDA device.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "device=cuda: torch finds no CUDA device here; device=cpu works, `pipetrain doctor` says more"
+        )
+    return device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
