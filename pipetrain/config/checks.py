@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 DEVICES = ("auto", "cpu", "cuda")
 EXECUTORS = ("distributed", "simulated")
 LENGTH_PENALTIES = ("fairseq", "gnmt")
+COST_MODELS = ("ring_allreduce", "pipedream_paper")
+OBJECTIVES = ("time", "memory")
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 _LEAST = {
@@ -33,6 +35,7 @@ _LEAST = {
     "checkpoint.keep_last": 1,
     "checkpoint.keep_best": 1,
     "log.every_steps": 1,
+    "topology.devices": 1,
 }
 _SEEDS = 2**63
 _ANY_NUMBER = NumberRange(least=-inf)
@@ -41,6 +44,8 @@ _CHOICES = {
     "device": DEVICES,
     "train.precision": PRECISIONS,
     "eval.length_penalty_form": LENGTH_PENALTIES,
+    "planner.cost_model": COST_MODELS,
+    "planner.objective": OBJECTIVES,
 }
 
 

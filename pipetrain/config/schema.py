@@ -162,6 +162,36 @@ class LogConfig:
     """Seconds between lines of progress where there is no terminal for a bar; 0: only a line per epoch."""
 
 
+@dataclass(frozen=True)
+class PlannerConfig:
+    """How `pipetrain plan` and `partition=auto` search for a pipeline: docs/planner.md."""
+
+    cost_model: str = "ring_allreduce"
+    """What replicas cost: ring_allreduce, as machines do it, or pipedream_paper, PipeDream's recurrence as printed."""
+    overlap: bool = True
+    """Whether weights are synchronized while a stage computes; false: after it. Of ring_allreduce alone."""
+    straight: bool = False
+    """Only straight pipelines, without replicated stages."""
+    objective: str = "time"
+    """What the largest stage is to have least of: time or memory."""
+
+
+@dataclass(frozen=True)
+class TopologyConfig:
+    """The devices that are planned for."""
+
+    devices: int | None = None
+    """How many there are; null: as many as topology.workers says, or 2."""
+    workers: list[int] | None = None
+    """Members of each level, innermost first, such as [8,2] for two machines of 8 devices; null: one level."""
+    gigabytes_per_s: list[float] | None = None
+    """Bandwidth between two members of each level, in 10^9 bytes/s, such as [30,3.125]; null: as the profile says."""
+    memory_gigabytes: Any = None  # a number or a list, which Hydra cannot tell apart
+    """Memory of a device in 10^9 bytes, such as 16, or of each, such as [16,16,8]; null: not limited."""
+    speeds: list[float] | None = None
+    """Speed of each device as a multiple of the profiled one, such as [1,1,0.5]; null: all 1."""
+
+
 def _loader() -> dict[str, Any]:
     return asdict(LoaderConfig())
 
@@ -201,6 +231,10 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
+    topology: TopologyConfig = field(default_factory=TopologyConfig)
+    profile: str | None = None
+    """A profile to plan with, of `pipetrain profile` or a graph.txt of PipeDream's; null: measure one."""
     phases: Any = None
     """Several schedules and methods in one run, one after the other: docs/phases.md; null: one throughout."""
     seed: int = 0

@@ -25,6 +25,8 @@ from pipetrain.config.schema import (
     LoaderConfig,
     LogConfig,
     ModelConfig,
+    PlannerConfig,
+    TopologyConfig,
     TrainConfig,
     schema,
 )
@@ -171,6 +173,9 @@ class Settings:
     checkpoint: CheckpointConfig
     launch: LaunchConfig
     log: LogConfig
+    planner: PlannerConfig
+    topology: TopologyConfig
+    profile: str | None
     seed: int
     device: str
     threads: int | None

@@ -1,0 +1,131 @@
+"""The devices that a pipeline is planned for: how many, how connected, and what each of them can do."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Self
+
+from pipetrain.config.schema import TopologyConfig
+from pipetrain.errors import ConfigError, check_whole
+from pipetrain.number_range import POSITIVE
+
+_GIGA = 1e9
+_FEW = 2
+"""Devices where nothing says how many."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device.
+
+    Attributes:
+        speed: how many times as fast as the profiled one.
+        memory_bytes: what it has; None: not limited.
+    """
+
+    speed: float = 1.0
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Devices in levels (PipeDream § 3.1, fig. 7).
+
+    Attributes:
+        workers: how many members of the level below make one of each level, innermost first: (8, 2) are two machines
+            of eight devices.
+        bytes_per_s: of each level, between two of its members.
+        devices: each of them, in order; () where all are as the profiled one.
+    """
+
+    workers: tuple[int, ...]
+    bytes_per_s: tuple[float, ...]
+    devices: tuple[Device, ...] = ()
+
+    @classmethod
+    def of(cls, settings: TopologyConfig, measured: float | None = None) -> Self:
+        """The topology of the section `topology`.
+
+        Args:
+            settings: the section.
+            measured: bytes/s between two workers by the profile; None: unknown.
+
+        Raises:
+            ConfigError: a number is out of its range, or two of them speak of different devices.
+        """
+        workers = _workers(settings)
+        bandwidths = _bandwidths(settings, workers, measured)
+        return cls(workers, bandwidths, _devices(settings, prod(workers)))
+
+    @property
+    def num_devices(self) -> int:
+        """The product of the levels."""
+        return prod(self.workers)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all devices are alike."""
+        return len(set(self.devices)) <= 1
+
+    def device(self, index: int) -> Device:
+        """The device of that index."""
+        return self.devices[index] if self.devices else Device()
+
+    def bandwidth_between(self, device_a: int, device_b: int) -> float:
+        """Bytes/s of the lowest level that both devices are in."""
+        for members, bandwidth in zip(self.workers, self.bytes_per_s, strict=True):
+            device_a, device_b = device_a // members, device_b // members
+            if device_a == device_b:
+                return bandwidth
+        raise IndexError(f"of {self.num_devices} devices")
+
+
+def _workers(settings: TopologyConfig) -> tuple[int, ...]:
+    workers, devices = settings.workers, settings.devices
+    if workers is None:
+        return (devices or _FEW,)
+    if not workers:
+        raise ConfigError("topology.workers=[]: at least one level is needed, such as [4]")
+    for each in workers:
+        check_whole("topology.workers", each, least=1)
+    if devices is not None and prod(workers) != devices:
+        raise ConfigError(
+            f"topology.workers={workers}: {prod(workers)} devices, and topology.devices={devices}; leave one out"
+        )
+    return tuple(workers)
+
+
+def _bandwidths(settings: TopologyConfig, workers: tuple[int, ...], measured: float | None) -> tuple[float, ...]:
+    given = settings.gigabytes_per_s
+    if given is None:
+        if measured is None:
+            works = f"a number for each level, such as {[1.25] * len(workers)}"
+            raise ConfigError(f"topology.gigabytes_per_s=null: the profile has no measured bandwidth; {works}")
+        return (measured,) * len(workers)
+    for each in given:
+        POSITIVE.check("topology.gigabytes_per_s", each)
+    if len(given) != len(workers):
+        raise ConfigError(
+            f"topology.gigabytes_per_s={given}: {len(workers)} numbers are needed, one for each level of "
+            f"topology.workers={list(workers)}, innermost first"
+        )
+    return tuple(each * _GIGA for each in given)
+
+
+def _devices(settings: TopologyConfig, count: int) -> tuple[Device, ...]:
+    speeds = _of_each("topology.speeds", settings.speeds, count) or [1.0] * count
+    memory = _of_each("topology.memory_gigabytes", settings.memory_gigabytes, count)
+    limits = [None] * count if memory is None else [each * _GIGA for each in memory]
+    devices = tuple(map(Device, speeds, limits))
+    return () if set(devices) == {Device()} else devices
+
+
+def _of_each(setting: str, given: Any, count: int) -> list[float] | None:
+    """A number for each device; one stands for all."""
+    if given is None:
+        return None
+    numbers = given if isinstance(given, list) else [given] * count
+    for each in numbers:
+        POSITIVE.check(setting, each)
+    if len(numbers) != count:
+        raise ConfigError(f"{setting}={given}: {len(numbers)} numbers for {count} devices; one for each is needed")
+    return [float(each) for each in numbers]
