@@ -68,10 +68,11 @@ def untie(chain: LayerChain) -> None:
     """Gives each layer a weight of its own in place of one that it shares, of the same value.
 
     Raises:
-        ConfigError: two layers share the very module that holds the weight.
+        ConfigError: two layers share the very module that holds the weight, or one reads it from another's.
     """
     for name, layers in tied_weights(chain).items():
         shared = dict(chain.module.named_parameters())[name]
+        _check_modules(chain, name, layers)
         seen = {id(module) for module, _ in _places(chain.layers[layers[0]], shared)}
         for i in layers[1:]:
             places = _places(chain.layers[i], shared)
@@ -85,6 +86,18 @@ def untie(chain: LayerChain) -> None:
             for module, local in places:
                 setattr(module, local, own)
             chain.untied[next(each for each, weight in chain.module.named_parameters() if weight is own)] = name
+
+
+def _check_modules(chain: LayerChain, name: str, layers: Sequence[int]) -> None:
+    """Raises a ConfigError where a layer holds the weight in no module of the model: a second one would have no name."""
+    shared = dict(chain.module.named_parameters())[name]
+    own = set(chain.module.modules())
+    for i in layers:
+        if any(module not in own for module, _ in _places(chain.layers[i], shared)):
+            raise ConfigError(
+                f"model.untie=true: layer {i} ({chain.labels[i]}) reads {name} without a module of its own, so a second "
+                "weight would have no name; use it through one, such as an nn.Linear whose weight it is"
+            )
 
 
 def _places(layer: nn.Module, weight: nn.Parameter) -> list[tuple[nn.Module, str]]:

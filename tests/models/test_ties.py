@@ -4,6 +4,7 @@ import pytest
 import torch
 from support import tied_model
 from torch import nn
+from torch.nn import functional
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import chain_of
@@ -49,4 +50,22 @@ def test_module_that_is_two_layers_cannot_be_untied():
     linear = nn.Linear(2, 2)
     chain = chain_of(nn.Sequential(linear, nn.Tanh(), linear))
     with pytest.raises(ConfigError, match=r"layers 0 \(0:Linear\) and 2 \(2:Linear\) share the module of 0"):
+        untie(chain)
+
+
+class Functional(nn.Module):
+    """Ties its output to its embedding by reading that weight in the forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 3)
+        self.hidden = nn.Linear(3, 3)
+
+    def forward(self, ids):
+        return functional.linear(self.hidden(self.embedding(ids)), self.embedding.weight)
+
+
+def test_weight_that_a_layer_reads_without_a_module_cannot_be_untied():
+    chain = chain_of(Functional(), [torch.zeros(4, 2, dtype=torch.int64)])
+    with pytest.raises(ConfigError, match=r"layer 2 .* reads embedding.weight without a module of its own.* nn.Linear"):
         untie(chain)
