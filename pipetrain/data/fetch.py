@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from pipetrain.data.labels import LabelRange
+from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
@@ -28,6 +29,7 @@ class Fetch:
     inputs: bool
     targets: bool
     labels: LabelRange | None = None
+    tokens: TokenRange | None = None
 
     @property
     def decodes(self) -> bool:
@@ -38,13 +40,13 @@ class Fetch:
         """The samples `indices` as they are in `epoch`, collated.
 
         Raises:
-            ConfigError: they do not fit together, or a label is out of range.
+            ConfigError: they do not fit together, or a label or token id is out of range.
         """
         if not self.decodes:
             alone = _collate([self.dataset.target(index) for index in indices], "targets", indices)
-            return None, self._checked(alone, indices)
+            return None, self._known_labels(alone, indices)
         inputs, targets = self._collated(self._pairs(epoch, indices), indices)
-        return inputs, None if targets is None else self._checked(targets, indices)
+        return inputs and self._known_tokens(inputs, indices), targets and self._known_labels(targets, indices)
 
     def names(self) -> tuple[str, ...]:
         """The names of the inputs, where a sample or the data set's `collate` gives a dict of them."""
@@ -61,7 +63,12 @@ class Fetch:
             _collate([pair[1] for pair in pairs], "targets", indices) if self.targets else None,
         )
 
-    def _checked(self, targets: Tensors, indices: Sequence[int]) -> Tensors:
+    def _known_tokens(self, inputs: Tensors, indices: Sequence[int]) -> Tensors:
+        if self.tokens is not None:
+            self.tokens.check(inputs, indices)
+        return inputs
+
+    def _known_labels(self, targets: Tensors, indices: Sequence[int]) -> Tensors:
         if self.labels is not None:
             self.labels.check(targets[0], indices)
         return targets

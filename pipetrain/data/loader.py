@@ -13,6 +13,7 @@ from typing_extensions import override
 from pipetrain.data.epoch_order import order_of
 from pipetrain.data.fetch import Fetch, Minibatch
 from pipetrain.data.labels import LabelRange
+from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError, RunError, as_configured, check_whole, one_line
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.tensors import Tensors
@@ -69,6 +70,8 @@ class Loader:
         """Whether minibatches are in page-locked memory, from which copies to a CUDA device do not wait."""
         self.labels: LabelRange | None = None
         """Those that targets may have; None where they are no labels, or nobody knows."""
+        self.tokens: TokenRange | None = None
+        """Those that inputs may have; None where they are no tokens, or nobody knows."""
         available = _length(dataset)
         self.samples_per_epoch = available if limit is None else min(limit, available)
         shuffled = shuffle and not getattr(dataset, "ordered", False)
@@ -127,7 +130,7 @@ class Loader:
         if not 0 <= first <= last <= len(self):
             raise ValueError(f"minibatches {first} … {last}: an epoch has {len(self)}")
         plan = self.minibatches(epoch)[first:last]
-        fetch = Fetch(self.dataset, self.seed, inputs, targets, self.labels)
+        fetch = Fetch(self.dataset, self.seed, inputs, targets, self.labels, self.tokens)
         if self.workers and fetch.decodes and plan:
             return self._read_by_workers(fetch, epoch, plan)
         read = (fetch(epoch, indices) for indices in plan)

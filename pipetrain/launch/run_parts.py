@@ -55,7 +55,7 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
         torch.cuda.set_device(device)
     settings = job.settings
     data = build_data(settings)
-    data.expect(job.labels)
+    data.expect(job.labels, job.tokens)
     if settings.dataset.pin_memory and device.type == "cuda":
         data.pin()
     chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)

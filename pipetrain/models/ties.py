@@ -89,14 +89,14 @@ def untie(chain: LayerChain) -> None:
 
 
 def _check_modules(chain: LayerChain, name: str, layers: Sequence[int]) -> None:
-    """Raises a ConfigError where a layer holds the weight in no module of the model: a second one would have no name."""
+    """Raises a ConfigError where a layer holds the weight in no module of the model."""
     shared = dict(chain.module.named_parameters())[name]
     own = set(chain.module.modules())
     for i in layers:
         if any(module not in own for module, _ in _places(chain.layers[i], shared)):
             raise ConfigError(
-                f"model.untie=true: layer {i} ({chain.labels[i]}) reads {name} without a module of its own, so a second "
-                "weight would have no name; use it through one, such as an nn.Linear whose weight it is"
+                f"model.untie=true: layer {i} ({chain.labels[i]}) reads {name} without a module of its own, so a "
+                "second weight would have no name; use it through one, such as an nn.Linear whose weight it is"
             )
 
 

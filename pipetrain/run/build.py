@@ -18,6 +18,7 @@ from pipetrain.config.settings import OptimizerSettings, Settings
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.labels import LabelRange
 from pipetrain.data.loader import Loader
+from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import Loss
@@ -54,10 +55,12 @@ class Data:
         """Has minibatches read into page-locked memory."""
         self.train.pinned = self.evaluation.pinned = True
 
-    def expect(self, labels: LabelRange | None) -> None:
-        """Has each label that is read held against those that the model can learn."""
+    def expect(self, labels: LabelRange | None, tokens: TokenRange | None) -> None:
+        """Has each label and token that is read held against those that the model can learn and knows."""
         self.train.labels = labels
         self.evaluation.labels = labels and labels.of("eval")
+        self.train.tokens = tokens
+        self.evaluation.tokens = tokens and tokens.of("eval")
 
 
 def build_dataset(target: Target) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipetrain.config.settings import Settings
 from pipetrain.data.labels import LabelRange
+from pipetrain.data.token_ids import TokenRange
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import Placement
@@ -32,6 +33,7 @@ class Job:
         provenance: where the run comes from, for the summary.
         finished: whether all is done, and nothing left to run or to write.
         labels: that the model can learn; None where the loss is not over classes.
+        tokens: that the model knows; None where it looks none up.
     """
 
     settings: Settings
@@ -48,6 +50,7 @@ class Job:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = False
     labels: LabelRange | None = None
+    tokens: TokenRange | None = None
 
     @property
     def num_stages(self) -> int:

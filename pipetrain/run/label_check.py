@@ -1,10 +1,6 @@
 """Whether the model has an output for every label of the data set."""
 
-import random
-import time
 from typing import Any
-
-import numpy as np
 
 from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import Settings
@@ -14,10 +10,8 @@ from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, classes_of, ignored_of, of_classes
 from pipetrain.run.build import Data
+from pipetrain.run.first_samples import read_some
 from pipetrain.run.trial import Trial
-
-_SECONDS = 0.5
-"""For the labels of a split, where samples must be decoded for them."""
 
 
 def label_range(model: Target, dataset: Any, trial: Trial, loss: Loss) -> LabelRange | None:
@@ -64,12 +58,4 @@ def _check_split(loader: Loader, labels: LabelRange) -> None:
 
 def _read(loader: Loader, labels: LabelRange) -> None:
     fetch = Fetch(loader.dataset, loader.seed, inputs=False, targets=True, labels=labels)
-    end = time.monotonic() + _SECONDS
-    # nor may the numbers that a data set draws elsewhere depend on the time
-    drawn = random.getstate(), np.random.get_state()
-    for index in range(loader.samples_per_epoch):
-        fetch(0, [index])
-        if time.monotonic() > end:
-            break
-    random.setstate(drawn[0])
-    np.random.set_state(drawn[1])
+    read_some(fetch, loader.samples_per_epoch)

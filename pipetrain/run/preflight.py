@@ -62,6 +62,7 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         provenance=provenance(components.device),
         finished=start.finished,
         labels=components.labels,
+        tokens=components.trial.tokens,
     )
     return PreparedRun(job, components.plan, _devices(job), start.step, list(dict.fromkeys([*notes, *start.notes])))
 

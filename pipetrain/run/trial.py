@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import torch
 
 from pipetrain.arithmetic import Arithmetic
-from pipetrain.errors import ConfigError
+from pipetrain.data.token_ids import TokenRange
+from pipetrain.errors import ConfigError, is_whole
 from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
 from pipetrain.run.build import Data
+from pipetrain.run.lookups import Lookups
 from pipetrain.tensors import Tensors
 
 _SAMPLES = 2
@@ -24,22 +26,28 @@ class Trial:
         outputs, targets: of two samples.
         indices: which samples the first minibatch has.
         all_targets: of that minibatch.
+        tokens: that the model knows; None where it looks none up.
     """
 
     outputs: Tensors
     targets: Tensors
     indices: Sequence[int]
     all_targets: Tensors
+    tokens: TokenRange | None = None
 
 
 def trial_of(data: Data, chain: LayerChain, arithmetic: Arithmetic = _PLAIN) -> Trial:
     """Reads the first minibatch, and evaluates the model on its first samples.
 
     Raises:
-        ConfigError: a layer cannot compute in the precision asked for.
+        ConfigError: a layer cannot compute in the precision asked for, or looks up an id that is in no table.
     """
     inputs, targets = next(data.train.samples(0, 0, 1))
-    return Trial(_outputs(chain, _first(inputs), arithmetic), _first(targets), data.train.minibatches(0)[0], targets)
+    indices, vocabulary = data.train.minibatches(0)[0], getattr(data.dataset, "vocabulary_size", None)
+    lookups = Lookups(chain, _first(inputs), indices, vocabulary if is_whole(vocabulary) else None)
+    with lookups:
+        outputs = _outputs(chain, _first(inputs), arithmetic)
+    return Trial(outputs, _first(targets), indices, targets, lookups.tokens)
 
 
 @torch.no_grad()

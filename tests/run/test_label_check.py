@@ -13,7 +13,7 @@ from pipetrain.config.instantiate import Target
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy
-from pipetrain.run import label_check
+from pipetrain.run import first_samples
 from pipetrain.run.build import Data
 from pipetrain.run.label_check import check_labels, label_range
 from pipetrain.run.trial import Trial
@@ -100,7 +100,7 @@ def test_labels_that_the_data_set_changes_are_those_that_it_gives():
 
 
 def test_reading_labels_ends_in_time_and_draws_nothing(monkeypatch):
-    monkeypatch.setattr(label_check, "_SECONDS", 0.0)
+    monkeypatch.setattr(first_samples, "_SECONDS", 0.0)
     split = Decoding([0, 1, 3])
     before = random.getstate()
     tried([0, 1, 3], split=lambda labels: split if len(labels) > 1 else known(labels))

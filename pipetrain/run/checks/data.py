@@ -7,6 +7,7 @@ from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.decoder import decoded_metrics, problem_of
 from pipetrain.run.label_check import check_labels
 from pipetrain.run.loss_check import check_loss
+from pipetrain.run.token_check import check_tokens
 
 
 def _check_derived(settings: Settings, components: Components) -> list[str]:
@@ -38,6 +39,8 @@ def _check_targets(settings: Settings, components: Components) -> list[str]:
     """What only the workers use can be built as well."""
     if components.labels is not None:
         check_labels(settings, components.data, components.trial, components.labels)
+    if components.trial.tokens is not None:
+        check_tokens(settings, components.data, components.trial.tokens)
     dataset, chain = components.data.dataset, components.chain
     check_loss(settings, components.trial, components.loss, decoded_metrics(settings, dataset, chain))
     build_rate(settings, components.timetable)(0)
