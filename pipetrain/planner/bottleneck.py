@@ -1,0 +1,88 @@
+"""The sequence of stages whose largest is smallest: a dynamic program over states and workers, many states at once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipetrain.planner.cut_states import Vector
+
+Table = np.ndarray[Any, np.dtype[np.float64]]
+_BLOCK = 1 << 16
+"""Numbers that are compared at a time: as many as the processor's cache holds."""
+_EQUAL = 1e-12
+"""Two costs that differ by rounding alone differ by less, relatively."""
+
+
+class Part(NamedTuple):
+    """A stage from one state to a later one, on so many workers from `worker` on."""
+
+    first: int
+    last: int
+    worker: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """Workers in a row, each of which belongs to a stage; all are used.
+
+    Attributes:
+        stages: of a worker, what a stage costs that begins with it: [count - 1, first state, last state], of as many
+            counts as it may have; infinite where there is no such stage.
+        links: for each worker, what the cut at each state costs between the one before and it.
+    """
+
+    stages: Callable[[int], Table]
+    links: Sequence[Vector]
+
+    def costs(self, last: int) -> Table:
+        """At [worker, state], the smallest largest cost of stages from there to the state `last`."""
+        workers = len(self.links)
+        best = np.full((workers + 1, last + 1), np.inf)
+        best[workers, last] = 0.0
+        rest = best.copy()  # with the link in front of it
+        for worker in reversed(range(workers)):
+            stages = self.stages(worker)
+            behind = rest[worker + 1 : worker + 1 + len(stages), np.newaxis]
+            for begin, end in _blocks(last + 1, len(stages)):
+                compared = np.maximum(stages[:, begin:end, begin : last + 1], behind[:, :, begin:])
+                best[worker, begin:end] = compared.min(axis=2).min(axis=0)
+            rest[worker] = np.maximum(best[worker], self.links[worker][: last + 1])
+        return best
+
+    def table(self) -> Table:
+        """At [first state, last state], the smallest largest cost of stages between the two."""
+        count = len(self.links[0])
+        table = np.full((count, count), np.inf)
+        for last in range(1, count):
+            table[: last + 1, last] = self.costs(last)[0]
+        return table
+
+    def parts(self, first: int, last: int) -> Iterator[Part]:
+        """The stages of a best sequence between two states.
+
+        Of equal ones, each stage in turn, from the first, has as many workers as it can, then as few layers.
+        """
+        best = self.costs(last)
+        worker, state = 0, first
+        while worker < len(self.links):
+            stages = self.stages(worker)[:, state, : last + 1]
+            rest = best[worker + 1 : worker + 1 + len(stages)].copy()
+            for ahead, row in enumerate(rest[: len(self.links) - worker - 1]):
+                np.maximum(row, self.links[worker + 1 + ahead][: last + 1], out=row)
+            compared = np.maximum(stages, rest)
+            good = np.argwhere(compared <= compared.min() * (1 + _EQUAL))
+            count, end = max(good.tolist(), key=lambda each: (each[0], -each[1]))
+            yield Part(state, end, worker, count + 1)
+            worker, state = worker + count + 1, end
+
+
+def _blocks(count: int, depth: int) -> Iterator[tuple[int, int]]:
+    """Rows (begin, end) of an upper triangle that are compared together."""
+    begin = 0
+    while begin < count:
+        end = min(count, begin + max(1, _BLOCK // (depth * (count - begin))))
+        yield begin, end
+        begin = end

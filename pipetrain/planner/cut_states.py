@@ -1,0 +1,198 @@
+"""The places where a layer graph can be cut: sets of layers that can be computed before all others."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import and_, or_
+from typing import Any
+
+import numpy as np
+
+from pipetrain.planner.profile import Profile
+
+Vector = np.ndarray[Any, np.dtype[np.float64]]
+MOST_STATES = 1500
+"""More make a search slow. Of a graph that has more, the branches that lie side by side are then cut in one order."""
+
+
+@dataclass(frozen=True)
+class CutStates:
+    """The states of a layer graph, from no layer computed to all of them (PipeDream's antichains).
+
+    A state is the set of layers in front of a cut; its antichain are those of them that no other of them needs. A chain
+    of n layers has n + 1. The layers between two states, one of which contains the other, can be a stage.
+
+    Attributes:
+        profile: the graph.
+        members: of each state its layers, as the bits of a number; every state comes behind those that it contains.
+    """
+
+    profile: Profile
+    members: tuple[int, ...]
+
+    @classmethod
+    def of(cls, profile: Profile, most: int = MOST_STATES) -> "CutStates":
+        """The states of a profile's graph; where there are more than `most`, fewer of them."""
+        return cls(profile, tuple(_states(_Order.of(profile), most)))
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def layers(self, first: int, last: int) -> tuple[int, ...]:
+        """The layers between two states."""
+        return tuple(_bits(self.members[last] & ~self.members[first]))
+
+    @cached_property
+    def follows(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether state b has more layers than a, and all of a's, at [a, b]."""
+        count = len(self)
+        table = np.triu(np.ones((count, count), dtype=bool), 1)
+        if not self._is_line:
+            for b, later in enumerate(self.members):
+                table[:b, b] = [not earlier & ~later for earlier in self.members[:b]]
+        return table
+
+    @property
+    def _is_line(self) -> bool:
+        return all(not earlier & ~later for earlier, later in itertools.pairwise(self.members))
+
+    @cached_property
+    def compute_s(self) -> Vector:
+        """Seconds of the layers in front of each state, forward and backward."""
+        return self._sums([layer.compute_s for layer in self.profile.layers])
+
+    @cached_property
+    def weight_bytes(self) -> Vector:
+        """Bytes of their weights."""
+        return self._sums([layer.weight_bytes for layer in self.profile.layers])
+
+    @cached_property
+    def activation_bytes(self) -> Vector:
+        """Bytes that their forwards keep."""
+        return self._sums([layer.activation_bytes for layer in self.profile.layers])
+
+    @cached_property
+    def sent_bytes(self) -> Vector:
+        """Bytes that a cut sends forward: what layers behind it need of those in front, each tensor once."""
+        everything = self.members[-1]
+        feeding = [_feeding(self._consumers, everything & ~state) & state for state in self.members]
+        return self._sums([layer.output_bytes for layer in self.profile.layers], feeding)
+
+    @cached_property
+    def antichain_bytes(self) -> Vector:
+        """Bytes that PipeDream's optimizer counts for a cut: outputs of the antichain, and of layers in front of it.
+
+        These are the layers that not every member of the antichain comes after, and those that feed, beside what is in
+        front of a member, something else.
+        """
+        before, consumers = self._before, self._consumers
+        beside = [
+            sum(1 << i for i in _bits(past) if consumers[i] & ~(past | 1 << layer)) for layer, past in enumerate(before)
+        ]
+        counted = []
+        for state in self.members:
+            antichain = [i for i in _bits(state) if not consumers[i] & state]
+            some = reduce(or_, (before[i] for i in antichain), 0)
+            every = reduce(and_, (before[i] for i in antichain), some)
+            extra = reduce(or_, (beside[i] for i in antichain), 0)
+            counted.append(sum(1 << i for i in antichain) | extra | some & ~every)
+        return self._sums([layer.output_bytes for layer in self.profile.layers], counted)
+
+    def _sums(self, values: Sequence[float], sets: Sequence[int] = ()) -> Vector:
+        """Of the layers in each set; in each state where there are none."""
+        count = len(self.profile.layers)
+        rows = [list(each.to_bytes(-(-count // 8), "little")) for each in sets or self.members]
+        held = np.unpackbits(np.array(rows, dtype=np.uint8), axis=1, count=count, bitorder="little")
+        total: Vector = held.astype(np.float64) @ np.array(values, dtype=np.float64)
+        return total
+
+    @cached_property
+    def _consumers(self) -> list[int]:
+        consumers = [0] * len(self.profile.layers)
+        for source, target in self.profile.edges:
+            consumers[source] |= 1 << target
+        return consumers
+
+    @cached_property
+    def _before(self) -> Sequence[int]:
+        return _Order.of(self.profile).before
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What must be computed before each layer of a graph, and what after it, as bits."""
+
+    before: Sequence[int]
+    after: Sequence[int]
+
+    @classmethod
+    def of(cls, profile: Profile) -> "_Order":
+        count = len(profile.layers)
+        before, after = [0] * count, [0] * count
+        for source, target in sorted(profile.edges, key=lambda edge: edge[1]):
+            before[target] |= before[source] | 1 << source
+        for source, target in sorted(profile.edges, reverse=True):
+            after[source] |= after[target] | 1 << target
+        return cls(before, after)
+
+
+def _states(order: _Order, most: int) -> Iterator[int]:
+    """All states where there are few enough, else those of the narrowest regions, and a line through the others."""
+    regions = list(_regions(order))
+    found = [list(_closed(order, region, base, most)) for region, base in regions]
+    lines = [_line(region, base) for region, base in regions]
+    total = sum(map(len, found))
+    for index in sorted(range(len(found)), key=lambda i: (-len(found[i]), i)):
+        if total <= most:
+            break
+        total -= len(found[index]) - len(lines[index])
+        found[index] = lines[index]
+    yield 0
+    for states in found:
+        yield from sorted(states, key=lambda state: (state.bit_count(), state))
+
+
+def _regions(order: _Order) -> Iterator[tuple[range, int]]:
+    """(layers, base): those between two layers that all others are in front of or behind, the first of these included.
+
+    The base is what is in front of them all.
+    """
+    everything = (1 << len(order.before)) - 1
+    first = 0
+    for layer in range(1, len(order.before)):
+        if order.before[layer] | order.after[layer] | 1 << layer == everything:
+            yield range(first, layer), (1 << first) - 1
+            first = layer
+    yield range(first, len(order.before)), (1 << first) - 1
+
+
+def _closed(order: _Order, region: Sequence[int], base: int, most: int) -> set[int]:
+    """Every state that adds layers of the region to the base; breaks off after more than `most`."""
+    seen = {base}
+    pending = [base]
+    while pending and len(seen) <= most + 1:
+        state = pending.pop()
+        for layer in region:
+            larger = state | 1 << layer
+            if larger not in seen and not order.before[layer] & ~state:
+                seen.add(larger)
+                pending.append(larger)
+    return seen - {base}
+
+
+def _line(region: Sequence[int], base: int) -> list[int]:
+    """The states that add the layers of the region one by one."""
+    return [base := base | 1 << layer for layer in region]
+
+
+def _feeding(consumers: Sequence[int], targets: int) -> int:
+    """The layers that feed one of the targets."""
+    return sum(1 << layer for layer, fed in enumerate(consumers) if fed & targets)
+
+
+def _bits(number: int) -> Iterator[int]:
+    while number:
+        low = number & -number
+        yield low.bit_length() - 1
+        number ^= low

@@ -1,0 +1,196 @@
+"""PipeDream's search: the stages and replicas that make the slowest stage or link of a pipeline fast."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from pipetrain.planner.bottleneck import Bottleneck, Table
+from pipetrain.planner.cut_states import CutStates, Vector
+from pipetrain.planner.memory import MemoryModel, StageSizes, stages_behind
+from pipetrain.planner.stage_costs import CostModel
+from pipetrain.planner.topology import Device, Topology
+
+
+class Place(NamedTuple):
+    """Where a part of a pipeline is computed.
+
+    Attributes:
+        device: the first.
+        copies: how many of it take minibatches in turn.
+        after: the devices of the stages behind it.
+    """
+
+    device: int = 0
+    copies: int = 1
+    after: int = 0
+
+
+class FoundStage(NamedTuple):
+    """A stage between two states, with the seconds that it takes for each minibatch."""
+
+    first: int
+    last: int
+    place: Place
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Search:
+    """The best pipeline on all devices.
+
+    A level's members are the workers of a dynamic program (`Bottleneck`), whose stages cost what the level below says
+    (PipeDream § 3.1). Straight pipelines, and devices that differ, are planned on one level: the devices in order.
+
+    Attributes:
+        states: where the model may be cut.
+        topology: the devices; with several levels they must be alike, unless the pipeline is `straight`.
+        costs: of replicas and links.
+        memory: what a stage keeps; None: it fits whatever it keeps.
+        straight: whether no stage is replicated.
+    """
+
+    states: CutStates
+    topology: Topology
+    costs: CostModel
+    memory: MemoryModel | None = None
+    straight: bool = False
+    _tables: dict[tuple[int, Place], Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def time_s(self) -> float:
+        """Seconds for each minibatch; infinite where no pipeline is possible."""
+        return float(self._top.costs(len(self.states) - 1)[0, 0])
+
+    def stages(self) -> Iterator[FoundStage]:
+        """The stages of the best pipeline."""
+        yield from self._expand(self._levels, 0, len(self.states) - 1, Place())
+
+    @property
+    def _levels(self) -> int:
+        return 1 if self.straight else len(self.topology.workers)
+
+    @cached_property
+    def _top(self) -> Bottleneck:
+        return self._level(self._levels, Place())
+
+    def _expand(self, level: int, first: int, last: int, place: Place) -> Iterator[FoundStage]:
+        """The stages between two states on a member of a level."""
+        workers = self._top if level == self._levels else self._level(level, place)
+        for part in workers.parts(first, last):
+            inner = self._inner(level, place, part.worker, part.workers)
+            if level == 1:
+                yield FoundStage(part.first, part.last, inner, self._stage_s(part.first, part.last, inner))
+            else:
+                yield from self._expand(level - 1, part.first, part.last, inner)
+
+    def _stage_s(self, first: int, last: int, place: Place) -> float:
+        """With the replicas of every level synchronized over its own links."""
+        time = float(self._compute(place)[first, last])
+        copies, weights = place.copies, float(self._weights[first, last])
+        for members, bandwidth in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
+            count = min(copies, members)
+            time, copies = self.costs.replicated(time, weights, count, bandwidth), copies // count
+        return time
+
+    def _level(self, level: int, place: Place) -> Bottleneck:
+        """The dynamic program of a level whose members are at `place`."""
+        members, links = self._members(level), self._links(level)
+        if self.memory is None and self.topology.uniform:
+            shared = self._replicated(level, place, 0)
+            return Bottleneck(lambda worker: shared[: members - worker], links)
+        if level == self._levels:
+            return Bottleneck(lambda worker: self._replicated(level, place, worker), links)
+        each = [self._replicated(level, place, worker) for worker in range(members)]
+        return Bottleneck(each.__getitem__, links)
+
+    def _members(self, level: int) -> int:
+        return self.topology.num_devices if self.straight else self.topology.workers[level - 1]
+
+    def _links(self, level: int) -> list[Vector]:
+        topology, members = self.topology, self._members(level)
+        if not self.straight:
+            return [self.costs.link_s(self.states, topology.bytes_per_s[level - 1])] * members
+        by_bandwidth = {each: self.costs.link_s(self.states, each) for each in topology.bytes_per_s}
+        between = (topology.bandwidth_between(device - 1, device) for device in range(1, members))
+        return [np.zeros(len(self.states)), *(by_bandwidth[each] for each in between)]
+
+    def _replicated(self, level: int, place: Place, worker: int) -> Table:
+        """What stages cost that begin with a member, on one of them and more."""
+        bandwidth = self.topology.bytes_per_s[level - 1]
+        most = 1 if self.straight else self._members(level) - worker
+        table = np.empty((most, len(self.states), len(self.states)))
+        for count in range(1, most + 1):
+            inner = self._inner(level, place, worker, count)
+            table[count - 1] = self.costs.replicated(self._on_one(level, inner), self._weights, count, bandwidth)
+        return table
+
+    def _inner(self, level: int, place: Place, worker: int, count: int) -> Place:
+        """The place of a part on `count` members from `worker` on."""
+        size = prod(self.topology.workers[: level - 1])
+        return Place(
+            device=place.device + worker * size,
+            copies=place.copies * count,
+            after=place.after + place.copies * (self._members(level) - worker - count) * size,
+        )
+
+    def _on_one(self, level: int, place: Place) -> Table:
+        """What the layers between two states cost on one member of a level."""
+        if level == 1:
+            return self._compute(place)
+        key = level, self._alike(place)
+        if key not in self._tables:
+            self._tables[key] = self._level(level - 1, self._alike(place)).table()
+        return self._tables[key]
+
+    def _alike(self, place: Place) -> Place:
+        """One place for all at which stages keep as much in flight; many devices behind are rounded up."""
+        if self.memory is None:
+            return Place()
+        return Place(after=_rounded_up((place.after - 1) // place.copies + 1))
+
+    def _compute(self, place: Place) -> Table:
+        """What stages cost that are computed on one device at a time; infinite where they do not fit."""
+        devices = self._devices(place)
+        time = self._seconds / min(device.speed for device in devices)
+        limit = min(device.memory_bytes or inf for device in devices)
+        if self.memory is None or limit == inf:
+            return time
+        return np.where(memory_table(self.states, self.memory, self._before(place), place) <= limit, time, inf)
+
+    def _devices(self, place: Place) -> list[Device]:
+        if self.topology.uniform or self._levels > 1:
+            return [self.topology.device(0)]
+        return [self.topology.device(place.device + each) for each in range(place.copies)]
+
+    def _before(self, place: Place) -> int:
+        """Stages before, at most."""
+        return place.device if self._levels == 1 else 0
+
+    @cached_property
+    def _seconds(self) -> Table:
+        return between(self.states, self.states.compute_s, inf)
+
+    @cached_property
+    def _weights(self) -> Table:
+        return between(self.states, self.states.weight_bytes, 0.0)
+
+
+def memory_table(states: CutStates, memory: MemoryModel, before: int, place: Place) -> Table:
+    """At [first state, last state], the peak bytes of a stage between the two."""
+    inputs = np.where(states.follows, states.sent_bytes[:, np.newaxis], 0.0)
+    sizes = StageSizes(between(states, states.weight_bytes, 0.0), between(states, states.activation_bytes, 0.0), inputs)
+    return memory.stage_bytes(before, stages_behind(place.copies + place.after, place.copies), sizes)
+
+
+def between(states: CutStates, sums: Vector, impossible: float) -> Table:
+    """At [first state, last state], the difference of two sums."""
+    return np.where(states.follows, sums - sums[:, np.newaxis], impossible)
+
+
+def _rounded_up(count: int) -> int:
+    """The next number with no more than four significant binary digits; small ones as they are."""
+    step = 1 << max(0, count.bit_length() - 4)
+    return -(-count // step) * step

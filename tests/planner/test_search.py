@@ -1,0 +1,134 @@
+"""The search for the best pipeline, against trying all, and against PipeDream's recurrence on its own profiles."""
+
+import json
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.plans import PUBLISHED, VGG16, best_by_trying, chain, layer
+
+from pipetrain.planner.cut_states import CutStates
+from pipetrain.planner.memory import MemoryModel, MemoryRules
+from pipetrain.planner.profile import read
+from pipetrain.planner.search import Search
+from pipetrain.planner.stage_costs import PipeDreamPaper, RingAllReduce
+from pipetrain.planner.topology import Device, Topology
+
+NUMBERS = st.integers(0, 20)
+LAYERS = st.lists(st.builds(layer, st.integers(1, 20), NUMBERS, NUMBERS), min_size=1, max_size=4)
+LEVELS = st.sampled_from([(3,), (4,), (2, 2), (2, 3)])
+VGG_ROWS = [
+    ((4,), (3.125e9,), "3-1", 0.17141266666666666),
+    ((8,), (1.25e9,), "7-1", 0.08887428571428571),
+    ((8,), (10e9,), "6-2", 0.084781),
+    ((16,), (3.125e9,), "15-1", 0.0423406),
+    ((8, 2), (30e9, 3.125e9), "8-6-2", 0.06576668672),
+]
+STASHING = MemoryModel((MemoryRules(1, lambda r, D, _: D - r, lambda at: at.behind + 1, states=0),))
+
+
+def replicas(search):
+    return "-".join(str(stage.place.copies) for stage in search.stages())
+
+
+def stashed_bytes(layers, count, behind):
+    held = (behind + count - 1) // count + 1
+    return sum((held + 1) * each.weight_bytes + held * each.activation_bytes for each in layers)
+
+
+@pytest.mark.parametrize(
+    ("costs", "synchronization"),
+    [
+        (PipeDreamPaper(), lambda m, weights, B: 2 * (m - 1) * weights / B),
+        (RingAllReduce(), lambda m, weights, B: 2 * (m - 1) / m * weights / B),
+    ],
+    ids=["paper", "ring"],
+)
+@settings(max_examples=15, deadline=None)
+@given(layers=LAYERS, workers=LEVELS)
+def test_search_finds_what_trying_all_pipelines_finds(costs, synchronization, layers, workers):
+    bandwidths = (2.0, 1.0)[: len(workers)]
+    search = Search(CutStates.of(chain(*layers)), Topology(workers, bandwidths), costs)
+    assert search.time_s() == pytest.approx(best_by_trying(layers, workers, bandwidths, synchronization))
+
+
+@settings(max_examples=15, deadline=None)
+@given(layers=LAYERS, limit=st.integers(20, 100))
+def test_search_under_a_memory_limit_finds_what_trying_all_finds(layers, limit):
+    topology = Topology((3,), (2.0,), (Device(memory_bytes=limit),) * 3)
+    search = Search(CutStates.of(chain(*layers)), topology, PipeDreamPaper(), STASHING)
+    expected = best_by_trying(
+        layers, (3,), (2.0,), lambda m, weights, B: 2 * (m - 1) * weights / B, limit, stashed_bytes
+    )
+    assert search.time_s() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("workers", "bandwidths", "expected", "time_s"), VGG_ROWS)
+def test_paper_recurrence_on_vgg16_gives_the_reference_answer(workers, bandwidths, expected, time_s):
+    search = Search(CutStates.of(read(VGG16)), Topology(workers, bandwidths), PipeDreamPaper())
+    assert search.time_s() == pytest.approx(time_s, rel=1e-9)
+    assert replicas(search) == expected
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published profiles are not here")
+@pytest.mark.parametrize("model", ["vgg16", "resnet18", "resnet50", "gnmt"])
+def test_paper_recurrence_matches_every_reference_answer(model):
+    states = CutStates.of(read(PUBLISHED / model / "graph.txt"))
+    for row in json.loads((PUBLISHED / "paper_recurrence.json").read_text()):
+        if row["model"] == model:
+            topology = Topology(tuple(row["workers"]), tuple(row["bandwidth_bytes_per_s"]))
+            search = Search(states, topology, PipeDreamPaper())
+            assert search.time_s() == pytest.approx(row["time_per_minibatch_s"], rel=1e-9), row
+
+
+def test_of_equal_pipelines_earlier_stages_have_more_replicas_then_fewer_layers():
+    tied = chain(layer(1.0), layer(1.0), layer(0.0), layer(1.0, output_bytes=0))
+    search = Search(CutStates.of(tied), Topology((3,), (1.0,)), RingAllReduce())
+    assert [(stage.first, stage.last, stage.place.copies) for stage in search.stages()] == [(0, 4, 3)]
+    straight = Search(CutStates.of(tied), Topology((3,), (1.0,)), RingAllReduce(), straight=True)
+    assert [stage.last for stage in straight.stages()] == [1, 2, 4]
+
+
+def test_synchronization_after_the_computation_adds_to_it():
+    states = CutStates.of(chain(layer(4.0, weight_bytes=3)))
+    topology = Topology((2,), (1.0,))
+    assert Search(states, topology, RingAllReduce()).time_s() == 2.0
+    assert Search(states, topology, RingAllReduce(overlap=False)).time_s() == 3.5
+
+
+def test_straight_pipeline_pays_for_the_link_that_each_cut_crosses():
+    for sizes, slowest in (((4, 1, 8, 0), 2 * 8 / 8.0), ((4, 5, 8, 0), 2 * 5 / 2.0)):
+        layers = [layer(1.0, output_bytes=each) for each in sizes]
+        search = Search(CutStates.of(chain(*layers)), Topology((2, 2), (8.0, 2.0)), RingAllReduce(), straight=True)
+        assert search.time_s() == slowest
+
+
+def test_straight_pipeline_of_more_devices_than_layers_is_impossible():
+    search = Search(CutStates.of(chain(layer(), layer())), Topology((3,), (1.0,)), RingAllReduce(), straight=True)
+    assert search.time_s() == inf
+
+
+def test_slow_device_gets_fewer_layers():
+    states = CutStates.of(chain(*[layer(1.0)] * 6))
+    devices = (Device(1.0), Device(0.5))
+    search = Search(states, Topology((2,), (1.0,), devices), RingAllReduce(), straight=True)
+    assert ([stage.last for stage in search.stages()], search.time_s()) == ([4, 6], 4.0)
+    search = Search(states, Topology((2,), (1.0,), devices[::-1]), RingAllReduce())
+    assert ([stage.last for stage in search.stages()], search.time_s()) == ([2, 6], 4.0)
+
+
+def test_device_with_little_memory_gets_what_fits():
+    states = CutStates.of(chain(*[layer(1.0, weight_bytes=10)] * 6))
+    devices = (Device(memory_bytes=45), Device(memory_bytes=1000))
+    search = Search(states, Topology((2,), (1.0,), devices), RingAllReduce(), STASHING)
+    assert ([stage.last for stage in search.stages()], search.time_s()) == ([1, 6], 5.0)
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(24, True), (23, False)])
+def test_memory_of_two_machines_counts_the_devices_behind_each_stage(limit, fits):
+    """2-1-1 with two layers in the last stage keeps least: 23 bytes where two minibatches are in flight, 24 behind."""
+    layers = [layer(1.0, weight_bytes=1, activation_bytes=10) for _ in range(4)]
+    topology = Topology((2, 2), (1.0, 1.0), (Device(memory_bytes=limit),) * 4)
+    search = Search(CutStates.of(chain(*layers)), topology, PipeDreamPaper(), STASHING)
+    assert (search.time_s() < inf) == fits

@@ -1,0 +1,60 @@
+"""Small profiles to plan for, and the best plan of one by trying all."""
+
+import itertools
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+
+from pipetrain.planner.profile import Profile, ProfiledLayer
+
+VGG16 = Path(__file__).parents[1] / "planner" / "vgg16" / "graph.txt"
+"""As PipeDream's authors published it, byte for byte."""
+PUBLISHED = Path(__file__).parents[3] / "shared" / "profiles"
+"""More of them, where there are any."""
+
+
+def layer(compute_s=1.0, output_bytes=0, weight_bytes=0, activation_bytes=0, label="layer"):
+    return ProfiledLayer(label, compute_s / 4, compute_s * 3 / 4, output_bytes, weight_bytes, activation_bytes)
+
+
+def chain(*layers):
+    return Profile(tuple(layers), tuple(itertools.pairwise(range(len(layers)))))
+
+
+def splits(total: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write a number as a sum, the order counted."""
+    if total == 0:
+        yield ()
+    for first in range(1, total + 1):
+        yield from ((first, *rest) for rest in splits(total - first))
+
+
+def best_by_trying(layers, workers, bytes_per_s, synchronization, limit=inf, stage_bytes=None):
+    """Seconds for each minibatch of the best pipeline of a chain, by PipeDream's recurrence.
+
+    Args:
+        layers: of the chain.
+        workers, bytes_per_s: of the levels, innermost first.
+        synchronization: (replicas, bytes of weights, bytes/s) -> seconds, beside the computation.
+        limit: bytes of a device, of one level.
+        stage_bytes: (layers, replicas, devices behind) -> bytes.
+    """
+    if not workers:
+        return sum(each.compute_s for each in layers)
+    *inner, members = workers
+    *slower, bandwidth = bytes_per_s
+    best = inf
+    for counts in splits(members):
+        for cuts in itertools.combinations(range(1, len(layers)), len(counts) - 1):
+            parts = [layers[a:b] for a, b in itertools.pairwise([0, *cuts, len(layers)])]
+            times = [2 * layers[cut - 1].output_bytes / bandwidth for cut in cuts]
+            behind = members
+            for part, count in zip(parts, counts, strict=True):
+                behind -= count
+                if stage_bytes is not None and stage_bytes(part, count, behind) > limit:
+                    times.append(inf)
+                alone = best_by_trying(part, inner, slower, synchronization)
+                weights = sum(each.weight_bytes for each in part)
+                times.append(max(alone, synchronization(count, weights, bandwidth)) / count)
+            best = min(best, max(times))
+    return best
