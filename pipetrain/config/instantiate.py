@@ -11,6 +11,7 @@ from typing import Any, Self
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
+from pipetrain.config import annotations
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.errors import ConfigError, as_configured, one_line
 from pipetrain.failure import described
@@ -65,19 +66,17 @@ class Target:
         return ConfigError(f"{self.section}.{TARGET}={self.path}: returned {type(found).__name__}, not {wanted}")
 
     def check(self) -> None:
-        """Checks that the target exists and takes all options.
+        """Checks that the target exists and takes all options, and their values where annotations tell.
 
         Raises:
             ConfigError: it does not.
         """
         signature = _signature(self._located())
-        if signature is None or any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values()):
+        if signature is None:
             return
-        taken = _by_name(signature)
         for name, value in self.options.items():
-            if name not in taken and not name.startswith("_"):  # those are Hydra's own
-                given = f"{self.section}.{name}={as_configured(value)}"
-                raise ConfigError(f"{given}: {self.path} has no such parameter{self._instead(name, taken)}")
+            if wrong := self._problem(signature, name, value):
+                raise ConfigError(f"{self.section}.{name}={as_configured(value)}: {wrong}")
 
     def parameters(self, *, required: bool = False) -> list[str]:
         """Those that the target takes by name; of these, only those without a default where `required`.
@@ -90,6 +89,15 @@ class Target:
             return []
         defaults = {name: signature.parameters[name].default for name in _by_name(signature)}
         return [name for name, default in defaults.items() if not required or default is inspect.Parameter.empty]
+
+    def _problem(self, signature: inspect.Signature, name: str, value: object) -> str | None:
+        taken = _by_name(signature)
+        if name in taken:
+            return annotations.problem(signature.parameters[name], value)
+        open_to_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        if open_to_all or name.startswith("_"):  # those are Hydra's own
+            return None
+        return f"{self.path} has no such parameter{self._instead(name, taken)}"
 
     def _instead(self, name: str, taken: Sequence[str]) -> str:
         meant = did_you_mean(f"{self.section}.{name}", [f"{self.section}.{each}" for each in taken])
@@ -128,9 +136,12 @@ def _absent(name: str) -> str:
 
 
 def _signature(target: Any) -> inspect.Signature | None:
-    """None where nobody can tell."""
+    """None where nobody can tell; annotations that are text are what they name, where that is known at run time."""
     try:
-        return inspect.signature(target)
+        try:
+            return inspect.signature(target, eval_str=True)
+        except Exception:  # whatever becomes of the text
+            return inspect.signature(target)
     except (TypeError, ValueError):
         return None
 

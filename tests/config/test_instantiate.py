@@ -15,8 +15,8 @@ def counted(count, *, least=0):
     return count, least
 
 
-def open_to_all(**options):
-    return options
+def open_to_all(*, fast: "bool" = False, **options):
+    return {"fast": fast, **options}
 
 
 def refusing():
@@ -72,7 +72,12 @@ def test_option_that_the_target_does_not_take_is_refused_with_what_it_takes(here
 
 def test_target_with_open_keywords_takes_every_option(here):
     Target("model", f"{here}.open_to_all", {"pace": 3}).check()
-    assert Target("model", f"{here}.open_to_all", {"pace": 3}).build() == {"pace": 3}
+    assert Target("model", f"{here}.open_to_all", {"pace": 3}).build() == {"fast": False, "pace": 3}
+
+
+def test_value_that_its_annotation_excludes_is_refused_also_where_other_keywords_are_open(here):
+    with pytest.raises(ConfigError, match=r"^model\.fast=maybe: true or false is needed$"):
+        Target("model", f"{here}.open_to_all", {"pace": 3, "fast": "maybe"}).check()
 
 
 @pytest.mark.parametrize(
