@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,6 +22,7 @@ _READS = {
 }  # fmt: skip
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, fx.Node)
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
+_AUTOCAST = torch.amp.autocast_mode.autocast
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 
 
@@ -42,7 +43,7 @@ class Recorder(TorchFunctionMode):
 
     A node is a function of torch's or a module that is called as a whole: one of torch.nn's, one without children, or
     one of an `opaque` class. Nodes know in `meta` the shape and storage of their tensor, the storages that they write,
-    the line of the user's code, and the innermost module that was being looked into.
+    the line of the user's code, the innermost module that was being looked into, and the autocast regions around them.
 
     Args:
         module: whose forward is recorded.
@@ -68,6 +69,7 @@ class Recorder(TorchFunctionMode):
         self._alive: list[Any] = []
         self._quiet = False
         self._gradients = True
+        self._regions: list[Region] = []
 
     # -- what the recording is told -----------------------------------------------------------------------------------
 
@@ -103,18 +105,21 @@ class Recorder(TorchFunctionMode):
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Also sees calls of modules and of autograd functions."""
-        call = nn.Module.__call__
+        """Also sees calls of modules and of autograd functions, and regions of autocast."""
+        call, enter, leave = nn.Module.__call__, _AUTOCAST.__enter__, _AUTOCAST.__exit__
         nn.Module.__call__ = lambda module, *args, **kwargs: self._module(call, module, args, kwargs)  # type: ignore[method-assign]
         # what `apply` of every autograd function looks up, also where that was bound earlier
         base: Any = torch.autograd.Function.__mro__[1]
         base.apply = classmethod(lambda cls, *args: self._applied(super(base, cls).apply, cls, args))  # type: ignore[misc]
+        _AUTOCAST.__enter__ = lambda region: self._entered(enter, region)  # type: ignore[method-assign]
+        _AUTOCAST.__exit__ = lambda region, *error: self._left(leave, region, error)  # type: ignore[method-assign]
         self._gradients = torch.is_grad_enabled()
         try:
             with self:
                 yield
         finally:
             nn.Module.__call__ = call  # type: ignore[method-assign]
+            _AUTOCAST.__enter__, _AUTOCAST.__exit__ = enter, leave  # type: ignore[method-assign]
             del base.apply
 
     # -- what the forward calls ---------------------------------------------------------------------------------------
@@ -196,6 +201,14 @@ class Recorder(TorchFunctionMode):
             self._define(self._add("call_function", _Applied(function), args, {}), result)
         return result
 
+    def _entered(self, enter: Callable[..., Any], region: Any) -> Any:
+        self._regions.append(Region(region.device, region.fast_dtype, region._enabled))
+        return enter(region)
+
+    def _left(self, leave: Callable[..., Any], region: Any, error: Any) -> Any:
+        self._regions.pop()
+        return leave(region, *error)
+
     @contextmanager
     def _quietly(self) -> Iterator[None]:
         before, self._quiet = self._quiet, True
@@ -214,6 +227,7 @@ class Recorder(TorchFunctionMode):
             module=self.open[-1] if self.open else None,
             writes={_storage(tensor) for tensor in written},
             detached=self._gradients and not torch.is_grad_enabled(),
+            regions=tuple(self._regions),
         )
         return node
 
@@ -235,7 +249,7 @@ class Recorder(TorchFunctionMode):
         if name is None and id(tensor) not in self._constants:
             raise UntraceableError(f"a tensor of shape {tuple(tensor.shape)} is made where no torch function is seen")
         node = self.graph.get_attr(self._constants[id(tensor)] if name is None else name)
-        node.meta.update(_facts(tensor), constant=name is None, detached=False, writes=set())
+        node.meta.update(_facts(tensor), constant=name is None, detached=False, writes=set(), regions=())
         self._nodes[id(tensor)] = node
         return node
 
@@ -248,6 +262,14 @@ class Recorder(TorchFunctionMode):
         self._nodes[id(size)] = node
         self._alive.append(size)
         return node
+
+
+class Region(NamedTuple):
+    """A region of autocast in the forward: the innermost one of a kind of device is what counts there."""
+
+    device: str
+    dtype: torch.dtype
+    enabled: bool
 
 
 class _Applied:

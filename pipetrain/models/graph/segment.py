@@ -127,11 +127,12 @@ class _Copy:
 
     def _copied(self, node: fx.Node) -> fx.Node:
         args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)
-        before = None
-        if node.meta["detached"]:
-            before = self.graph.call_function(_without_gradients)
+        before = self.graph.call_function(_without_gradients) if node.meta["detached"] else None
+        entered = [self.graph.call_function(_enter, (*region, self._here())) for region in node.meta["regions"]]
         copy = self.graph.create_node(node.op, node.target, args, kwargs, node.name)
         copy.meta = node.meta
+        for region in reversed(entered):
+            self.graph.call_function(torch.amp._exit_autocast, (region,))
         if before is not None:
             self.graph.call_function(torch._C._set_grad_enabled, (before,))
         return copy
@@ -158,6 +159,13 @@ def _without_gradients() -> bool:
     before = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)  # noqa: FBT003
     return before
+
+
+def _enter(device: str, dtype: torch.dtype, enabled: bool, here: torch.device) -> Any:  # noqa: FBT001
+    """Enters a region of autocast; one that was recorded on the CPU is for the device where the layer is computed."""
+    if device == "cpu" and torch.amp.is_autocast_available(here.type):
+        device = here.type
+    return torch.amp._enter_autocast(device, dtype, enabled, False)  # noqa: FBT003
 
 
 def _compiled(graph: fx.Graph) -> Program:

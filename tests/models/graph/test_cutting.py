@@ -111,6 +111,20 @@ class Calling(nn.Module):
         return self.after(self.function(self.before(x), *self.parts))
 
 
+def test_regions_of_autocast_in_the_forward_are_kept():
+    def mixed(x, inner):
+        with torch.autocast("cpu", torch.bfloat16):
+            x = inner(x) @ torch.ones(4, 4, device=x.device)
+            with torch.autocast("cpu", enabled=False):
+                return x.float() @ torch.full((4, 4), 1.001, device=x.device)
+
+    model = Calling(mixed, nn.Linear(4, 4))
+    chain, x = cut(model), torch.randn(3, 4)
+    agrees(model, chain, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(chain(x), model(x))
+
+
 class Straight(torch.autograd.Function):
     @staticmethod
     def forward(_ctx, x):
