@@ -9,10 +9,11 @@ from pipetrain.models.ties import ties_between
 from pipetrain.planner.finegrained import check_tied_units
 from pipetrain.program.planned_operations import rebinds_weights
 from pipetrain.run import tensor_file
-from pipetrain.run.build import build_arithmetic
+from pipetrain.run.build import build_arithmetic, first_inputs
 from pipetrain.run.carried_check import check_carried
 from pipetrain.run.compiler import check_compiler
 from pipetrain.run.components import Components
+from pipetrain.run.dtype_check import check_dtypes
 from pipetrain.run.model_check import weight_derived_layers
 from pipetrain.schedules import ListSchedule
 
@@ -46,6 +47,9 @@ def _check_arithmetic(settings: Settings, components: Components) -> list[str]:
             f"that their forward read, and method={changing} has the backward read others; take train.precision=fp32, "
             "or leave train.compile out"
         )
+    if train.precision != "fp32":
+        inputs, arithmetic = first_inputs(components.data.dataset), build_arithmetic(train)
+        check_dtypes(components.chain, inputs, settings.model.output, arithmetic)
     if train.precision != "fp16":
         return []
     synchronous = all(phase.rules.schedule.synchronous for phase in components.phases)
