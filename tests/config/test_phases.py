@@ -190,6 +190,7 @@ def resumed(folder, source, **changes):
     return job(folder, "pipemare", 2, resume=source, **SWITCHING, **changes)
 
 
+@pytest.mark.slow
 def test_phases_have_equal_bits_in_both_executors_and_when_resumed(tmp_path):
     cases = {
         "gpipe, pipemare": SWITCHING,

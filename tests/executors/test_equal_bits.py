@@ -46,7 +46,7 @@ def test_every_method_on_two_stages_has_equal_bits_in_both_executors(tmp_path):
 @pytest.mark.parametrize("microbatches", [1, 2, 3, 4])
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 def test_every_method_under_every_schedule_has_equal_bits_in_both_executors(tmp_path, stages, microbatches):
-    """Each pair of a method and a schedule on every other square of (D, N), so with every D and with every N."""
+    """Each pair of a method and a schedule on a diagonal of (D, N), so with every D and with every N."""
     pairs = [(method, schedule) for method in DISTINCT for schedule in schedules_of(method)]
     cases = {
         f"{method}-{schedule}": (
@@ -54,7 +54,7 @@ def test_every_method_under_every_schedule_has_equal_bits_in_both_executors(tmp_
             {"schedule": schedules_of(method)[schedule], "train": {"microbatches": microbatches}},
         )
         for k, (method, schedule) in enumerate(pairs)
-        if (k + stages + microbatches) % 2 == 0 and fitting(method, stages, microbatches)
+        if (k + stages + microbatches) % 4 == 0 and fitting(method, stages, microbatches)
     }
     check(tmp_path, stages, cases)
 

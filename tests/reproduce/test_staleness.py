@@ -10,7 +10,7 @@ from pipetrain.reproduce import staleness
 from pipetrain.theory.closed_forms import CLOSED
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 5))
 def test_every_staleness_measured_equals_its_closed_form(stages, microbatches):
     assert staleness.report(stages, microbatches, None)
