@@ -56,6 +56,7 @@ docs: setup  ## Write the pages and images of docs/ that are made from the code
 	$(BIN)/python scripts/write_settings_page.py
 	$(BIN)/python scripts/write_models_page.py
 	$(BIN)/python scripts/draw_docs_images.py
+	$(BIN)/pipetrain report papers
 
 bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), fine-grained simulation, the start, and loading
 	for model in resnet56 alexnet vgg16_bn; do $(BIN)/python benchmarks/runtime.py --model $$model --device $(DEVICE) || exit 1; done

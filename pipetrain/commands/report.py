@@ -1,4 +1,4 @@
-"""`pipetrain report`: measured staleness beside its closed forms, and the runs of a sweep side by side."""
+"""`pipetrain report`: measured staleness beside closed forms, runs of a sweep side by side, pages on the papers."""
 
 import argparse
 import sys
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds `report staleness` and `report runs`."""
-    text = "tables of measured staleness, or of the runs of a sweep"
+    """Adds `report staleness`, `report runs` and `report papers`."""
+    text = "tables of measured staleness, or of the runs of a sweep; pages on the papers"
     parser = subparsers.add_parser(
         "report",
         help=text,
@@ -26,6 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
     kinds = parser.add_subparsers(metavar="KIND", required=True)
     _add_staleness(kinds)
     _add_runs(kinds)
+    _add_papers(kinds)
 
 
 def _add_staleness(kinds: Subparsers) -> None:
@@ -72,6 +73,36 @@ def _add_runs(kinds: Subparsers) -> None:
         help="also write OUTPUT.md, OUTPUT.json and OUTPUT.png; a folder that exists gets runs.md and so on",
     )
     parser.set_defaults(carry_out=carry_out_runs)
+
+
+def _add_papers(kinds: Subparsers) -> None:
+    text = "a page for each paper: its claims, and its numbers beside those that pipetrain computes"
+    parser = kinds.add_parser(
+        "papers", help=text, description=text, epilog="For example: pipetrain report papers pipemare -o pages"
+    )
+    parser.add_argument("names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, zhang, ...; default all")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="FOLDER", help="with published/; default results"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("docs/reproduction"),
+        metavar="FOLDER",
+        help="for the pages; default docs/reproduction",
+    )
+    parser.set_defaults(carry_out=carry_out_papers)
+
+
+def carry_out_papers(options: argparse.Namespace) -> ExitCode:
+    """Writes the pages."""
+    check_writable(f"-o {options.output}", options.output)
+    from pipetrain.reproduce.pages import write
+
+    for path in write(options.names, options.results, options.output):
+        print(f"written to {path}")
+    return ExitCode.COMPLETED
 
 
 def carry_out_staleness(options: argparse.Namespace) -> ExitCode:

@@ -1,0 +1,89 @@
+"""The page of a paper in Markdown: claims, numbers recomputed, numbers computed without training, figures."""
+
+from collections.abc import Iterator, Sequence
+
+from pipetrain.report.text_table import counted, markdown_table
+from pipetrain.reproduce.comparison import Agreement, Comparison, shown
+from pipetrain.reproduce.paper import Paper, Verdict
+from pipetrain.reproduce.published import Row, Tables
+
+NOT_TESTED = "not tested here"
+_MADE = "<!-- made by `pipetrain report papers`; edits are lost -->"
+_SHOWN_RELATION = {"=": "", "<=": "at most ", ">=": "at least "}
+
+
+def page(paper: Paper, tables: Tables) -> str:
+    """The whole page; its figures lie in `images/` beside it."""
+    stated, exact = list(paper.stated(tables)), list(paper.exact(tables))
+    blocks = [
+        [f"# Reproduction: {paper.citation.partition(':')[2].strip()}"],
+        [_MADE],
+        [f"{paper.citation.partition(':')[0]}. Printed numbers are those of `results/published/{paper.name}/`."],
+        *_claims(paper, tables),
+        *_computed(exact),
+        *([f"![{each.caption}](images/{each.name})", "", each.caption] for each in paper.figures),
+        *_recomputed(stated),
+        *_remarks(paper),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _claims(paper: Paper, tables: Tables) -> Iterator[Sequence[str]]:
+    verdicts = paper.verdicts(tables)
+    rows = [(row, verdicts.get(row["name"])) for row in tables["claims"].rows]
+    yield ["## Claims"]
+    tested = sum(verdict is not None for _, verdict in rows)
+    yield [f"{tested} of {counted(len(rows), 'claim', 'claims')} tested, all of them without training."]
+    cells = ((row["claim"], row["source"], *_verdict(paper, row, verdict)) for row, verdict in rows)
+    yield markdown_table(("claim", "source", "verdict", "from what, or what it would take"), cells)
+
+
+def _verdict(paper: Paper, row: Row, verdict: Verdict | None) -> tuple[str, str]:
+    if verdict is not None:
+        return f"**{verdict.verdict}**", verdict.why
+    if not row["experiment"]:
+        return NOT_TESTED, "the paper's machines, or several of them"
+    return NOT_TESTED, f"`experiment={paper.name}/{row['experiment']}`"
+
+
+def _computed(exact: Sequence[Comparison]) -> Iterator[Sequence[str]]:
+    yield ["## Computed without training"]
+    yield [f"{_tally(exact)}, at the digits that are printed."]
+    yield _table(exact)
+
+
+def _recomputed(stated: Sequence[Comparison]) -> Iterator[Sequence[str]]:
+    yield ["## The text against the paper's own tables"]
+    yield [f"Averages, totals and ratios of the text, computed again from its tables: {_tally(stated)}."]
+    wrong = [each for each in stated if each.agreement is not Agreement.EXACT]
+    yield _table([*wrong, *(each for each in stated if each.agreement is Agreement.EXACT)])
+
+
+def _remarks(paper: Paper) -> Iterator[Sequence[str]]:
+    if paper.remarks:
+        yield ["## What else the paper leaves open"]
+        yield [f"- {remark}" for remark in paper.remarks]
+
+
+def _tally(comparisons: Sequence[Comparison]) -> str:
+    counts = {kind: sum(each.agreement is kind for each in comparisons) for kind in Agreement}
+    verb = "agree" if counts[Agreement.EXACT] != 1 else "agrees"
+    text = f"{counts[Agreement.EXACT]} of {counted(len(comparisons), 'number', 'numbers')} {verb}"
+    differ = {"explained": counts[Agreement.EXPLAINED], "open": counts[Agreement.OPEN]}
+    others = [f"{count} {'differs' if count == 1 else 'differ'}, {kind}" for kind, count in differ.items() if count]
+    return "; ".join([text, *others])
+
+
+def _table(comparisons: Sequence[Comparison]) -> list[str]:
+    cells = (
+        (
+            each.what.replace("|", "\\|"),
+            each.source,
+            _SHOWN_RELATION[each.relation] + each.printed,
+            shown(each.ours, each.printed),
+            each.agreement.value,
+            "" if each.agreement is Agreement.EXACT else each.note.replace("|", "\\|"),
+        )
+        for each in comparisons
+    )
+    return markdown_table(("number", "source", "printed", "ours", "", "why"), cells)

@@ -1,0 +1,38 @@
+"""`pipetrain report papers`: writes a page for each paper, with its figures."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipetrain.errors import ConfigError
+from pipetrain.reproduce.page import page
+from pipetrain.reproduce.papers import pipedream, pipemare, pipeoptim, timeprest, zhang
+from pipetrain.reproduce.published import tables_of
+from pipetrain.tracking.whole_file import write_whole
+
+PAPERS = {module.PAPER.name: module.PAPER for module in (pipeoptim, pipemare, zhang, timeprest, pipedream)}
+
+
+def write(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:
+    """Writes the pages and figures of these papers, or of all, and yields the files.
+
+    Args:
+        names: of papers; none: all.
+        results: the folder with `published/`.
+        output: where the pages go; figures go to `images/` in it.
+
+    Raises:
+        ConfigError: there is no such paper, or no file of its numbers.
+    """
+    for name in names:
+        if name not in PAPERS:
+            raise ConfigError(f"report papers {name}: no paper of that name; there are {', '.join(PAPERS)}")
+    papers = [PAPERS[name] for name in names or PAPERS]
+    tables = {paper.name: tables_of(results, paper.name) for paper in papers}
+    for paper in papers:
+        images = output / "images"
+        images.mkdir(parents=True, exist_ok=True)
+        for figure in paper.figures:
+            figure.draw(images / figure.name)
+            yield images / figure.name
+        write_whole(output / f"{paper.name}.md", page(paper, tables[paper.name]))
+        yield output / f"{paper.name}.md"

@@ -1,0 +1,1 @@
+"""The five papers, a module each."""

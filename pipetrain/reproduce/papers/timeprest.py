@@ -1,0 +1,80 @@
+"""V- and I-TiMePReSt: a paper of figures and rankings; its formula and the staleness of its schedules."""
+
+import math
+from collections.abc import Mapping
+
+from pipetrain.reproduce.comparison import Comparison, Value
+from pipetrain.reproduce.paper import Paper, Verdict
+from pipetrain.reproduce.published import Tables
+from pipetrain.theory.closed_forms import CLOSED, Position
+
+_DRAWN = 4
+"""Stages of figure 2."""
+
+
+def _recomputed(_tables: Tables) -> Mapping[str, Value]:
+    return {"influence_fresh": math.exp(0), "factor_most": 2 - 1 / math.exp(0)}
+
+
+def _exact(tables: Tables) -> list[Comparison]:
+    stated, first = tables["stated"], Position(0, _DRAWN, 2)
+    forms = CLOSED["v_timeprest"]
+    note = (
+        "a stage reads its newest weights, but updates of earlier minibatches follow before this one's own: "
+        "D - 1 - r updates at stage r, as under plain asynchrony; only a pipeline of one stage has none"
+    )
+    versions = max(CLOSED["v_timeprest"].versions(Position(r, _DRAWN, 2)) for r in range(_DRAWN))
+    return [
+        Comparison(
+            f"V-TiMePReSt: updates between a forward's weights and its own update, first of {_DRAWN} stages",
+            "§ III-A",
+            stated.row(name="v_staleness")["value"],
+            forms.forward(first)[-1],
+            note=note,
+        ),
+        Comparison(
+            "V-TiMePReSt: weight versions of a stage, at most",
+            "§ III-A",
+            stated.row(name="v_versions")["value"],
+            versions,
+        ),
+    ]
+
+
+def _verdicts(_tables: Tables) -> Mapping[str, Verdict]:
+    stages = [Position(r, _DRAWN, 2) for r in range(_DRAWN)]
+    held = {name: [CLOSED[name].versions(at) for at in stages] for name in ("v_timeprest", "timeprest", "i_timeprest")}
+    shown = "; ".join(f"{name} {' '.join(map(str, counts))}" for name, counts in held.items())
+    behind = CLOSED["v_timeprest"].forward(stages[0])[-1]
+    return {
+        "v_staleness_free": Verdict(
+            "does not hold",
+            f"nothing newer is in memory when it reads, but {behind} updates come between the first of four stages' "
+            "forward and that minibatch's own update",
+        ),
+        "v_least_memory": Verdict("holds", f"weight versions of four stages: {shown}"),
+        "i_memory": Verdict(
+            "holds partly", f"more on the first stages, fewer on the last; weight versions of four stages: {shown}"
+        ),
+        "factor": Verdict(
+            "holds partly",
+            "(2 - 1/f) follows from the assumption of (12), and is at most 1; but beyond δ = ln 2 / λ it is below 0 "
+            "and turns the weights round, and it scales toward 0, which is toward the newest weights only by chance",
+        ),
+    }
+
+
+PAPER = Paper(
+    name="timeprest",
+    citation="Dutta, Chaki, De: Memory Efficient and Staleness Free Pipeline Parallel DNN Training Framework with "
+    "Improved Convergence Speed, 2025",
+    recomputed=_recomputed,
+    exact=_exact,
+    remarks=(
+        "The paper prints no table and no numbers of its figures, and gives no hyper-parameter: neither λ nor "
+        "optimizer, learning rate, batch size, or number of microbatches.",
+        "The text draws PipeDream with vertical weight stashing; PipeDream's own default has none (its § 3.3).",
+        "The figures have no error bars, and the text tells neither seeds nor the accuracies that were reached.",
+    ),
+    verdicts=_verdicts,
+)

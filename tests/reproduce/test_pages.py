@@ -1,0 +1,74 @@
+"""`pipetrain report papers`: the committed pages are what it writes."""
+
+from pathlib import Path
+
+import pytest
+from support.cli import pipetrain
+
+from pipetrain import cli
+from pipetrain.reproduce.comparison import Agreement
+from pipetrain.reproduce.page import page
+from pipetrain.reproduce.pages import PAPERS
+from pipetrain.reproduce.published import tables_of
+
+ROOT = Path(__file__).parents[2]
+VERDICTS = {"holds", "holds partly", "does not hold"}
+
+
+def papers():
+    # zhang's models are hundreds of layers deep
+    return [
+        pytest.param(paper, id=name, marks=[pytest.mark.slow] * (name == "zhang")) for name, paper in PAPERS.items()
+    ]
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_committed_page_is_what_the_command_writes(paper):
+    tables = tables_of(ROOT / "results", paper.name)
+    committed = ROOT / "docs" / "reproduction" / f"{paper.name}.md"
+    assert committed.read_text(encoding="utf-8") == page(paper, tables), "run `pipetrain report papers`"
+    for figure in paper.figures:
+        assert (committed.parent / "images" / figure.name).is_file()
+    verdicts = paper.verdicts(tables)
+    assert verdicts.keys() <= {row["name"] for row in tables["claims"].rows}
+    assert {each.verdict for each in verdicts.values()} <= VERDICTS
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "printed"),
+    [
+        ("pipemare", "CIFAR10: GPipe's utilization, N/(N + P - 1) with P = 107 and N = 8, %", "7"),
+        ("pipemare", "ImageNet: weights, gradients and momentum of ResNet-50 with batch-norm statistics, MiB", "293"),
+        ("pipeoptim", "pipeoptim: versions of a stage's weights, most, D = 4", "2"),
+        ("pipedream", "AWD LM: parameters, GB", "0.41"),
+    ],
+)
+def test_number_without_training_is_the_printed_one(name, what, printed):
+    found = {each.what: each for each in PAPERS[name].exact(tables_of(ROOT / "results", name))}
+    assert found[what].printed == printed
+    assert found[what].agreement is Agreement.EXACT
+
+
+@pytest.mark.slow
+def test_memory_of_deep_resnets_is_the_printed_one():
+    found = {each.what: each.agreement for each in PAPERS["zhang"].exact(tables_of(ROOT / "results", "zhang"))}
+    for depth in (56, 110, 224, 362):
+        assert found[f"ResNet-{depth}: weights, MiB"] is Agreement.EXACT
+        assert found[f"ResNet-{depth}: their increase, %"] is Agreement.EXACT
+        assert found[f"ResNet-{depth}: activations of a sample, MiB"] is Agreement.OPEN
+
+
+def test_paper_that_is_none_of_the_five_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.carry_out(["report", "papers", "gpipe"]) == 2
+    assert "there are pipeoptim, pipemare, zhang, timeprest, pipedream" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_command_writes_page_and_figures_of_one_paper(tmp_path):
+    result = pipetrain("report", "papers", "zhang", "--results", str(ROOT / "results"), "-o", "pages", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "pages" / "zhang.md").is_file()
+    for name in ("zhang_fig08.png", "zhang_fig09.png"):
+        assert (tmp_path / "pages" / "images" / name).read_bytes().startswith(b"\x89PNG")
