@@ -16,13 +16,14 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from pipetrain.errors import RunError
+from pipetrain.executors.loopback import ADDRESS
 from pipetrain.failure import Failure, RemoteError
-from pipetrain.launch import fork_server, loopback
+from pipetrain.launch import fork_server
 from pipetrain.launch.breaking_off import broken_off_by
 from pipetrain.launch.failure_note import FailureKind, failure_notes
 from pipetrain.launch.lifeline import EXIT_LOST
-from pipetrain.launch.loopback import LoopbackRendezvous
 from pipetrain.launch.overseer import Overseer, WorkerMissing
+from pipetrain.launch.rendezvous import LoopbackRendezvous
 from pipetrain.launch.signal_pipe import ENDING_A_WORKER
 from pipetrain.launch.signals import Interruption
 from pipetrain.run.job import Job
@@ -90,7 +91,7 @@ def _config(job: Job, overseer: Overseer) -> LaunchConfig:
         run_id=uuid.uuid4().hex,
         rdzv_backend=LoopbackRendezvous.NAME,
         rdzv_configs={"check": overseer.check},
-        local_addr=loopback.ADDRESS,
+        local_addr=ADDRESS,
         max_restarts=0,
         monitor_interval=0.1,
         start_method=fork_server.METHOD,

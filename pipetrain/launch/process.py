@@ -8,9 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store
 
-from pipetrain.executors import exchange
+from pipetrain.executors import exchange, loopback
 from pipetrain.executors.p2p import NEVER
-from pipetrain.launch import loopback
 from pipetrain.run.job import Job
 from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory

@@ -1,10 +1,6 @@
-"""The loopback address, at which the processes of one machine meet, out of reach of the network."""
+"""Where the workers of one launcher find each other: a store at the loopback address."""
 
-import contextlib
-import fcntl
-import os
 import socket
-import struct
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -18,30 +14,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 from typing_extensions import override
 
-ADDRESS = "127.0.0.1"
-"""Known without asking: the machine's own name need not resolve, nor to an address of this machine."""
-
-_GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
-_REQUEST = struct.Struct("16s24s")  # its struct ifreq: a name, and a socket address of which four bytes are IPv4's
-_IPV4 = slice(20, 24)
-
-
-def interface() -> str | None:
-    """The name of the network interface with this address: `lo`, as a rule. None where the system does not tell."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # an interface without an IPv4 address
-                reply = fcntl.ioctl(any_socket, _GET_ADDRESS, _REQUEST.pack(name.encode(), b""))
-                if socket.inet_ntoa(reply[_IPV4]) == ADDRESS:
-                    return name
-    return None
-
-
-def use() -> None:
-    """Has Gloo and NCCL use this interface in this process, unless the user has named another."""
-    if name := interface():
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")  # this very one, not those whose names begin so
+from pipetrain.executors.loopback import ADDRESS
 
 
 class LoopbackRendezvous(RendezvousHandler):
