@@ -6,13 +6,25 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from pipetrain import __version__
-from pipetrain.commands import completion, doctor, evaluate, export, list, report, run, sample, stability, timeline
+from pipetrain.commands import (
+    completion,
+    doctor,
+    evaluate,
+    export,
+    list,
+    profile,
+    report,
+    run,
+    sample,
+    stability,
+    timeline,
+)
 from pipetrain.commands.standard_streams import make_lenient
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.launch.lifeline import leave_if_kept
 from pipetrain.launch.signals import uninterrupted
 
-_COMMANDS = (run, list, evaluate, export, sample, timeline, stability, report, doctor, completion)
+_COMMANDS = (run, list, evaluate, export, sample, timeline, profile, stability, report, doctor, completion)
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4
 Completion:  eval "$(pipetrain completion bash)", or zsh, fish

@@ -19,6 +19,7 @@ EXECUTORS = ("distributed", "simulated")
 LENGTH_PENALTIES = ("fairseq", "gnmt")
 COST_MODELS = ("ring_allreduce", "pipedream_paper")
 OBJECTIVES = ("time", "memory")
+CACHES = ("use", "renew", "ignore")
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 _LEAST = {
@@ -36,6 +37,7 @@ _LEAST = {
     "checkpoint.keep_best": 1,
     "log.every_steps": 1,
     "topology.devices": 1,
+    "planner.repeats": 1,
 }
 _SEEDS = 2**63
 _ANY_NUMBER = NumberRange(least=-inf)
@@ -46,6 +48,7 @@ _CHOICES = {
     "eval.length_penalty_form": LENGTH_PENALTIES,
     "planner.cost_model": COST_MODELS,
     "planner.objective": OBJECTIVES,
+    "planner.cache": CACHES,
 }
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -9,6 +10,7 @@ from omegaconf import OmegaConf
 
 from pipetrain.config.schema import config_dir, register_schema
 from pipetrain.config.settings import Settings, choices_made, settings_of
+from pipetrain.errors import ConfigError
 
 
 def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
@@ -32,3 +34,17 @@ def composed(overrides: Sequence[str]) -> Settings:
     OmegaConf.set_struct(whole, value=False)
     del whole["hydra"]
     return settings_of(whole, choices, missing_ok=True)
+
+
+def composed_one(words: Sequence[str], folder: Path | None = None) -> Settings:
+    """The same of words that are no sweep, with the choices in a folder of the user's own.
+
+    Raises:
+        ConfigError: they are a sweep, or there is no such folder.
+    """
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"--config-dir {folder}: there is no such folder")
+    chosen = list(itertools.islice(combinations(words), 2))
+    if len(chosen) > 1:
+        raise ConfigError(f"{' '.join(words)}: a sweep; one value of each setting is needed")
+    return composed([*words, *([] if folder is None else [f"hydra.searchpath=['file://{folder.resolve()}']"])])

@@ -174,6 +174,12 @@ class PlannerConfig:
     """Only straight pipelines, without replicated stages."""
     objective: str = "time"
     """What the largest stage is to have least of: time or memory."""
+    repeats: int = 10
+    """Timed passes of a profile through the model, after two that warm up; their medians count."""
+    bandwidth: bool = True
+    """Whether a profile also measures the bandwidth between two workers, with two processes; false: not known."""
+    cache: str = "use"
+    """use what was measured before of the same layers on the same device, renew it, or ignore the stored: measure."""
 
 
 @dataclass(frozen=True)

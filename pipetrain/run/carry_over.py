@@ -28,6 +28,7 @@ _FIXED = {
 _OF_NO_EFFECT = (
     "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "trace",
     "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
+    "planner.repeats", "planner.bandwidth", "planner.cache",
 )  # fmt: skip
 """Settings, or sections of them, that change no weight."""
 

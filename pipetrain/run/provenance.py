@@ -23,12 +23,19 @@ def provenance(device: str) -> dict[str, Any]:
     return {
         "started_at": datetime.now().astimezone().isoformat(timespec="seconds"),
         "command": shlex.join(sys.orig_argv),
-        "pipetrain_version": __version__,
-        "torch_version": torch.__version__,
-        "python_version": platform.python_version(),
         **_git(Path.cwd()),
         "host": platform.node(),
         "platform": platform.platform(),
+        **machine(device),
+    }
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What the speed of a computation depends on: versions and hardware; `device` is cpu or cuda."""
+    return {
+        "pipetrain_version": __version__,
+        "torch_version": torch.__version__,
+        "python_version": platform.python_version(),
         "cpu": _cpu(),
         "cores": usable_cores(),
         "gpus": _gpus() if device == "cuda" else [],

@@ -4,6 +4,7 @@ import sys
 import time
 from collections import deque
 from contextlib import AbstractContextManager
+from typing import Never
 
 from tqdm import tqdm
 
@@ -18,6 +19,11 @@ _RECENT = 20
 def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
     """Shows a text on the terminal, if there is one, for as long as something takes."""
     return tqdm(bar_format=text, leave=False, file=sys.stderr, disable=hidden or None)
+
+
+def counting(text: str, total: int, *, hidden: bool = False) -> "tqdm[Never]":
+    """A bar on the terminal, if there is one, for something that takes so many turns of about the same length."""
+    return tqdm(desc=text, total=total, leave=False, file=sys.stderr, disable=hidden or None, dynamic_ncols=True)
 
 
 _LONG_EPOCH = 60.0

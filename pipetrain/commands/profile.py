@@ -1,0 +1,79 @@
+"""`pipetrain profile`: what each layer of a model costs on this machine."""
+
+import argparse
+import json
+from pathlib import Path
+
+from pipetrain.commands import Subparsers
+from pipetrain.commands.output_folder import check_writable
+from pipetrain.errors import ConfigError, ExitCode
+
+_DESCRIPTION = """\
+Measures each layer's forward and backward time, output, weights and activations, and the bandwidth between two
+workers, under the settings of `pipetrain run`, and writes them as JSON: what `pipetrain plan`, `pipetrain predict` and
+partition=auto plan with. What was measured before on this machine is not measured again, but for planner.cache=renew.
+With profile=FILE: shows that profile, which may be a graph.txt of PipeDream's, and with -o writes it as JSON."""
+_EPILOG = """\
+For example: pipetrain profile model=resnet56 train.batch_size=128 -o resnet56.json
+             pipetrain profile model=gpt2 train.precision=bf16 device=cuda planner.bandwidth=false
+             pipetrain profile profile=graph.txt"""
+_DEFAULT = "profile.json"
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds `profile`."""
+    parser = subparsers.add_parser(
+        "profile",
+        help="measure what each layer of a model costs here",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="SETTING", help="such as model=resnet56 train.batch_size=128")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"file to write; default {_DEFAULT}")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument("-cd", "--config-dir", type=Path, metavar="FOLDER", help="look for choices here as well")
+    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
+
+
+def carry_out(options: argparse.Namespace) -> ExitCode:
+    """Measures, or reads, and shows the table.
+
+    Raises:
+        ConfigError: a setting cannot work, the file is there already, or the profile is none.
+    """
+    from pipetrain.config.composition import composed_one
+    from pipetrain.planner.profile import Profile, read
+    from pipetrain.report.profile_table import profile_table
+    from pipetrain.tracking.whole_file import write_whole
+
+    settings = composed_one(options.words, options.config_dir)
+    output: Path | None = options.output or (None if settings.profile else Path(_DEFAULT))
+    if output is not None:
+        _check_free(output, force=options.force)
+    if settings.profile is not None:
+        profile: Profile = read(Path(settings.profile))
+    else:
+        # from here on torch is needed, which takes seconds to import
+        from pipetrain.run.profiling import profile_of
+
+        profile = profile_of(settings)
+    print(*profile_table(profile, f"layers, in {output or settings.profile}"), sep="\n")
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, json.dumps(profile.to_json(), indent=1) + "\n")
+        print(f"written to {output}")
+    return ExitCode.COMPLETED
+
+
+def _check_free(output: Path, *, force: bool) -> None:
+    """Checks that the file can be written before anything is measured.
+
+    Raises:
+        ConfigError: it cannot, or is there.
+    """
+    if output.is_dir():
+        raise ConfigError(f"-o {output}: is a folder; name a file in it, such as {output / _DEFAULT}")
+    if output.exists() and not force:
+        raise ConfigError(f"-o {output}: exists; --force replaces it, or -o names another file")
+    check_writable(f"-o {output}", output.parent)

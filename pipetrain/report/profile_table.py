@@ -1,0 +1,63 @@
+"""A profile on the terminal: a line for each layer, and the whole."""
+
+from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.report.text_table import Row, both_ends, counted, shortened, size_of, text_table
+
+_LABEL = 40
+
+
+def profile_table(profile: Profile, rest: str) -> list[str]:
+    """What each layer costs for a minibatch, the sum of all, and what was measured beside the layers.
+
+    Args:
+        profile: of any origin.
+        rest: where the layers are that a long table leaves out, such as `layers, in profile.json`.
+    """
+    rows: list[Row] = [_row(str(i), layer.label, layer) for i, layer in enumerate(profile.layers)]
+    whole = ProfiledLayer(
+        "",
+        sum(layer.forward_s for layer in profile.layers),
+        sum(layer.backward_s for layer in profile.layers),
+        0,
+        sum(layer.weight_bytes for layer in profile.layers),
+        sum(layer.activation_bytes for layer in profile.layers),
+    )
+    heads = ("layer", "", "forward ms", "backward ms", "output", "weights", "activations")
+    table = text_table(heads, [*both_ends(rows, rest), _row("all", "", whole)], "><>>>>>")
+    return [_origin(profile), *table, _throughput(profile, whole.compute_s)]
+
+
+def _row(number: str, label: str, layer: ProfiledLayer) -> tuple[str, ...]:
+    return (
+        number,
+        shortened(label, _LABEL),
+        f"{1000 * layer.forward_s:.2f}",
+        f"{1000 * layer.backward_s:.2f}",
+        size_of(layer.output_bytes) if layer.output_bytes else "-",
+        size_of(layer.weight_bytes) if layer.weight_bytes else "-",
+        size_of(layer.activation_bytes) if layer.activation_bytes else "-",
+    )
+
+
+def _origin(profile: Profile) -> str:
+    """What was measured, and on what; of a profile from elsewhere what is known."""
+    known = profile.provenance
+    parts = [str(known[name]) for name in ("model", "dataset") if known.get(name)]
+    if profile.batch_size is not None:
+        parts.append(f"minibatches of {profile.batch_size}")
+    if (microbatches := known.get("microbatches", 1)) != 1:
+        parts.append(f"in {microbatches} microbatches")
+    if known.get("device"):
+        parts.append(f"{known['device']}, {counted(known.get('threads', 1), 'thread', 'threads')}")
+    if known.get("precision"):
+        parts.append(known["precision"])
+    return ", ".join([*parts, counted(len(profile.layers), "layer", "layers")])
+
+
+def _throughput(profile: Profile, seconds: float) -> str:
+    text = f"one device takes {1000 * seconds:.2f} ms for a minibatch"
+    if profile.batch_size is not None and seconds:
+        text += f", {profile.batch_size / seconds:.0f} samples/s"
+    if profile.bytes_per_s is not None:
+        text += f"; two workers send each other {size_of(profile.bytes_per_s)}/s"
+    return text

@@ -1,0 +1,45 @@
+"""Measurements that are kept in the user's cache folder, each under all that it depends on. No torch here."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipetrain.data.cache import cached_file, write_cached
+
+_DIGITS = 32
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measurement by what it depends on.
+
+    Attributes:
+        path: where it is kept.
+        key: on what it depends, as JSON has it.
+    """
+
+    path: Path
+    key: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, kind: str, key: Mapping[str, Any]) -> "Measurement":
+        """The measurement of this kind and key, be it made already or not."""
+        text = json.dumps(key, sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+        return cls(cached_file(f"{kind}-{digest}.json"), json.loads(text))
+
+    def load(self) -> Any:
+        """What was measured; None where nothing was, or where the file is damaged."""
+        try:
+            entry = json.loads(self.path.read_text(encoding="utf-8"))
+            return entry["measured"] if entry["key"] == self.key else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def store(self, measured: Any) -> None:
+        """Keeps what was measured, as far as the cache folder has room for it."""
+        text = json.dumps({"key": self.key, "measured": measured}, indent=1) + "\n"
+        write_cached(self.path, lambda file: file.write(text.encode()))

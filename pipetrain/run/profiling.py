@@ -1,0 +1,142 @@
+"""The profile of a configured model: read from a file, remembered, or measured."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.finegrained import FineGrained
+from pipetrain.planner.profile import Profile, read
+from pipetrain.run.build import Data, build_arithmetic, build_chain, build_data, build_loss, build_rule
+from pipetrain.run.components import device_of
+from pipetrain.run.cores import usable_cores
+from pipetrain.run.layer_times import Measuring, Minibatch, measured_layers
+from pipetrain.run.link_speed import measured_bytes_per_s
+from pipetrain.run.measurement_cache import Measurement
+from pipetrain.run.profile_key import computation, profile_key, shape_of
+from pipetrain.run.provenance import machine
+from pipetrain.tracking.progress import counting, status
+
+
+def profile_of(settings: Settings) -> Profile:
+    """The profile of the model that these settings of a run choose, or of the file that `profile` names.
+
+    Raises:
+        ConfigError: the file is no profile, or the model or its data cannot be built.
+    """
+    if settings.profile is not None:
+        return read(Path(settings.profile))
+    settings.check_targets()
+    if isinstance(build_rule(settings), FineGrained):
+        raise ConfigError("partition=finegrained cuts layers apart, and a profile is of whole layers; leave it out")
+    data = build_data(settings)
+    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
+    return profile_of_chain(settings, data, chain)
+
+
+def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profile:
+    """The same of a model that is built already.
+
+    Raises:
+        ConfigError: the file is no profile, or is of another model.
+    """
+    if settings.profile is not None:
+        return _of_same_model(settings, read(Path(settings.profile)), chain)
+    minibatch, how = next(data.train.samples(0, 0, 1)), _measuring(settings, data)
+    measurement = Measurement.of("profile", profile_key(settings, chain, minibatch, how))
+    profile = _remembered(settings, measurement)
+    if profile is None:
+        profile = _measured(settings, chain, minibatch, how)
+        _keep(settings, measurement, profile.to_json())
+    return replace(profile, bytes_per_s=_bytes_per_s(settings, how.device.type))
+
+
+def _of_same_model(settings: Settings, profile: Profile, chain: LayerChain) -> Profile:
+    """The profile.
+
+    Raises:
+        ConfigError: its layers are not those of the model.
+    """
+    labels = [layer.label for layer in profile.layers]
+    if labels == chain.labels and profile.is_chain:
+        return profile
+    others = (
+        f"layer {i} is {a}, not {b}" for i, (a, b) in enumerate(zip(labels, chain.labels, strict=False)) if a != b
+    )
+    difference = next(others, f"it has {len(labels)} layers, not {len(chain)}")
+    raise ConfigError(
+        f"profile={settings.profile}: of another model than model={settings.choices['model']}: {difference}; "
+        "`pipetrain profile` measures this one"
+    )
+
+
+def _measuring(settings: Settings, data: Data) -> Measuring:
+    device = device_of(settings.device)
+    return Measuring(
+        loss=build_loss(settings, data.dataset),
+        arithmetic=build_arithmetic(settings.train),
+        device=torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device),
+        threads=settings.threads or max(1, usable_cores() // _processes(settings)),
+        num_microbatches=settings.train.microbatches,
+        repeats=settings.planner.repeats,
+        seed=settings.seed,
+    )
+
+
+def _processes(settings: Settings) -> int:
+    """How many a run of these settings has; one for each core where nobody knows yet."""
+    options = settings.partition.options
+    cuts = options.get("boundaries", options.get("ppv"))
+    stages = options.get("stages") or (len(cuts) + 1 if isinstance(cuts, list) else None)
+    return stages if isinstance(stages, int) else usable_cores()
+
+
+def _measured(settings: Settings, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> Profile:
+    with counting(f"measuring {len(chain)} layers", how.passes) as bar:
+        layers = measured_layers(chain, minibatch, how, bar.update)
+    edges = tuple((i, i + 1) for i in range(len(layers) - 1))
+    return Profile(layers, edges, len(minibatch[0][0]), provenance=_provenance(settings, minibatch, how))
+
+
+def _provenance(settings: Settings, minibatch: Minibatch, how: Measuring) -> Mapping[str, Any]:
+    return {
+        "model": settings.choices.get("model"),
+        "dataset": settings.choices.get("dataset"),
+        "inputs": [shape_of(tensor) for tensor in minibatch[0]],
+        **computation(how),
+        "measured_at": datetime.now().astimezone().isoformat(timespec="seconds"),
+    }
+
+
+def _bytes_per_s(settings: Settings, device: str) -> float | None:
+    """Between two workers; None where nobody asks."""
+    if not settings.planner.bandwidth:
+        return None
+    devices = torch.cuda.device_count() if device == "cuda" else 0
+    measurement = Measurement.of("bandwidth", {"device": device, "devices": devices, **machine(device)})
+    known = measurement.load() if settings.planner.cache == "use" else None
+    if isinstance(known, float) and known > 0:
+        return known
+    with status("measuring the bandwidth between two workers"):
+        measured = measured_bytes_per_s(device)
+    _keep(settings, measurement, measured)
+    return measured
+
+
+def _remembered(settings: Settings, measurement: Measurement) -> Profile | None:
+    if settings.planner.cache == "use":
+        with contextlib.suppress(ConfigError):
+            return Profile.from_json(measurement.load())
+    return None
+
+
+def _keep(settings: Settings, measurement: Measurement, measured: object) -> None:
+    if settings.planner.cache != "ignore":
+        measurement.store(measured)

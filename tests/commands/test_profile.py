@@ -1,0 +1,75 @@
+"""`pipetrain profile`: measured, and read from a file."""
+
+import json
+import time
+
+import pytest
+from support.cli import TINY, pipetrain
+
+from pipetrain import cli
+from pipetrain.planner.profile import read
+
+GRAPH = "".join(
+    f"node{i} -- {label} -- forward_compute_time={i}.000, backward_compute_time=2.000, activation_size=[4.0; 4.0], "
+    "parameter_size=8.000\n"
+    for i, label in ((1, "Input"), (2, "Conv2d(3, 64)"), (3, "ReLU(inplace)"))
+) + "".join(f"\tnode{i} -- node{i + 1}\n" for i in (1, 2))
+
+
+@pytest.fixture
+def graph(tmp_path):
+    path = tmp_path / "graph.txt"
+    path.write_text(GRAPH)
+    return path
+
+
+def test_a_published_graph_is_shown_and_written_as_json(graph, tmp_path, capsys):
+    output = tmp_path / "new" / "graph.json"
+    assert cli.carry_out(["profile", f"profile={graph}", "-o", str(output)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "2 layers"
+    assert "Conv2d(3, 64)" in shown[2]
+    assert shown[-1] == f"written to {output}"
+    assert read(output) == read(graph)
+
+
+def test_a_profile_that_is_only_shown_is_not_written(graph, capsys, monkeypatch):
+    monkeypatch.chdir(graph.parent)
+    assert cli.carry_out(["profile", f"profile={graph}"]) == 0
+    assert "one device takes 9.00 ms" in capsys.readouterr().out
+    assert [path.name for path in graph.parent.iterdir()] == ["graph.txt"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-o", "FILE"], "-o FILE: exists; --force replaces it, or -o names another file"),
+        (["-o", "."], "-o .: is a folder; name a file in it, such as profile.json"),
+        (["-o", "new", "profile=none.txt"], "profile=none.txt: cannot be read: No such file or directory"),
+        (["-o", "new", "train.batch_size=8,16"], "train.batch_size=8,16: a sweep; one value of each setting is needed"),
+        (["-o", "new", "-cd", "none"], "--config-dir none: there is no such folder"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(words, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").write_text("mine")
+    assert cli.carry_out(["profile", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["FILE"]
+
+
+@pytest.mark.slow
+def test_a_model_is_measured_once_and_then_remembered(tmp_path):
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = pipetrain("profile", *TINY, "threads=1", "-o", "a.json", cwd=tmp_path, **cache)
+    assert done.returncode == 0, done.stderr
+    content = json.loads((tmp_path / "a.json").read_text())
+    assert (content["batch_size"], content["provenance"]["threads"]) == (32, 1)
+    assert content["bytes_per_s"] > 1e6
+    assert "written to a.json" in done.stdout
+    began = time.monotonic()
+    again = pipetrain("profile", *TINY, "threads=1", "-o", "b.json", cwd=tmp_path, **cache)
+    assert again.returncode == 0, f"{time.monotonic() - began} s\n{again.stderr}"
+    assert json.loads((tmp_path / "b.json").read_text()) == content

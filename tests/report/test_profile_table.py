@@ -1,0 +1,24 @@
+from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.report.profile_table import profile_table
+
+CONV, RELU = ProfiledLayer("conv", 0.001, 0.002, 4000, 16, 8000), ProfiledLayer("relu", 0.0005, 0.0, 0, 0, 0)
+
+
+def test_a_table_has_a_line_for_each_layer_and_the_whole():
+    provenance = {"model": "lenet5", "dataset": "mnist", "device": "cpu", "threads": 2, "microbatches": 4}
+    lines = profile_table(Profile((CONV, RELU), ((0, 1),), 35, 2e9, provenance), "layers")
+    assert lines == [
+        "lenet5, mnist, minibatches of 35, in 4 microbatches, cpu, 2 threads, 2 layers",
+        "layer        forward ms  backward ms  output  weights  activations",
+        "    0  conv        1.00         2.00    4 kB     16 B         8 kB",
+        "    1  relu        0.50         0.00       -        -            -",
+        "  all              1.50         2.00       -     16 B         8 kB",
+        "one device takes 3.50 ms for a minibatch, 10000 samples/s; two workers send each other 2 GB/s",
+    ]
+
+
+def test_a_profile_from_elsewhere_says_what_is_known():
+    lines = profile_table(Profile((CONV,) * 20, ()), "layers, in graph.txt")
+    assert lines[0] == "20 layers"
+    assert "  ...  12 more layers, in graph.txt" in lines
+    assert lines[-1] == "one device takes 60.00 ms for a minibatch"

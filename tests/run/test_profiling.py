@@ -1,0 +1,124 @@
+import json
+from dataclasses import replace
+
+import pytest
+from support.worker_pool import settings
+
+from pipetrain.errors import ConfigError
+from pipetrain.planner.profile import ProfiledLayer
+from pipetrain.run import profiling
+from pipetrain.run.profiling import profile_of
+
+FINEGRAINED = {"_target_": "pipetrain.planner.finegrained.FineGrained", "stages": 5}
+
+
+class Counter:
+    """Stands for the measurements, whose numbers tell how often there were any."""
+
+    def __init__(self):
+        self.layers = self.links = 0
+
+    def measured_layers(self, chain, _minibatch, _how, _tick):
+        self.layers += 1
+        return tuple(ProfiledLayer(label, float(self.layers), 0.0, 0, 0, 0) for label in chain.labels)
+
+    def measured_bytes_per_s(self, _device):
+        self.links += 1
+        return 1e9 * self.links
+
+
+@pytest.fixture
+def counter(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    counter = Counter()
+    monkeypatch.setattr(profiling, "measured_layers", counter.measured_layers)
+    monkeypatch.setattr(profiling, "measured_bytes_per_s", counter.measured_bytes_per_s)
+    return counter
+
+
+def profile(cache="use", *, bandwidth=True, **changes):
+    boundaries = {"_target_": "pipetrain.planner.partition_rules.Explicit", "boundaries": [3]}
+    planner = {"cache": cache, "bandwidth": bandwidth}
+    return profile_of(settings("gpipe", **{"planner": planner, "device": "cpu", "partition": boundaries, **changes}))
+
+
+def test_a_profile_says_what_was_measured(counter):
+    found = profile(train={"microbatches": 2}, threads=1)
+    assert (len(found.layers), found.batch_size, found.bytes_per_s) == (7, 4, 1e9)
+    assert found.is_chain
+    assert found.provenance["inputs"] == ["4x1x8x8 float32"]
+    assert (found.provenance["model"], found.provenance["microbatches"]) == ("small", 2)
+    assert (counter.layers, counter.links) == (1, 1)
+
+
+def test_what_was_measured_is_not_measured_again(counter):
+    assert profile() == profile()
+    profile(train={"batch_size": 8})
+    assert (counter.layers, counter.links) == (2, 1)
+
+
+@pytest.mark.usefixtures("counter")
+def test_renewing_measures_again_and_keeps_that():
+    profile()
+    renewed = profile(cache="renew")
+    assert (renewed.layers[0].forward_s, renewed.bytes_per_s) == (2.0, 2e9)
+    assert profile() == renewed
+
+
+def test_ignoring_neither_reads_nor_writes(counter, tmp_path):
+    profile(cache="ignore")
+    assert not (tmp_path / "cache").exists()
+    profile()
+    profile(cache="ignore")
+    assert (counter.layers, counter.links) == (3, 3)
+
+
+@pytest.mark.usefixtures("counter")
+def test_a_damaged_entry_is_measured_anew(tmp_path):
+    profile()
+    (entry,) = (tmp_path / "cache" / "pipetrain").glob("profile-*.json")
+    content = json.loads(entry.read_text())
+    del content["measured"]["layers"][0]["forward_s"]
+    entry.write_text(json.dumps(content))
+    assert profile().layers[0].forward_s == 2.0
+    assert profile().layers[0].forward_s == 2.0
+
+
+def test_the_bandwidth_is_left_out_on_request(counter):
+    assert profile(bandwidth=False).bytes_per_s is None
+    assert counter.links == 0
+
+
+@pytest.mark.usefixtures("counter")
+def test_a_profile_with_finegrained_stages_is_refused():
+    with pytest.raises(ConfigError, match="partition=finegrained cuts layers apart"):
+        profile(partition=FINEGRAINED)
+
+
+def test_a_stored_profile_takes_the_place_of_a_measurement(counter, tmp_path):
+    stored = tmp_path / "profile.json"
+    stored.write_text(json.dumps(profile().to_json()))
+    assert profile(profile=str(stored)).layers == profile().layers
+    assert counter.layers == 1
+    with pytest.raises(ConfigError, match=r"profile=none\.json: cannot be read"):
+        profile(profile="none.json")
+
+
+@pytest.mark.usefixtures("counter")
+def test_a_stored_profile_of_another_model_is_refused(tmp_path):
+    found, stored = profile(), tmp_path / "profile.json"
+    other = replace(found, layers=(*found.layers[:2], replace(found.layers[2], label="gate"), *found.layers[3:]))
+    shorter = replace(found, layers=found.layers[:5], edges=found.edges[:4])
+    for wrong, message in (
+        (other, f"layer 2 is gate, not {found.layers[2].label}"),
+        (shorter, "it has 5 layers, not 7"),
+    ):
+        stored.write_text(json.dumps(wrong.to_json()))
+        chosen = settings("gpipe", profile=str(stored), device="cpu")
+        data, chain = profiling.build_data(chosen), built(chosen)
+        with pytest.raises(ConfigError, match=message):
+            profiling.profile_of_chain(chosen, data, chain)
+
+
+def built(chosen):
+    return profiling.build_chain(chosen.model.target, profiling.build_data(chosen).dataset, chosen.seed)
