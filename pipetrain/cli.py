@@ -12,6 +12,7 @@ from pipetrain.commands import (
     evaluate,
     export,
     list,
+    plan,
     profile,
     report,
     run,
@@ -24,7 +25,7 @@ from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.launch.lifeline import leave_if_kept
 from pipetrain.launch.signals import uninterrupted
 
-_COMMANDS = (run, list, evaluate, export, sample, timeline, profile, stability, report, doctor, completion)
+_COMMANDS = (run, list, evaluate, export, sample, timeline, profile, plan, stability, report, doctor, completion)
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4
 Completion:  eval "$(pipetrain completion bash)", or zsh, fish

@@ -9,7 +9,7 @@ import numpy as np
 from pipetrain.planner.cut_states import Vector
 
 Table = np.ndarray[Any, np.dtype[np.float64]]
-_BLOCK = 1 << 16
+_BLOCK = 1 << 15
 """Numbers that are compared at a time: as many as the processor's cache holds."""
 _EQUAL = 1e-12
 """Two costs that differ by rounding alone differ by less, relatively."""
@@ -39,34 +39,35 @@ class Bottleneck:
 
     def costs(self, last: int) -> Table:
         """At [worker, state], the smallest largest cost of stages from there to the state `last`."""
-        workers = len(self.links)
-        best = np.full((workers + 1, last + 1), np.inf)
-        best[workers, last] = 0.0
-        rest = best.copy()  # with the link in front of it
-        for worker in reversed(range(workers)):
-            stages = self.stages(worker)
-            behind = rest[worker + 1 : worker + 1 + len(stages), np.newaxis]
-            for begin, end in _blocks(last + 1, len(stages)):
-                compared = np.maximum(stages[:, begin:end, begin : last + 1], behind[:, :, begin:])
-                best[worker, begin:end] = compared.min(axis=2).min(axis=0)
-            rest[worker] = np.maximum(best[worker], self.links[worker][: last + 1])
-        return best
+        return self._costs([last])[:, 0, : last + 1]
 
     def table(self) -> Table:
         """At [first state, last state], the smallest largest cost of stages between the two."""
-        count = len(self.links[0])
-        table = np.full((count, count), np.inf)
-        for last in range(1, count):
-            table[: last + 1, last] = self.costs(last)[0]
-        return table
+        return self._costs(range(len(self.links[0])))[0].T
 
-    def parts(self, first: int, last: int) -> Iterator[Part]:
-        """The stages of a best sequence between two states.
+    def _costs(self, lasts: Sequence[int]) -> Table:
+        """At [worker, index of the last state, state], the smallest largest cost of stages between the two states."""
+        workers, count = len(self.links), len(self.links[0])
+        best = np.full((workers + 1, len(lasts), count), np.inf)
+        best[workers, range(len(lasts)), lasts] = 0.0
+        rest = best.copy()  # with the link in front of it
+        for worker in reversed(range(workers)):
+            stages = self.stages(worker)
+            behind = rest[worker + 1 : worker + 1 + len(stages)]
+            for begin, end in _blocks(max(lasts) + 1, len(stages)):
+                rows = stages[:, begin:end, begin:]
+                for index, last in enumerate(lasts):
+                    if last > begin:
+                        best[worker, index, begin:end] = _smallest(rows, behind[:, index, begin : last + 1])
+            rest[worker] = np.maximum(best[worker], self.links[worker])
+        return best
+
+    def parts(self, first: int, best: Table) -> Iterator[Part]:
+        """The stages of a best sequence from a state to the one that `best`, of `costs`, leads to.
 
         Of equal ones, each stage in turn, from the first, has as many workers as it can, then as few layers.
         """
-        best = self.costs(last)
-        worker, state = 0, first
+        worker, state, last = 0, first, best.shape[1] - 1
         while worker < len(self.links):
             stages = self.stages(worker)[:, state, : last + 1]
             rest = best[worker + 1 : worker + 1 + len(stages)].copy()
@@ -77,6 +78,18 @@ class Bottleneck:
             count, end = max(good.tolist(), key=lambda each: (each[0], -each[1]))
             yield Part(state, end, worker, count + 1)
             worker, state = worker + count + 1, end
+
+
+def _smallest(rows: Table, behind: Table) -> Vector:
+    """For each row, the smallest of what is larger: a stage up to a state, or what is behind it.
+
+    Args:
+        rows: [count - 1, row, state].
+        behind: [count - 1, state], of the first states.
+    """
+    compared = np.maximum(rows[:, :, : behind.shape[1]], behind[:, np.newaxis])
+    smallest: Vector = compared.min(axis=2).min(axis=0)
+    return smallest
 
 
 def _blocks(count: int, depth: int) -> Iterator[tuple[int, int]]:

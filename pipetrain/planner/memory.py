@@ -1,7 +1,7 @@
 """The memory of a stage: what its weights, its optimizer, its method and the minibatches in flight keep."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -91,6 +91,14 @@ class MemoryModel:
         for other in others:
             first = np.maximum(first, other)
         return first
+
+    def recomputing(self) -> "MemoryModel":
+        """The same run with recomputation."""
+        return MemoryModel(tuple(replace(rules, recompute=True) for rules in self.phases))
+
+    def of_one_version(self) -> "MemoryModel":
+        """The same run under a method that keeps one weight version."""
+        return MemoryModel(tuple(replace(rules, versions=lambda _: 1) for rules in self.phases))
 
 
 def stages_behind(workers: int, replicas: int) -> int:

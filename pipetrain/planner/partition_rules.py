@@ -87,7 +87,7 @@ class Ppv(PartitionRule):
         weighted = chain.weight_layers()
         _check("ppv", self.ppv, self.stages, count=len(weighted), noun="weight layer")
         cuts = [weighted[number - 1] + 1 for number in self.ppv]
-        _check_glued("ppv", self.ppv, cuts, chain, glued)
+        check_glued("ppv", list(self.ppv), cuts, chain, glued)
         return cuts
 
 
@@ -108,7 +108,7 @@ class Explicit(PartitionRule):
                 `stages`, or a cut parts glued layers.
         """
         _check("boundaries", self.boundaries, self.stages, count=len(chain), noun="layer")
-        _check_glued("boundaries", self.boundaries, list(self.boundaries), chain, glued)
+        check_glued("boundaries", list(self.boundaries), list(self.boundaries), chain, glued)
         return list(self.boundaries)
 
 
@@ -131,14 +131,19 @@ def _check(setting: str, cuts: Any, stages: Any, count: int, noun: str) -> None:
         raise ConfigError(f"partition.stages={stages}: {assignment} makes {made}; leave partition.stages out, or null")
 
 
-def _check_glued(setting: str, numbers: Sequence[int], cuts: list[int], chain: LayerChain, glued: Pairs) -> None:
+def check_glued(setting: str, value: object, cuts: list[int], chain: LayerChain, glued: Pairs) -> None:
+    """Checks that no cut of a setting's value parts layers that belong together.
+
+    Raises:
+        ConfigError: one does.
+    """
     for cut in cuts:
         for i, j in glued:
             if i < cut <= j:
                 weights = _shared_weights(chain, i, j)
                 ways_out = f"; {_WAYS_OUT}" if weights else ""
                 raise ConfigError(
-                    f"partition.{setting}={list(numbers)}: layers {i} ({chain.labels[i]}) and {j} ({chain.labels[j]}) "
+                    f"partition.{setting}={value}: layers {i} ({chain.labels[i]}) and {j} ({chain.labels[j]}) "
                     f"share {', '.join(weights) or 'a buffer'} and must be in one stage; put no cut between them"
                     f"{ways_out}"
                 )

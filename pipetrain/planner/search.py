@@ -62,7 +62,7 @@ class Search:
 
     def time_s(self) -> float:
         """Seconds for each minibatch; infinite where no pipeline is possible."""
-        return float(self._top.costs(len(self.states) - 1)[0, 0])
+        return float(self._best[0, 0])
 
     def stages(self) -> Iterator[FoundStage]:
         """The stages of the best pipeline."""
@@ -76,10 +76,15 @@ class Search:
     def _top(self) -> Bottleneck:
         return self._level(self._levels, Place())
 
+    @cached_property
+    def _best(self) -> Table:
+        return self._top.costs(len(self.states) - 1)
+
     def _expand(self, level: int, first: int, last: int, place: Place) -> Iterator[FoundStage]:
         """The stages between two states on a member of a level."""
-        workers = self._top if level == self._levels else self._level(level, place)
-        for part in workers.parts(first, last):
+        top = level == self._levels
+        workers = self._top if top else self._level(level, place)
+        for part in workers.parts(first, self._best if top else workers.costs(last)):
             inner = self._inner(level, place, part.worker, part.workers)
             if level == 1:
                 yield FoundStage(part.first, part.last, inner, self._stage_s(part.first, part.last, inner))
@@ -93,7 +98,7 @@ class Search:
         for members, bandwidth in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
             count = min(copies, members)
             time, copies = self.costs.replicated(time, weights, count, bandwidth), copies // count
-        return time
+        return float(time)
 
     def _level(self, level: int, place: Place) -> Bottleneck:
         """The dynamic program of a level whose members are at `place`."""

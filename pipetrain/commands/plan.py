@@ -1,0 +1,93 @@
+"""`pipetrain plan`: the pipeline that is fastest on given devices, by the profile of a model."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipetrain.commands import Subparsers
+from pipetrain.commands.output_folder import check_writable
+from pipetrain.errors import ExitCode
+
+if TYPE_CHECKING:
+    from pipetrain.config.settings import Settings
+    from pipetrain.planner.profile import Profile
+    from pipetrain.report.plan_table import Comparison
+
+_DESCRIPTION = """\
+Finds the stages and the replicas of each that train a model fastest on the devices of topology.*, by PipeDream's
+dynamic program over its layer graph. The model is measured under the settings of `pipetrain run`, or read from
+profile=FILE, which needs neither model nor data. Prints the plan beside data parallelism and a straight pipeline, and
+writes plan.json, which partition=file trains, and plan.png."""
+_EPILOG = """\
+For example: pipetrain plan model=resnet56 topology.devices=4 method=pipedream
+             pipetrain plan profile=resnet56.json topology.workers=[8,2] topology.gigabytes_per_s=[30,3.125]
+             pipetrain plan profile=graph.txt planner.straight=true topology.memory_gigabytes=16 train.recompute=true"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds `plan`."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="find the stages and replicas that train a model fastest",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="SETTING", help="such as model=resnet56 topology.devices=4")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FOLDER", help="folder to write to; default plan, plan-2, ..."
+    )
+    parser.add_argument("-cd", "--config-dir", type=Path, metavar="FOLDER", help="look for choices here as well")
+    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
+
+
+def carry_out(options: argparse.Namespace) -> ExitCode:
+    """Plans, prints the table, and writes the plan and its picture.
+
+    Raises:
+        ConfigError: a setting cannot work, or no plan fits into the devices' memory.
+    """
+    from pipetrain.config.composition import composed_one
+    from pipetrain.report.plan_figure import draw
+    from pipetrain.tracking.new_folder import new_folder
+    from pipetrain.tracking.whole_file import write_whole
+
+    output: Path | None = options.output
+    check_writable(f"-o {output or 'plan'}", output or Path("plan"))
+    settings = composed_one(options.words, options.config_dir)
+    comparison = compared(_profile(settings), settings)
+    print(*comparison.lines(), sep="\n")
+    folder = output or new_folder(Path("plan"))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "plan.json", json.dumps(comparison.best.to_json(), indent=1) + "\n")
+    draw(folder / "plan.png", comparison)
+    print(f"written to {folder}: plan.json, plan.png")
+    return ExitCode.COMPLETED
+
+
+def _profile(settings: "Settings") -> "Profile":
+    """The stored profile, or one that is measured now."""
+    from pipetrain.planner.profile import read
+
+    if settings.profile is not None:
+        return read(Path(settings.profile))
+    # from here on torch is needed, which takes seconds to import
+    from pipetrain.run.profiling import profile_of
+
+    return profile_of(settings)
+
+
+def compared(profile: "Profile", settings: "Settings") -> "Comparison":
+    """The plan that the settings ask for, beside data parallelism and a straight pipeline.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from pipetrain.planner.planning import Planner
+    from pipetrain.report.plan_table import ComparedPlan, Comparison
+
+    planner = Planner.of(profile, settings)
+    plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}
+    rows = [ComparedPlan(name, plan, planner.fits(plan)) for name, plan in plans.items() if plan is not None]
+    return Comparison(profile, planner.topology, rows, profile.batch_size or settings.train.batch_size)

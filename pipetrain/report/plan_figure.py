@@ -1,0 +1,74 @@
+"""The picture of a plan: its time beside that of other plans, and what each of its stages takes and keeps."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipetrain.report.plan_table import Comparison, seconds, shape
+from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, figure
+from pipetrain.report.text_table import size_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLORS = {"data parallel": GRAY, "straight": ORANGE, "best": BLUE}
+_FEW = 12
+"""Stages that still have room for numbers."""
+
+
+def draw(path: Path, comparison: Comparison) -> None:
+    """Writes the picture."""
+    stages = len(comparison.best.stages)
+    width = min(9.0, max(3.4, 0.55 * stages + 1.6))
+    with figure(path, (4.4, width, width), 3.4) as (plans, times, memory):
+        _plans(plans, comparison)
+        _times(times, comparison)
+        _memory(memory, comparison)
+
+
+def _plans(panel: "Axes", comparison: Comparison) -> None:
+    rows = list(reversed(comparison.rows))
+    values = [row.plan.time_per_minibatch_s * 1e3 for row in rows]
+    panel.barh(range(len(rows)), values, color=[_COLORS[row.name] for row in rows], height=0.6)
+    panel.set_yticks(range(len(rows)), [f"{row.name}\n{shape(row.plan).removeprefix('straight, ')}" for row in rows])
+    for place, (row, value) in enumerate(zip(rows, values, strict=True)):
+        text = f" {seconds(row.plan.time_per_minibatch_s)}" + ("" if row.fits else ", does not fit")
+        panel.text(value, place, text, va="center", color=INK, fontsize=8.5)
+    panel.set_xlim(0, 1.35 * max(values))
+    panel.set_xlabel("time per minibatch (ms)")
+    panel.set_title("Plans")
+    panel.grid(visible=False, axis="y")
+
+
+def _times(panel: "Axes", comparison: Comparison) -> None:
+    plan = comparison.best
+    values = [stage.time_s * 1e3 for stage in plan.stages]
+    panel.bar(range(len(values)), values, color=BLUE, width=0.7)
+    bound = plan.time_per_minibatch_s * 1e3
+    panel.axhline(bound, color=INK, linewidth=1, linestyle=(0, (4, 2)), label="slowest stage or link")
+    panel.set_ylim(0, 1.25 * bound)
+    panel.set_ylabel("time per minibatch (ms)")
+    panel.set_title("Stages of the best plan")
+    panel.legend(loc="upper right")
+    _stage_axis(panel, comparison)
+
+
+def _memory(panel: "Axes", comparison: Comparison) -> None:
+    values = [stage.memory_bytes / 1e9 for stage in comparison.best.stages]
+    panel.bar(range(len(values)), values, color=GREEN, width=0.7)
+    if limit := comparison.topology.device(0).memory_bytes:
+        panel.axhline(limit / 1e9, color=INK, linewidth=1, linestyle=(0, (4, 2)), label=f"device: {size_of(limit)}")
+        panel.legend(loc="upper right")
+        panel.set_ylim(0, 1.25 * max(*values, limit / 1e9))
+    panel.set_ylabel("memory of a replica (GB)")
+    panel.set_title("What they keep")
+    _stage_axis(panel, comparison)
+
+
+def _stage_axis(panel: "Axes", comparison: Comparison) -> None:
+    stages = comparison.best.stages
+    if len(stages) <= _FEW:
+        panel.set_xticks(range(len(stages)), [f"{r}\n{stage.replicas}" for r, stage in enumerate(stages)])
+        panel.set_xlabel("stage, and its replicas")
+    else:
+        panel.set_xlabel("stage")
+    panel.grid(visible=False, axis="x")

@@ -1,0 +1,73 @@
+"""`pipetrain plan`, and what `pipetrain run partition=file` makes of its file."""
+
+import json
+
+import pytest
+from support.cli import TINY, run, summary
+from support.plans import VGG16
+
+from pipetrain import cli
+
+LENET5 = ("conv1", "pool1", "conv2", "pool2", "fc1", "fc2", "fc3")
+GIGABYTE = "topology.gigabytes_per_s=[3.125]"
+
+
+def planned(folder, *words):
+    assert cli.carry_out(["plan", *words, "-o", str(folder)]) == 0
+    assert (folder / "plan.png").read_bytes()[:4] == b"\x89PNG"
+    return json.loads((folder / "plan.json").read_text())
+
+
+def test_plan_of_vgg16_replicates_its_convolutions_15_times(tmp_path, capsys):
+    words = (f"profile={VGG16}", "topology.devices=16", GIGABYTE, "planner.cost_model=pipedream_paper")
+    plan = planned(tmp_path, *words, "train.batch_size=128")
+    assert [(stage["layers"][0], stage["replicas"]) for stage in plan["stages"]] == [(0, 15), (25, 1)]
+    assert plan["time_per_minibatch_s"] == pytest.approx(0.0423406, rel=1e-9)
+    assert plan["single_device_time_s"] == pytest.approx(0.672535)
+    assert plan["data_parallel_time_s"] == pytest.approx(2 * 15 * 553430176 / 3.125e9 / 16)
+    lines = capsys.readouterr().out.splitlines()
+    best = next(line for line in lines if line.startswith("best"))
+    assert best.split()[1:6] == ["15-1", "42.34", "ms", "15.88", "3023"]
+
+
+def test_plan_has_no_replicas_where_straight_pipelines_are_asked_for(tmp_path):
+    plan = planned(tmp_path, f"profile={VGG16}", "topology.devices=4", GIGABYTE, "planner.straight=true")
+    assert [stage["replicas"] for stage in plan["stages"]] == [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["profile=none.json"], "profile=none.json: cannot be read"),
+        ([f"profile={VGG16}"], "topology.gigabytes_per_s=null: the profile has no measured bandwidth"),
+        ([f"profile={VGG16}", GIGABYTE, "topology.workers=[2,2]"], "2 numbers are needed, one for each level"),
+        ([f"profile={VGG16}", GIGABYTE, "topology.memory_gigabytes=1"], "no plan fits"),
+        ([f"profile={VGG16}", GIGABYTE, "seed=0,1"], "a sweep; one value of each setting is needed"),
+    ],
+)
+def test_plan_that_cannot_be_made_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert cli.carry_out(["plan", *words]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert (shown.err.count("\n"), shown.out) == (1, "")
+    assert not (tmp_path / "plan").exists()
+
+
+@pytest.mark.slow
+def test_run_trains_the_stages_of_a_plan_and_refuses_one_for_another_model(tmp_path):
+    layers = [
+        {"label": label, "forward_s": 1, "backward_s": 2, "output_bytes": 3, "weight_bytes": 4, "activation_bytes": 5}
+        for label in LENET5
+    ]
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps({"layers": layers}))
+    plan = planned(tmp_path / "plan", f"profile={profile}", GIGABYTE, "topology.devices=3", "planner.straight=true")
+    words = (*TINY, "train.max_steps=1", "executor=simulated", "partition=file", "threads=1")
+    run(tmp_path / "run", *words, f"partition.path={tmp_path / 'plan' / 'plan.json'}")
+    stages = json.loads((tmp_path / "run" / "plan.json").read_text())["stages"]
+    assert [list(range(stage["first"], stage["last"])) for stage in stages] == [s["layers"] for s in plan["stages"]]
+    assert summary(tmp_path / "run")["steps"] == 1
+    words = ("model=resnet20", "partition=file", f"partition.path={tmp_path / 'plan' / 'plan.json'}")
+    refused = run(tmp_path / "other", *words, code=2)
+    assert "a plan for another model, of" in refused.stderr

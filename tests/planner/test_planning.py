@@ -1,0 +1,105 @@
+"""The plans that settings ask for, and what is wrong with settings that no plan fits."""
+
+import re
+
+import pytest
+from support.plans import chain, layer
+from support.worker_pool import settings
+
+from pipetrain.errors import ConfigError
+from pipetrain.planner.planning import Planner
+from pipetrain.planner.traffic import sent_bytes
+
+SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
+HEAVY_END = chain(
+    *(layer(1.0, output_bytes=1_000_000, activation_bytes=10_000_000) for _ in range(5)),
+    layer(1.0, weight_bytes=4_000_000_000),
+)
+
+
+def planner(profile, devices, *, planner=(), train=(), **topology):
+    chosen = {"devices": devices, "gigabytes_per_s": [1.0], **topology}
+    asked = settings("pipedream", optimizer=SGD, topology=chosen, planner=dict(planner), train=dict(train))
+    return Planner.of(profile, asked)
+
+
+def layers(plan):
+    return [len(stage.layers) for stage in plan.stages]
+
+
+def test_plan_tells_its_time_beside_those_of_one_device_and_of_data_parallelism():
+    plan = planner(HEAVY_END, 6).best()
+    assert (plan.replicas, layers(plan)) == ("5-1", [5, 1])
+    assert (plan.time_per_minibatch_s, plan.single_device_time_s) == (1.0, 6.0)
+    assert plan.data_parallel_time_s == pytest.approx(2 * 5 / 6 * 4 / 6)  # the ring is slower than the layers
+    assert [stage.time_s for stage in plan.stages] == [1.0, 1.0]
+    assert plan.in_flight == 2
+
+
+def test_plan_sends_activations_gradients_and_the_weights_of_replicas():
+    of_six = planner(HEAVY_END, 6)
+    assert sent_bytes(HEAVY_END, of_six.best()) == 2 * 1_000_000
+    assert sent_bytes(HEAVY_END, of_six.data_parallel()) == pytest.approx(2 * 5 / 6 * 4e9)
+
+
+def test_stage_of_a_plan_keeps_versions_and_activations_of_what_is_in_flight():
+    first, last = planner(HEAVY_END, 6).best().stages
+    assert first.memory_bytes == 2 * 5 * 10_000_000
+    assert last.memory_bytes == 2 * 4_000_000_000
+
+
+def test_limited_memory_makes_another_plan_best():
+    free, limited = (planner(HEAVY_END, 2, memory_gigabytes=each) for each in (100, 8.02))
+    assert (layers(free.best()), layers(limited.best())) == ([6], [3, 3])
+    assert limited.fits(limited.best())
+    assert not limited.fits(free.best())
+
+
+def test_each_device_may_have_memory_of_its_own():
+    assert layers(planner(HEAVY_END, 6, memory_gigabytes=[1, 1, 1, 1, 1, 8.1]).best()) == [5, 1]
+    with pytest.raises(
+        ConfigError, match=r"no plan fits; the one that needs least takes 8 times what a device has"
+    ):
+        planner(HEAVY_END, 2, memory_gigabytes=[8.1, 1]).best()
+
+
+def test_objective_memory_makes_the_fullest_device_least_full_and_then_the_pipeline_fast():
+    profile = chain(*(layer(1.0, weight_bytes=each) for each in (60, 20, 20, 10, 10, 10)))
+    fastest = planner(profile, 2, planner={"straight": True}).best()
+    balanced = planner(profile, 2, planner={"objective": "memory"}).best()
+    assert (layers(fastest), layers(balanced)) == ([3, 3], [1, 5])
+    assert max(stage.memory_bytes for stage in balanced.stages) == 3 * 60
+    assert balanced.time_per_minibatch_s == 5.0
+
+
+def test_more_devices_than_layers_in_a_straight_pipeline_are_refused():
+    message = "planner.straight=true with 7 devices: the model has 6 layers, at most one device for each"
+    with pytest.raises(ConfigError, match=message):
+        planner(HEAVY_END, 7, planner={"straight": True}).best()
+    assert planner(HEAVY_END, 7).straight_pipeline() is None
+
+
+def test_devices_that_differ_on_several_levels_are_refused_but_for_straight_pipelines():
+    differ = {"workers": [3, 2], "gigabytes_per_s": [1.0, 1.0], "speeds": [1.0, 1.0, 1.0, 1.0, 1.0, 2.0]}
+    message = "topology.workers=[3, 2]: devices that differ are planned in one level, or with planner.straight=true"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        planner(HEAVY_END, 6, **differ)
+    assert planner(HEAVY_END, 6, planner={"straight": True}, **differ).best().time_per_minibatch_s == 1.0
+
+
+def test_shortage_of_memory_is_told_with_what_is_missing():
+    message = (
+        "topology.memory_gigabytes=7: no plan fits; the one that needs least takes 8 GB, 1 GB more than there is; "
+        "neither recomputation nor a single weight version would be enough"
+    )
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        planner(HEAVY_END, 6, memory_gigabytes=7).best()
+
+
+def test_shortage_of_memory_names_the_changes_that_would_fit():
+    profile = chain(*[layer(1.0, output_bytes=10**6, weight_bytes=10**6, activation_bytes=10**9)] * 2)
+    with pytest.raises(ConfigError) as error:
+        planner(profile, 2, memory_gigabytes=1.5).best()
+    assert "the one that needs least takes 2.003 GB, 0.503 GB more than there is" in str(error.value)
+    assert "these would fit: train.recompute=true (1.003 GB)" in str(error.value)
+    planner(profile, 2, memory_gigabytes=1.5, train={"recompute": True}).best()
