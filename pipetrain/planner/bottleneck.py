@@ -39,11 +39,13 @@ class Bottleneck:
 
     def costs(self, last: int) -> Table:
         """At [worker, state], the smallest largest cost of stages from there to the state `last`."""
-        return self._costs([last])[:, 0, : last + 1]
+        costs: Table = self._costs([last])[:, 0, : last + 1]
+        return costs
 
     def table(self) -> Table:
         """At [first state, last state], the smallest largest cost of stages between the two."""
-        return self._costs(range(len(self.links[0])))[0].T
+        costs: Table = self._costs(range(len(self.links[0])))[0]
+        return costs.T
 
     def _costs(self, lasts: Sequence[int]) -> Table:
         """At [worker, index of the last state, state], the smallest largest cost of stages between the two states."""

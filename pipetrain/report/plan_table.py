@@ -72,7 +72,10 @@ class Comparison:
         levels = zip(self.topology.workers, self.topology.bytes_per_s, strict=True)
         devices = " x ".join(f"{members} at {bandwidth / 1e9:g} GB/s" for members, bandwidth in levels)
         time = seconds(self.best.single_device_time_s)
-        return f"{len(layers)} layers, {weights} of weights, {time} on one device; {devices}"
+        return (
+            f"{len(layers)} layers, {weights} of weights, {time} for a minibatch of {self.batch_size} on one device; "
+            f"devices: {devices}"
+        )
 
     def _row(self, row: ComparedPlan) -> list[str]:
         plan = row.plan

@@ -57,9 +57,7 @@ def test_limited_memory_makes_another_plan_best():
 
 def test_each_device_may_have_memory_of_its_own():
     assert layers(planner(HEAVY_END, 6, memory_gigabytes=[1, 1, 1, 1, 1, 8.1]).best()) == [5, 1]
-    with pytest.raises(
-        ConfigError, match=r"no plan fits; the one that needs least takes 8 times what a device has"
-    ):
+    with pytest.raises(ConfigError, match=r"no plan fits; the one that needs least takes 8 times what a device has"):
         planner(HEAVY_END, 2, memory_gigabytes=[8.1, 1]).best()
 
 
