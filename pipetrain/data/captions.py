@@ -1,6 +1,7 @@
 """Videos as the features of their frames, each with captions in words."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -10,9 +11,16 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
-from pipetrain.data.word_list import MARKS, WordList, words_of
-from pipetrain.decoding import Generation
+from pipetrain.data.sentence_vocabulary import BEGINNING, END, PADDING, SentenceVocabulary, vocabulary_of
+from pipetrain.decoding import Generation, Marks
 from pipetrain.tensors import Tensors
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+
+
+def plain(caption: str) -> str:
+    """The words of a caption in lower case, without punctuation."""
+    return " ".join(_WORD.findall(caption.lower()))
 
 
 class Videos(Protocol):
@@ -40,22 +48,22 @@ class CaptionedVideos:
         longest: words that a caption is cut to.
     """
 
-    def __init__(self, videos: Videos, words: WordList, longest: int) -> None:
+    def __init__(self, videos: Videos, words: SentenceVocabulary, longest: int) -> None:
         self.videos = videos
-        self._samples = [
-            (index, words.ids(caption)[:longest]) for index in range(len(videos)) for caption in videos.captions(index)
-        ]
+        numbers = [index for index in range(len(videos)) for _ in videos.captions(index)]
+        captions = words.encode(_captions(videos))
+        self._samples = [(index, ids[:longest]) for index, ids in zip(numbers, captions, strict=True)]
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def __getitem__(self, index: int) -> tuple[Tensors, Tensor]:
         video, ids = self._samples[index]
-        return (self.videos.frames(video), torch.tensor([MARKS.beginning, *ids])), self.target(index)
+        return (self.videos.frames(video), torch.tensor([BEGINNING, *ids])), self.target(index)
 
     def target(self, index: int) -> Tensor:
         """The words of a sample and the mark of their end, int64 (positions,)."""
-        return torch.tensor([*self._samples[index][1], MARKS.end])
+        return torch.tensor([*self._samples[index][1], END])
 
     @staticmethod
     def collate(samples: Sequence[tuple[Tensors, Tensor]]) -> tuple[Tensors, Tensors]:
@@ -65,8 +73,12 @@ class CaptionedVideos:
         return (frames, before), (_padded(target for _, target in samples),)
 
 
+def _captions(videos: Videos) -> Iterator[str]:
+    return (plain(caption) for index in range(len(videos)) for caption in videos.captions(index))
+
+
 def _padded(ids: Iterable[Tensor]) -> Tensor:
-    return pad_sequence(list(ids), batch_first=True, padding_value=MARKS.padding)
+    return pad_sequence(list(ids), batch_first=True, padding_value=PADDING)
 
 
 class _Sources(Sequence[Tensors]):
@@ -98,10 +110,10 @@ class CaptionDataset:
 
     train: CaptionedVideos
     eval: CaptionedVideos
-    words: WordList
+    words: SentenceVocabulary
     longest: int
     features: int
-    padding: int = MARKS.padding
+    padding: int = PADDING
 
     @classmethod
     def of(cls, train: Videos, evaluation: Videos, *, longest: int, least: int = 1) -> "CaptionDataset":
@@ -113,15 +125,19 @@ class CaptionDataset:
             longest: words that a caption is cut to.
             least: how often a word must occur in training captions; a rarer one is unknown.
         """
-        captions = (caption for index in range(len(train)) for caption in train.captions(index))
-        words = WordList(captions, least)
+        words = vocabulary_of(lambda: _captions(train), "words", None, least)
         splits = [CaptionedVideos(videos, words, longest) for videos in (train, evaluation)]
         return cls(splits[0], splits[1], words, longest, train.frames(0).shape[1])
 
     @property
     def vocabulary_size(self) -> int:
         """How many ids there are, marks included."""
-        return len(self.words)
+        return self.words.size
+
+    @property
+    def vocabulary_sha256(self) -> str:
+        """What tells vocabularies of one size apart, in checkpoints."""
+        return self.words.sha256
 
     @cached_property
     def decoding(self) -> Generation:
@@ -129,9 +145,9 @@ class CaptionDataset:
         videos = self.eval.videos
         return Generation(
             _Sources(videos),
-            [[" ".join(words_of(caption)) for caption in videos.captions(index)] for index in range(len(videos))],
-            self.words.text,
-            MARKS,
+            [[plain(caption) for caption in videos.captions(index)] for index in range(len(videos))],
+            self.words.decode,
+            Marks(BEGINNING, END, PADDING),
             self.longest,
             metrics=("meteor",),
         )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipetrain.data.cache import cached_file, write_cached
-from pipetrain.data.subwords import Lines, Vocabulary
+from pipetrain.data.sentence_vocabulary import Lines, SentenceVocabulary
 
 _Ids = NDArray[np.int32]
 
@@ -46,7 +46,7 @@ def as_array(sentences: Iterable[Sequence[int]]) -> _Ids:
     return np.concatenate([np.array([len(lengths), *lengths], np.int32), ids])
 
 
-def encoded(lines: Lines, vocabulary: Vocabulary) -> Sentences:
+def encoded(lines: Lines, vocabulary: SentenceVocabulary) -> Sentences:
     """The lines as ids, without marks, from the cache if they have been encoded before.
 
     All processes share the memory of the cached file.

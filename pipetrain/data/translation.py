@@ -6,8 +6,8 @@ from functools import cached_property
 from itertools import chain
 
 from pipetrain.data.sentence_pairs import SentencePairs
+from pipetrain.data.sentence_vocabulary import BEGINNING, END, PADDING, SentenceVocabulary, vocabulary_of
 from pipetrain.data.sentences import Sentences, encoded
-from pipetrain.data.subwords import BEGINNING, END, PADDING, Vocabulary, vocabulary_of
 from pipetrain.decoding import Generation, Marks
 from pipetrain.errors import ConfigError, check_whole
 
@@ -43,7 +43,7 @@ class TokenSettings:
             if getattr(self, name) is not None:
                 check_whole(f"dataset.{name}", getattr(self, name), least=1, otherwise="or null for any number")
 
-    def vocabularies(self, text: ParallelText) -> tuple[Vocabulary, Vocabulary]:
+    def vocabularies(self, text: ParallelText) -> tuple[SentenceVocabulary, SentenceVocabulary]:
         """Those of source and target."""
         if self.joint:
             both = vocabulary_of(lambda: chain(_side(text, 0), _side(text, 1)), self.tokens, self.vocabulary_size)

@@ -61,7 +61,10 @@ def test_other_published_splits_are_one_setting_away(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("iwslt14_de_en", r"dataset.train=train: no file .*/train.de \(or train.de.gz\); it comes from .*prepare-iwslt14.sh"),
+        (
+            "iwslt14_de_en",
+            r"train=train: no file .*/train.de \(or train.de.gz\); it comes from .*iwslt14.sh",
+        ),
         ("wmt16_en_de", r"no file .*/train.tok.clean.bpe.32000.en .*; it comes from wmt16_en_de.tar.gz"),
         ("wmt17_en_de", r"no file .*/train.en .*; it comes from .*prepare-wmt14en2de.sh"),
     ],

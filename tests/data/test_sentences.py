@@ -1,7 +1,7 @@
 import pytest
 
+from pipetrain.data.sentence_vocabulary import vocabulary_of
 from pipetrain.data.sentences import Sentences, as_array, encoded
-from pipetrain.data.subwords import vocabulary_of
 
 IDS = [[7, 8, 9], [], [6], [5, 5]]
 TEXT = ["ein Hund", "", "eine Katze"]

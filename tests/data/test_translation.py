@@ -1,6 +1,6 @@
 import pytest
 
-from pipetrain.data.subwords import END, MARKS, UNKNOWN
+from pipetrain.data.sentence_vocabulary import END, MARKS, UNKNOWN
 from pipetrain.data.translation import TokenSettings, TranslationDataset
 from pipetrain.errors import ConfigError
 

@@ -1,37 +1,32 @@
 """Byte-pair encoding of running text, learned once from it."""
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import tokenizers
+from tokenizers import Tokenizer
 from typing_extensions import override
 
-# a process that has encoded in threads of its own and is then forked warns, and the workers of a loader are forked
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-import tokenizers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
+from pipetrain.data import tokenizer
 from pipetrain.data.cache import cached_file, write_cached
 from pipetrain.data.text.vocabulary import Ids, Vocabulary, digest
 from pipetrain.errors import ConfigError, check_whole, one_line
 
-BYTES = 256
-"""Tokens that any text can be written with."""
 _LINES = 1000
 
 
 class BytePairVocabulary(Vocabulary):
-    """Byte-level byte-pair encoding, which can write any text (Sennrich et al. 2016; Radford et al. 2019).
+    """Byte-level byte-pair encoding, see `tokenizer.byte_pairs`.
 
     Args:
-        tokenizer: of the `tokenizers` library.
+        learned: of the `tokenizers` library.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, learned: Tokenizer) -> None:
+        self.tokenizer = learned
 
     @classmethod
     def learned(cls, text: str, size: int | None) -> "BytePairVocabulary":
@@ -42,15 +37,13 @@ class BytePairVocabulary(Vocabulary):
         Raises:
             ConfigError: `size` is too small for all bytes.
         """
-        check_whole("dataset.vocabulary_size", size, least=BYTES)
+        check_whole("dataset.vocabulary_size", size, least=tokenizer.BYTES)
         path = cached_file(f"byte-pairs-{size}-{digest([tokenizers.__version__, str(size), text])[:32]}.json")
-        try:
-            return cls(Tokenizer.from_file(str(path)))
-        except Exception:  # the library raises nothing narrower where there is none, or a damaged one
-            tokenizer = _trained(text, size or BYTES)
-            content = tokenizer.to_str().encode()
-            write_cached(path, lambda file: file.write(content))
-            return cls(tokenizer)
+        learned = tokenizer.cached(path)
+        if learned is None:
+            learned = tokenizer.byte_pairs(_parts(text), size or tokenizer.BYTES)
+            tokenizer.keep(learned, path)
+        return cls(learned)
 
     @classmethod
     def read(cls, path: Path, setting: str) -> "BytePairVocabulary":
@@ -95,16 +88,6 @@ class BytePairVocabulary(Vocabulary):
     @override
     def sha256(self) -> str:
         return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
-
-
-def _trained(text: str, size: int) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(_parts(text), trainer)
-    return tokenizer
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pipetrain.data.length_buckets import bucketed
-from pipetrain.data.subwords import PADDING, Vocabulary, vocabulary_of
+from pipetrain.data.sentence_vocabulary import PADDING, SentenceVocabulary, vocabulary_of
 from pipetrain.errors import check_whole
 from pipetrain.number_range import NumberRange
 from pipetrain.seeding import key
@@ -66,7 +66,7 @@ class Pieces:
     def __post_init__(self) -> None:
         check_whole("dataset.max_length", self.max_length, least=1)
 
-    def vocabulary(self, texts: Sequence[str]) -> Vocabulary:
+    def vocabulary(self, texts: Sequence[str]) -> SentenceVocabulary:
         """The vocabulary of these texts.
 
         Raises:
@@ -74,7 +74,7 @@ class Pieces:
         """
         return vocabulary_of(lambda: map(self._apart, texts), self.kind, self.vocabulary_size)
 
-    def ids(self, texts: Sequence[str], vocabulary: Vocabulary) -> Iterator[Sequence[int]]:
+    def ids(self, texts: Sequence[str], vocabulary: SentenceVocabulary) -> Iterator[Sequence[int]]:
         """The ids of each text."""
         return (ids[: self.max_length] for ids in vocabulary.encode(map(self._apart, texts)))
 
@@ -131,7 +131,7 @@ class TextClasses:
     classes: Sequence[str]
     vocabulary_size: int
     max_length: int
-    vocabulary: Vocabulary
+    vocabulary: SentenceVocabulary
     padding: int = PADDING
 
 

@@ -42,7 +42,7 @@ def test_vocabulary_and_tokens_are_made_once_for_each_text_and_size(cache, monke
     made = [learned(text, size).sha256 for text, size in asked]
     ids = learned(TEXT, 290).encode_once(TEXT)
     assert len(list(cache.iterdir())) == 4
-    monkeypatch.setattr("pipetrain.data.text.byte_pairs._trained", None)
+    monkeypatch.setattr("pipetrain.data.tokenizer.byte_pairs", None)
     monkeypatch.setattr(BytePairVocabulary, "encode", None)
     assert [learned(text, size).sha256 for text, size in asked] == made
     assert np.array_equal(learned(TEXT, 290).encode_once(TEXT), ids)

@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipetrain.data.subwords import BEGINNING, END, MARKS, PADDING, UNKNOWN, vocabulary_of
+from pipetrain.data.sentence_vocabulary import BEGINNING, END, MARKS, PADDING, UNKNOWN, vocabulary_of
 from pipetrain.errors import ConfigError
 
 TEXT = ["der Hund läuft im Park", "die Hunde laufen , im Park", "ein Hund"] * 3
@@ -43,7 +43,7 @@ def test_words_are_what_white_space_separates_and_the_rarest_are_unknown():
 
 def test_vocabulary_is_trained_once_and_then_read_from_the_cache(cache, monkeypatch):
     trained = vocabulary_of(lambda: TEXT, "bpe", 290)
-    monkeypatch.setattr("pipetrain.data.subwords._trained", None)
+    monkeypatch.setattr("pipetrain.data.tokenizer.byte_pairs", None)
     read = vocabulary_of(lambda: TEXT, "bpe", 290)
     assert read.sha256 == trained.sha256
     assert list(read.encode(TEXT)) == list(trained.encode(TEXT))
