@@ -12,6 +12,7 @@ import numpy as np
 from pipetrain.planner.profile import Profile
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
+_ROUNDING = 1e-9
 MOST_STATES = 1500
 """More make a search slow. Of a graph that has more, the branches that lie side by side are then cut in one order."""
 
@@ -38,6 +39,16 @@ class CutStates:
 
     def __len__(self) -> int:
         return len(self.members)
+
+    def thinned(self, most: int) -> "CutStates":
+        """No more than `most` of them: some evenly spread over the computation, then those whose cuts send least."""
+        if len(self) <= most:
+            return self
+        order = np.argsort(self.compute_s, kind="stable")
+        evenly = np.linspace(0, self.compute_s[-1], most // 2)
+        spread = order[np.searchsorted(self.compute_s[order], evenly * (1 - _ROUNDING))]
+        kept = dict.fromkeys([0, len(self) - 1, *spread.tolist(), *np.argsort(self.sent_bytes, kind="stable").tolist()])
+        return CutStates(self.profile, tuple(self.members[state] for state in sorted(list(kept)[:most])))
 
     def layers(self, first: int, last: int) -> tuple[int, ...]:
         """The layers between two states."""

@@ -18,6 +18,8 @@ from pipetrain.planner.stage_costs import CostModel, cost_model
 from pipetrain.planner.topology import Device, Topology
 
 _ROUNDING = 1e-9
+_MOST_WORK = 3e9
+"""Comparisons that take some seconds."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,10 @@ class Planner:
 
     @cached_property
     def _states(self) -> CutStates:
-        return CutStates.of(self.profile)
+        """Few enough for the tables of all levels but the outermost, which take time as the cube of their number."""
+        pairs = sum(members * (members - 1) // 2 for members in self.topology.workers[:-1])
+        states = CutStates.of(self.profile)
+        return states if self.straight or not pairs else states.thinned(int((6 * _MOST_WORK / pairs) ** (1 / 3)))
 
     @cached_property
     def _single_device_s(self) -> float:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pipetrain.config.composition import composed
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.executors.phase import PipelineRules
+from pipetrain.planner.stored_plan import read_plan
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.build import build_recompute_segments, build_rules
 
@@ -54,6 +56,8 @@ def _stages_and_segments(settings: Settings) -> tuple[int, RecomputeSegments | N
     partition, boundaries = settings.partition.options, settings.train.recompute_boundaries
     cuts = partition.get("boundaries", partition.get("ppv"))
     num_stages = partition.get("stages") if cuts is None else len(_list_of_cuts(partition))
+    if settings.choices.get("partition") == "file":
+        num_stages = len(read_plan(Path(partition["path"])).stages)
     if not is_whole(num_stages) or not 1 <= num_stages <= MOST_STAGES:
         raise ConfigError(f"partition.stages={num_stages}: a timeline needs the number of stages, 1 to {MOST_STAGES}")
     if boundaries is not None and "boundaries" not in partition:

@@ -1,42 +1,12 @@
 """Where layer graphs can be cut."""
 
-import random
-
 import pytest
-from support.plans import chain, layer
+from support.plans import cells, chain, graph, layer
 
 from pipetrain.planner.cut_states import CutStates
-from pipetrain.planner.profile import Profile
-
-
-def graph(edges, outputs):
-    return Profile(tuple(layer(output_bytes=each) for each in outputs), tuple(edges))
-
 
 DIAMOND = graph([(0, 1), (0, 2), (1, 3), (2, 3)], [1, 10, 100, 1000])
 RESIDUAL = graph([(0, 1), (1, 2), (0, 2)], [1, 10, 100])
-
-
-def cells(count, seed=0):
-    """A graph like NASNet-A's: cells of five sums of two branches each, fed by the two cells before."""
-    draw, edges, ends = random.Random(seed), [], [0, 0]
-    size = 1
-    for _ in range(count):
-        sums = []
-        for _ in range(5):
-            pair = []
-            for source in draw.sample([*ends, *sums], 2):
-                first, length = size, draw.choice((1, 3, 7))
-                size += length
-                edges += [(source, first), *((i, i + 1) for i in range(first, size - 1))]
-                pair.append(size - 1)
-            edges += [(each, size) for each in pair]
-            sums.append(size)
-            size += 1
-        edges += [(each, size) for each in sums]
-        ends = [ends[1], size]
-        size += 1
-    return graph(edges, [1] * size)
 
 
 def layers_of(states):
@@ -82,3 +52,10 @@ def test_graph_of_cells_that_skip_cells_has_few_enough_states(count):
     states = CutStates.of(profile)
     assert len(profile.layers) < len(states) <= 1501
     assert layers_of(states)[-1] == set(range(len(profile.layers)))
+
+
+def test_thinned_states_are_spread_over_the_computation_and_else_send_least():
+    states = CutStates.of(chain(*(layer(1.0, output_bytes=each) for each in (9, 1, 9, 9, 9, 9, 2, 9, 9, 0))))
+    assert states.thinned(11) is states
+    thin = states.thinned(6)
+    assert [len(each) for each in layers_of(thin)] == [0, 1, 2, 5, 7, 10]

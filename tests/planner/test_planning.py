@@ -1,9 +1,10 @@
 """The plans that settings ask for, and what is wrong with settings that no plan fits."""
 
 import re
+import time
 
 import pytest
-from support.plans import chain, layer
+from support.plans import cells, chain, layer
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
@@ -101,3 +102,23 @@ def test_shortage_of_memory_names_the_changes_that_would_fit():
     assert "the one that needs least takes 2.003 GB, 0.503 GB more than there is" in str(error.value)
     assert "these would fit: train.recompute=true (1.003 GB)" in str(error.value)
     planner(profile, 2, memory_gigabytes=1.5, train={"recompute": True}).best()
+
+
+def seconds(profile, devices, **topology):
+    """Of the processor, for the best plan."""
+    begin = time.process_time()
+    planner(profile, devices, **topology).best()
+    return time.process_time() - begin
+
+
+def test_300_layers_on_16_devices_are_planned_in_a_second():
+    assert seconds(chain(*[layer(1.0, 1, 1)] * 300), 16) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("profile", "workers"), [(cells(31), (8, 2)), (chain(*[layer(1.0, 1, 1)] * 300), (8, 128))], ids=["graph", "chain"]
+)
+def test_thousand_layers_or_devices_are_planned_in_eight_seconds(profile, workers):
+    assert len(profile.layers) > 1200 or workers[1] == 128
+    assert seconds(profile, None, workers=list(workers), gigabytes_per_s=[30.0, 3.0]) < 8

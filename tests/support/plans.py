@@ -1,6 +1,7 @@
 """Small profiles to plan for, and the best plan of one by trying all."""
 
 import itertools
+import random
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -19,6 +20,32 @@ def layer(compute_s=1.0, output_bytes=0, weight_bytes=0, activation_bytes=0, lab
 
 def chain(*layers):
     return Profile(tuple(layers), tuple(itertools.pairwise(range(len(layers)))))
+
+
+def graph(edges, outputs):
+    return Profile(tuple(layer(output_bytes=each) for each in outputs), tuple(edges))
+
+
+def cells(count, seed=0):
+    """A graph like NASNet-A's: cells of five sums of two branches each, fed by the two cells before."""
+    draw, edges, ends = random.Random(seed), [], [0, 0]
+    size = 1
+    for _ in range(count):
+        sums = []
+        for _ in range(5):
+            pair = []
+            for source in draw.sample([*ends, *sums], 2):
+                first, length = size, draw.choice((1, 3, 7))
+                size += length
+                edges += [(source, first), *((i, i + 1) for i in range(first, size - 1))]
+                pair.append(size - 1)
+            edges += [(each, size) for each in pair]
+            sums.append(size)
+            size += 1
+        edges += [(each, size) for each in sums]
+        ends = [ends[1], size]
+        size += 1
+    return graph(edges, [draw.randrange(100) for _ in range(size)])
 
 
 def splits(total: int) -> Iterator[tuple[int, ...]]:
