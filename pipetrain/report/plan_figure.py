@@ -1,9 +1,10 @@
 """The picture of a plan: its time beside that of other plans, and what each of its stages takes and keeps."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.report.plan_table import Comparison, seconds, shape
+from pipetrain.report.plan_table import Comparison, shape
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, figure
 from pipetrain.report.text_table import size_of
 
@@ -18,9 +19,10 @@ _FEW = 12
 def draw(path: Path, comparison: Comparison) -> None:
     """Writes the picture."""
     stages = len(comparison.best.stages)
-    width = min(9.0, max(3.4, 0.55 * stages + 1.6))
-    with figure(path, (4.4, width, width), 3.4) as (plans, times, memory):
+    width = min(9.0, max(3.2, 0.55 * stages + 1.6))
+    with figure(path, (4.4, 2.8, width, width), 3.4) as (plans, sent, times, memory):
         _plans(plans, comparison)
+        _sent(sent, comparison)
         _times(times, comparison)
         _memory(memory, comparison)
 
@@ -28,14 +30,33 @@ def draw(path: Path, comparison: Comparison) -> None:
 def _plans(panel: "Axes", comparison: Comparison) -> None:
     rows = list(reversed(comparison.rows))
     values = [row.plan.time_per_minibatch_s * 1e3 for row in rows]
-    panel.barh(range(len(rows)), values, color=[_COLORS[row.name] for row in rows], height=0.6)
+    rates = [f"{comparison.samples_per_s(row.plan):.4g} samples/s" for row in rows]
+    _bars(
+        panel,
+        comparison,
+        values,
+        [rate if row.fits else f"{rate}, too large" for rate, row in zip(rates, rows, strict=True)],
+    )
     panel.set_yticks(range(len(rows)), [f"{row.name}\n{shape(row.plan).removeprefix('straight, ')}" for row in rows])
-    for place, (row, value) in enumerate(zip(rows, values, strict=True)):
-        text = f" {seconds(row.plan.time_per_minibatch_s)}" + ("" if row.fits else ", does not fit")
-        panel.text(value, place, text, va="center", color=INK, fontsize=8.5)
-    panel.set_xlim(0, 1.35 * max(values))
     panel.set_xlabel("time per minibatch (ms)")
     panel.set_title("Plans")
+
+
+def _sent(panel: "Axes", comparison: Comparison) -> None:
+    values = [comparison.sent_per_sample(row.plan) / 1e6 for row in reversed(comparison.rows)]
+    _bars(panel, comparison, values, [size_of(value * 1e6) for value in values])
+    panel.set_yticks([])
+    panel.set_xlabel("sent per sample (MB)")
+    panel.set_title("What they send")
+
+
+def _bars(panel: "Axes", comparison: Comparison, values: Sequence[float], texts: Sequence[str]) -> None:
+    """A bar for each plan, the best at the bottom, with a text behind it."""
+    colors = [_COLORS[row.name] for row in reversed(comparison.rows)]
+    panel.barh(range(len(values)), values, color=colors, height=0.6)
+    for place, (value, text) in enumerate(zip(values, texts, strict=True)):
+        panel.text(value, place, f" {text}", va="center", color=INK, fontsize=8.5)
+    panel.set_xlim(0, 1.7 * max(*values, 1e-9))
     panel.grid(visible=False, axis="y")
 
 

@@ -1,9 +1,11 @@
 """`pipetrain plan`, and what `pipetrain run partition=file` makes of its file."""
 
 import json
+import subprocess
+import sys
 
 import pytest
-from support.cli import TINY, run, summary
+from support.cli import TINY, environment, run, summary
 from support.plans import VGG16
 
 from pipetrain import cli
@@ -52,6 +54,17 @@ def test_plan_that_cannot_be_made_is_one_line_and_exit_code_2(tmp_path, monkeypa
     assert message in shown.err
     assert (shown.err.count("\n"), shown.out) == (1, "")
     assert not (tmp_path / "plan").exists()
+
+
+@pytest.mark.slow
+def test_plan_of_a_stored_profile_needs_no_torch(tmp_path):
+    code = (
+        "import sys, pipetrain.cli as c\n"
+        f"assert c.carry_out(['plan', 'profile={VGG16}', '{GIGABYTE}']) == 0\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), check=True)
+    assert sorted(path.name for path in (tmp_path / "plan").iterdir()) == ["plan.json", "plan.png"]
 
 
 @pytest.mark.slow
