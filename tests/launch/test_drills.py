@@ -78,7 +78,7 @@ def started(tmp_path, *words, launcher=()):
     )  # fmt: skip
 
 
-def until(holds, seconds=60.0):
+def until(holds, seconds=180.0):  # a start takes long on a busy machine
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "never"

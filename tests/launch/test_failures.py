@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker processes in /proc"),
 ]
 
-LONG = ("train.epochs=50", "partition.stages=3", "model=resnet20", "dataset.limit=640")
+LONG = ("train.epochs=500", "partition.stages=3", "model=lenet5", "dataset.limit=3200")
 
 
 @pytest.fixture
@@ -30,8 +30,9 @@ def started(tmp_path):
         start_new_session=True,
     )  # fmt: skip
     metrics = folder / "metrics.jsonl"
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (metrics.exists() and metrics.read_text().count("\n") > 14):
+    deadline = time.monotonic() + 180
+    while not (metrics.exists() and '"epoch": 2' in metrics.read_text()):
+        assert time.monotonic() < deadline, "not in its second epoch"
         time.sleep(0.1)
     yield process, folder
     process.kill()
