@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from pipetrain.errors import ConfigError, InvariantError
 from pipetrain.methods import Method
 from pipetrain.program.planned_operations import PlannedOperation, planned_operations
-from pipetrain.program.recomputation import RecomputeSegments, with_recomputation
+from pipetrain.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
 from pipetrain.program.validation import checked_lists
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead, answer, closed_moment
 from pipetrain.schedules import Kind, ListSchedule, Operation, Schedule
@@ -82,6 +82,11 @@ class PipelineRules:
 
     def _lists(self, minibatches: int) -> list[list[Operation]]:
         return checked_lists(self.list_schedule, self.num_stages, self.num_microbatches, minibatches, self.segments)
+
+    def steady_cycle(self, stage: int) -> list[Operation]:
+        """What `stage` does from one update to the next in steady state: see `ListSchedule.steady_cycle`."""
+        cycle = self.list_schedule.steady_cycle(stage, self.num_stages, self.num_microbatches)
+        return cycle if self.segments is None else steady_with_recomputation(cycle, self.segments.lead(stage))
 
     def planned(self, stage: int, minibatches: int, start: int = 0) -> list[PlannedOperation]:
         """The list of `stage` and what each of its operations reads, `start` minibatches into the run."""

@@ -5,11 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.program.routes import Routes
 from pipetrain.schedules.operation import Kind, Operation
 
 Duration = Callable[[int, Operation], float]
 Transfer = Callable[[int, int, Operation], float]
-"""(sending stage, receiving stage, the receiver's operation) -> time on the way."""
+"""(sending stage, receiving stage, the receiver's operation) -> time."""
+
+
+def _no_time(_source: int, _target: int, _operation: Operation) -> float:
+    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,29 +40,38 @@ def play(
     lists: Sequence[Sequence[Operation]],
     duration: Duration,
     segments: RecomputeSegments | None = None,
-    transfer: Transfer = lambda _source, _target, _operation: 0.0,
+    transfer: Transfer = _no_time,
+    occupation: Transfer = _no_time,
 ) -> list[list[Slice]]:
     """The slices of every stage when each operation starts as soon as its stage and its input are ready.
 
-    F needs the F of the same microbatch one stage before, B its B one stage behind, and R the R of the stage before
-    where that is of the same segment. `transfer` says how long a message takes; none keeps its sender busy.
+    Args:
+        lists: of all stages.
+        duration: of each operation.
+        segments: which stages recompute together; None where none does.
+        transfer: how long a message takes once it leaves; none keeps its sender busy.
+        occupation: how long it keeps the next one of its kind from leaving.
 
     Raises:
         DeadlockError: some operation waits for ever.
     """
-    last = len(lists) - 1
+    routes = Routes(len(lists), segments)
     played: list[list[Slice]] = [[] for _ in lists]
     ends: dict[tuple[int, Operation], float] = {}
+    free: dict[tuple[int, int, Kind], float] = {}
     progress = True
     while progress:
         progress = False
         for r, operations in enumerate(lists):
             while len(played[r]) < len(operations):
                 op = operations[len(played[r])]
-                source = _source(r, op, last, segments)
-                if source is not None and source not in ends:
-                    break
-                arrival = ends[source] + transfer(source[0], r, op) if source else 0.0
+                sender, arrival = routes.sender(r, op), 0.0
+                if sender is not None:
+                    if (sender, op) not in ends:
+                        break
+                    leaves = max(ends[sender, op], free.get((sender, r, op.kind), 0.0))
+                    free[sender, r, op.kind] = leaves + occupation(sender, r, op)
+                    arrival = leaves + transfer(sender, r, op)
                 start = max(played[r][-1].end if played[r] else 0.0, arrival)
                 ends[r, op] = start + duration(r, op)
                 played[r].append(Slice(op, start, ends[r, op]))
@@ -66,16 +80,6 @@ def play(
     if stuck:
         raise DeadlockError(played, stuck)
     return played
-
-
-def _source(r: int, op: Operation, last: int, segments: RecomputeSegments | None) -> tuple[int, Operation] | None:
-    if op.kind is Kind.FORWARD and r > 0:
-        return r - 1, op
-    if op.kind is Kind.BACKWARD and r < last:
-        return r + 1, op
-    if op.kind is Kind.RECOMPUTATION and segments is not None and not segments.begins(r):
-        return r - 1, op
-    return None
 
 
 def idle_shares(played: Sequence[Sequence[Slice]]) -> list[float]:

@@ -45,6 +45,16 @@ def with_recomputation(operations: Sequence[Operation], lead: int) -> list[Opera
     return list(_with_recomputation(operations, lead))
 
 
+def steady_with_recomputation(cycle: Sequence[Operation], lead: int) -> list[Operation]:
+    """The same of a steady cycle (`ListSchedule.steady_cycle`), in which an R may be of a later minibatch, too."""
+    turns = lead // sum(op.kind is Kind.BACKWARD for op in cycle) + 3
+    forwards = [op for op in cycle if op.kind is Kind.FORWARD]
+    begun = [op.moved(t - op.minibatch) for op in forwards for t in range(min(op.minibatch, turns))]
+    operations = with_recomputation([*begun, *(op.moved(t) for t in range(turns) for op in cycle)], lead)
+    first, second, *_ = (i for i, op in enumerate(operations) if op.kind is Kind.UPDATE)
+    return [op.moved(-1) for op in operations[first + 1 : second + 1]]
+
+
 def _with_recomputation(operations: Sequence[Operation], lead: int) -> Iterator[Operation]:
     backwards = [op for op in operations if op.kind is Kind.BACKWARD]
     started: set[tuple[int, int | None]] = set()

@@ -14,9 +14,10 @@ class StageTimes:
         forward, recomputation, backward: of a microbatch, by stage. An operation of a whole minibatch takes N times
             as long, as it computes as much.
         update: by stage.
-        microbatches: N.
+        num_microbatches: N.
         latency: of any message, by link; link r joins stages r and r + 1.
-        transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch's.
+        transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch's. So long
+            the link takes no other message of that direction.
     """
 
     forward: Sequence[float]
@@ -40,8 +41,11 @@ class StageTimes:
 
     def transfer(self, source: int, target: int, operation: Operation) -> float:
         """What the message takes that `operation` of stage `target` waits for."""
-        link = min(source, target)
-        return self.latency[link] + self.transmission[link] * len(operation.covers(self.num_microbatches))
+        return self.latency[min(source, target)] + self.occupation(source, target, operation)
+
+    def occupation(self, source: int, target: int, operation: Operation) -> float:
+        """How long that message keeps the link from the next one in its direction."""
+        return self.transmission[min(source, target)] * len(operation.covers(self.num_microbatches))
 
 
 @dataclass(frozen=True, slots=True)

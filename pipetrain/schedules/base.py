@@ -69,6 +69,17 @@ class ListSchedule(Schedule):
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """The list of stage r for M minibatches of N microbatches."""
 
+    def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
+        """What stage r does from one update, exclusive, to the next in steady state.
+
+        Minibatches count from that of the second update, so the update is U0, and a forward may be F2.0. By default
+        they are read off the list; a closed form serves where that is long.
+        """
+        t = -(-self.in_flight(r, D, N) // N) + 1
+        operations = self.operations(r, D, N, 2 * t + 1)
+        begin, end = operations.index(update(t - 1)) + 1, operations.index(update(t)) + 1
+        return [op.moved(-t) for op in operations[begin:end]]
+
     def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
         """Updates that stage r has made when F(t, j) starts: t, or if continuous max(0, floor((k - d) / N)).
 
@@ -103,3 +114,12 @@ def one_forward_one_backward(warm_up: int, N: int, first: int, minibatches: int)
             yield backward(first + done // N, done % N)
             if done % N == N - 1:
                 yield update(first + done // N)
+
+
+def steady_one_forward_one_backward(warm_up: int, N: int) -> Iterator[Operation]:
+    """The steady cycle of `one_forward_one_backward` over many minibatches."""
+    for j in range(N):
+        ahead, other = divmod(warm_up + j, N)
+        yield forward(ahead, other)
+        yield backward(0, j)
+    yield update(0)

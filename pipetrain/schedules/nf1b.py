@@ -45,6 +45,11 @@ class NF1B(ListSchedule):
         """Warm-up of D-1-r minibatches, then a minibatch forward and one back in turn, then the drain."""
         return list(self._operations(self.delay(r, D, N), N, M))
 
+    @override
+    def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
+        ahead = self.delay(r, D, N)
+        return [*(forward(ahead, j) for j in range(N)), backward(0, None), update(0)]
+
     @staticmethod
     def _operations(warm_up: int, N: int, M: int) -> Iterator[Operation]:
         for t in range(M + warm_up):

@@ -6,7 +6,12 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole
-from pipetrain.schedules.base import Family, ListSchedule, one_forward_one_backward
+from pipetrain.schedules.base import (
+    Family,
+    ListSchedule,
+    one_forward_one_backward,
+    steady_one_forward_one_backward,
+)
 from pipetrain.schedules.operation import Operation
 
 
@@ -57,6 +62,10 @@ class OneFOneB(ListSchedule):
         """One warm-up, one steady state, one drain for all M minibatches."""
         return list(one_forward_one_backward(self.in_flight(r, D, N) - 1, N, 0, M))
 
+    @override
+    def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
+        return list(steady_one_forward_one_backward(self.in_flight(r, D, N) - 1, N))
+
 
 @dataclass(frozen=True)
 class OneFOneB2BW(ListSchedule):
@@ -87,3 +96,7 @@ class OneFOneB2BW(ListSchedule):
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """One warm-up, one steady state, one drain for all M minibatches."""
         return list(one_forward_one_backward(D - 1 - r, N, 0, M))
+
+    @override
+    def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
+        return list(steady_one_forward_one_backward(D - 1 - r, N))

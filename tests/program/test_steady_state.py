@@ -2,7 +2,9 @@
 
 import pytest
 
-from pipetrain.program.playback import Slice, play
+from pipetrain.program.pipeline_graph import SteadyPipeline
+from pipetrain.program.playback import Slice
+from pipetrain.program.replication import Replication
 from pipetrain.program.steady_state import between_updates, minibatches_held, peak_in_flight, steady_state
 from pipetrain.program.times import StageTimes
 from pipetrain.schedules.gpipe import GPipe
@@ -21,13 +23,8 @@ def times(D, N, forward=1.0, backward=1.0, update=0.0, latency=0.0, transmission
 
 
 def steady(schedule, D, N, **given):
-    took = times(D, N, **given)
-
-    def played(minibatches):
-        lists = [schedule.operations(r, D, N, minibatches) for r in range(D)]
-        return play(lists, took.duration, None, took.transfer)
-
-    return steady_state(schedule, D, N, played)
+    cycles = [schedule.steady_cycle(r, D, N) for r in range(D)]
+    return steady_state(SteadyPipeline(cycles, times(D, N, **given), Replication.none(D)))
 
 
 @pytest.mark.parametrize("D", [1, 2, 3, 5])

@@ -9,7 +9,9 @@ from functools import cached_property
 from pipetrain.config.composition import combinations
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
+from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.playback import Slice, idle_shares, play
+from pipetrain.program.replication import Replication
 from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_flight, steady_state
 from pipetrain.program.text_grid import grid
 from pipetrain.program.times import StageTimes
@@ -118,15 +120,14 @@ class PhaseTimeline:
 
     @cached_property
     def _slices(self) -> list[list[Slice]]:
-        return self._played(self.minibatches)
+        rules, times = self._rules, self._times
+        return play(rules.lists(self.minibatches), times.duration, rules.segments, times.transfer, times.occupation)
 
     @cached_property
     def _steady(self) -> Steady:
-        rules = self._rules
-        return steady_state(rules.list_schedule, rules.num_stages, rules.num_microbatches, self._played)
-
-    def _played(self, minibatches: int) -> list[list[Slice]]:
-        return play(self._rules.lists(minibatches), self._times.duration, self._rules.segments, self._times.transfer)
+        rules, stages = self._rules, self._rules.num_stages
+        cycles = [rules.steady_cycle(r) for r in range(stages)]
+        return steady_state(SteadyPipeline(cycles, self._times, Replication.none(stages), rules.segments))
 
     def _peaks(self) -> list[int]:
         lists = self._rules.lists(_filled(self._rules))
