@@ -10,7 +10,7 @@ LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/
 	tests/methods/test_lwp.py tests/optim tests/stage tests/report tests/data tests/models
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench clean
+.PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench bench-planner clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,9 @@ bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda 
 	$(BIN)/python benchmarks/finegrained.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/loading.py
+
+bench-planner: setup  ## Measure predicted against measured throughput and memory of pipelines, on a quiet machine
+	$(BIN)/python benchmarks/planner.py
 
 clean:  ## Remove what the other targets created, except results
 	rm -rf $(VENV) $(VENV_LOWER) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -13,6 +13,7 @@ from pipetrain.commands import (
     export,
     list,
     plan,
+    predict,
     profile,
     report,
     run,
@@ -25,7 +26,9 @@ from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.launch.lifeline import leave_if_kept
 from pipetrain.launch.signals import uninterrupted
 
-_COMMANDS = (run, list, evaluate, export, sample, timeline, profile, plan, stability, report, doctor, completion)
+_COMMANDS = (
+    run, list, evaluate, export, sample, timeline, profile, plan, predict, stability, report, doctor, completion,
+)  # fmt: skip
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4
 Completion:  eval "$(pipetrain completion bash)", or zsh, fish

@@ -81,6 +81,9 @@ def check(settings: "Settings") -> None:
     NOT_NEGATIVE.check("launch.stop_timeout", settings.launch.stop_timeout, "in seconds; 0 for none")
     NOT_NEGATIVE.check("eval.length_penalty", settings.eval.length_penalty, "0 for none")
     NOT_NEGATIVE.check("log.progress_seconds", settings.log.progress_seconds, "0 for only a line per epoch")
+    NOT_NEGATIVE.check("topology.latency_s", settings.topology.latency_s, "in seconds; 0 for none")
+    if settings.topology.update_gigabytes_per_s is not None:
+        POSITIVE.check("topology.update_gigabytes_per_s", settings.topology.update_gigabytes_per_s, "in 10^9 bytes/s")
     _check_stages(settings.partition.options)
 
 

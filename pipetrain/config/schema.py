@@ -73,7 +73,7 @@ class TrainConfig:
     max_steps: int | None = None
     """Stop after this many optimizer steps; null: run all epochs."""
     batch_size: int = 64
-    """Samples per minibatch, that is, per optimizer step."""
+    """Samples per minibatch, that is, per optimizer step; on the command line auto: as many as fit CUDA's memory."""
     microbatches: int = 1
     """N, the microbatches per minibatch; must divide train.batch_size."""
     recompute: bool = False
@@ -196,6 +196,10 @@ class TopologyConfig:
     """Memory of a device in 10^9 bytes, such as 16, or of each, such as [16,16,8]; null: not limited."""
     speeds: list[float] | None = None
     """Speed of each device as a multiple of the profiled one, such as [1,1,0.5]; null: all 1."""
+    latency_s: float = 0.0
+    """Seconds that every message takes beside its transmission; `pipetrain predict` alone counts them."""
+    update_gigabytes_per_s: float | None = None
+    """How fast updates and predictions go through weights; null: 25 on a CPU, elsewhere they take no time."""
 
 
 def _loader() -> dict[str, Any]:

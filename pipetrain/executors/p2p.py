@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipetrain.errors import LostStageError
+from pipetrain.executors.slow_link import SlowLink, Transfer, given_bytes_per_s
 from pipetrain.tensors import Tensors, dense, empty_dense, flat
 
 Key = Hashable
@@ -98,6 +99,11 @@ class Link:
     device_to_device: bool
     waiting: Callable[[str], AbstractContextManager[None]] = lambda _what: nullcontext()
     _sequence: int = 0
+    _slow: SlowLink | None = None
+
+    def __post_init__(self) -> None:
+        given = None if self.device_to_device else given_bytes_per_s()
+        self._slow = None if given is None else SlowLink(given)
 
     @property
     def wire_device(self) -> torch.device:
@@ -109,7 +115,7 @@ class Link:
         self._sequence = (self._sequence + 1) % _TAGS
         return self._sequence
 
-    def wait(self, works: Iterable[dist.Work], what: str) -> None:
+    def wait(self, works: Iterable[Transfer], what: str) -> None:
         """Waits for transfers.
 
         Raises:
@@ -122,10 +128,13 @@ class Link:
         except RuntimeError as error:
             raise LostStageError(self.stage) from error
 
-    def send(self, tensor: Tensor) -> tuple[Tensor, dist.Work]:
+    def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
         """Starts a transfer; the tensor must be kept, unchanged, until the work was waited for."""
+        tag = self.next_tag()
+        if self._slow is not None:
+            return tensor, self._slow.send(lambda: dist.isend(tensor, self.peer, self.group, tag), tensor.nbytes)
         try:
-            work = dist.isend(tensor, self.peer, self.group, self.next_tag())
+            work = dist.isend(tensor, self.peer, self.group, tag)
         except RuntimeError as error:
             raise LostStageError(self.stage) from error
         assert work is not None
@@ -148,7 +157,7 @@ class Outgoing:
         self._link = link
         self._what = what
         self._specs: dict[Key, tuple[Spec, ...]] = {}
-        self._pending: deque[list[tuple[Tensor, dist.Work]]] = deque()
+        self._pending: deque[list[tuple[Tensor, Transfer]]] = deque()
 
     def send(self, key: Key, tensors: Tensors) -> None:
         """Sends one message of `key`.

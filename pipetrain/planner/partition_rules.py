@@ -61,6 +61,8 @@ class Even(PartitionRule):
                 ways_out = f"; {_WAYS_OUT}" if names else ""
             at_most = f"at most {_plural(most, 'stage')}{ways_out}"
             raise ConfigError(f"partition.stages={self.stages}: the model has {has}; {at_most}")
+        if self.stages == most:
+            return units(len(chain), glued)[1:]
         by_stage = [[cost.at(each) for cost in costs] for each in passes(self.stages)]
         return balanced(by_stage, glued, [cost.parameters > 0 for cost in costs])
 

@@ -104,7 +104,7 @@ class _Weaver:
 
     def _lane(self, r: int, replica: int, replicas: int) -> dict[_Name, _Event]:
         turn = self._pipeline.replication.turn
-        lane = {}
+        lane: dict[_Name, _Event] = {}
         for first in range(replica, turn, replicas):
             for op in self._pipeline.cycles[r]:
                 ahead, minibatch = divmod(first + op.minibatch * replicas, turn)
@@ -125,7 +125,7 @@ class _Weaver:
     @staticmethod
     def _ends(lane: dict[_Name, _Event]) -> list[tuple[_Event, _Event]]:
         """The last backward before each update, and the update."""
-        return [(before, event) for (_, before), ((kind, *_), event) in pairwise(lane.items()) if kind is Kind.UPDATE]
+        return [(before, event) for (_, before), (name, event) in pairwise(lane.items()) if name[0] is Kind.UPDATE]
 
     def pass_messages(self, r: int) -> None:
         """Lets the operations of a stage wait for their messages, and each message for the one before of its kind."""

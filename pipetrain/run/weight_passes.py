@@ -16,6 +16,7 @@ from pipetrain.schedules import Kind, ListSchedule
 _COPY = 2
 _MICROBATCH = 6
 """Of one more microbatch: forward and backward read the weight again, and its gradient is added to."""
+_MANY = 256
 _UNFUSED = 3
 """A step that is a loop over operations makes about so many times the passes of a fused one."""
 
@@ -38,9 +39,20 @@ def weight_passes(settings: Settings, timetable: Timetable) -> WeightPasses:
 
 def passes_under(rules: PipelineRules, optimizer: Optimizer) -> list[int]:
     """The passes of each stage under one schedule and method; `optimizer` is of a matrix, and makes a step."""
-    of_any = update_passes(optimizer) + _MICROBATCH * (rules.num_microbatches - 1)
-    listed = isinstance(rules.schedule, ListSchedule)
-    return [of_any + (_of_method(rules, r, optimizer) if listed else 0) for r in range(rules.num_stages)]
+    of_microbatches = _MICROBATCH * (rules.num_microbatches - 1)
+    return [of_microbatches + each for each in passes_of_updates(rules, optimizer)]
+
+
+def passes_of_updates(rules: PipelineRules, optimizer: Optimizer) -> list[int]:
+    """The same without those of more microbatches than one: of the optimizer's step and of the method."""
+    of_any, stages = update_passes(optimizer), range(rules.num_stages)
+    if not isinstance(rules.schedule, ListSchedule):
+        return [of_any for _ in stages]
+    last = rules.num_stages - 1
+    # so many stages have long lists, and those in the middle pass over their weights alike
+    looked_at = {r: r for r in stages} if last < _MANY else {r: min(r, 1) if r < last - 1 else r for r in stages}
+    of_method = {r: _of_method(rules, r, optimizer) for r in sorted(set(looked_at.values()))}
+    return [of_any + of_method[looked_at[r]] for r in stages]
 
 
 def update_passes(optimizer: Optimizer) -> int:

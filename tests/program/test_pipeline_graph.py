@@ -43,7 +43,7 @@ def period(schedule, took, D, N, replication=None, segments=None):
 def played_period(schedule, took, D, N, segments=None, turns=60):
     """On average over 60 minibatches long after the start, which hold every small period whole."""
     first = 20 + 3 * minibatches_held(schedule, D, N)
-    minibatches = first + turns + 1
+    minibatches = first + turns + 2 * minibatches_held(schedule, D, N) + 2
     lists = [schedule.operations(r, D, N, minibatches) for r in range(D)]
     if segments is not None:
         lists = [with_recomputation(operations, segments.lead(r)) for r, operations in enumerate(lists)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
+from pipetrain.commands.run.batch_size import with_batch_size
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.failure import described
 from pipetrain.launch.lifeline import follow_parent
@@ -65,6 +66,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if not options.cfg and (options.resolve or options.package):
         flag = "--resolve" if options.resolve else f"--package {options.package}"
         raise ConfigError(f"{flag} goes with --cfg, which prints the configuration: --cfg job {flag}")
+    words = options.words if options.cfg or options.info else with_batch_size(options.words)
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -78,7 +80,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         codes.append(_run_job(config))
 
     _prepare_hydra()
-    sys.argv = [sys.argv[0], *_as_worker(options.words), *_flags(options)]
+    sys.argv = [sys.argv[0], *_as_worker(words), *_flags(options)]
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
         # a launcher may have carried out the runs of a sweep in other processes, which have other lists

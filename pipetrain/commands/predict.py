@@ -1,0 +1,78 @@
+"""`pipetrain predict`: how fast a pipeline will be, and how much memory it will take, before it runs."""
+
+import argparse
+import json
+from pathlib import Path
+
+from pipetrain.commands import Subparsers
+from pipetrain.commands.output_folder import check_writable
+from pipetrain.errors import ConfigError, ExitCode
+
+_DESCRIPTION = """\
+With settings of `pipetrain run`: simulates the operation lists that such a run would execute with the times of the
+model's profile and the links of the topology, and prints time per minibatch, idle shares, traffic and memory of the
+steady state. A sweep, such as method=a,b partition.stages=2,4, is compared. With profile=FILE nothing is measured.
+Writes prediction.png and prediction.json."""
+_EPILOG = """\
+For example: pipetrain predict model=resnet56 method=gpipe,pipedream,pipeoptim partition.stages=2,4
+             pipetrain predict profile=profile.json partition.stages=4 topology.gigabytes_per_s=[1.25]
+             pipetrain predict --fit model=resnet56 method=gpipe,pipedream topology.memory_gigabytes=16"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds `predict`."""
+    parser = subparsers.add_parser(
+        "predict",
+        help="how fast pipelines will be, and what fits their devices",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="SETTING", help="such as method=pipedream partition.stages=4")
+    parser.add_argument("-o", "--output", type=Path, help="directory; default prediction, prediction-2, ...")
+    parser.add_argument(
+        "--fit", action="store_true", help="find the largest batch that fits topology.memory_gigabytes; draws nothing"
+    )
+    parser.add_argument("-cd", "--config-dir", type=Path, metavar="FOLDER", help="look for choices here as well")
+    parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
+
+
+def carry_out(options: argparse.Namespace) -> ExitCode:
+    """Predicts, prints the tables and draws.
+
+    Raises:
+        ConfigError: a setting cannot work, or a pipeline cannot be predicted.
+    """
+    folder: Path | None = options.config_dir
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"--config-dir {folder}: there is no such folder")
+    words = [*options.words, *([] if folder is None else [f"hydra.searchpath=['file://{folder.resolve()}']"])]
+    if options.fit:
+        return _fit(words)
+    output: Path = options.output or Path("prediction")
+    check_writable(f"-o {output}", output)
+    # from here on torch is needed, which takes seconds to import
+    from pipetrain.report.prediction import figure
+    from pipetrain.report.prediction.cases import cases, to_json
+    from pipetrain.report.prediction.tables import comparison, stage_table
+    from pipetrain.tracking.new_folder import new_folder
+    from pipetrain.tracking.whole_file import write_whole
+
+    every = list(cases(words))
+    print(*comparison(every), sep="\n")
+    if len(every) == 1:
+        print("", *stage_table(every[0].prediction), sep="\n")
+    if options.output is None:
+        output = new_folder(output)
+    output.mkdir(parents=True, exist_ok=True)
+    figure.draw(output / "prediction.png", every)
+    write_whole(output / "prediction.json", json.dumps(to_json(every), indent=1) + "\n")
+    print(f"written to {output}: prediction.png, prediction.json")
+    return ExitCode.COMPLETED
+
+
+def _fit(words: list[str]) -> ExitCode:
+    from pipetrain.report.prediction.fit import fit_table
+
+    print(*fit_table(words), sep="\n")
+    return ExitCode.COMPLETED

@@ -1,0 +1,102 @@
+"""A profile cut into stages, and the stages laid out on devices."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.topology import Device, Topology
+
+
+@dataclass(frozen=True)
+class CutProfile:
+    """Which of the profiled layers form which stage, and on how many devices.
+
+    Attributes:
+        profile: of the layers.
+        stages: their indices, by stage.
+        replicas: the devices of each stage, which take minibatches in turn; stages lie on the devices in order.
+        topology: of the devices.
+    """
+
+    profile: Profile
+    stages: tuple[tuple[int, ...], ...]
+    replicas: tuple[int, ...]
+    topology: Topology
+
+    @property
+    def forward_s(self) -> list[float]:
+        """Seconds of a minibatch's forward on a device of each stage."""
+        return self._computed(lambda layer: layer.forward_s)
+
+    @property
+    def backward_s(self) -> list[float]:
+        """Seconds of its backward."""
+        return self._computed(lambda layer: layer.backward_s)
+
+    @property
+    def weight_bytes(self) -> list[int]:
+        """Bytes of the weights of each stage."""
+        return [round(each) for each in self._sums(lambda layer: layer.weight_bytes)]
+
+    @property
+    def activation_bytes(self) -> list[int]:
+        """Bytes that a minibatch's forward keeps in each stage."""
+        return [round(each) for each in self._sums(lambda layer: layer.activation_bytes)]
+
+    @property
+    def sent_bytes(self) -> list[int]:
+        """What each stage but the last sends forward for a minibatch: what later stages need, each tensor once."""
+        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        last_use = dict.fromkeys(stage_of, 0)
+        for source, target in self.profile.edges:
+            last_use[source] = max(last_use[source], stage_of[target])
+        sent = [0] * len(self.stages)
+        for layer, r in stage_of.items():
+            for link in range(r, last_use[layer]):
+                sent[link] += self.profile.layers[layer].output_bytes
+        return sent[:-1]
+
+    @property
+    def link_bytes_per_s(self) -> list[float]:
+        """The bandwidth of each link; with replicas that between the devices farthest from each other."""
+        ends = [0, *accumulate(self.replicas)]
+        pairs = ((ends[r], ends[r + 2] - 1) for r in range(len(self.stages) - 1))
+        return [self.topology.bandwidth_between(first, last) for first, last in pairs]
+
+    @property
+    def averaging_s(self) -> list[float]:
+        """Seconds in which the replicas of each stage average their gradients, by a ring on each level."""
+        each = zip(self.weight_bytes, self.replicas, strict=True)
+        return [
+            2 * sum((part - 1) / part / speed for part, speed in self._rings(replicas)) * size
+            for size, replicas in each
+        ]
+
+    @property
+    def averaged_bytes(self) -> list[float]:
+        """What the replicas of each stage together send for that, for each minibatch."""
+        return [2 * (m - 1) / m * size for m, size in zip(self.replicas, self.weight_bytes, strict=True)]
+
+    def _rings(self, replicas: int) -> list[tuple[int, float]]:
+        """(members, bytes/s) of the ring on each level that a stage spans."""
+        rings = []
+        for members, speed in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
+            part = min(replicas, members)
+            rings.append((part, speed))
+            replicas = -(-replicas // part)
+        return rings
+
+    @property
+    def devices(self) -> list[list[Device]]:
+        """Of each stage."""
+        ends = [0, *accumulate(self.replicas)]
+        return [[self.topology.device(i) for i in range(first, last)] for first, last in pairwise(ends)]
+
+    def _computed(self, time: Callable[[ProfiledLayer], float]) -> list[float]:
+        """The slowest replica decides."""
+        speeds = [min(device.speed for device in devices) for devices in self.devices]
+        return [total / speed for total, speed in zip(self._sums(time), speeds, strict=True)]
+
+    def _sums(self, of: Callable[[ProfiledLayer], float]) -> list[float]:
+        return [sum(of(self.profile.layers[i]) for i in layers) for layers in self.stages]

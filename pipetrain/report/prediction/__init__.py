@@ -1,0 +1,1 @@
+"""What `pipetrain predict` shows."""

@@ -1,0 +1,93 @@
+"""The predicted pipelines that are compared, each with what tells it from the others."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipetrain.config.composition import combinations, composed
+from pipetrain.errors import ConfigError
+from pipetrain.planner.prediction import Prediction
+from pipetrain.planner.profile import Profile
+from pipetrain.run.predicting import ProfiledRun
+
+_MOST = 500
+
+
+@dataclass(frozen=True)
+class Case:
+    """One predicted pipeline.
+
+    Attributes:
+        chosen: what is asked of it and may differ between cases: method, schedule, D, N, and the words of the sweep.
+        prediction: of it.
+    """
+
+    chosen: Mapping[str, str]
+    prediction: Prediction
+
+
+def profiled_runs(words: Sequence[str]) -> Iterator[tuple[list[str], ProfiledRun]]:
+    """The members of a sweep such as `method=gpipe,pipedream`, each with its model's profile; one where it is none.
+
+    Raises:
+        ConfigError: there are too many, or one cannot run.
+    """
+    every = list(combinations(words))
+    if len(every) > _MOST:
+        raise ConfigError(f"{' '.join(words)}: {len(every)} pipelines, and at most {_MOST} are compared")
+    profiles: dict[str, Profile] = {}
+    for chosen in every:
+        settings = composed(chosen)
+        run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""))
+        if settings.profile is not None:
+            profiles[settings.profile] = run.cut.profile
+        yield chosen, run
+
+
+def cases(words: Sequence[str]) -> Iterator[Case]:
+    """A case for each member of a sweep and each phase of it.
+
+    Raises:
+        ConfigError: one cannot be predicted.
+    """
+    swept = _swept(words)
+    for chosen, run in profiled_runs(words):
+        said = dict(word.split("=", 1) for word in chosen if "=" in word)
+        for phase, prediction in run.predictions():
+            numbered = {"phase": str(phase.number)} if phase.number is not None else {}
+            yield Case({**numbered, **named(phase.choices, run), **{name: said[name] for name in swept}}, prediction)
+
+
+def named(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
+    """What every case is called by."""
+    return {
+        "method": choices["method"],
+        "schedule": choices["schedule"],
+        "D": str(len(run.cut.stages)),
+        "N": str(run.settings.train.microbatches),
+    }
+
+
+def _swept(words: Sequence[str]) -> list[str]:
+    """The settings of which a sweep tries several values, those aside that every case shows."""
+    members = list(combinations(words))
+    shown = {"method", "schedule", "partition.stages", "train.microbatches"}
+    values: dict[str, set[str]] = {}
+    for member in members:
+        for name, _, value in (word.partition("=") for word in member):
+            values.setdefault(name, set()).add(value)
+    return [name for name, tried in values.items() if len(tried) > 1 and name not in shown]
+
+
+def to_json(every: Sequence[Case]) -> list[dict[str, Any]]:
+    """The content of prediction.json."""
+    return [
+        {
+            **case.chosen,
+            **asdict(case.prediction),
+            "samples_per_s": case.prediction.samples_per_s,
+            "idle": case.prediction.idle,
+            "bound_by": case.prediction.bound,
+        }
+        for case in every
+    ]

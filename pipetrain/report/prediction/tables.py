@@ -1,0 +1,82 @@
+"""The tables of predicted pipelines."""
+
+from collections.abc import Iterator, Sequence
+
+from pipetrain.planner.prediction import PredictedStage, Prediction
+from pipetrain.report.prediction.cases import Case
+from pipetrain.report.text_table import Row, both_ends, shortened, size_of, text_table
+
+_LONGEST = 30
+"""Characters of a layer's name."""
+
+
+def comparison(cases: Sequence[Case]) -> Iterator[str]:
+    """A row for each case, the fastest marked; columns in which all agree and one would do are left in a line above."""
+    names = list(dict.fromkeys(name for case in cases for name in case.chosen))
+    differing = [name for name in names if len({case.chosen.get(name) for case in cases}) > 1] or names[:1]
+    common = [f"{name} = {cases[0].chosen[name]}" for name in names if name not in differing]
+    if common:
+        yield ", ".join(common)
+    fastest = min(case.prediction.time_per_minibatch_s for case in cases)
+    rows = [
+        [
+            *(case.chosen.get(name, "-") for name in differing),
+            *_cells(case.prediction),
+            "<- fastest" if len(cases) > 1 and case.prediction.time_per_minibatch_s == fastest else "",
+        ]
+        for case in cases
+    ]
+    heads = [*differing, "ms per minibatch", "samples/s", "idle", "sent per " + _per(cases), "memory", "bound by", ""]
+    yield from text_table(heads, rows, "<" * len(differing) + ">>>>><<")
+
+
+def _per(cases: Sequence[Case]) -> str:
+    return "sample" if all(case.prediction.batch_size for case in cases) else "minibatch"
+
+
+def _cells(prediction: Prediction) -> list[str]:
+    rate, samples = prediction.samples_per_s, prediction.batch_size or 1
+    return [
+        milliseconds(prediction.time_per_minibatch_s),
+        "-" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
+        f"{prediction.idle:.1%}",
+        size_of(prediction.sent_bytes / samples),
+        _largest(prediction),
+        prediction.bound,
+    ]
+
+
+def _largest(prediction: Prediction) -> str:
+    """The memory of the device that needs most."""
+    known = [stage.memory_bytes for stage in prediction.stages if stage.memory_bytes is not None]
+    return size_of(max(known)) if known else "-"
+
+
+def stage_table(prediction: Prediction) -> Iterator[str]:
+    """A row for each stage; of many the first and last."""
+    heads = ("stage", "layers", "", "replicas", "forward", "backward", "update", "idle", "memory", "link behind it")
+    links = [*(f"{share:.1%} busy" for share in prediction.link_busy), ""]
+    rows: list[Row] = [
+        (str(r), str(stage.num_layers), _span(stage), str(stage.replicas), *_times(stage), *_rest(stage), link)
+        for r, (stage, link) in enumerate(zip(prediction.stages, links, strict=True))
+    ]
+    yield from text_table(heads, both_ends(rows, "stages"), ">><>>>>>>>")
+
+
+def _span(stage: PredictedStage) -> str:
+    first, last = (shortened(label, _LONGEST) for label in stage.labels)
+    return first if stage.num_layers == 1 else f"{first} to {last}"
+
+
+def _times(stage: PredictedStage) -> list[str]:
+    return [f"{milliseconds(each)} ms" for each in (stage.forward_s, stage.backward_s, stage.update_s)]
+
+
+def _rest(stage: PredictedStage) -> tuple[str, str]:
+    return f"{stage.idle:.1%}", "-" if stage.memory_bytes is None else size_of(stage.memory_bytes)
+
+
+def milliseconds(seconds: float) -> str:
+    """A time as a number of milliseconds."""
+    value = seconds * 1000
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -1,0 +1,171 @@
+"""The predicted pipelines of a run's settings, one for each phase."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pipetrain.config.phases import PhaseSettings
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.planner.cut_profile import CutProfile
+from pipetrain.planner.estimate import WEIGHT_BYTES_PER_SECOND
+from pipetrain.planner.finegrained import FineGrained
+from pipetrain.planner.memory import MemoryModel, StageSizes, stages_behind
+from pipetrain.planner.prediction import PipelineProgram, Prediction, predicted
+from pipetrain.planner.profile import Profile, read
+from pipetrain.planner.profile_chain import stages_of_profile
+from pipetrain.planner.topology import Topology
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.run import components
+from pipetrain.run.build import build_recompute_segments, build_rule, build_rules, build_torch_optimizer
+from pipetrain.run.profiling import profile_of_chain
+from pipetrain.run.weight_passes import passes_of_updates
+from pipetrain.schedules import Operation
+from pipetrain.schedules.base import Family, steady_one_forward_one_backward
+
+_GIGA = 1e9
+_NO_LAYERS = (
+    "partition=finegrained cuts layers apart, and a profile is of whole layers: nothing can be predicted; "
+    "partition=even works"
+)
+
+
+@dataclass(frozen=True)
+class ProfiledRun:
+    """What a run's settings choose, with the profile of its model cut into stages.
+
+    Attributes:
+        settings: of the run.
+        cut: the stages.
+        segments: which of them recompute together; None where none does.
+    """
+
+    settings: Settings
+    cut: CutProfile
+    segments: RecomputeSegments | None
+
+    @classmethod
+    def of(cls, settings: Settings, *, profile: Profile | None = None) -> "ProfiledRun":
+        """The stages that such a run would have, or where the profile comes from a file, those of its layers.
+
+        Args:
+            settings: of the run.
+            profile: of the file, where that has been read already; None: measure, or read the file.
+
+        Raises:
+            ConfigError: the settings cannot run, or the profile cannot be cut so.
+        """
+        if profile is None and settings.profile is not None:
+            profile = read(Path(settings.profile))
+        if profile is None:
+            built = components.build(settings)
+            if built.finegrained:
+                raise ConfigError(_NO_LAYERS)
+            profile = profile_of_chain(settings, built.data, built.chain)
+            stages = tuple(tuple(range(*bounds)) for bounds in built.bounds)
+        else:
+            rule = build_rule(settings)
+            if isinstance(rule, FineGrained):
+                raise ConfigError(_NO_LAYERS)
+            stages = stages_of_profile(rule, profile)
+        replicas = (1,) * len(stages)
+        cut = CutProfile(profile, stages, replicas, _topology(settings, profile, sum(replicas)))
+        first_layers = {layers[0]: r for r, layers in enumerate(stages)}
+        return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
+
+    def predictions(self) -> Iterator[tuple[PhaseSettings, Prediction]]:
+        """Of each phase.
+
+        Raises:
+            ConfigError: a schedule or method cannot run on these stages, or has no operation lists.
+        """
+        for index, phase in enumerate(self.settings.phases):
+            with phase.naming_errors():
+                rules = self._rules(phase)
+                yield phase, predicted(self.cut, self._program(rules), self.memory(index), self._latency_s)
+
+    def memory(self, phase: int, batch_size: int | None = None, activations: Sequence[float] = ()) -> list[int]:
+        """The peak of a device of each stage in bytes.
+
+        Args:
+            phase: its index.
+            batch_size: samples of a minibatch; None: as profiled.
+            activations: what a minibatch of that size keeps in each stage; () as profiled.
+        """
+        rules, cut = MemoryModel.of(self.settings).phases[phase], self.cut
+        scale = 1.0 if batch_size is None else batch_size / (cut.profile.batch_size or 1)
+        inputs = [0.0, *(scale * size for size in cut.sent_bytes)]
+        sizes = map(StageSizes, map(float, cut.weight_bytes), activations or cut.activation_bytes, inputs)
+        behind = map(stages_behind, self._workers_from, cut.replicas)
+        return [
+            round(rules.stage_bytes(r, stages, each))
+            for r, (stages, each) in enumerate(zip(behind, sizes, strict=True))
+        ]
+
+    @property
+    def _workers_from(self) -> list[int]:
+        """The devices of each stage and of those behind it."""
+        return list(accumulate(reversed(self.cut.replicas)))[::-1]
+
+    def _rules(self, phase: PhaseSettings) -> PipelineRules:
+        return build_rules(phase, len(self.cut.stages), self.settings.train.microbatches, self.segments)
+
+    def _program(self, rules: PipelineRules) -> PipelineProgram:
+        optimizer = build_torch_optimizer(self.settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
+        moved = zip(passes_of_updates(rules, optimizer), self.cut.weight_bytes, strict=True)
+        speed = self._weight_bytes_per_s
+        return PipelineProgram(
+            cycles=[self._cycle(rules, r) for r in range(rules.num_stages)],
+            num_microbatches=rules.num_microbatches,
+            update_s=[passes * size / speed if speed else 0.0 for passes, size in moved],
+            segments=self.segments,
+            overlapped=self.settings.planner.overlap,
+        )
+
+    def _cycle(self, rules: PipelineRules, r: int) -> Sequence[Operation]:
+        """What a replica of stage r does from one of its updates to the next."""
+        replicas, schedule = self.cut.replicas, rules.list_schedule
+        if max(replicas) == 1 or schedule.synchronous:
+            return rules.steady_cycle(r)
+        if schedule.family is not Family.CONTINUOUS or self.segments is not None:
+            raise ConfigError(
+                f"schedule={schedule.name} on replicas {list(replicas)}: with replicas 1f1b is predicted, and "
+                "synchronous schedules are, without recomputation; or plan with planner.straight=true"
+            )
+        ahead = stages_behind(self._workers_from[r], replicas[r])
+        return list(steady_one_forward_one_backward(ahead * rules.num_microbatches, rules.num_microbatches))
+
+    @property
+    def _latency_s(self) -> float:
+        return self.settings.topology.latency_s
+
+    @property
+    def _weight_bytes_per_s(self) -> float | None:
+        """How fast updates go; None: they take no time, as nobody knows."""
+        given = self.settings.topology.update_gigabytes_per_s
+        if given is not None:
+            return given * _GIGA
+        return WEIGHT_BYTES_PER_SECOND if self.cut.profile.provenance.get("device") == "cpu" else None
+
+
+def _topology(settings: Settings, profile: Profile, needed: int) -> Topology:
+    """The devices of the section `topology`, or as many as are needed where it says nothing of that.
+
+    Raises:
+        ConfigError: there are fewer.
+    """
+    given = settings.topology
+    if given.workers is None and given.devices is None:
+        given = replace(given, devices=needed)
+    topology = Topology.of(given, profile.bytes_per_s)
+    if topology.num_devices < needed:
+        said = f"topology.devices={given.devices}" if given.workers is None else f"topology.workers={given.workers}"
+        raise ConfigError(
+            f"{said}: {topology.num_devices} devices, and the pipeline needs {needed}; give more, or fewer stages"
+        )
+    return topology

@@ -1,0 +1,72 @@
+"""`pipetrain predict` on a profile from a file."""
+
+import json
+
+import pytest
+
+from pipetrain import cli
+from pipetrain.planner.profile import Profile, ProfiledLayer
+
+LAYERS = tuple(ProfiledLayer(f"layer{i}", 0.001, 0.002, 4000, 8000, 16000) for i in range(4))
+PROFILE = Profile(LAYERS, ((0, 1), (1, 2), (2, 3)), batch_size=8, bytes_per_s=1e12)
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """A profile of four equal layers, whose messages take no time to speak of."""
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(PROFILE.to_json()))
+    return f"profile={path}"
+
+
+def predicted(tmp_path, *words):
+    assert cli.carry_out(["predict", *words, "-o", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "prediction.png").read_bytes()[:4] == b"\x89PNG"
+    return json.loads((tmp_path / "out" / "prediction.json").read_text())
+
+
+def test_prediction_compares_methods_and_stages_and_marks_the_fastest(tmp_path, profile, capsys):
+    cases = predicted(tmp_path, profile, "method=gpipe,pipedream", "partition.stages=2,4", "train.microbatches=4")
+    periods = {(case["method"], case["D"]): case["time_per_minibatch_s"] for case in cases}
+    assert periods["gpipe", "2"] == pytest.approx(0.006 * (4 + 1) / 4, rel=1e-4)
+    assert periods["gpipe", "4"] == pytest.approx(0.003 * (4 + 3) / 4, rel=1e-4)
+    assert periods["pipedream", "2"] == pytest.approx(0.006, rel=1e-4)
+    assert periods["pipedream", "4"] == pytest.approx(0.003, rel=1e-4)
+    (marked,) = [line for line in capsys.readouterr().out.splitlines() if "<- fastest" in line]
+    assert marked.split()[:3] == ["pipedream", "1f1b", "4"]
+
+
+def test_prediction_of_one_pipeline_shows_its_stages(tmp_path, profile, capsys):
+    words = ["method=pipedream", "partition=explicit", "partition.boundaries=[1]", "topology.gigabytes_per_s=[0.002]"]
+    (case,) = predicted(tmp_path, profile, *words)
+    assert [stage["num_layers"] for stage in case["stages"]] == [1, 3]
+    assert case["bound_by"] == "stage 1"
+    assert case["link_busy"] == pytest.approx([0.002 / 0.009])
+    assert "layer1 to layer3" in capsys.readouterr().out
+
+
+def test_largest_batch_that_fits_keeps_the_versions_of_the_method_in_mind(profile, capsys):
+    words = ["partition.stages=4", "topology.memory_gigabytes=0.000256", "optimizer=sgd"]
+    assert cli.carry_out(["predict", "--fit", profile, "method=naive_async,pipedream", *words]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    # 256 kB hold a gradient and one or four versions of 8 kB of weights, and four minibatches of 2 kB a sample
+    assert {row[0]: row[4] for row in rows} == {"naive_async": "30", "pipedream": "27"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("schedule=torch_dualpipev method=gpipe partition.stages=2 train.microbatches=2", "has no list here"),
+        ("partition=finegrained partition.stages=2", "cuts layers apart"),
+        ("topology.devices=2 partition.stages=4", "topology.devices=2: 2 devices, and the pipeline needs 4"),
+        ("partition=explicit partition.boundaries=[7]", "the model has 4 layers"),
+        ("--fit", "topology.memory_gigabytes=null"),
+        ("topology.latency_s=-1", "topology.latency_s=-1"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path, profile, capsys, words, message):
+    assert cli.carry_out(["predict", profile, "-o", str(tmp_path / "out"), *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()

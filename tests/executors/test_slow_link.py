@@ -1,0 +1,45 @@
+"""Links slowed down on purpose."""
+
+import time
+
+import pytest
+
+from pipetrain.executors import slow_link
+from pipetrain.executors.slow_link import SlowLink
+
+
+class Work:
+    def __init__(self, begun, ended):
+        begun.append(time.monotonic())
+        self.ended = ended
+
+    def wait(self):
+        self.ended.append(self)
+
+
+def test_transfers_of_a_slow_link_start_one_after_the_other_and_their_sender_goes_on():
+    link, begun, ended = SlowLink(1e6), [], []
+    first = time.monotonic()
+    sent = [link.send(lambda: Work(begun, ended), 30_000) for _ in range(3)]
+    assert time.monotonic() - first < 0.03
+    for work in sent:
+        work.wait()
+    assert len(ended) == 3
+    assert begun[0] - first >= 0.03
+    assert begun[2] - first >= 0.09
+
+
+def test_neighbor_that_is_gone_is_told_where_its_transfer_is_waited_for():
+    def fails():
+        raise RuntimeError("connection closed")
+
+    work = SlowLink(1e9).send(fails, 1)
+    with pytest.raises(RuntimeError, match="connection closed"):
+        work.wait()
+
+
+def test_bandwidth_is_that_of_the_environment(monkeypatch):
+    monkeypatch.delenv("PIPETRAIN_LINK_GIGABYTES_PER_S", raising=False)
+    assert slow_link.given_bytes_per_s() is None
+    monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", "0.5")
+    assert slow_link.given_bytes_per_s() == 5e8

@@ -1,0 +1,48 @@
+"""Predicted pipelines against hand-computed ones."""
+
+import pytest
+
+from pipetrain.planner.cut_profile import CutProfile
+from pipetrain.planner.prediction import PipelineProgram, predicted
+from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.topology import Topology
+from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
+
+
+def prediction(schedule, forward=(1.0, 2.0), N=1, sent=8, bandwidth=1e9, update_s=0.0, latency_s=0.0):
+    D = len(forward)
+    layers = tuple(ProfiledLayer(f"l{i}", f, 2 * f, sent, 100, 5) for i, f in enumerate(forward))
+    profile = Profile(layers, tuple((i, i + 1) for i in range(D - 1)), batch_size=12)
+    cut = CutProfile(profile, tuple((i,) for i in range(D)), (1,) * D, Topology((D,), (bandwidth,)))
+    program = PipelineProgram([schedule.steady_cycle(r, D, N) for r in range(D)], N, [update_s] * D)
+    return predicted(cut, program, [None] * D, latency_s)
+
+
+def test_prediction_without_messages_is_that_of_the_slowest_stage_with_its_update():
+    found = prediction(OneFOneB(), N=2, bandwidth=1e30, update_s=0.5)
+    assert found.time_per_minibatch_s == pytest.approx(6.5)
+    assert found.bound == "stage 1"
+    assert [stage.idle for stage in found.stages] == pytest.approx([1 - 3.5 / 6.5, 0.0])
+    assert found.samples_per_s == pytest.approx(12 / 6.5)
+
+
+def test_prediction_of_a_drained_pipeline_has_its_fill_and_drain():
+    found = prediction(GPipe(), forward=(1.0, 1.0), N=4, bandwidth=1e30)
+    assert found.time_per_minibatch_s == pytest.approx(3 * (4 + 1) / 4)
+    assert found.idle == pytest.approx(1 / 5)
+    assert found.bound == "the way there and back"
+
+
+def test_slow_link_decides_the_rate_of_a_pipeline_that_holds_enough():
+    found = prediction(PipeMareSchedule(), N=4, sent=100, bandwidth=10)
+    assert found.time_per_minibatch_s == pytest.approx(10.0)
+    assert found.link_busy == pytest.approx((1.0,))
+    assert found.bound == "link 0-1"
+    assert found.sent_bytes == 2 * 100
+
+
+def test_latency_counts_for_every_message():
+    slow, fast = (prediction(GPipe(), N=2, bandwidth=1e30, latency_s=each) for each in (0.25, 0.0))
+    assert slow.time_per_minibatch_s - fast.time_per_minibatch_s == pytest.approx(2 * 0.25)

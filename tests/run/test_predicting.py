@@ -1,0 +1,30 @@
+"""Predictions of a model that is measured, for the stages that a run would have."""
+
+import json
+
+import pytest
+
+from pipetrain import cli
+from pipetrain.config.composition import composed
+from pipetrain.run import components
+
+
+@pytest.mark.slow
+def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path, capsys):
+    words = ["model=lenet5", "dataset.limit=64", "train.batch_size=16", "partition.stages=2", "threads=1", "device=cpu"]
+    words += ["planner.repeats=2", "planner.cache=ignore", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
+    assert cli.carry_out(["predict", *words, "method=pipedream", "-o", str(tmp_path)]) == 0
+    (case,) = json.loads((tmp_path / "prediction.json").read_text())
+    built = components.build(composed([*words, "method=pipedream"]))
+    assert [stage["num_layers"] for stage in case["stages"]] == [last - first for first, last in built.bounds]
+    assert case["batch_size"] == 16
+    for stage in case["stages"]:
+        assert stage["update_s"] > 0
+        assert stage["memory_bytes"] > 0
+        assert stage["forward_s"] + stage["backward_s"] <= case["time_per_minibatch_s"] + 1e-9
+    capsys.readouterr()
+    fitted = [*words, "method=gpipe,pipedream", "train.microbatches=4", "topology.memory_gigabytes=0.01"]
+    assert cli.carry_out(["predict", "--fit", *fitted]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    batches = {row[0]: int(row[4]) for row in rows}
+    assert all(batch > 0 and batch % 4 == 0 for batch in batches.values())
