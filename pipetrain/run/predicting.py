@@ -16,9 +16,11 @@ from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.memory import MemoryModel, StageSizes, stages_behind
+from pipetrain.planner.partition_rules import PartitionRule
 from pipetrain.planner.prediction import PipelineProgram, Prediction, predicted
 from pipetrain.planner.profile import Profile, read
 from pipetrain.planner.profile_chain import stages_of_profile
+from pipetrain.planner.stored_plan import Stored, read_plan
 from pipetrain.planner.topology import Topology
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import components
@@ -68,12 +70,12 @@ class ProfiledRun:
                 raise ConfigError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)
             stages = tuple(tuple(range(*bounds)) for bounds in built.bounds)
+            replicas: tuple[int, ...] = (1,) * len(stages)
         else:
             rule = build_rule(settings)
             if isinstance(rule, FineGrained):
                 raise ConfigError(_NO_LAYERS)
-            stages = stages_of_profile(rule, profile)
-        replicas = (1,) * len(stages)
+            stages, replicas = _laid_out(rule, profile)
         cut = CutProfile(profile, stages, replicas, _topology(settings, profile, sum(replicas)))
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
@@ -151,6 +153,21 @@ class ProfiledRun:
         if given is not None:
             return given * _GIGA
         return WEIGHT_BYTES_PER_SECOND if self.cut.profile.provenance.get("device") == "cpu" else None
+
+
+def _laid_out(rule: PartitionRule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """The layers of each stage, and its replicas, which a plan in a file says.
+
+    Raises:
+        ConfigError: the rule cannot hold for these layers.
+    """
+    if not isinstance(rule, Stored):
+        stages = stages_of_profile(rule, profile)
+        return stages, (1,) * len(stages)
+    plan = read_plan(Path(rule.path))
+    if list(plan.labels) != [layer.label for layer in profile.layers]:
+        raise ConfigError(f"partition.path={rule.path}: a plan for another model than that of the profile")
+    return tuple(stage.layers for stage in plan.stages), tuple(stage.replicas for stage in plan.stages)
 
 
 def _topology(settings: Settings, profile: Profile, needed: int) -> Topology:

@@ -45,6 +45,16 @@ def test_prediction_of_one_pipeline_shows_its_stages(tmp_path, profile, capsys):
     assert "layer1 to layer3" in capsys.readouterr().out
 
 
+def test_plan_with_replicas_is_predicted_from_its_file(tmp_path, profile):
+    words = ["topology.devices=3", "planner.cost_model=pipedream_paper"]
+    assert cli.carry_out(["plan", profile, *words, "-o", str(tmp_path / "plan")]) == 0
+    plan = json.loads((tmp_path / "plan" / "plan.json").read_text())
+    path = f"partition.path={tmp_path / 'plan' / 'plan.json'}"
+    (case,) = predicted(tmp_path, profile, *words, "method=pipedream", "partition=file", path)
+    assert [stage["replicas"] for stage in case["stages"]] == [stage["replicas"] for stage in plan["stages"]] != [1] * 3
+    assert case["time_per_minibatch_s"] == pytest.approx(plan["time_per_minibatch_s"], rel=1e-4)
+
+
 def test_largest_batch_that_fits_keeps_the_versions_of_the_method_in_mind(profile, capsys):
     words = ["partition.stages=4", "topology.memory_gigabytes=0.000256", "optimizer=sgd"]
     assert cli.carry_out(["predict", "--fit", profile, "method=naive_async,pipedream", *words]) == 0
