@@ -136,7 +136,7 @@ class CaptionDataset:
 
     @property
     def vocabulary_sha256(self) -> str:
-        """What tells vocabularies of one size apart, in checkpoints."""
+        """What tells its vocabulary from others."""
         return self.words.sha256
 
     @cached_property

@@ -134,6 +134,11 @@ class TextClasses:
     vocabulary: SentenceVocabulary
     padding: int = PADDING
 
+    @property
+    def vocabulary_sha256(self) -> str:
+        """What tells its vocabulary from others."""
+        return self.vocabulary.sha256
+
 
 def text_classes(train: Examples, evaluation: Examples, classes: Sequence[str], pieces: Pieces) -> TextClasses:
     """The data set of these examples; its vocabulary is that of the training texts.

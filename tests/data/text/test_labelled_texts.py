@@ -81,3 +81,11 @@ def test_subwords_can_write_any_text_and_leave_the_padding_free():
     data = text_classes(train, Examples(["ü 本"], [0]), ["x", "y"], Pieces("bpe", 300, 20))
     assert data.vocabulary.decode(data.eval[0][0].tolist()) == "ü 本"
     assert min(ids.min() for ids in (*data.train.ids, *data.eval.ids)) > data.padding
+
+
+def test_vocabularies_of_one_size_are_told_apart():
+    one, other, again = (
+        text_classes(Examples([text], [0]), Examples(["c"], [0]), ["x"], Pieces("words", None, 9)).vocabulary_sha256
+        for text in ("a b", "a c", "b a")
+    )
+    assert one == again != other
