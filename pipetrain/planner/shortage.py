@@ -1,6 +1,7 @@
 """What to do where no plan fits into the devices' memory."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pipetrain.planner.cut_states import CutStates
 from pipetrain.planner.memory import MemoryModel
@@ -10,6 +11,8 @@ from pipetrain.planner.topology import Topology
 _GIGA = 1e9
 _QUICK = 5000
 """Devices times states; with more, only straight pipelines are looked at, as long as there are any."""
+_FRACTIONS = (2, 4, 8, 16, 32, 64)
+"""Of the minibatch, and multiples of the devices, that are tried."""
 
 
 def shortage(states: CutStates, topology: Topology, memory: MemoryModel) -> str:
@@ -20,20 +23,49 @@ def shortage(states: CutStates, topology: Topology, memory: MemoryModel) -> str:
     needed = f"the one that needs least takes {_shown(share, limits)}"
     if len(limits) == 1:
         needed += f", {_shown(share - 1, limits)} more than there is"
-    remedies = [f"{change} ({_shown(other, limits)})" for change, other in _changes(states, topology, memory)]
-    return f"{setting}: no plan fits; {needed}; {_advice(remedies)}"
+    changes = [f"{change} ({_shown(other, limits)})" for change, other in _changes(states, topology, memory)]
+    advice = (
+        f"these would fit: {'; '.join(changes)}"
+        if changes
+        else "neither recomputation, nor a single weight version, nor smaller minibatches, nor more devices would fit"
+    )
+    return f"{setting}: no plan fits; {needed}; {advice}"
 
 
 def _changes(states: CutStates, topology: Topology, memory: MemoryModel) -> Iterator[tuple[str, float]]:
-    """The changes with which some plan fits, each with the share of a device that it would take."""
+    """The smallest changes with which some plan fits, each with the share of a device that it would take."""
     one_version = "a method of one weight version, such as naive_async"
-    single = {"train.recompute=true": memory.recomputing(), one_version: memory.of_one_version()}
-    both = {f"train.recompute=true with {one_version}": memory.recomputing().of_one_version()}
-    for tried in (single, both):
-        shares = {change: _least(states, topology, changed) for change, changed in tried.items()}
-        fitting = [(change, share) for change, share in shares.items() if share <= 1]
-        yield from fitting
-        if fitting:
+    tried = {
+        "train.recompute=true": _least(states, topology, memory.recomputing()),
+        one_version: _least(states, topology, memory.of_one_version()),
+    }
+    if min(tried.values()) > 1:
+        both = memory.recomputing().of_one_version()
+        tried[f"train.recompute=true with {one_version}"] = _least(states, topology, both)
+    fitting = [(change, share) for change, share in tried.items() if share <= 1]
+    yield from fitting or [*_smaller_minibatches(states, topology, memory), *_more_devices(states, topology, memory)]
+
+
+def _smaller_minibatches(states: CutStates, topology: Topology, memory: MemoryModel) -> Iterator[tuple[str, float]]:
+    for parts in _FRACTIONS:
+        layers = (
+            replace(layer, output_bytes=layer.output_bytes // parts, activation_bytes=layer.activation_bytes // parts)
+            for layer in states.profile.layers
+        )
+        smaller = CutStates(replace(states.profile, layers=tuple(layers)), states.members)
+        if (share := _least(smaller, topology, memory)) <= 1:
+            yield f"a minibatch of 1/{parts} the size", share
+            return
+
+
+def _more_devices(states: CutStates, topology: Topology, memory: MemoryModel) -> Iterator[tuple[str, float]]:
+    for times in _FRACTIONS:
+        count = topology.num_devices * times
+        if not topology.uniform or count > len(states.profile.layers):
+            return
+        more = Topology((count,), topology.bytes_per_s[:1], (topology.device(0),) * count)
+        if (share := _least(states, more, memory)) <= 1:
+            yield f"{count} devices", share
             return
 
 
@@ -46,9 +78,3 @@ def _least(states: CutStates, topology: Topology, memory: MemoryModel) -> float:
 def _shown(share: float, limits: list[float]) -> str:
     """In gigabytes where all devices have the same memory, else as a multiple of it."""
     return f"{share * limits[0] / _GIGA:.4g} GB" if len(limits) == 1 else f"{share:.3g} times what a device has"
-
-
-def _advice(remedies: list[str]) -> str:
-    if not remedies:
-        return "neither recomputation nor a single weight version would be enough; smaller minibatches or more devices"
-    return f"these would fit: {'; '.join(remedies)}"

@@ -89,7 +89,7 @@ def test_devices_that_differ_on_several_levels_are_refused_but_for_straight_pipe
 def test_shortage_of_memory_is_told_with_what_is_missing():
     message = (
         "topology.memory_gigabytes=7: no plan fits; the one that needs least takes 8 GB, 1 GB more than there is; "
-        "neither recomputation nor a single weight version would be enough"
+        "neither recomputation, nor a single weight version, nor smaller minibatches, nor more devices would fit"
     )
     with pytest.raises(ConfigError, match=re.escape(message)):
         planner(HEAVY_END, 6, memory_gigabytes=7).best()
@@ -102,6 +102,14 @@ def test_shortage_of_memory_names_the_changes_that_would_fit():
     assert "the one that needs least takes 2.003 GB, 0.503 GB more than there is" in str(error.value)
     assert "these would fit: train.recompute=true (1.003 GB)" in str(error.value)
     planner(profile, 2, memory_gigabytes=1.5, train={"recompute": True}).best()
+
+
+def test_shortage_of_memory_names_a_smaller_minibatch_or_more_devices_where_nothing_else_fits():
+    profile = chain(*[layer(1.0, output_bytes=10**9, weight_bytes=10**6, activation_bytes=10**9)] * 4)
+    with pytest.raises(ConfigError) as error:
+        planner(profile, 1, memory_gigabytes=1.5).best()
+    assert "these would fit: a minibatch of 1/4 the size (1.008 GB)" in str(error.value)
+    assert "devices" not in str(error.value)  # the first of several keeps as many minibatches
 
 
 def seconds(profile, devices, **topology):
