@@ -4,13 +4,17 @@ VENV ?= .venv
 VENV_LOWER ?= .venv-lower
 BIN := $(VENV)/bin
 DEVICE ?= cpu
+SCALE ?= small
+
+PAPERS := pipeoptim pipemare zhang timeprest pipedream
+PRESETS := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/*.yaml)))
 
 # Where versions may matter: the command, torch's pipelines, optimizers and hooks, figures, images, torchvision's models.
 LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/executors/torch_pipelining \
 	tests/methods/test_lwp.py tests/optim tests/stage tests/report tests/data tests/models
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench bench-planner clean
+.PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench bench-planner reproduce clean $(PAPERS)
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +70,13 @@ bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda 
 
 bench-planner: setup  ## Measure predicted against measured throughput and memory of pipelines, on a quiet machine
 	$(BIN)/python benchmarks/planner.py
+
+reproduce: $(PAPERS)  ## Run all experiments of the papers at SCALE=small or full, and write their pages
+	$(BIN)/pipetrain report papers
+
+# A paper, a table or figure of it, or one preset: make zhang, make zhang-table2, make zhang-table2_lenet5 SCALE=full
+$(sort $(PAPERS) $(PRESETS) $(foreach preset,$(PRESETS),$(firstword $(subst _, ,$(preset))))): setup
+	$(BIN)/pipetrain reproduce $@ --scale $(SCALE)
 
 clean:  ## Remove what the other targets created, except results
 	rm -rf $(VENV) $(VENV_LOWER) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

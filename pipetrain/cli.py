@@ -16,6 +16,7 @@ from pipetrain.commands import (
     predict,
     profile,
     report,
+    reproduce,
     run,
     sample,
     stability,
@@ -27,7 +28,8 @@ from pipetrain.launch.lifeline import leave_if_kept
 from pipetrain.launch.signals import uninterrupted
 
 _COMMANDS = (
-    run, list, evaluate, export, sample, timeline, profile, plan, predict, stability, report, doctor, completion,
+    run, list, evaluate, export, sample, timeline, profile, plan, predict, stability, report, reproduce, doctor,
+    completion,
 )  # fmt: skip
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4

@@ -261,7 +261,8 @@ def test_earlier_run_is_set_aside_only_by_a_run_that_starts(tmp_path):
 
 def test_unknown_command_is_told_the_known_ones(capsys):
     assert cli.carry_out(["trian"]) == 2
-    known = "run, list, eval, export, sample, timeline, profile, plan, predict, stability, report, doctor, completion"
+    known = "run, list, eval, export, sample, timeline, profile, plan, predict, stability, report, reproduce, doctor, "
+    known += "completion"
     assert capsys.readouterr().err == f"pipetrain: error: unknown command 'trian'; choose from {known}\n"
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -77,10 +77,12 @@ def _shown_size(row: dict[str, Any]) -> str:
 
 
 def _details(row: dict[str, Any]) -> Iterator[str]:
-    """What a model is for, and the settings of its paper."""
+    """What a model is for, and the settings of its paper; what an experiment is in its paper, and what it costs."""
     if "dataset" in row:
         yield f"    {row['task']}; by default dataset={row['dataset']}"
-    if row.get("paper"):
+    if row.get("cost"):
+        yield f"    {row['paper']}; {row['cost']}"
+    elif row.get("paper"):
         yield f"    in its paper {row['paper']}"
 
 
@@ -93,7 +95,8 @@ def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
 
     Returns:
         `name` and `summary` of each; of a data set its `task`; of a model the `task`, the `dataset` that it brings, the
-        overrides of its `paper`, and with `sizes` the numbers of its `parameters` and `layers` for that data set.
+        overrides of its `paper`; of an experiment its table or figure in the `paper`, its `cost`, and the
+        overrides of its `small` size; and with `sizes` the numbers of its `parameters` and `layers` for that data set.
     """
     from pipetrain.config.choices import choices_of
 
@@ -109,11 +112,13 @@ def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _described(kind: str, choice: "Choice") -> dict[str, str | None]:
+def _described(kind: str, choice: "Choice") -> Mapping[str, str | None]:
     from pipetrain.config.choices import choice_of, choices_of_run
 
     if kind == "datasets":
         return {"task": choice.remarks["task"]}
+    if kind == "experiments":
+        return {name: choice.remarks[name] for name in ("paper", "cost", "small") if name in choice.remarks}
     if kind != "models":
         return {}
     dataset = choices_of_run({"model": choice.name})["dataset"]

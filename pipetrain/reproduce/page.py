@@ -42,7 +42,7 @@ def _verdict(paper: Paper, row: Row, verdict: Verdict | None) -> tuple[str, str]
     if verdict is not None:
         return f"**{verdict.verdict}**", verdict.why
     if not row["experiment"]:
-        return NOT_TESTED, "the paper's machines, or several of them"
+        return NOT_TESTED, "no experiment yet: the paper's machines, several of them, or a method that there is not"
     return NOT_TESTED, f"`experiment={paper.name}/{row['experiment']}`"
 
 

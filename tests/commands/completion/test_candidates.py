@@ -15,9 +15,9 @@ def offered(capsys, line):
 @pytest.mark.parametrize(
     ("line", "candidates"),
     [
-        ("pipetrain r", ["report ", "run "]),
+        ("pipetrain r", ["report ", "reproduce ", "run "]),
         ("pipetrain --v", ["--version "]),
-        ("pipetrain report ", ["runs ", "staleness "]),
+        ("pipetrain report ", ["papers ", "runs ", "staleness "]),
         ("pipetrain report runs --m", ["--metric "]),
         ("pipetrain list me", ["methods "]),
         ("pipetrain completion ", ["bash ", "fish ", "zsh "]),

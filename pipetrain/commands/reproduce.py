@@ -1,0 +1,72 @@
+"""`pipetrain reproduce`: runs the papers' experiments at a scale, and keeps their results."""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipetrain.commands import Subparsers
+from pipetrain.commands.output_folder import check_writable
+from pipetrain.errors import ExitCode
+
+if TYPE_CHECKING:
+    from pipetrain.reproduce.targets import Target
+
+_DESCRIPTION = """\
+Runs the presets of an experiment, a table, a figure or a whole paper as sweeps, one after the other, and keeps the
+measured numbers, their figure, the command, versions, seeds, time and kind of machine. A second call goes on where the
+first was broken off."""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds `reproduce`."""
+    parser = subparsers.add_parser(
+        "reproduce",
+        help="run the papers' experiments and keep their results",
+        description=_DESCRIPTION,
+        epilog="For example: pipetrain reproduce zhang/table2_lenet5 --scale small",
+    )
+    parser.add_argument("name", metavar="NAME", help="such as pipeoptim, pipeoptim/table4 or zhang/table2_lenet5")
+    parser.add_argument("--scale", default="small", help="small (default): minutes on two cores; full: the paper's own")
+    parser.add_argument("--list", action="store_true", help="print the commands and run none")
+    parser.add_argument(
+        "--outputs", type=Path, default=Path("outputs/reproduce"), metavar="FOLDER", help="for the runs"
+    )
+    parser.add_argument("-o", "--output", type=Path, default=Path("results"), metavar="FOLDER", help="for the results")
+    parser.set_defaults(carry_out=carry_out)
+
+
+def carry_out(options: argparse.Namespace) -> ExitCode:
+    """Runs all; where one fails the others follow, and the first exit code other than 0 is returned."""
+    from pipetrain.reproduce.targets import targets_of
+
+    targets = targets_of(options.name, options.scale)
+    if options.list:
+        for target in targets:
+            print(shlex.join(["pipetrain", *target.words(target.runs(options.outputs))]))
+        return ExitCode.COMPLETED
+    for folder in (options.output, options.outputs):
+        check_writable(str(folder), folder)
+    worst = ExitCode.COMPLETED
+    for target in targets:
+        code = _run(target, options)
+        worst = worst or code
+        if code is ExitCode.INTERRUPTED:
+            break
+    return worst
+
+
+def _run(target: "Target", options: argparse.Namespace) -> ExitCode:
+    from pipetrain.reproduce.measured import keep
+
+    runs = target.runs(options.outputs)
+    words = target.words(runs)
+    print(shlex.join(["pipetrain", *words]), flush=True)
+    ended = subprocess.run([sys.executable, "-m", "pipetrain", *words], check=False).returncode
+    if ended not in (ExitCode.COMPLETED, ExitCode.DIVERGED):  # a method that diverges is a result
+        return ExitCode(ended) if ended in set(ExitCode) else ExitCode.FAILED
+    for path in keep(target, runs, target.results(options.output)):
+        print(f"written to {path}")
+    return ExitCode.COMPLETED

@@ -1,0 +1,64 @@
+"""What is kept of an experiment: a row for each run as CSV, tables and figure, and how it was made."""
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipetrain.report.sweep import report
+from pipetrain.report.sweep.groups import SweepGroup, collect
+from pipetrain.reproduce.targets import Target
+from pipetrain.tracking import strict_json
+from pipetrain.tracking.whole_file import write_whole
+
+_MADE_WITH = ("pipetrain_version", "torch_version", "python_version", "git_commit", "platform", "cpu", "cores", "gpus")
+
+
+def keep(target: Target, runs: Path, folder: Path) -> list[Path]:
+    """Writes runs.csv, sweep.md, .json and .png, and made.json; returns the files.
+
+    Args:
+        target: what was run.
+        runs: the folder of the sweep.
+        folder: for the files.
+
+    Raises:
+        ConfigError: there are no runs.
+    """
+    groups, metric = report.ranked(collect([runs], {}), None)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "runs.csv", _table(groups))
+    write_whole(folder / "made.json", strict_json.dumps(_made(target, runs, groups), indent=1) + "\n")
+    return [folder / "runs.csv", folder / "made.json", *report.write(groups, metric, folder / "sweep")]
+
+
+def _table(groups: Sequence[SweepGroup]) -> str:
+    rows = [{"name": group.name, "seed": run.settings.get("seed"), "status": run.status, **run.values}
+            for group in groups for run in group.runs]  # fmt: skip
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    file = io.StringIO()
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def _made(target: Target, runs: Path, groups: Sequence[SweepGroup]) -> Mapping[str, Any]:
+    """The command, versions, machine kind, seeds and time; neither names of machines nor folders of runs."""
+    every = [run for group in groups for run in group.runs]
+    return {
+        "command": shlex.join(["pipetrain", *target.words(Path("DIR"))]),
+        "seeds": sorted({run.settings["seed"] for run in every if "seed" in run.settings}),
+        "runs": len(every),
+        "wall_s": sum(run.numbers.get("wall_s", 0.0) for run in every),
+        "made_with": next(_versions(runs), {}),
+    }
+
+
+def _versions(runs: Path) -> Iterator[Mapping[str, Any]]:
+    for path in sorted(runs.glob("*/summary.json")):
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        yield {name: summary[name] for name in _MADE_WITH if name in summary}

@@ -1,0 +1,50 @@
+"""`pipetrain reproduce`: runs presets as sweeps and keeps what they measured."""
+
+import csv
+import json
+
+import pytest
+
+from pipetrain import cli
+from pipetrain.reproduce.targets import Target
+
+
+def test_list_prints_the_commands_and_runs_none(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.carry_out(["reproduce", "zhang/table2_lenet5", "--list"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("pipetrain run --multirun experiment=zhang/table2_lenet5 dataset=fashion_mnist_mini ")
+    assert second.endswith("hydra.sweep.dir=outputs/reproduce/zhang/table2_lenet5_baseline/small resume=auto")
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_name_is_refused_in_one_line(capsys):
+    assert cli.carry_out(["reproduce", "zhang/table22"]) == 2
+    assert "pipetrain list experiments shows them" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_second_call_trains_nothing_again_and_keeps_the_same_numbers(tmp_path, monkeypatch):
+    tiny = ["dataset=fashion_mnist_mini", "dataset.limit=64", "train.batch_size=16", "train.epochs=1", "seed=0,1"]
+    monkeypatch.setattr(Target, "settings", property(lambda _: tiny))
+    words = [
+        "reproduce",
+        "zhang/table2_lenet5_baseline",
+        "--outputs",
+        str(tmp_path / "runs"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    kept = []
+    for _ in range(2):
+        assert cli.carry_out(words) == 0
+        folder = tmp_path / "out" / "zhang" / "table2_lenet5_baseline" / "small"
+        with (folder / "runs.csv").open() as file:
+            kept.append([(row["seed"], row["status"], row["loss"]) for row in csv.DictReader(file)])
+    assert [row[:2] for row in kept[0]] == [("0", "completed"), ("1", "completed")]
+    assert kept[0] == kept[1]
+    made = json.loads((folder / "made.json").read_text())
+    assert made["seeds"] == [0, 1]
+    assert made["command"].startswith("pipetrain run --multirun experiment=zhang/table2_lenet5_baseline")
+    assert made["made_with"]["torch_version"]
+    assert (folder / "sweep.png").is_file()

@@ -1,0 +1,70 @@
+"""The presets of the papers' experiments: what they say of themselves, and that they compose at both scales."""
+
+from pathlib import Path
+
+import pytest
+
+from pipetrain.config.choices import choice_of
+from pipetrain.config.composition import composed
+from pipetrain.errors import ConfigError
+from pipetrain.reproduce.pages import PAPERS
+from pipetrain.reproduce.published import tables_of
+from pipetrain.reproduce.targets import FULL, SMALL, Target, presets, targets_of
+
+ONE_OF_EACH = ("pipeoptim/table4_vgg16", "zhang/table5_resnet56")
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_preset_of_a_paper_composes_at_both_scales(name):
+    full = composed([f"experiment={name}", *Target(name, FULL).settings])
+    small = composed([f"experiment={name}", *Target(name, SMALL).settings])
+    assert small.train.epochs < full.train.epochs
+
+
+@pytest.mark.slow
+def test_every_preset_of_every_paper_composes_at_its_small_scale():
+    for name in presets():
+        composed([f"experiment={name}", *Target(name, SMALL).settings])
+
+
+def test_every_preset_tells_where_its_paper_has_it_and_what_it_costs():
+    assert {name.partition("/")[0] for name in presets()} == PAPERS.keys()
+    for name in presets():
+        remarks = choice_of("experiment", name).remarks
+        assert remarks.keys() >= {"paper", "cost", "small"}, name
+
+
+def test_every_claim_that_needs_training_names_an_experiment_that_exists():
+    for paper in PAPERS:
+        for row in tables_of(Path(__file__).parents[2] / "results", paper)["claims"].rows:
+            if row["experiment"]:
+                assert f"{paper}/{row['experiment']}" in presets()
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("zhang-table2_lenet5", ["zhang/table2_lenet5", "zhang/table2_lenet5_baseline"]),
+        ("timeprest/fig3", ["timeprest/fig3", "timeprest/fig3_pipedream"]),
+    ],
+)
+def test_name_stands_for_all_presets_of_a_table_or_figure(name, found):
+    assert [target.experiment for target in targets_of(name, SMALL)] == found
+    assert len(targets_of("zhang", FULL)) == sum(each.startswith("zhang/") for each in presets())
+
+
+@pytest.mark.parametrize(("name", "scale"), [("zhang/table2", "medium"), ("zhang/table22", SMALL), ("gpipe", SMALL)])
+def test_unknown_experiment_or_scale_is_refused(name, scale):
+    with pytest.raises(ConfigError):
+        targets_of(name, scale)
+
+
+def test_full_scale_is_the_preset_alone(tmp_path):
+    words = Target("zhang/table2_lenet5", FULL).words(tmp_path)
+    assert words == [
+        "run",
+        "--multirun",
+        "experiment=zhang/table2_lenet5",
+        f"hydra.sweep.dir={tmp_path}",
+        "resume=auto",
+    ]
