@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipetrain.planner.bottleneck import Bottleneck, Table
+from pipetrain.planner.bottleneck import Bottleneck, Part, Table
 from pipetrain.planner.cut_states import CutStates, Vector
 from pipetrain.planner.memory import MemoryModel, StageSizes, stages_behind
 from pipetrain.planner.stage_costs import CostModel
@@ -80,24 +80,25 @@ class Search:
     def _best(self) -> Table:
         return self._top.costs(len(self.states) - 1)
 
-    def _expand(self, level: int, first: int, last: int, place: Place) -> Iterator[FoundStage]:
-        """The stages between two states on a member of a level."""
+    def _expand(
+        self, level: int, first: int, last: int, place: Place, counts: tuple[int, ...] = ()
+    ) -> Iterator[FoundStage]:
+        """The stages between two states on a member of a level, of which there are `counts` on the levels above."""
         top = level == self._levels
         workers = self._top if top else self._level(level, place)
         for part in workers.parts(first, self._best if top else workers.costs(last)):
-            inner = self._inner(level, place, part.worker, part.workers)
+            inner, each = self._inner(level, place, part.worker, part.workers), (part.workers, *counts)
             if level == 1:
-                yield FoundStage(part.first, part.last, inner, self._stage_s(part.first, part.last, inner))
+                time = float(self._compute(inner)[part.first, part.last])
+                yield FoundStage(part.first, part.last, inner, self._synchronized(time, part, each))
             else:
-                yield from self._expand(level - 1, part.first, part.last, inner)
+                yield from self._expand(level - 1, part.first, part.last, inner, each)
 
-    def _stage_s(self, first: int, last: int, place: Place) -> float:
-        """With the replicas of every level synchronized over its own links."""
-        time = float(self._compute(place)[first, last])
-        copies, weights = place.copies, float(self._weights[first, last])
-        for members, bandwidth in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
-            count = min(copies, members)
-            time, copies = self.costs.replicated(time, weights, count, bandwidth), copies // count
+    def _synchronized(self, time: float, part: Part, counts: tuple[int, ...]) -> float:
+        """The seconds of a stage whose replicas, so many on each level, exchange weights over its links."""
+        weights = float(self._weights[part.first, part.last])
+        for count, bandwidth in zip(counts, self.topology.bytes_per_s, strict=False):
+            time = self.costs.replicated(time, weights, count, bandwidth)
         return float(time)
 
     def _level(self, level: int, place: Place) -> Bottleneck:

@@ -132,3 +132,11 @@ def test_memory_of_two_machines_counts_the_devices_behind_each_stage(limit, fits
     topology = Topology((2, 2), (1.0, 1.0), (Device(memory_bytes=limit),) * 4)
     search = Search(CutStates.of(chain(*layers)), topology, PipeDreamPaper(), STASHING)
     assert (search.time_s() < inf) == fits
+
+
+def test_pipeline_inside_each_machine_may_be_replicated_between_them():
+    """Weights that are dear to exchange inside a machine and cheap between two: 3-1 in each of two machines."""
+    layers = [layer(3.0), layer(1.0, weight_bytes=10)]
+    search = Search(CutStates.of(chain(*layers)), Topology((4, 2), (1.0, 1000.0)), RingAllReduce())
+    assert search.time_s() == 0.5
+    assert [(stage.place.copies, stage.time_s) for stage in search.stages()] == [(6, 0.5), (2, 0.5)]
