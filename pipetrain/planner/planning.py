@@ -18,7 +18,7 @@ from pipetrain.planner.stage_costs import CostModel, cost_model
 from pipetrain.planner.topology import Device, Topology
 
 _ROUNDING = 1e-9
-_MOST_WORK = 3e9
+_MOST_WORK = 2.3e9
 """Comparisons that take some seconds."""
 
 
