@@ -1,6 +1,7 @@
 """Loss and metrics over an evaluation set."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 
@@ -25,43 +26,51 @@ def evaluate(outputs: Iterable[Tensors], targets: Callable[[], Tensors], loss: L
     Returns:
         `loss`, the `perplexity` where there is one, and each metric of the loss in percent.
     """
-    score = Score(loss)
-    for part in outputs:
-        score.add(part, targets())
-    return score.metrics()
+    return metrics_of(PartScore.of(loss, part, targets()) for part in outputs)
 
 
-class Score:
-    """Loss and metrics summed over an evaluation set, exact whatever the sizes of its microbatches."""
+@dataclass(frozen=True)
+class PartScore:
+    """Loss and metrics of a part of an evaluation set.
 
-    def __init__(self, loss: Loss) -> None:
-        self._loss = loss
-        self._count = 0
-        self._sum = 0.0
-        self._hits: dict[str, float] = {}
-        self._log_loss: float | None = None
+    Attributes:
+        count: what the loss averages over.
+        mean: of the loss.
+        log_loss: what the perplexity follows from; None where there is none.
+        hits: of each metric.
+    """
 
+    count: int
+    mean: float
+    log_loss: float | None
+    hits: dict[str, float]
+
+    @classmethod
     @torch.no_grad()
-    def add(self, outputs: Tensors, targets: Tensors) -> None:
-        """Adds one microbatch."""
-        count = count_of(self._loss, targets)
-        mean = self._loss(*outputs, *targets).item()
-        self._count += count
-        self._sum += mean * count
-        log_loss = log_loss_of(self._loss, mean, outputs, targets)
-        if log_loss is not None:
-            self._log_loss = (self._log_loss or 0.0) + log_loss * count
-        for name, hits in hits_of(self._loss, outputs, targets).items():
-            self._hits[name] = self._hits.get(name, 0.0) + hits.item()
+    def of(cls, loss: Loss, outputs: Tensors, targets: Tensors) -> "PartScore":
+        """That of one microbatch."""
+        mean = loss(*outputs, *targets).item()
+        hits = {name: hits.item() for name, hits in hits_of(loss, outputs, targets).items()}
+        return cls(count_of(loss, targets), mean, log_loss_of(loss, mean, outputs, targets), hits)
 
-    def metrics(self) -> dict[str, float]:
-        """`loss`, the `perplexity` where there is one, and each metric of the loss in percent."""
-        count = max(1, self._count)
-        return {
-            "loss": self._sum / count,
-            **({} if self._log_loss is None else {"perplexity": _exp(self._log_loss / count)}),
-            **{name: percent(hits, count) for name, hits in self._hits.items()},
-        }
+
+def metrics_of(parts: Iterable[PartScore]) -> dict[str, float]:
+    """Those of all parts together, exact whatever their sizes: `loss`, `perplexity` if any, and percentages."""
+    count, total, hits = 0, 0.0, dict[str, float]()
+    log_loss: float | None = None
+    for part in parts:
+        count += part.count
+        total += part.mean * part.count
+        if part.log_loss is not None:
+            log_loss = (log_loss or 0.0) + part.log_loss * part.count
+        for name, number in part.hits.items():
+            hits[name] = hits.get(name, 0.0) + number
+    count = max(1, count)
+    return {
+        "loss": total / count,
+        **({} if log_loss is None else {"perplexity": _exp(log_loss / count)}),
+        **{name: percent(number, count) for name, number in hits.items()},
+    }
 
 
 def _exp(value: float) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.executors.evaluation import Score
+from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.failure import described
 from pipetrain.losses import Loss
 from pipetrain.run.trial import Trial
@@ -39,16 +39,15 @@ def _check_metric(given: str, name: str, metrics: Sequence[str]) -> None:
 
 
 def _metrics(settings: Settings, trial: Trial, loss: Loss) -> list[str]:
-    score = Score(loss)
     try:
-        score.add(trial.outputs, trial.targets)
+        score = PartScore.of(loss, trial.outputs, trial.targets)
     except Exception as error:
         reason = described(error).rstrip(".")
         raise ConfigError(
             f"loss._target_={settings.loss.path}: {reason}; for outputs {_shown(trial.outputs)} of the model and "
             f"targets {_shown(trial.targets)} of the data set"
         ) from error
-    return list(score.metrics())
+    return list(metrics_of([score]))
 
 
 def _shown(tensors: Tensors) -> str:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.evaluation import Score
+from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.losses import TokenCrossEntropy
 
 LOGITS = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0))
@@ -43,11 +43,10 @@ def test_padding_is_never_a_hit():
 
 
 def test_perplexity_over_parts_of_any_length_is_that_of_all_tokens_without_smoothing():
-    score = Score(TokenCrossEntropy(0.3, ignore_index=0))
-    score.add((LOGITS[:1],), (TARGETS[:1],))
-    score.add((LOGITS[1:],), (TARGETS[1:],))
+    loss = TokenCrossEntropy(0.3, ignore_index=0)
+    parts = [PartScore.of(loss, (LOGITS[rows],), (TARGETS[rows],)) for rows in (slice(1), slice(1, None))]
     plain = nn.CrossEntropyLoss(ignore_index=0)(LOGITS.transpose(1, 2), TARGETS)
-    found = score.metrics()
+    found = metrics_of(parts)
     assert found["perplexity"] == pytest.approx(plain.exp().item())
     assert found["loss"] == pytest.approx(TokenCrossEntropy(0.3, ignore_index=0)(LOGITS, TARGETS).item())
     assert found.keys() == {"loss", "perplexity", "top1"}
