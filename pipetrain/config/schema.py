@@ -65,6 +65,16 @@ class UpdateConfig:
 
 
 @dataclass(frozen=True)
+class ReplicasConfig:
+    """How many processes hold each stage, however the model is cut."""
+
+    replicas: Any = None  # a list or null
+    """Processes that hold each stage and share its minibatches, such as [2,1]; null: one each: docs/replicas.md."""
+    scale_lr: bool = True
+    """Multiply the learning rate of a stage by its replicas over those of the first stage."""
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """How long to train, and in which portions."""
 
@@ -210,6 +220,10 @@ def _model() -> dict[str, Any]:
     return asdict(ModelConfig())
 
 
+def _replicas() -> dict[str, Any]:
+    return asdict(ReplicasConfig())
+
+
 def _update() -> dict[str, Any]:
     return asdict(UpdateConfig())
 
@@ -222,7 +236,7 @@ class Config:
     """The data to train on."""
     model: dict[str, Any] = field(default_factory=_model)
     """The model, a chain of layers."""
-    partition: dict[str, Any] = field(default_factory=dict)
+    partition: dict[str, Any] = field(default_factory=_replicas)
     """Which layers form which stage."""
     schedule: dict[str, Any] = field(default_factory=dict)
     """When each stage does what; a method brings its own default."""
@@ -261,7 +275,12 @@ class Config:
     """Show tracebacks of errors."""
 
 
-OPEN_SECTIONS = {"dataset": LoaderConfig, "model": ModelConfig, "optimizer": UpdateConfig}
+OPEN_SECTIONS = {
+    "dataset": LoaderConfig,
+    "model": ModelConfig,
+    "partition": ReplicasConfig,
+    "optimizer": UpdateConfig,
+}
 """What the open groups take beside the options of their targets."""
 
 

@@ -26,14 +26,16 @@ from pipetrain.config.schema import (
     LogConfig,
     ModelConfig,
     PlannerConfig,
+    ReplicasConfig,
     TopologyConfig,
     TrainConfig,
     schema,
 )
-from pipetrain.errors import ConfigError, as_configured, check_whole
+from pipetrain.errors import ConfigError, as_configured, check_whole, is_whole
 from pipetrain.number_range import POSITIVE
 
 _PREFETCH = 2
+_OF_REPLICAS = [each.name for each in fields(ReplicasConfig)]
 _OPEN = ("dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "phases")
 
 
@@ -150,11 +152,44 @@ class OptimizerSettings:
 
 
 @dataclass(frozen=True)
+class ReplicaSettings:
+    """How many processes hold each stage.
+
+    Attributes:
+        counts: of each stage; None: not said.
+        scale_lr: whether the learning rate of a stage is multiplied by its replicas over those of the first stage.
+    """
+
+    counts: tuple[int, ...] | None = None
+    scale_lr: bool = True
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Self:
+        """The settings of the section `partition` that are no options of its target.
+
+        Raises:
+            ConfigError: they are no whole numbers above 0.
+        """
+        counts, scale_lr = section["replicas"], section["scale_lr"]
+        check_flag("partition.scale_lr", scale_lr)
+        if counts is None:
+            return cls(None, scale_lr)
+        if not isinstance(counts, list) or not counts or any(not is_whole(each) or each < 1 for each in counts):
+            raise ConfigError(
+                f"partition.replicas={as_configured(counts)}: a list with a number for each stage, 1 or more, such as "
+                "[2,1]"
+            )
+        return cls(tuple(counts), scale_lr)
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that was asked of a run, checked as far as neither model nor data are needed.
 
     Attributes:
         choices: what was chosen of each group, such as {"model": "resnet20"}.
+        partition: returns what cuts the model into stages.
+        replicas: of these stages.
         phases: one after the other; a run without `phases` is one phase.
         stored: the whole configuration as `config.yaml` holds it: resolved, with `phases` written out.
     """
@@ -163,6 +198,7 @@ class Settings:
     dataset: DatasetSettings
     model: ModelSettings
     partition: Target
+    replicas: ReplicaSettings
     phases: tuple[PhaseSettings, ...]
     optimizer: OptimizerSettings
     lr_schedule: Target
@@ -262,7 +298,8 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
         choices=dict(choices),
         dataset=DatasetSettings.of(plain["dataset"]),
         model=ModelSettings.of(plain["model"]),
-        partition=Target.of("partition", plain["partition"]),
+        partition=Target.of("partition", {k: v for k, v in plain["partition"].items() if k not in _OF_REPLICAS}),
+        replicas=ReplicaSettings.of(plain["partition"]),
         phases=phases_of(stored, choices),
         optimizer=OptimizerSettings.of(plain["optimizer"]),
         lr_schedule=Target.of("lr_schedule", plain["lr_schedule"]),

@@ -110,26 +110,26 @@ class Loader:
         """The samples of each minibatch of `epoch`, in the order in which they are read."""
         return self._order.minibatches(epoch)
 
-    def inputs(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[Tensors]:
-        """The inputs of minibatches first to last - 1 of `epoch`; each a tuple of tensors (samples, …)."""
-        return (_requested(inputs) for inputs, _ in self._read(epoch, first, last, inputs=True))
+    def inputs(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
+        """The inputs of minibatches first to last - 1 of `epoch`, each `every`-th; tuples of tensors (samples, …)."""
+        return (_requested(inputs) for inputs, _ in self._read(epoch, slice(first, last, every), inputs=True))
 
-    def targets(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[Tensors]:
-        """The targets of minibatches first to last - 1 of `epoch`; each a tuple of tensors (samples, …)."""
-        return (_requested(targets) for _, targets in self._read(epoch, first, last, targets=True))
+    def targets(self, epoch: int, first: int = 0, last: int | None = None, every: int = 1) -> Iterator[Tensors]:
+        """The targets of minibatches first to last - 1 of `epoch`, each `every`-th; tuples of tensors (samples, …)."""
+        return (_requested(targets) for _, targets in self._read(epoch, slice(first, last, every), targets=True))
 
-    def samples(self, epoch: int, first: int = 0, last: int | None = None) -> Iterator[tuple[Tensors, Tensors]]:
-        """Inputs and targets of minibatches first to last - 1 of `epoch`, every sample read once."""
-        minibatches = self._read(epoch, first, last, inputs=True, targets=True)
+    def samples(
+        self, epoch: int, first: int = 0, last: int | None = None, every: int = 1
+    ) -> Iterator[tuple[Tensors, Tensors]]:
+        """Inputs and targets of minibatches first to last - 1 of `epoch`, each `every`-th, every sample read once."""
+        minibatches = self._read(epoch, slice(first, last, every), inputs=True, targets=True)
         return ((_requested(inputs), _requested(targets)) for inputs, targets in minibatches)
 
-    def _read(
-        self, epoch: int, first: int, last: int | None, *, inputs: bool = False, targets: bool = False
-    ) -> Iterator[Minibatch]:
-        last = len(self) if last is None else last
+    def _read(self, epoch: int, which: slice, *, inputs: bool = False, targets: bool = False) -> Iterator[Minibatch]:
+        first, last = which.start, len(self) if which.stop is None else which.stop
         if not 0 <= first <= last <= len(self):
             raise ValueError(f"minibatches {first} … {last}: an epoch has {len(self)}")
-        plan = self.minibatches(epoch)[first:last]
+        plan = self.minibatches(epoch)[which]
         fetch = Fetch(self.dataset, self.seed, inputs, targets, self.labels, self.tokens)
         if self.workers and fetch.decodes and plan:
             return self._read_by_workers(fetch, epoch, plan)

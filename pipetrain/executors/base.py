@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch.distributed as dist
@@ -59,6 +59,7 @@ class Executor(ABC):
         self._clip_norm = clip_norm
         self._entered: int | None = None
         self.num_stages = phases[0].rules.num_stages
+        self.replicas = phases[0].rules.replicas
         self.hooks = hooks
 
     def enter(self, interval: DrainInterval) -> PipelineRules:
@@ -74,6 +75,8 @@ class Executor(ABC):
                 stage.enter(phase.rules.method, context, phase.start, fresh=fresh, predicts=predicts)
         for stage in self.stages:
             stage.carried.begin(phase.rules.num_microbatches, epoch=interval.first == 0)
+            if phase.rules.replicas.several:
+                stage.begin_list(interval.start)
         return phase.rules
 
     def begin_evaluation(self) -> None:
@@ -83,7 +86,8 @@ class Executor(ABC):
 
     def clipping(self, rules: PipelineRules) -> Clipping | None:
         """How gradients are clipped under these rules; None where they are not."""
-        return Clipping(self._clip_norm, rules.schedule.synchronous) if self._clip_norm is not None else None
+        together = rules.schedule.synchronous and rules.replicas.even
+        return Clipping(self._clip_norm, together) if self._clip_norm is not None else None
 
     def feed(self, loader: Loader, interval: DrainInterval, stages: Sequence[BaseStage]) -> Feed:
         """The interval's data, as far as `stages` take it: inputs with the first of all stages, targets with the last.
@@ -94,7 +98,10 @@ class Executor(ABC):
             stages: some of this process, in order.
         """
         first, last = stages[0].index == 0, stages[-1].index == self.num_stages - 1
-        return Feed(loader, interval, stages[0].device, inputs=first, targets=last)
+        stage, replicas = stages[0], self._phases[interval.phase].rules.replicas
+        own = replace(interval, first=min(interval.first + stage.replica, interval.last))
+        every = replicas.counts[stage.index]
+        return Feed(loader, own, stage.device, inputs=first, targets=last, every=every)
 
     def drains_by_itself(self, interval: DrainInterval) -> bool:
         """Whether the pipeline is empty after each minibatch, so that to end there changes nothing."""
@@ -126,15 +133,19 @@ class Executor(ABC):
 
     @abstractmethod
     def gather(self, values: Sequence[Any]) -> list[Any]:
-        """One value for each stage of this process -> those of all stages, in every process."""
+        """One value for each stage of this process -> those of all stages, and of their replicas, in every process."""
 
     @abstractmethod
     def agree(self, value: Any) -> Any:
         """The value that the process of the last stage gives, in every process."""
 
     def own_state(self) -> dict[str, Tensor]:
-        """The newest weights and the buffers of the stages of this process by full name; the tensors themselves."""
-        return {name: tensor for stage in self.stages for name, tensor in stage.state().items()}
+        """The newest weights and the buffers of the stages of this process by full name; the tensors themselves.
+
+        Of a stage with replicas the first one has them for all.
+        """
+        first = [stage for stage in self.stages if stage.replica == 0]
+        return {name: tensor for stage in first for name, tensor in stage.state().items()}
 
 
 class OneProcess(Executor):

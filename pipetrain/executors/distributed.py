@@ -1,7 +1,10 @@
 """This process's one stage, connected to its neighbors by messages."""
 
+import math
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 import torch
 import torch.distributed as dist
@@ -11,53 +14,69 @@ from typing_extensions import override
 from pipetrain.data.loader import Loader
 from pipetrain.executors import exchange
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
+from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import Around, RunHooks
 from pipetrain.executors.message_keys import evaluation_keys, training_keys
 from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing, meet
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.read_cursor import ReadCursor
+from pipetrain.executors.replicas import ExchangedRounds, Found, Offer, ReplicaGroups, Round
 from pipetrain.executors.stage_runner import BackwardId, StageRunner
 from pipetrain.executors.tied_messages import TiedMessages
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.steady_state import peak_in_flight
-from pipetrain.schedules import Kind, Operation
+from pipetrain.schedules import Kind, Operation, Replicas
 from pipetrain.stage.module import MicrobatchId
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.trace_writer import TracedList
 
 _EVALUATION_AHEAD = 2
+Pair = tuple[int, int]
+"""A worker of a stage, and one of the next."""
 
 
 class _Neighbors:
-    """The ports of one stage: links to the stage before and behind, one process group for each direction."""
+    """The ports of one worker: links to those of the stages before and behind that it shares minibatches with.
 
-    def __init__(self, stage: Stage, num_stages: int, waiting: Around, *, device_to_device: bool) -> None:
-        self._num_stages = num_stages
+    Args:
+        stage: of this process.
+        replicas: of all stages.
+        waiting: a context around every wait for another process.
+        device_to_device: whether tensors go over NCCL from device to device.
+    """
+
+    def __init__(self, stage: Stage, replicas: Replicas, waiting: Around, *, device_to_device: bool) -> None:
+        self._stage = stage
+        self._replicas = replicas
         self._waiting = waiting
         r, device = stage.index, stage.device
-        groups = groups_of_neighbors(num_stages, device, device_to_device=device_to_device)
+        self._worker = replicas.workers_of(r)[stage.replica]
+        groups = groups_of_neighbors(replicas, device, device_to_device=device_to_device)
 
         def link(peer: int, *, forward: bool) -> Link:
-            return Link(peer, peer, groups[min(r, peer), forward], device, device_to_device, waiting)
+            pair = min(self._worker, peer), max(self._worker, peer)
+            return Link(peer, replicas.stage_of(peer), groups[pair, forward], device, device_to_device, waiting)
 
-        self.activations_in: Incoming | None = None
-        self.gradients_out: Outgoing | None = None
-        self.activations_out: Outgoing | None = None
-        self.gradients_in: Incoming | None = None
-        if r > 0:
-            self.activations_in = Incoming(link(r - 1, forward=True), f"activations from stage {r - 1}")
-            self.gradients_out = Outgoing(link(r - 1, forward=False), f"gradients to stage {r - 1}")
-        if r < num_stages - 1:
-            self.activations_out = Outgoing(link(r + 1, forward=True), f"activations to stage {r + 1}")
-            self.gradients_in = Incoming(link(r + 1, forward=False), f"gradients from stage {r + 1}")
+        before, behind = neighbors_of(replicas, self._worker)
+        name = replicas.name
+        self.activations_in = {w: Incoming(link(w, forward=True), f"activations from {name(w)}") for w in before}
+        self.gradients_out = {w: Outgoing(link(w, forward=False), f"gradients to {name(w)}") for w in before}
+        self.activations_out = {w: Outgoing(link(w, forward=True), f"activations to {name(w)}") for w in behind}
+        self.gradients_in = {w: Incoming(link(w, forward=False), f"gradients from {name(w)}") for w in behind}
         self._activations_kept = 0
         self._gradients_kept = 0
         self._keys: dict[BackwardId, Key] = {}
+        self._start = 0
         self._own_norm = torch.zeros(())
-        self._stage = stage
         self._tied = TiedMessages([stage], lambda r: r, waiting, device_to_device=device_to_device)
+        self.replica_groups = ReplicaGroups.of(replicas, self._worker, device, device_to_device=device_to_device)
+        self._rounds: ExchangedRounds | None = None
+        self._offered: Offer | None = None
+        if self.replica_groups is not None:
+            wire = device if device_to_device else torch.device("cpu")
+            self._rounds = ExchangedRounds(stage.weights.trainable, self.replica_groups, wire, waiting)
 
     def begin(
         self, lists: Sequence[Sequence[Operation]], cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]
@@ -65,42 +84,68 @@ class _Neighbors:
         """Announces an interval: which messages will come, and how many sent ones may be unread at any time.
 
         Args:
-            lists: of all stages.
-            cursor: at the beginning of this stage's list.
+            lists: of all workers.
+            cursor: at the beginning of this worker's list.
             keys: what determines the shapes of each message.
         """
-        self._keys = keys
-        r, num_microbatches = cursor.stage.index, cursor.rules.num_microbatches
+        self._keys, self._start = keys, cursor.start
+        num_microbatches = cursor.rules.num_microbatches
         # when F(k) of a stage runs, the messages of all microbatches that it has taken back are long delivered
-        self._activations_kept = peak_in_flight(lists[r], num_microbatches) + 1
-        self._gradients_kept = peak_in_flight(lists[r - 1], num_microbatches) + 1 if r > 0 else 0
-        for inbox, kind in ((self.activations_in, Kind.FORWARD), (self.gradients_in, Kind.BACKWARD)):
-            if inbox is not None:
-                inbox.expect(keys[cursor.start + op.minibatch, op.microbatch] for op in lists[r] if op.kind is kind)
+        self._activations_kept = peak_in_flight(lists[self._worker], num_microbatches) + 1
+        self._gradients_kept = max(
+            (peak_in_flight(lists[w], num_microbatches) + 1 for w in self.gradients_out), default=0
+        )
+        r = self._stage.index
+        for inboxes, kind, other in (
+            (self.activations_in, Kind.FORWARD, r - 1),
+            (self.gradients_in, Kind.BACKWARD, r + 1),
+        ):
+            if inboxes:
+                arriving = [op for op in lists[self._worker] if op.kind is kind]
+                for peer, inbox in inboxes.items():
+                    inbox.expect(
+                        keys[cursor.start + op.minibatch, op.microbatch]
+                        for op in arriving
+                        if self._replicas.worker(other, op.minibatch) == peer
+                    )
+
+    def _peer(self, stage: int, microbatch: BackwardId) -> int:
+        """The worker of another stage that has a microbatch, too."""
+        return self._replicas.worker(stage, microbatch[0] - self._start)
 
     def end(self) -> None:
         """Waits until the neighbors have taken everything."""
-        for outbox in (self.activations_out, self.gradients_out):
-            if outbox is not None:
-                outbox.settle(0)
+        for outbox in (*self.activations_out.values(), *self.gradients_out.values()):
+            outbox.settle(0)
 
-    def receive_activations(self) -> Tensors:
-        assert self.activations_in is not None
-        return self.activations_in.take()
+    def receive_activations(self, microbatch: MicrobatchId) -> Tensors:
+        return self.activations_in[self._peer(self._stage.index - 1, microbatch)].take()
 
     def send_activations(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
-        assert self.activations_out is not None
-        self.activations_out.send(self._keys[microbatch], tensors)
-        self.activations_out.settle(self._activations_kept)
+        outbox = self.activations_out[self._peer(self._stage.index + 1, microbatch)]
+        outbox.send(self._keys[microbatch], tensors)
+        outbox.settle(self._activations_kept)
 
-    def receive_gradients(self) -> Tensors:
-        assert self.gradients_in is not None
-        return self.gradients_in.take()
+    def receive_gradients(self, microbatch: BackwardId) -> Tensors:
+        return self.gradients_in[self._peer(self._stage.index + 1, microbatch)].take()
 
     def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
-        assert self.gradients_out is not None
-        self.gradients_out.send(self._keys[microbatch], tensors)
-        self.gradients_out.settle(self._gradients_kept)
+        outbox = self.gradients_out[self._peer(self._stage.index - 1, microbatch)]
+        outbox.send(self._keys[microbatch], tensors)
+        outbox.settle(self._gradients_kept)
+
+    def put_gradient(self, name: str, gradient: Tensor) -> None:
+        assert self._rounds is not None, "a stage without replicas"
+        self._rounds.put(name, gradient)
+
+    def offer_round(self, _this: Round, found: Offer) -> None:
+        self._offered = found
+
+    def found(self, this: Round) -> Found:
+        assert self._rounds is not None, "a stage without replicas"
+        assert self._offered is not None, "nothing was offered"
+        found, self._offered = self._rounds.take(this, self._offered), None
+        return found
 
     def receive_recomputed(self) -> Tensors:
         raise RuntimeError("only the simulator recomputes across stages")
@@ -112,10 +157,10 @@ class _Neighbors:
         self._own_norm = norm.cpu()
 
     def norms(self) -> list[Tensor]:
-        norms = [torch.empty_like(self._own_norm) for _ in range(self._num_stages)]
+        norms = [torch.empty_like(self._own_norm) for _ in self._replicas.places]
         with self._waiting("the gradient norms of all stages"), exchange.connected():
             dist.all_gather(norms, self._own_norm)
-        return norms
+        return [norm for norm, (_, replica) in zip(norms, self._replicas.places, strict=True) if replica == 0]
 
     def offer_tied(self, gradients: Mapping[str, Tensor]) -> None:
         self._tied.offer(self._stage, gradients)
@@ -148,7 +193,7 @@ class DistributedExecutor(ManyProcesses):
         self.stages = [stage]
         self._stage = stage
         stage.clock.traced = hooks.trace is not None
-        self._ports = _Neighbors(stage, self.num_stages, hooks.waiting, device_to_device=device_to_device)
+        self._ports = _Neighbors(stage, self.replicas, hooks.waiting, device_to_device=device_to_device)
 
     @override
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
@@ -158,10 +203,12 @@ class DistributedExecutor(ManyProcesses):
         self._ports.begin(rules.lists(interval.minibatches), cursor, keys)
         feed = self.feed(loader, interval, self.stages)
         runner = StageRunner(cursor, self._ports, feed, self.clipping(rules), self.hooks)
-        began = time.perf_counter()
+        began, gate = time.perf_counter(), self.hooks.gate
+        begun = gate.begun
         while runner.next:
-            if cursor.opens and not self.hooks.gate.passes():
-                cursor.end_before(runner.next.minibatch)
+            if cursor.opens and not gate.passes(cursor.opens):
+                assert gate.ended_after is not None
+                cursor.end_before(gate.ended_after - begun)
             else:
                 runner.step()
         self._ports.end()
@@ -169,46 +216,103 @@ class DistributedExecutor(ManyProcesses):
         spans, seconds = self._stage.clock.take(), time.perf_counter() - began
         if self.hooks.trace is not None:
             waits = self._stage.clock.take_waits()
-            traced = TracedList(self._stage.index, cursor.planned, cursor.start, cursor.base, spans, waits)
+            traced = TracedList(
+                cursor.worker,
+                cursor.planned,
+                cursor.start,
+                cursor.base,
+                spans,
+                waits,
+                self.replicas.counts[self._stage.index],
+            )
             self.hooks.trace.add(interval, [traced])
         return IntervalTimes([1.0 - sum(span.seconds for span in spans) / seconds])
 
     @override
-    def evaluate(self, loader: Loader) -> dict[str, float] | None:
-        """Forward only, through the same connections; metrics on the last stage."""
-        self.begin_evaluation()
-        if self._ports.activations_in is not None:
-            self._ports.activations_in.expect(evaluation_keys(loader))
-        feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
-        metrics = self._metrics(self._outputs(evaluation_keys(loader), feed), feed, self._stage.loss)
-        self._ports.end()
-        return metrics
+    def _drained(self) -> None:
+        super()._drained()
+        if self._ports.replica_groups is not None:
+            with self.hooks.waiting("the first replica's buffers"):
+                self._stage.take_buffers(self._ports.replica_groups.of_first(self._stage.buffers))
 
-    def _outputs(self, keys: Sequence[Key], feed: Feed) -> Iterator[Tensors]:
-        """This stage's outputs of each part of the evaluation set, sent on to the stage behind."""
-        ports = self._ports
-        for part, key in enumerate(keys, start=1):
-            self.hooks.on_progress(f"evaluation {part} of {len(keys)}")
-            inputs = feed.inputs() if ports.activations_in is None else ports.activations_in.take()
-            outputs = self._stage.evaluate(inputs)
-            if ports.activations_out is not None:
-                ports.activations_out.send(key, outputs)
-                ports.activations_out.settle(_EVALUATION_AHEAD)
+    @override
+    def evaluate(self, loader: Loader) -> dict[str, float] | None:
+        """Forward only, through the same connections, shared out among replicas; metrics on the last stage."""
+        self.begin_evaluation()
+        keys = evaluation_keys(loader)
+        stage, ports = self._stage, self._ports
+        own = self.replicas.own(self.replicas.workers_of(stage.index)[stage.replica], len(keys))
+        for peer, inbox in ports.activations_in.items():
+            inbox.expect(keys[part] for part in own if self.replicas.worker(stage.index - 1, part) == peer)
+        feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
+        outputs = self._outputs(keys, own, feed)
+        if stage.loss is None:
+            deque(outputs, maxlen=0)
+            ports.end()
+            return None
+        parts = [PartScore.of(stage.loss, each, feed.targets()) for each in outputs]
+        ports.end()
+        return metrics_of(parts if ports.replica_groups is None else self._of_all_replicas(parts))
+
+    def _of_all_replicas(self, parts: list[PartScore]) -> list[PartScore]:
+        """The parts of the evaluation set in order, which each replica of the last stage has some of."""
+        assert self._ports.replica_groups is not None
+        with self.hooks.waiting("the other replicas' part of the evaluation"):
+            every = self._ports.replica_groups.from_all([asdict(part) for part in parts])
+        shares = [[PartScore(**each) for each in share] for share in every]
+        return [share[i] for i in range(len(shares[0])) for share in shares if i < len(share)]
+
+    def _outputs(self, keys: Sequence[Key], own: Sequence[int], feed: Feed) -> Iterator[Tensors]:
+        """This worker's outputs of its parts of the evaluation set, sent on to the stage behind."""
+        ports, r = self._ports, self._stage.index
+        for part in own:
+            self.hooks.on_progress(f"evaluation {part + 1} of {len(keys)}")
+            source = ports.activations_in.get(self.replicas.worker(r - 1, part)) if r > 0 else None
+            outputs = self._stage.evaluate(feed.inputs() if source is None else source.take())
+            if r < self.num_stages - 1:
+                outbox = ports.activations_out[self.replicas.worker(r + 1, part)]
+                outbox.send(keys[part], outputs)
+                outbox.settle(_EVALUATION_AHEAD)
             yield outputs
 
 
+def neighbors_of(replicas: Replicas, worker: int) -> tuple[list[int], list[int]]:
+    """The workers of the stage before and of the one behind that some minibatch also goes to."""
+    r, last = replicas.stage_of(worker), len(replicas.counts) - 1
+    before = _others(_pairs(replicas, r - 1), worker) if r > 0 else []
+    behind = _others(_pairs(replicas, r), worker) if r < last else []
+    return before, behind
+
+
+def _others(pairs: Sequence[Pair], worker: int) -> list[int]:
+    return [sum(pair) - worker for pair in pairs if worker in pair]
+
+
+def _pairs(replicas: Replicas, stage: int) -> list[Pair]:
+    """A worker of a stage and one of the next that share minibatches, in the order of the first that they share."""
+    pairs = (
+        (replicas.worker(stage, t), replicas.worker(stage + 1, t))
+        for t in range(math.lcm(replicas.counts[stage], replicas.counts[stage + 1]))
+    )
+    return list(dict.fromkeys(pairs))
+
+
 def groups_of_neighbors(
-    num_stages: int, device: torch.device, *, device_to_device: bool
-) -> dict[tuple[int, bool], dist.ProcessGroup]:
-    """(first stage of the pair, forward) -> group. Every process makes all of them, in one order, as torch requires."""
+    replicas: Replicas, device: torch.device, *, device_to_device: bool
+) -> dict[tuple[Pair, bool], dist.ProcessGroup]:
+    """((worker, one of the next stage), forward) -> group.
+
+    Every process makes all of them, in one order, as torch requires.
+    """
+    pairs = [pair for stage in range(len(replicas.counts) - 1) for pair in _pairs(replicas, stage)]
     if not device_to_device:
         both = {forward: dist.new_group(timeout=NEVER, backend="gloo") for forward in (True, False)}
-        return {(r, forward): both[forward] for r in range(num_stages - 1) for forward in (True, False)}
+        return {(pair, forward): both[forward] for pair in pairs for forward in (True, False)}
     groups = {
-        (r, forward): dist.new_group([r, r + 1], timeout=NEVER, backend="nccl")
-        for r in range(num_stages - 1)
+        (pair, forward): dist.new_group([*pair], timeout=NEVER, backend="nccl")
+        for pair in pairs
         for forward in (True, False)
     }
-    for (r, _), group in groups.items():
-        meet(r, r + 1, group, device)
+    for (pair, _), group in groups.items():
+        meet(*pair, group, device)
     return groups

@@ -26,14 +26,14 @@ def connected() -> Iterator[None]:
 
 
 @connected()
-def from_all(value: Any) -> list[Any]:
-    """The value that each process gives, in every process."""
-    sent, count = _encoded(value), dist.get_world_size()
+def from_all(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
+    """The value that each process gives, in every process; of a group or, None, of all."""
+    sent, count = _encoded(value), dist.get_world_size(group)
     sizes = [torch.empty(1, dtype=torch.int64) for _ in range(count)]
-    dist.all_gather(sizes, torch.tensor([len(sent)]))
+    dist.all_gather(sizes, torch.tensor([len(sent)]), group)
     longest = max(int(size) for size in sizes)
     received = [torch.empty(longest, dtype=torch.uint8) for _ in range(count)]
-    dist.all_gather(received, torch.nn.functional.pad(sent, (0, longest - len(sent))))
+    dist.all_gather(received, torch.nn.functional.pad(sent, (0, longest - len(sent))), group)
     return [_decoded(text[: int(size)]) for text, size in zip(received, sizes, strict=True)]
 
 

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
@@ -18,15 +19,24 @@ class Feed:
         interval: which minibatches.
         device: where the stage computes.
         inputs, targets: whether the stage takes them.
+        every: of so many minibatches one, the first one first; a replica's are its own.
     """
 
     def __init__(
-        self, loader: Loader, interval: DrainInterval, device: torch.device, *, inputs: bool, targets: bool
+        self,
+        loader: Loader,
+        interval: DrainInterval,
+        device: torch.device,
+        *,
+        inputs: bool,
+        targets: bool,
+        every: int = 1,
     ) -> None:
         self._device = device
         self._inputs: deque[Tensors] = deque()
         self._targets: deque[Tensors] = deque()
-        self._minibatches = _minibatches(loader, interval, inputs=inputs, targets=targets)
+        part = _Part(interval.epoch, interval.first, interval.last, every)
+        self._minibatches = _minibatches(loader, part, inputs=inputs, targets=targets)
 
     def prepare(self) -> None:
         """Reads the next minibatch ahead, if there is one and all that was read has been taken.
@@ -57,11 +67,19 @@ class Feed:
             self._targets.append(targets)
 
 
+class _Part(NamedTuple):
+    """Which minibatches of an epoch are read: arguments of a loader."""
+
+    epoch: int
+    first: int
+    last: int
+    every: int
+
+
 def _minibatches(
-    loader: Loader, interval: DrainInterval, *, inputs: bool, targets: bool
+    loader: Loader, part: _Part, *, inputs: bool, targets: bool
 ) -> Iterator[tuple[Tensors | None, Tensors | None]]:
     """Inputs and targets of each minibatch; None for those that are not taken."""
-    part = interval.epoch, interval.first, interval.last
     if inputs and targets:
         return loader.samples(*part)  # reads every sample once
     if inputs:

@@ -21,9 +21,18 @@ class Gate:
         self._end: int | None = None
         self._shut = threading.Event()
 
-    def passes(self) -> bool:
-        """Whether the next minibatch begins; waits where the gate is held."""
-        self._asked += 1  # before the look at `_held`: whoever holds the gate then counts this minibatch
+    @property
+    def begun(self) -> int:
+        """How many minibatches have begun, or wait in front of the gate."""
+        return self._asked
+
+    def passes(self, minibatches: int = 1) -> bool:
+        """Whether the next minibatch begins; waits where the gate is held.
+
+        A replica, which has some of the minibatches alone, passes by several at a time, of which the last may be its
+        own.
+        """
+        self._asked += minibatches  # before the look at `_held`: whoever holds the gate then counts this minibatch
         if not self._held:
             return True
         self._shut.wait()

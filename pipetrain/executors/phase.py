@@ -42,11 +42,28 @@ class PipelineRules:
         self.segments = segments
         schedule.check(num_stages, num_microbatches)
         method.check(num_stages, num_microbatches)
+        self.replicas = schedule.replicas(num_stages)
+        if self.replicas.several:
+            self._check_replicas()
         if segments is not None:
             self._check_leads(segments)
         self.contexts = [StageContext.under(schedule, r, num_stages, num_microbatches) for r in range(num_stages)]
         self.lists = lru_cache(maxsize=2)(self._lists)
-        self._list = lru_cache(maxsize=2)(self._listed)  # every stage asks for its own and for stage 0's
+        # every worker asks for its own and for those of stage 0
+        self._list = lru_cache(maxsize=1 + self.replicas.counts[0])(self._listed)
+
+    def _check_replicas(self) -> None:
+        if self.method.needs_even_replicas and not self.replicas.even:
+            raise ConfigError(
+                f"partition.replicas={list(self.replicas.counts)}: method={self.method.name} compares the versions of "
+                "different stages, which hold other minibatches where these have unlike numbers of replicas; give all "
+                "stages as many, or use a method that does not, such as pipedream or pipeoptim"
+            )
+        if self.segments is not None and self.segments != RecomputeSegments.of_single_stages(self.num_stages):
+            raise ConfigError(
+                f"train.recompute_boundaries with partition.replicas={list(self.replicas.counts)}: stages with "
+                "replicas recompute by themselves; train.recompute=true works"
+            )
 
     def _check_leads(self, segments: RecomputeSegments) -> None:
         for r in range(self.num_stages):
@@ -76,9 +93,10 @@ class PipelineRules:
     def _lead(self, stage: int) -> int:
         return self.segments.lead(stage) if self.segments is not None else 0
 
-    def _listed(self, stage: int, minibatches: int) -> list[Operation]:
-        operations = self.list_schedule.operations(stage, self.num_stages, self.num_microbatches, minibatches)
-        return operations if self.segments is None else with_recomputation(operations, self.segments.lead(stage))
+    def _listed(self, worker: int, minibatches: int) -> list[Operation]:
+        operations = self.list_schedule.of_worker(worker, self.num_stages, self.num_microbatches, minibatches)
+        lead = self._lead(self.replicas.stage_of(worker))
+        return operations if self.segments is None else with_recomputation(operations, lead)
 
     def _lists(self, minibatches: int) -> list[list[Operation]]:
         return checked_lists(self.list_schedule, self.num_stages, self.num_microbatches, minibatches, self.segments)
@@ -88,15 +106,16 @@ class PipelineRules:
         cycle = self.list_schedule.steady_cycle(stage, self.num_stages, self.num_microbatches)
         return cycle if self.segments is None else steady_with_recomputation(cycle, self.segments.lead(stage))
 
-    def planned(self, stage: int, minibatches: int, start: int = 0) -> list[PlannedOperation]:
-        """The list of `stage` and what each of its operations reads, `start` minibatches into the run."""
-        operations, first = self._list(stage, minibatches), self._list(0, minibatches)
+    def planned(self, worker: int, minibatches: int, start: int = 0) -> list[PlannedOperation]:
+        """The list of a worker and what each of its operations reads, `start` minibatches into the run."""
+        operations, stage = self._list(worker, minibatches), self.replicas.stage_of(worker)
+        first = [self._list(other, minibatches) for other in self.replicas.workers_of(0)]
         return planned_operations(self.contexts[stage], operations, first, self.method, self._lead(stage), start)
 
     @property
     def steady(self) -> int:
         """The first minibatch, after a drain, of the steady state."""
-        return self.contexts[0].delay
+        return max(context.delay * context.replicas for context in self.contexts)
 
     def check(self, stage: int, planned: PlannedOperation, newest: int, start: int) -> None:
         """Checks what an operation of `stage` is about to read against the closed forms of schedule and method.

@@ -1,5 +1,6 @@
 """From a layer chain to stages, and from stages to the executor that trains them."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -68,6 +69,8 @@ def build_pipeline(
 ) -> SimulatedExecutor:
     """A pipeline whose stages are all in this process, ready to train and evaluate; its stages in `stages`.
 
+    Replicas of a stage stand one after the other.
+
     Args:
         chain: the model.
         bounds: (first layer, last layer exclusive) of each stage.
@@ -76,21 +79,36 @@ def build_pipeline(
         hooks: who is told what happens.
 
     Raises:
-        ConfigError: stages share a weight, and a schedule is asynchronous.
+        ConfigError: stages share a weight, and a schedule is asynchronous, or stages have replicas.
     """
-    stages, phases = build_stages(chain, bounds, training), _phases(rules)
+    phases = _phases(rules)
+    replicas = phases[0].rules.replicas
+    if replicas.several:
+        # a stage keeps the very layers of its chain, so each replica beside another takes a copy
+        chains = [chain, *(copy.deepcopy(chain) for _ in range(1, max(replicas.counts)))]
+        stages = [
+            stage
+            for r, replica in replicas.places
+            for stage in build_stages(chains[replica], bounds, training, [r], replica)
+        ]
+    else:
+        stages = build_stages(chain, bounds, training)
     _check_ties(stages, phases)
     return SimulatedExecutor(stages, phases, hooks, training.clip_norm)
 
 
 def build_stages(
-    chain: LayerChain, bounds: Bounds, training: Training, indices: Sequence[int] | None = None
+    chain: LayerChain,
+    bounds: Bounds,
+    training: Training,
+    indices: Sequence[int] | None = None,
+    replica: int = 0,
 ) -> list[Stage]:
-    """The stages of a pipeline, or those with the numbers `indices`."""
+    """The stages of a pipeline, or those with the numbers `indices`, each as the replica of this number."""
     stages, ties = [], ties_between(chain, bounds)
     for r in range(len(bounds)) if indices is None else indices:
         loss = training.loss if r == len(bounds) - 1 else None
-        spec = StageSpec(r, bounds[r], loss, training.seed, training.device, ties, training.arithmetic)
+        spec = StageSpec(r, bounds[r], loss, training.seed, training.device, ties, training.arithmetic, replica)
         stages.append(Stage(spec, chain, training.stage_optimizer))
     return stages
 
@@ -155,6 +173,11 @@ def build_finegrained_pipeline(
 
 
 def _check_ties(stages: Sequence[Stage], phases: Sequence[Phase]) -> None:
+    if stages[0].ties and phases[0].rules.replicas.several:
+        raise ConfigError(
+            f"{stages[0].ties[0]}, and replicas do not add up such gradients; leave its layers in one stage, or give "
+            "each a weight of its own: model.untie=true"
+        )
     schedule = next((phase.rules.schedule for phase in phases if not phase.rules.schedule.synchronous), None)
     if stages[0].ties and schedule is not None:
         raise ConfigError(

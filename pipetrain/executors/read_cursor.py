@@ -20,6 +20,7 @@ class ReadCursor(Generic[AnyStage]):
         interval: the minibatches of the list.
 
     Attributes:
+        worker: which of the pipeline the stage, or this replica of it, is.
         planned: the list.
         start: minibatches of the run before the list.
         base: the version that the list calls 0.
@@ -28,9 +29,10 @@ class ReadCursor(Generic[AnyStage]):
     def __init__(self, stage: AnyStage, rules: PipelineRules, interval: DrainInterval) -> None:
         self.stage = stage
         self.rules = rules
+        self.worker = rules.replicas.workers_of(stage.index)[stage.replica]
         self.start = interval.start
         self.base = stage.updates
-        self.planned = rules.planned(stage.index, interval.minibatches, interval.start)
+        self.planned = rules.planned(self.worker, interval.minibatches, interval.start)
         self._done = 0
         self._entered = -1
 
@@ -40,15 +42,18 @@ class ReadCursor(Generic[AnyStage]):
         return self.planned[self._done] if self._done < len(self.planned) else None
 
     @property
-    def opens(self) -> bool:
-        """Whether that is the first operation of its minibatch."""
-        return self._done < len(self.planned) and self.planned[self._done].operation.minibatch > self._entered
+    def opens(self) -> int:
+        """How many minibatches of the pipeline that opens, 1 or 0; of a replica also those of others before its own.
+
+        The update of a round that a later minibatch ends opens that one, which goes to another replica.
+        """
+        return max(0, self.next.operation.minibatch - self._entered) if self.next is not None else 0
 
     def end_before(self, minibatch: int) -> None:
         """Ends the list as if the pipeline drained before this minibatch, none of whose operations was carried out."""
         rules, stage = self.rules, self.stage
         # the list of an interval that ends there begins with what was carried out of the longer one
-        self.planned = rules.planned(stage.index, minibatch, self.start) if minibatch else []
+        self.planned = rules.planned(self.worker, minibatch, self.start) if minibatch else []
         awaited = {self.base + each.read.version for each in self.planned[self._done :]}
         for version in set(stage.weights.held()) - {stage.updates} - awaited:
             stage.weights.release(version)

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 from typing_extensions import override
@@ -12,12 +13,13 @@ from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
+from pipetrain.executors.replicas import Found, GatheredRounds, Offer, Round
 from pipetrain.executors.stage_runner import BackwardId, StageRunner
 from pipetrain.executors.tied_gradients import TiedGradients
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import Slice, idle_shares, play, step_times
 from pipetrain.program.times import TimeSpan
-from pipetrain.schedules import Kind, Operation
+from pipetrain.schedules import Kind, Operation, Replicas
 from pipetrain.stage.module import MicrobatchId
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors, dense_copy
@@ -26,61 +28,101 @@ from pipetrain.tracking.trace_writer import TracedList, TraceFile
 _NO_HOOKS = RunHooks()
 
 
-class _Mailbox:
-    """One stage's ports: what its neighbors put here, copied as a message would be.
+@dataclass(frozen=True)
+class _Boxes:
+    """The mailboxes of an interval.
 
-    Args:
-        stage: whose.
-        boxes: of all stages.
+    Attributes:
+        replicas: of each stage.
+        start: minibatches of the run before the interval.
+        of_workers: one for each.
+        rounds: of each stage, where its replicas tell each other what they have found.
         tied: what all stages offer of weights that they share.
     """
 
-    def __init__(self, stage: int, boxes: list["_Mailbox"], tied: TiedGradients) -> None:
-        self.activations: deque[Tensors] = deque()
-        self.gradients: deque[Tensors] = deque()
+    replicas: Replicas
+    start: int
+    of_workers: list["_Mailbox"]
+    rounds: Sequence[GatheredRounds]
+    tied: TiedGradients
+
+    def of(self, stage: int, minibatch: int) -> "_Mailbox":
+        """That of the worker that a minibatch of the run goes to."""
+        return self.of_workers[self.replicas.worker(stage, minibatch - self.start)]
+
+    @property
+    def of_stages(self) -> list["_Mailbox"]:
+        """Those of the first replicas."""
+        return [self.of_workers[workers[0]] for workers in map(self.replicas.workers_of, range(len(self.rounds)))]
+
+
+class _Mailbox:
+    """One worker's ports: what its neighbors put here, copied as a message would be.
+
+    Args:
+        stage: whose.
+        boxes: of all workers.
+    """
+
+    def __init__(self, stage: Stage, boxes: _Boxes) -> None:
+        self.activations: dict[MicrobatchId, Tensors] = {}
+        self.gradients: dict[BackwardId, Tensors] = {}
         self.recomputed: deque[Tensors] = deque()
-        self._stage = stage
+        self._stage = stage.index
+        self._replica = stage.replica
         self._boxes = boxes
-        self._tied = tied
         self._offered: list[Tensor] = []
         self._norms_read = 0
 
-    def receive_activations(self) -> Tensors:
-        return self.activations.popleft()
+    def receive_activations(self, microbatch: MicrobatchId) -> Tensors:
+        return self.activations.pop(microbatch)
 
-    def send_activations(self, _: MicrobatchId, tensors: Tensors) -> None:
-        self._boxes[self._stage + 1].activations.append(_copied(tensors))
+    def send_activations(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
+        self._boxes.of(self._stage + 1, microbatch[0]).activations[microbatch] = _copied(tensors)
 
-    def receive_gradients(self) -> Tensors:
-        return self.gradients.popleft()
+    def receive_gradients(self, microbatch: BackwardId) -> Tensors:
+        return self.gradients.pop(microbatch)
 
-    def send_gradients(self, _: BackwardId, tensors: Tensors) -> None:
-        self._boxes[self._stage - 1].gradients.append(_copied(tensors))
+    def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
+        self._boxes.of(self._stage - 1, microbatch[0]).gradients[microbatch] = _copied(tensors)
 
     def receive_recomputed(self) -> Tensors:
         return self.recomputed.popleft()
 
     def send_recomputed(self, tensors: Tensors) -> None:
-        self._boxes[self._stage + 1].recomputed.append(_copied(tensors))
+        # segments of several stages have no replicas
+        self._boxes.of_workers[self._stage + 1].recomputed.append(_copied(tensors))
+
+    def put_gradient(self, name: str, gradient: Tensor) -> None:
+        """Leaves it to the offer of the whole round."""
+
+    def offer_round(self, this: Round, found: Offer) -> None:
+        self._boxes.rounds[self._stage].offer(this, self._replica, found)
+
+    def round_is_complete(self, this: Round) -> bool:
+        return self._boxes.rounds[self._stage].complete(this)
+
+    def found(self, this: Round) -> Found:
+        return self._boxes.rounds[self._stage].take(this)
 
     def offer_norm(self, norm: Tensor) -> None:
         self._offered.append(norm)
 
     def norms_are_complete(self) -> bool:
-        return all(len(box._offered) > self._norms_read for box in self._boxes)
+        return all(len(box._offered) > self._norms_read for box in self._boxes.of_stages)
 
     def norms(self) -> list[Tensor]:
         self._norms_read += 1
-        return [box._offered[self._norms_read - 1] for box in self._boxes]
+        return [box._offered[self._norms_read - 1] for box in self._boxes.of_stages]
 
     def offer_tied(self, gradients: Mapping[str, Tensor]) -> None:
-        self._tied.offer(self._stage, gradients)
+        self._boxes.tied.offer(self._stage, gradients)
 
     def tied_totals_are_complete(self) -> bool:
-        return self._tied.complete(self._stage)
+        return self._boxes.tied.complete(self._stage)
 
     def tied_totals(self) -> dict[str, Tensor]:
-        return self._tied.totals(self._stage)
+        return self._boxes.tied.totals(self._stage)
 
 
 def _copied(tensors: Tensors) -> Tensors:
@@ -111,9 +153,7 @@ class SimulatedExecutor(OneProcess):
     @override
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
         rules = self.enter(interval)
-        boxes: list[_Mailbox] = []
-        tied = TiedGradients(self.stages[0].ties, [stage.index for stage in self.stages])
-        boxes += [_Mailbox(stage.index, boxes, tied) for stage in self.stages]
+        boxes = self._boxes(rules.replicas, interval.start)
         runners = [
             StageRunner(
                 ReadCursor(stage, rules, interval),
@@ -124,8 +164,11 @@ class SimulatedExecutor(OneProcess):
             )
             for stage, box in zip(self.stages, boxes, strict=True)
         ]
-        self._run(runners, boxes)
-        minibatches = sum(each.operation.kind is Kind.UPDATE for each in runners[0].cursor.planned)
+        begun = self.hooks.gate.begun
+        self._run(runners, boxes, begun)
+        ended_after = self.hooks.gate.ended_after
+        minibatches = interval.minibatches if ended_after is None else ended_after - begun
+        self._drain()
         if not minibatches:
             return IntervalTimes([None] * len(self.stages))
         played = self._played(rules, minibatches)
@@ -133,40 +176,61 @@ class SimulatedExecutor(OneProcess):
             self._write(self.hooks.trace, interval, runners, played)
         return IntervalTimes(idle_shares(played), step_times(played))
 
-    def _run(self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox]) -> None:
+    def _boxes(self, replicas: Replicas, start: int) -> list[_Mailbox]:
+        tied = TiedGradients(self.stages[0].ties, [stage.index for stage in self.stages])
+        firsts = [stage for stage in self.stages if stage.replica == 0]
+        rounds = [GatheredRounds(stage.weights.trainable, replicas.counts[stage.index]) for stage in firsts]
+        boxes = _Boxes(replicas, start, [], rounds, tied)
+        boxes.of_workers.extend(_Mailbox(stage, boxes) for stage in self.stages)
+        return boxes.of_workers
+
+    def _drain(self) -> None:
+        """Has all replicas of a stage go on with the buffers of the first one."""
+        firsts = {stage.index: stage for stage in self.stages if stage.replica == 0}
+        for stage in self.stages:
+            if stage.replica:
+                stage.take_buffers(firsts[stage.index].buffers)
+
+    def _run(self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox], begun: int) -> None:
         """Carries out all lists; each stage as far as it gets, then the next one."""
+        gate, opened = self.hooks.gate, 0
         while any(runner.next for runner in runners):
             moved = False
             for runner, box in zip(runners, boxes, strict=True):
                 while self._ready(runner, box):
-                    if runner is runners[0] and runner.cursor.opens and not self.hooks.gate.passes():
-                        self._end(runners)
+                    assert runner.next is not None
+                    ahead = runner.next.minibatch + 1 - opened if runner.stage.index == 0 else 0
+                    opened += max(0, ahead)
+                    if ahead > 0 and not gate.passes(ahead):
+                        assert gate.ended_after is not None
+                        self._end(runners, gate.ended_after - begun)
                     else:
                         runner.step()
                     moved = True
             assert moved, "validated lists cannot deadlock"
 
     @staticmethod
-    def _end(runners: Sequence[StageRunner]) -> None:
-        """Ends all lists before the minibatch that the first stage would begin, as no other stage has begun it."""
-        assert runners[0].next is not None
-        minibatch = runners[0].next.minibatch
+    def _end(runners: Sequence[StageRunner], minibatch: int) -> None:
+        """Ends all lists before a minibatch that none has begun."""
         for runner in runners:
             runner.cursor.end_before(minibatch)
 
     def _ready(self, runner: StageRunner, box: _Mailbox) -> bool:
-        operation, r, rules = runner.next, runner.stage.index, runner.cursor.rules
+        operation, r, rules, start = runner.next, runner.stage.index, runner.cursor.rules, runner.cursor.start
         if operation is None:
             return False
         if operation.kind is Kind.FORWARD:
-            return r == 0 or bool(box.activations)
+            return r == 0 or (start + operation.minibatch, operation.microbatch) in box.activations
         if operation.kind is Kind.RECOMPUTATION:
             repeated = len(operation.covers(rules.num_microbatches))
             return rules.segments is None or rules.segments.begins(r) or len(box.recomputed) >= repeated
         if operation.kind is Kind.BACKWARD:
-            return r == self.num_stages - 1 or bool(box.gradients)
+            return r == self.num_stages - 1 or (start + operation.minibatch, operation.microbatch) in box.gradients
         runner.offer_tied()
         if not (runner.summed_tied or box.tied_totals_are_complete()):
+            return False
+        runner.offer_round()
+        if not (runner.knows_round or box.round_is_complete(runner.round)):
             return False
         if runner.asks_all:
             runner.offer_norm()
@@ -180,7 +244,7 @@ class SimulatedExecutor(OneProcess):
         for r, (stage, operations) in enumerate(zip(self.stages, lists, strict=True)):
             spans = stage.clock.take()
             durations.update({(r, op): span.seconds for op, span in zip(operations, spans, strict=True)})
-        return play(lists, lambda r, op: durations[r, op], rules.segments)
+        return play(lists, lambda worker, op: durations[worker, op], rules.segments, replicas=rules.replicas)
 
     def _write(
         self,
@@ -194,7 +258,8 @@ class SimulatedExecutor(OneProcess):
         for runner, slices in zip(runners, played, strict=True):
             spans = [TimeSpan(self._played_until + piece.start, piece.end - piece.start) for piece in slices]
             cursor = runner.cursor
-            lists.append(TracedList(cursor.stage.index, cursor.planned, cursor.start, cursor.base, spans))
+            replicas = self.replicas.counts[cursor.stage.index]
+            lists.append(TracedList(cursor.worker, cursor.planned, cursor.start, cursor.base, spans, (), replicas))
         trace.add(interval, lists)
         self._played_until += max(slices[-1].end for slices in played if slices)
 
@@ -207,5 +272,7 @@ class SimulatedExecutor(OneProcess):
 
     def _outputs(self, tensors: Tensors) -> Tensors:
         for stage in self.stages:
+            if stage.replica:
+                continue  # what the first one computes, they would
             tensors = _copied(stage.evaluate(tensors))
         return tensors

@@ -11,7 +11,8 @@ from pipetrain.executors.clipping import Clipping, clipped, squared_norm
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.losses import count_of, share, step_loss
+from pipetrain.executors.replicas import Found, Offer, Round
+from pipetrain.losses import StepLoss, count_of, share, step_loss
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.schedules import Kind, Operation
@@ -26,16 +27,16 @@ BackwardId = tuple[int, int | None]
 class Ports(Protocol):
     """A stage's connections to its neighbors; a port takes and gives dense tensors."""
 
-    def receive_activations(self) -> Tensors:
-        """What the stage before sent for the next microbatch; waits for it."""
+    def receive_activations(self, microbatch: MicrobatchId) -> Tensors:
+        """What the stage before sent for the microbatch, the next of those from there; waits for it."""
         ...
 
     def send_activations(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
         """Hands the outputs to the stage behind; does not wait."""
         ...
 
-    def receive_gradients(self) -> Tensors:
-        """The gradients of the next backward's outputs, floating-point ones alone, microbatch by microbatch; waits."""
+    def receive_gradients(self, microbatch: BackwardId) -> Tensors:
+        """The gradients of a backward's floating-point outputs, microbatch by microbatch; waits for them."""
         ...
 
     def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
@@ -48,6 +49,18 @@ class Ports(Protocol):
 
     def send_recomputed(self, tensors: Tensors) -> None:
         """Hands the recomputed outputs to the stage behind."""
+        ...
+
+    def put_gradient(self, name: str, gradient: Tensor) -> None:
+        """Takes a gradient of the round that ends next, as soon as it is complete; it may not change any more."""
+        ...
+
+    def offer_round(self, this: Round, found: Offer) -> None:
+        """Tells the other replicas of the stage what this one has found in a round; does not wait."""
+        ...
+
+    def found(self, this: Round) -> Found:
+        """What all of them have found in it; waits for them."""
         ...
 
     def offer_norm(self, norm: Tensor) -> None:
@@ -88,6 +101,7 @@ class StageRunner:
 
     Attributes:
         summed_tied: whether the gradients of shared weights are those of all stages, for the next update.
+        knows_round: whether the gradients are those of all replicas, for the next update.
     """
 
     def __init__(
@@ -103,7 +117,10 @@ class StageRunner:
         self._num_microbatches = rules.num_microbatches
         self._steady = rules.steady
         # what an update does with its gradient depends on those of all stages
-        self.asks_all = rules.schedule.synchronous and (clipping is not None or self.stage.scaler is not None)
+        decides_together = rules.schedule.synchronous and rules.replicas.even
+        self.asks_all = decides_together and (clipping is not None or self.stage.scaler is not None)
+        self._replicas = rules.replicas
+        self._averages = rules.replicas.counts[index] > 1
         self._first = index == 0
         self._last = index == rules.num_stages - 1
         self._stores = rules.segments is not None and rules.segments.begins(index)
@@ -113,6 +130,9 @@ class StageRunner:
         self._norm: Tensor | None = None
         self._offered_tied = False
         self.summed_tied = False
+        self._offered_round = False
+        self.knows_round = not self._averages
+        self._losses: list[StepLoss] = []
 
     @property
     def next(self) -> Operation | None:
@@ -170,7 +190,7 @@ class StageRunner:
         if self._first:
             return self._next_input(microbatch)
         with self.stage.clock.waiting("recv", operation):
-            return self._ports.receive_activations()
+            return self._ports.receive_activations(microbatch)
 
     def _next_input(self, microbatch: MicrobatchId) -> Tensors:
         if microbatch[1] == 0:
@@ -201,29 +221,75 @@ class StageRunner:
 
     def _backward(self, planned: PlannedOperation) -> None:
         read, operation = self.cursor.read(planned), planned.operation
+        whole = self.cursor.start + operation.minibatch, operation.microbatch
         with self.stage.clock.waiting("recv", operation):
-            received = None if self._last else self._ports.receive_gradients()
+            received = None if self._last else self._ports.receive_gradients(whole)
+        self.stage.on_final_gradient = self._ports.put_gradient if self._completes(operation) else None
         with self.stage.clock.computing():
             gradients = self.stage.backward(self._microbatches(operation), received, read, planned.activations)
         if not self._first:
             with self.stage.clock.waiting("send", operation):
-                self._ports.send_gradients((self.cursor.start + operation.minibatch, operation.microbatch), gradients)
+                self._ports.send_gradients(whole, gradients)
+
+    def _completes(self, operation: Operation) -> bool:
+        """Whether the gradients that a backward adds to can go to the other replicas while it runs."""
+        last = operation.covers(self._num_microbatches)[-1] == self._num_microbatches - 1
+        return self._averages and last
 
     # -- update --------------------------------------------------------------------------------------------------
 
     def _update(self, planned: PlannedOperation) -> None:
-        t = self.cursor.start + planned.operation.minibatch
-        steady = planned.operation.minibatch >= self._steady
+        t, this = self.cursor.start + planned.operation.minibatch, self.round
         self.sum_tied()
+        self.average()
         gradients = self._applied()
-        self._offered_tied = self.summed_tied = False
+        self._offered_tied = self.summed_tied = self._offered_round = False
+        self.knows_round = not self._averages
         with self.stage.clock.computing():
-            self.stage.update(t, gradients, keep=not planned.releases, steady=steady)
+            self.stage.update(t, gradients, keep=not planned.releases, steady=this.first >= self._steady)
+        self.stage.optimizer.updates = t + 1
         if self._last:
-            minibatch = self._minibatches.pop(planned.operation.minibatch)
-            self._hooks.on_step(t, step_loss(minibatch.losses, minibatch.counts))
+            losses = self._losses if self._averages else self._own_losses(this)
+            if self.stage.replica == 0:
+                for k, loss in enumerate(losses, start=self.cursor.start + this.first):
+                    self._hooks.on_step(k, loss)
             if not self._first:
                 self._feed.prepare()
+
+    @property
+    def round(self) -> Round:
+        """The minibatches of the update that comes next."""
+        return Round.ending(self._replicas, self.stage.index, self._next_update.minibatch)
+
+    @property
+    def _next_update(self) -> Operation:
+        assert self.next is not None
+        return self.next
+
+    def _own_losses(self, this: Round) -> list[StepLoss]:
+        """That of this replica's minibatch; none where it has none, or the loss is in another stage."""
+        own = this.own(self.stage.replica)
+        if not self._last or own is None:
+            return []
+        minibatch = self._minibatches.pop(own)
+        return [step_loss(minibatch.losses, minibatch.counts)]
+
+    def offer_round(self) -> None:
+        """Before an update: tells the other replicas of the stage what this one has found, once."""
+        if self._averages and not self._offered_round:
+            this = self.round
+            self._ports.offer_round(this, Offer(self.stage.gradients.tensors, self._own_losses(this)))
+            self._offered_round = True
+
+    def average(self) -> None:
+        """Before an update: puts what all replicas of the stage have found in the place of its own part, once."""
+        if not self.knows_round:
+            self.offer_round()
+            with self.stage.clock.waiting("recv", self._next_update):
+                found = self._ports.found(self.round)
+            self.stage.gradients.put(found.gradients)
+            self._losses = found.losses
+            self.knows_round = True
 
     def offer_tied(self) -> None:
         """Before an update: tells the stages that share weights with this one its part of their gradients, once."""
@@ -242,6 +308,7 @@ class StageRunner:
         """Before an update that clips over all stages: tells the others this stage's part of the norm, once."""
         if self._norm is None:
             self.sum_tied()
+            self.average()
             self._norm = squared_norm(self.stage.counted(self.stage.gradients.tensors))
             self._ports.offer_norm(self._norm)
 

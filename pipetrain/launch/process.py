@@ -37,6 +37,11 @@ class ProcessEnvironment:
         return tuple(self.placement.stages_of[self.rank])
 
     @property
+    def replica(self) -> int:
+        """The number of this process among those that have its stage."""
+        return self.placement.replica_of(self.rank)
+
+    @property
     def has_last_stage(self) -> bool:
         """Whether this process records the run."""
         return self.rank == self.placement.of_last_stage

@@ -111,7 +111,8 @@ class ProcessRun:
             result["metric_signatures"] = self._decoder.signatures
         if self._parts.trace is not None:
             self._parts.trace.close()
-            assemble(job.run, job.num_stages)
+            placement = job.placement
+            assemble(job.run, [placement.name(process) for process in range(placement.num_processes)])
         recorder.close(result)
         summary.write(job.run, result)
         return result
@@ -133,7 +134,8 @@ class ProcessRun:
     def _tensors(self) -> dict[str, Tensor]:
         tensors = self._parts.recorder.history() if self._parts.recorder else {}
         for stage in self._executor.stages:
-            tensors.update(checkpoint.stage_tensors(stage))
+            if stage.replica == 0:  # the others have the same
+                tensors.update(checkpoint.stage_tensors(stage))
         return tensors
 
     def _progress(self, step: int) -> dict[str, Any]:

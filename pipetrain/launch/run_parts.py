@@ -47,8 +47,8 @@ class RunParts:
         return self.recorder.step if self.recorder else RunHooks().on_step
 
 
-def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Show) -> RunParts:
-    """The objects of a run in a process that has these stages."""
+def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Show, replica: int = 0) -> RunParts:
+    """The objects of a run in a process that has these stages, or the replica of this number of one."""
     lazy_compiler.install()
     torch.set_num_threads(job.threads)
     if device.type == "cuda":
@@ -59,15 +59,19 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     if settings.dataset.pin_memory and device.type == "cuda":
         data.pin()
     chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
-    phases = build_phases(settings, job.timetable, job.num_stages, job.segments)
+    phases = build_phases(settings, job.timetable, job.num_stages, job.segments, job.replicas)
     rate = build_rate(settings, job.timetable)
     progress = checkpoint.load_progress(job.resume) if job.resume else {}
     training = training_of(settings, data.dataset, rate, device)
     recorder = None
-    if job.num_stages - 1 in stages:
+    if job.num_stages - 1 in stages and replica == 0:
         earlier = EarlierSteps(progress, checkpoint.load_history(job.resume) if job.resume else {})
         recorder = Recorder(_recorded(job, data, training.loss, LearningRates(rate, phases)), earlier, show)
-    trace = TraceFile(job.run, stages[0], progress.get("step", 0)) if settings.trace else None
+    trace = (
+        TraceFile(job.run, job.placement.process_of(stages[0]) + replica, progress.get("step", 0))
+        if settings.trace
+        else None
+    )
     return RunParts(data, chain, phases, training, progress, recorder, trace)
 
 

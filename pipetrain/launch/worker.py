@@ -29,6 +29,7 @@ from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog, Watched
 from pipetrain.run.job import Job
+from pipetrain.run.stage_reports import of_stages
 from pipetrain.tracking.recorder import Show
 
 _PRECEDENCE_SECONDS = 1.0
@@ -158,8 +159,8 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
     activity = watchdog.activity
     activity.now("building the data set and the model")
     placement = process.placement
-    parts = build_parts(job, process.stages, process.device, show)
-    stages = build_stages(parts.chain, job.bounds, parts.training, process.stages)
+    parts = build_parts(job, process.stages, process.device, show, process.replica)
+    stages = build_stages(parts.chain, job.bounds, parts.training, process.stages, process.replica)
     hooks = RunHooks(
         parts.on_step, lambda op: activity.now(str(op)), activity.now, activity.wait, activity.compute, parts.trace,
         watchdog.gate,
@@ -177,7 +178,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
     except DivergedError as error:
         sent = zip(placement.stages_of, watchdog.stop_others(), strict=True)
         reports = [report or [{}] * len(expected) for expected, report in sent]
-        return run.diverge(error, placement.in_order(reports))
+        return run.diverge(error, of_stages(placement.in_order(reports), executor.replicas))
     except LostStageError as error:
         FailureNote(FailureKind.LOST, str(error)).leave(job.run, process.rank)
         watchdog.lose()

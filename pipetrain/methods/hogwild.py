@@ -70,8 +70,9 @@ class Hogwild(Method):
     @override
     def forward(self, moment: Moment) -> WeightRead:
         """W_{t-τ}, or an older one where the schedule has not made that yet."""
-        t = moment.operation.minibatch
-        return WeightRead(max(0, min(moment.newest, t - self.delay(moment.context, moment.minibatch_of_run))))
+        return WeightRead(
+            max(0, min(moment.newest, moment.update - self.delay(moment.context, moment.minibatch_of_run)))
+        )
 
     @override
     def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:

@@ -22,6 +22,11 @@ class PipeDream(Method):
     family: ClassVar[Family] = Family.CONTINUOUS
     vertical_sync: bool = False
 
+    @property
+    @override
+    def needs_even_replicas(self) -> bool:
+        return self.vertical_sync
+
     @override
     def forward(self, moment: Moment) -> WeightRead:
         """W_now, or with vertical sync the version that was stage 0's newest when the microbatch entered."""

@@ -18,7 +18,7 @@ class PipeDream2BW(Method):
     @override
     def forward(self, moment: Moment) -> WeightRead:
         """The version before the one that the minibatch's gradient is applied to."""
-        return WeightRead(max(0, moment.operation.minibatch - 1))
+        return WeightRead(max(0, moment.update - 1))
 
     @override
     def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:

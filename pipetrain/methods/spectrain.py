@@ -22,6 +22,11 @@ class SpecTrain(Method):
     family: ClassVar[Family] = Family.CONTINUOUS
     needs_prediction: ClassVar[bool] = True
 
+    @property
+    @override
+    def needs_even_replicas(self) -> bool:
+        return True
+
     @override
     def forward(self, moment: Moment) -> WeightRead:
         return WeightRead(moment.newest, predicted(moment.context.stage // 2 + moment.updates_until_backward))

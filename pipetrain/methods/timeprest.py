@@ -15,6 +15,11 @@ class TiMePReSt(Method):
     name: ClassVar[str] = "timeprest"
     family: ClassVar[Family] = Family.WHOLE_BACKWARD
 
+    @property
+    @override
+    def needs_even_replicas(self) -> bool:
+        return True
+
     @override
     def forward(self, moment: Moment) -> WeightRead:
         """The version that stage 0 had when the minibatch entered."""

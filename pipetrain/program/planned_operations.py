@@ -39,7 +39,7 @@ class PlannedOperation(NamedTuple):
 def planned_operations(
     context: StageContext,
     operations: Sequence[Operation],
-    first_stage: Sequence[Operation],
+    first_stage: Sequence[Sequence[Operation]],
     policy: ReadPolicy,
     lead: int = 0,
     start: int = 0,
@@ -48,8 +48,8 @@ def planned_operations(
 
     Args:
         context: the stage's.
-        operations: its list.
-        first_stage: the list of stage 0.
+        operations: the list of one of its workers.
+        first_stage: the lists of the workers of stage 0.
         policy: the method.
         lead: microbatch steps between a recomputation and its backward.
         start: minibatches of the run before the list.
@@ -93,6 +93,9 @@ def _moments(
     position = {op: i for i, op in enumerate(operations)}
     whole = any(op.kind is Kind.BACKWARD and op.microbatch is None for op in operations)
     for index, op in enumerate(operations):
+        if op.kind is Kind.UPDATE:
+            yield Moment(context, op, newest[index], newest[index], 0, start + op.minibatch)
+            continue
         t, j = op.minibatch, op.microbatch or 0
         there, back = newest[position[forward(t, j)]], newest[position[backward(t, None if whole else j)]]
         yield Moment(context, op, newest[index], entries[t, j], back - there, start + t, lead)
@@ -129,8 +132,10 @@ def _updates_before(operations: Sequence[Operation]) -> list[int]:
     return counts
 
 
-def _entries(first_stage: Sequence[Operation]) -> dict[tuple[int, int], int]:
-    newest = _updates_before(first_stage)
+def _entries(first_stage: Sequence[Sequence[Operation]]) -> dict[tuple[int, int], int]:
     return {
-        (op.minibatch, op.microbatch or 0): newest[i] for i, op in enumerate(first_stage) if op.kind is Kind.FORWARD
+        (op.minibatch, op.microbatch or 0): newest
+        for operations in first_stage
+        for op, newest in zip(operations, _updates_before(operations), strict=True)
+        if op.kind is Kind.FORWARD
     }

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.routes import Routes
 from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.replicas import Replicas
 
 Duration = Callable[[int, Operation], float]
 Transfer = Callable[[int, int, Operation], float]
-"""(sending stage, receiving stage, the receiver's operation) -> time."""
+"""(sending worker, receiving worker, the receiver's operation) -> time."""
 
 
 def _no_time(_source: int, _target: int, _operation: Operation) -> float:
@@ -19,7 +20,7 @@ def _no_time(_source: int, _target: int, _operation: Operation) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One operation's time on its stage, in the unit of the durations that were given."""
+    """One operation's time on its worker, in the unit of the durations that were given."""
 
     operation: Operation
     start: float
@@ -27,12 +28,12 @@ class Slice:
 
 
 class DeadlockError(ValueError):
-    """Some stages wait for each other; carries what was played until then and the operation each is stuck at."""
+    """Some workers wait for each other; carries what was played until then and the operation each is stuck at."""
 
-    def __init__(self, played: list[list[Slice]], stuck: dict[int, Operation]) -> None:
+    def __init__(self, played: list[list[Slice]], stuck: dict[int, Operation], replicas: Replicas) -> None:
         self.played = played
         self.stuck = stuck
-        waiting = ", ".join(f"stage {r} at {op}" for r, op in stuck.items())
+        waiting = ", ".join(f"{replicas.name(worker)} at {op}" for worker, op in stuck.items())
         super().__init__(f"the operation lists deadlock: {waiting}")
 
 
@@ -42,20 +43,25 @@ def play(
     segments: RecomputeSegments | None = None,
     transfer: Transfer = _no_time,
     occupation: Transfer = _no_time,
+    replicas: Replicas | None = None,
 ) -> list[list[Slice]]:
-    """The slices of every stage when each operation starts as soon as its stage and its input are ready.
+    """The slices of every worker when each operation starts as soon as its worker and its input are ready.
+
+    An update of a stage with replicas waits for the last backward of its round on each of them.
 
     Args:
-        lists: of all stages.
+        lists: of all workers.
         duration: of each operation.
         segments: which stages recompute together; None where none does.
         transfer: how long a message takes once it leaves; none keeps its sender busy.
         occupation: how long it keeps the next one of its kind from leaving.
+        replicas: who the workers are; None: one of each stage.
 
     Raises:
         DeadlockError: some operation waits for ever.
     """
-    routes = Routes(len(lists), segments)
+    workers = replicas or Replicas.one_each(len(lists))
+    routes, rounds = Routes(len(workers.counts), segments), _Rounds(lists, workers)
     played: list[list[Slice]] = [[] for _ in lists]
     ends: dict[tuple[int, Operation], float] = {}
     free: dict[tuple[int, int, Kind], float] = {}
@@ -65,8 +71,13 @@ def play(
         for r, operations in enumerate(lists):
             while len(played[r]) < len(operations):
                 op = operations[len(played[r])]
-                sender, arrival = routes.sender(r, op), 0.0
-                if sender is not None:
+                stage, arrival = routes.sender(workers.stage_of(r), op), 0.0
+                if op.kind is Kind.UPDATE and (others := rounds.ends(r, op)):
+                    if any(other not in ends for other in others):
+                        break
+                    arrival = max(ends[other] for other in others)
+                if stage is not None:
+                    sender = workers.worker(stage, op.minibatch)
                     if (sender, op) not in ends:
                         break
                     leaves = max(ends[sender, op], free.get((sender, r, op.kind), 0.0))
@@ -78,8 +89,35 @@ def play(
                 progress = True
     stuck = {r: ops[len(played[r])] for r, ops in enumerate(lists) if len(played[r]) < len(ops)}
     if stuck:
-        raise DeadlockError(played, stuck)
+        raise DeadlockError(played, stuck, workers)
     return played
+
+
+class _Rounds:
+    """Where the backwards of each round of replicas end."""
+
+    def __init__(self, lists: Sequence[Sequence[Operation]], replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._last_backwards = [_last_backwards(each) if replicas.several else {} for each in lists]
+
+    def ends(self, worker: int, update: Operation) -> list[tuple[int, Operation]]:
+        """(worker, its last backward of the round) of the other replicas of a worker's stage."""
+        stage = self._replicas.stage_of(worker)
+        others = self._replicas.workers_of(stage) if self._replicas.counts[stage] > 1 else ()
+        found = ((other, self._last_backwards[other].get(update)) for other in others if other != worker)
+        return [(other, backward) for other, backward in found if backward is not None]
+
+
+def _last_backwards(operations: Sequence[Operation]) -> dict[Operation, Operation]:
+    """Of a worker's list, update -> the last backward of the round that it ends, where the round has one."""
+    found: dict[Operation, Operation] = {}
+    latest: Operation | None = None
+    for op in operations:
+        if op.kind is Kind.BACKWARD:
+            latest = op
+        elif op.kind is Kind.UPDATE and latest is not None:
+            found[op], latest = latest, None
+    return found
 
 
 def idle_shares(played: Sequence[Sequence[Slice]]) -> list[float]:
@@ -91,7 +129,15 @@ def idle_shares(played: Sequence[Sequence[Slice]]) -> list[float]:
 
 
 def step_times(played: Sequence[Sequence[Slice]]) -> list[float]:
-    """The time of each minibatch: from the update before to its own on the last stage; the last one until the drain."""
-    ends = [0.0, *(piece.end for piece in played[-1] if piece.operation.kind is Kind.UPDATE)]
+    """The time of each minibatch: from the update before to its own on the last stage; the last one until the drain.
+
+    The minibatches of a round of replicas share its time.
+    """
+    updates = [piece for piece in played[-1] if piece.operation.kind is Kind.UPDATE]
+    ends, minibatches = [0.0], [0]
+    for piece in updates:
+        share = piece.operation.minibatch + 1 - minibatches[-1]
+        ends += [*(ends[-1] + (piece.end - ends[-1]) * i / share for i in range(1, share)), piece.end]
+        minibatches.append(piece.operation.minibatch + 1)
     ends[-1] = max(slices[-1].end for slices in played if slices)
     return [end - begin for begin, end in itertools.pairwise(ends)]

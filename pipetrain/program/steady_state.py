@@ -35,8 +35,8 @@ def peak_in_flight(operations: Sequence[Operation], num_microbatches: int) -> in
 
 
 def minibatches_held(schedule: ListSchedule, D: int, N: int) -> int:
-    """Minibatches in flight on stage 0, a part counted as one."""
-    return -(-schedule.in_flight(0, D, N) // N)
+    """Minibatches in flight on stage 0, all its replicas together, a part counted as one."""
+    return -(-schedule.in_flight(0, D, N) // N) * schedule.replicas(D).counts[0]
 
 
 def steady_state(pipeline: SteadyPipeline) -> Steady:
@@ -51,16 +51,16 @@ def steady_state(pipeline: SteadyPipeline) -> Steady:
     return Steady(period, [max(0.0, 1.0 - of_stage / (period * m)) for of_stage, m in zip(busy, replicas, strict=True)])
 
 
-def _update_ends(row: Sequence[Slice]) -> list[float]:
-    return [piece.end for piece in row if piece.operation.kind is Kind.UPDATE]
-
-
 def between_updates(row: Sequence[Slice], first: int, last: int) -> tuple[float, float]:
-    """A stage from the update before minibatch `first` to that of `last` - 1: that time, and its idle share.
+    """A worker from the update before minibatch `first` to that of `last` - 1: that time, and its idle share.
 
-    Where `first` is 0 it begins with the stage's first operation.
+    Where `first` is 0 it begins with the worker's first operation. Replicas update once in several minibatches: theirs
+    is the time of as many, by the rate of the rounds that these are in.
     """
-    ends = _update_ends(row)
-    begin, end = ends[first - 1] if first else row[0].start, ends[last - 1]
+    updates = [piece for piece in row if piece.operation.kind is Kind.UPDATE]
+    before = [piece for piece in updates if piece.operation.minibatch < first]
+    final = next(piece for piece in updates if piece.operation.minibatch >= last - 1)
+    begin, end = before[-1].end if before else row[0].start, final.end
+    covered = final.operation.minibatch - (before[-1].operation.minibatch if before else -1)
     busy = sum(max(0.0, min(piece.end, end) - max(piece.start, begin)) for piece in row)
-    return end - begin, max(0.0, 1.0 - busy / (end - begin))
+    return (end - begin) * ((last - first) / covered), max(0.0, 1.0 - busy / (end - begin))

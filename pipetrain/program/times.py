@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.replicas import Replicas
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class StageTimes:
         latency: of any message, by link; link r joins stages r and r + 1.
         transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch's. So long
             the link takes no other message of that direction.
+        replicas: of each stage; None: one of each. Replicas take equally long, and to average takes them no time.
     """
 
     forward: Sequence[float]
@@ -27,9 +29,14 @@ class StageTimes:
     num_microbatches: int
     latency: Sequence[float]
     transmission: Sequence[float]
+    replicas: Replicas | None = None
 
-    def duration(self, stage: int, operation: Operation) -> float:
-        """What `operation` takes on `stage`."""
+    def _stage(self, worker: int) -> int:
+        return worker if self.replicas is None else self.replicas.stage_of(worker)
+
+    def duration(self, worker: int, operation: Operation) -> float:
+        """What `operation` takes on a worker; without replicas workers are stages."""
+        stage = self._stage(worker)
         if operation.kind is Kind.UPDATE:
             return self.update[stage]
         of_kind = {
@@ -40,12 +47,15 @@ class StageTimes:
         return of_kind[operation.kind][stage] * len(operation.covers(self.num_microbatches))
 
     def transfer(self, source: int, target: int, operation: Operation) -> float:
-        """What the message takes that `operation` of stage `target` waits for."""
-        return self.latency[min(source, target)] + self.occupation(source, target, operation)
+        """What the message takes that `operation` of the worker `target` waits for."""
+        return self.latency[self._link(source, target)] + self.occupation(source, target, operation)
+
+    def _link(self, source: int, target: int) -> int:
+        return min(self._stage(source), self._stage(target))
 
     def occupation(self, source: int, target: int, operation: Operation) -> float:
         """How long that message keeps the link from the next one in its direction."""
-        return self.transmission[min(source, target)] * len(operation.covers(self.num_microbatches))
+        return self.transmission[self._link(source, target)] * len(operation.covers(self.num_microbatches))
 
 
 @dataclass(frozen=True, slots=True)

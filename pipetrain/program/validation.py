@@ -1,12 +1,14 @@
 """Checks operation lists before anything runs; a wrong one is shown as a grid with the guilty cell marked."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pipetrain.program.playback import DeadlockError, play
 from pipetrain.program.recomputation import RecomputeSegments, with_recomputation
 from pipetrain.program.text_grid import grid, unit_duration
 from pipetrain.schedules.base import ListSchedule
 from pipetrain.schedules.operation import Kind, Operation, forward, update
+from pipetrain.schedules.replicas import Replicas
 
 
 class ScheduleError(ValueError):
@@ -20,15 +22,18 @@ def checked_lists(
     minibatches: int,
     segments: RecomputeSegments | None = None,
 ) -> list[list[Operation]]:
-    """Every stage's list under `schedule`, validated; with recomputation where there are segments.
+    """Every worker's list under `schedule`, validated; with recomputation where there are segments.
 
     Raises:
         ScheduleError: see `validate`.
     """
-    lists = [schedule.operations(r, num_stages, num_microbatches, minibatches) for r in range(num_stages)]
+    replicas = schedule.replicas(num_stages)
+    lists = [
+        schedule.of_worker(worker, num_stages, num_microbatches, minibatches) for worker in range(replicas.num_workers)
+    ]
     if segments is not None:
-        lists = [with_recomputation(operations, segments.lead(r)) for r, operations in enumerate(lists)]
-    validate(lists, num_microbatches, minibatches, segments)
+        lists = [with_recomputation(each, segments.lead(replicas.stage_of(w))) for w, each in enumerate(lists)]
+    validate(lists, num_microbatches, minibatches, segments, replicas)
     return lists
 
 
@@ -37,33 +42,70 @@ def validate(
     num_microbatches: int,
     minibatches: int,
     segments: RecomputeSegments | None = None,
+    replicas: Replicas | None = None,
 ) -> None:
     """Every microbatch passes every stage once, in one order, F before R before B before U, and none waits for ever.
+
+    With replicas each passes the one of every stage that it goes to, and every replica has the updates of its stage.
 
     Raises:
         ScheduleError: with the reason and the grid.
     """
     kinds = (Kind.FORWARD, Kind.BACKWARD) if segments is None else (Kind.FORWARD, Kind.RECOMPUTATION, Kind.BACKWARD)
-    expected = set(_everything(num_microbatches, minibatches, kinds))
-    for r, operations in enumerate(lists):
-        fault = _first_fault(operations, expected, num_microbatches) or _first_disorder(operations, lists[0], kinds)
+    workers = replicas or Replicas.one_each(len(lists))
+    first_stage = _of_stage_0(lists, workers)
+    for worker, operations in enumerate(lists):
+        rounds = _Rounds.of(workers, worker, num_microbatches, minibatches)
+        fault = _first_fault(operations, rounds, kinds) or _first_disorder(operations, first_stage, kinds)
         if fault is not None:
             index, reason = fault
-            raise ScheduleError(f"stage {r}: {reason}\n{grid(lists, (r, index))}")
+            raise ScheduleError(f"{workers.name(worker)}: {reason}\n{grid(lists, (worker, index), workers)}")
     try:
-        play(lists, unit_duration, segments)
+        play(lists, unit_duration, segments, replicas=workers)
     except DeadlockError as error:
-        raise ScheduleError(f"{error}\n{grid(lists)}") from None
+        raise ScheduleError(f"{error}\n{grid(lists, replicas=workers)}") from None
 
 
 _MicrobatchOp = tuple[Kind, int, int | None]
 
 
-def _everything(num_microbatches: int, minibatches: int, kinds: Collection[Kind]) -> Iterator[_MicrobatchOp]:
-    for t in range(minibatches):
-        for j in range(num_microbatches):
-            yield from ((kind, t, j) for kind in kinds)
-        yield Kind.UPDATE, t, None
+@dataclass(frozen=True)
+class _Rounds:
+    """What a worker's list has to hold.
+
+    Attributes:
+        own: its minibatches.
+        ends: the last minibatch of each round of its stage, which the update is named after.
+        size: minibatches of a round.
+        num_microbatches: N.
+    """
+
+    own: Collection[int]
+    ends: Sequence[int]
+    size: int
+    num_microbatches: int
+
+    @classmethod
+    def of(cls, replicas: Replicas, worker: int, num_microbatches: int, minibatches: int) -> "_Rounds":
+        stage = replicas.stage_of(worker)
+        ends = replicas.round_ends(stage, minibatches)
+        return cls(replicas.own(worker, minibatches), ends, replicas.counts[stage], num_microbatches)
+
+    def everything(self, kinds: Collection[Kind]) -> Iterator[_MicrobatchOp]:
+        for t in self.own:
+            for j in range(self.num_microbatches):
+                yield from ((kind, t, j) for kind in kinds)
+        yield from ((Kind.UPDATE, end, None) for end in self.ends)
+
+    def end(self, minibatch: int) -> int:
+        """The last minibatch of its round."""
+        return self.ends[minibatch // self.size]
+
+
+def _of_stage_0(lists: Sequence[Sequence[Operation]], replicas: Replicas) -> list[Operation]:
+    """What its workers do, in the order of the minibatches where it has several."""
+    first = [op for worker in replicas.workers_of(0) for op in lists[worker]]
+    return first if replicas.counts[0] == 1 else sorted(first, key=lambda op: op.minibatch)
 
 
 def _microbatch_ops(op: Operation, num_microbatches: int) -> Iterator[_MicrobatchOp]:
@@ -79,8 +121,9 @@ _WORDS = {Kind.FORWARD: "forwards", Kind.RECOMPUTATION: "recomputations", Kind.B
 def _first_disorder(
     operations: Sequence[Operation], first_stage: Sequence[Operation], kinds: Collection[Kind]
 ) -> tuple[int, str] | None:
+    own = {op.minibatch for op in operations if op.kind is not Kind.UPDATE}
     for kind in kinds:
-        in_order = iter(op for op in first_stage if op.kind is kind)
+        in_order = iter(op for op in first_stage if op.kind is kind and op.minibatch in own)
         for index, op in enumerate(operations):
             if op.kind is kind and op != next(in_order):
                 order = f"its {_WORDS[kind]} are in another order than stage 0's"
@@ -89,11 +132,12 @@ def _first_disorder(
 
 
 def _first_fault(
-    operations: Sequence[Operation], expected: set[_MicrobatchOp], N: int
+    operations: Sequence[Operation], rounds: _Rounds, kinds: Collection[Kind]
 ) -> tuple[int | None, str] | None:
+    expected = set(rounds.everything(kinds))
     position: dict[_MicrobatchOp, int] = {}
     for index, op in enumerate(operations):
-        for single in _microbatch_ops(op, N):
+        for single in _microbatch_ops(op, rounds.num_microbatches):
             if single in position:
                 return index, f"{op} stands twice in its list"
             if single not in expected:
@@ -102,23 +146,25 @@ def _first_fault(
     if missing := expected - position.keys():
         return None, f"{min(_name(single) for single in missing)} is missing from its list"
     for single, index in position.items():
-        if (other := _misplaced(single, index, position)) is not None:
+        if (other := _misplaced(single, index, position, rounds)) is not None:
             return index, f"{operations[index]} comes {other}"
     return None
 
 
-def _misplaced(single: _MicrobatchOp, index: int, position: Mapping[_MicrobatchOp, int]) -> str | None:
+def _misplaced(single: _MicrobatchOp, index: int, position: Mapping[_MicrobatchOp, int], rounds: _Rounds) -> str | None:
     """Before or after what `single`, which is at `index`, stands and must not."""
     kind, t, j = single
     if kind is Kind.UPDATE:
-        return "before the update of the minibatch before it" if position.get((kind, t - 1, None), -1) > index else None
+        before = kind, rounds.end(t - rounds.size) if t >= rounds.size else -1, None
+        return "before the update of the minibatch before it" if position.get(before, -1) > index else None
     if kind is Kind.FORWARD:
         return None
     if position[Kind.FORWARD, t, j] > index:
         return "before its forward"
     if kind is Kind.BACKWARD and position.get((Kind.RECOMPUTATION, t, j), -1) > index:
         return "before its recomputation"
-    return "after its update" if kind is Kind.BACKWARD and position[Kind.UPDATE, t, None] < index else None
+    updated = position[Kind.UPDATE, rounds.end(t), None] < index
+    return "after its update" if kind is Kind.BACKWARD and updated else None
 
 
 def _name(single: _MicrobatchOp) -> str:

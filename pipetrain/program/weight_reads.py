@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from pipetrain.schedules.base import ListSchedule, Schedule
 from pipetrain.schedules.operation import Kind, Operation
+from pipetrain.schedules.replicas import Replicas
 
 
 class WeightTransform(Protocol):
@@ -55,6 +56,8 @@ class StageContext:
         stage, num_stages, num_microbatches: r, D and N.
         delay: updates that the stage makes, at most, between a minibatch's forward and its own update.
         entry_delay: the same of stage 0.
+        workers: the replicas of each stage; None: one of each.
+        rate_scale: what the stage's learning rate is multiplied by on account of them.
     """
 
     stage: int
@@ -62,11 +65,23 @@ class StageContext:
     num_microbatches: int
     delay: int
     entry_delay: int
+    workers: Replicas | None = None
+    rate_scale: float = 1.0
 
     @classmethod
     def under(cls, schedule: Schedule, r: int, D: int, N: int) -> "StageContext":
         """The context of stage r."""
-        return cls(r, D, N, schedule.delay(r, D, N), schedule.delay(0, D, N))
+        delay, entry_delay = schedule.delay(r, D, N), schedule.delay(0, D, N)
+        return cls(r, D, N, delay, entry_delay, schedule.replicas(D), schedule.rate_scale(r))
+
+    @property
+    def replicas(self) -> int:
+        """How many workers hold the stage."""
+        return self.workers.counts[self.stage] if self.workers is not None else 1
+
+    def update_of(self, minibatch: int) -> int:
+        """Updates of the stage before the one with the minibatch's gradient; all count from the last drain."""
+        return minibatch // self.replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +106,11 @@ class Moment:
     updates_until_backward: int
     minibatch_of_run: int
     lead: int = 0
+
+    @property
+    def update(self) -> int:
+        """Updates that the stage makes before the one with the minibatch's gradient: t, one for each round of R."""
+        return self.context.update_of(self.operation.minibatch)
 
 
 class ReadPolicy(Protocol):
@@ -124,17 +144,18 @@ def closed_moment(
     """The moment of an operation by the schedule's closed forms, not off its list: what ran is held against it."""
     r, D, N = context.stage, context.num_stages, context.num_microbatches
     t, j = op.minibatch, op.microbatch or 0
+    own = context.update_of(t)
     at_forward = schedule.newest_at_forward(r, D, N, t, j)
     if op.kind is Kind.FORWARD:
         newest = at_forward
     elif op.kind is Kind.BACKWARD:
-        newest = t
+        newest = own
     else:
-        newest = t if schedule.synchronous else max(0, (t * N + j - lead) // N)
+        newest = own if schedule.synchronous else max(0, (own * N + j - lead) // N)
     entry = schedule.newest_at_forward(0, D, N, t, j)
-    return Moment(context, op, newest, entry, t - at_forward, start + t, lead)
+    return Moment(context, op, newest, entry, own - at_forward, start + t, lead)
 
 
-def staleness(version: int, minibatch: int) -> int:
-    """Updates between the version read and the minibatch's own update, which makes version `minibatch` + 1."""
-    return minibatch - version
+def staleness(version: int, update: int) -> int:
+    """Updates between the version read and the minibatch's own update, which so many others precede."""
+    return update - version

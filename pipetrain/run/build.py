@@ -14,7 +14,7 @@ from pipetrain.config.choices import names_of_family
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.schema import TrainConfig
-from pipetrain.config.settings import OptimizerSettings, Settings
+from pipetrain.config.settings import OptimizerSettings, ReplicaSettings, Settings
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.labels import LabelRange
 from pipetrain.data.loader import Loader
@@ -32,8 +32,10 @@ from pipetrain.planner.partition_rules import PartitionRule
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.data_shape import from_data
 from pipetrain.run.timetable import Timetable
-from pipetrain.schedules import Schedule
+from pipetrain.schedules import ListSchedule, Replicas, Schedule
+from pipetrain.schedules.round_robin import RoundRobin
 
+_ONE_EACH = ReplicaSettings()
 _FIRST = 5
 """Samples that a model is tried with before it is cut along its graph."""
 
@@ -199,7 +201,11 @@ def build_loss(settings: Settings, dataset: Any) -> Loss:
 
 
 def build_phases(
-    settings: Settings, timetable: Timetable, num_stages: int, segments: RecomputeSegments | None
+    settings: Settings,
+    timetable: Timetable,
+    num_stages: int,
+    segments: RecomputeSegments | None,
+    replicas: ReplicaSettings = _ONE_EACH,
 ) -> list[Phase]:
     """The phases of a run, one after the other.
 
@@ -210,7 +216,7 @@ def build_phases(
     phases = []
     for phase, start, end in zip(settings.phases, starts, timetable.phase_ends, strict=True):
         with phase.naming_errors():
-            rules = build_rules(phase, num_stages, settings.train.microbatches, segments)
+            rules = build_rules(phase, num_stages, settings.train.microbatches, segments, replicas)
         phases.append(Phase(rules, start, end))
     return phases
 
@@ -236,7 +242,11 @@ def _build_schedule(phase: PhaseSettings) -> Schedule:
 
 
 def build_rules(
-    phase: PhaseSettings, num_stages: int, num_microbatches: int, segments: RecomputeSegments | None
+    phase: PhaseSettings,
+    num_stages: int,
+    num_microbatches: int,
+    segments: RecomputeSegments | None,
+    replicas: ReplicaSettings = _ONE_EACH,
 ) -> PipelineRules:
     """The schedule and method of a phase.
 
@@ -247,7 +257,32 @@ def build_rules(
     if not isinstance(method, Method):
         raise phase.method.returned(method, "a pipetrain.Method")
     _check_pair(method, schedule, phase.choices)
+    if method.averages_replicas:
+        schedule = replicated(schedule, num_stages, replicas)
     return PipelineRules(schedule, method, num_stages, num_microbatches, segments)
+
+
+def replicated(schedule: Schedule, num_stages: int, replicas: ReplicaSettings) -> Schedule:
+    """The schedule on so many replicas of each stage; itself where each has one.
+
+    Raises:
+        ConfigError: there are not as many numbers as stages, or the schedule has no lists.
+    """
+    counts = replicas.counts
+    if counts is None:
+        return schedule
+    if len(counts) != num_stages:
+        raise ConfigError(
+            f"partition.replicas={list(counts)} has {len(counts)} numbers for {num_stages} stages; give one for each"
+        )
+    if max(counts) == 1:
+        return schedule
+    if not isinstance(schedule, ListSchedule):
+        raise ConfigError(
+            f"partition.replicas={list(counts)}: schedule={schedule.name} is run by torch.distributed.pipelining, "
+            "which knows no replicas; schedule=gpipe and 1f1b_flush do"
+        )
+    return RoundRobin(schedule, Replicas(counts), replicas.scale_lr)
 
 
 def _check_pair(method: Method, schedule: Schedule, names: Mapping[str, str]) -> None:

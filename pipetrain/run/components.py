@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pipetrain.config.settings import Settings
+from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.data.labels import LabelRange
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase
@@ -42,6 +42,7 @@ class Components:
         finegrained: whether stages are of single weights.
         segments: which stages recompute together; None where none does.
         placement: which process has which stages.
+        replicas: how many processes have each.
         loss, trial: the loss, and what the model makes of the first samples.
         labels: those that the model can learn; None where the loss is not over classes.
     """
@@ -56,6 +57,7 @@ class Components:
     segments: RecomputeSegments | None
     phases: list[Phase]
     placement: Placement
+    replicas: ReplicaSettings
     loss: Loss
     trial: Trial
     labels: LabelRange | None
@@ -88,7 +90,8 @@ def build(settings: Settings) -> Components:
     bounds = [(stage.first, stage.last) for stage in plan.stages]
     stage_of = first_layers(chain, bounds, finegrained=finegrained)
     segments = build_recompute_segments(settings.train, len(bounds), stage_of)
-    phases = build_phases(settings, timetable, len(bounds), segments)
+    replicas = settings.replicas
+    phases = build_phases(settings, timetable, len(bounds), segments, replicas)
     placement = common_placement([phase.rules.schedule for phase in phases], len(bounds))
     loss, trial = build_loss(settings, data.dataset), trial_of(data, chain, build_arithmetic(settings.train))
     return Components(
@@ -102,6 +105,7 @@ def build(settings: Settings) -> Components:
         segments=segments,
         phases=phases,
         placement=placement,
+        replicas=replicas,
         loss=loss,
         trial=trial,
         labels=label_range(settings.model.target, data.dataset, trial, loss),

@@ -47,7 +47,7 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
     train = settings.train
     phases = []
     for phase in settings.phases:
-        rules = build_rules(phase, num_stages, train.microbatches, segments)
+        rules = build_rules(phase, num_stages, train.microbatches, segments, settings.replicas)
         phases.append(ComposedPhase(rules, phase.length(_EPOCH), train.batch_size, phase.choices))
     return phases
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipetrain.config.settings import Settings
+from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.data.labels import LabelRange
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.program.recomputation import RecomputeSegments
@@ -34,6 +34,7 @@ class Job:
         finished: whether all is done, and nothing left to run or to write.
         labels: that the model can learn; None where the loss is not over classes.
         tokens: that the model knows; None where it looks none up.
+        replicas: how many processes have each stage.
     """
 
     settings: Settings
@@ -51,6 +52,7 @@ class Job:
     finished: bool = False
     labels: LabelRange | None = None
     tokens: TokenRange | None = None
+    replicas: ReplicaSettings = field(default_factory=ReplicaSettings)
 
     @property
     def num_stages(self) -> int:
@@ -60,7 +62,8 @@ class Job:
     def head(self) -> dict[str, Any]:
         """The first fields of the summary: what was asked for."""
         names = {name: self.settings.choices[name] for name in ("method", "schedule", "model", "dataset")}
-        return {**names, "executor": self.settings.executor.name, "stages": self.num_stages}
+        replicas = {} if self.replicas.counts is None else {"replicas": [*self.replicas.counts]}
+        return {**names, "executor": self.settings.executor.name, "stages": self.num_stages, **replicas}
 
     def origin(self) -> dict[str, Any]:
         """The last fields of the summary: every choice that was made, and where the run comes from."""

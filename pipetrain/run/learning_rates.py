@@ -9,7 +9,7 @@ from pipetrain.executors.phase import Phase
 
 @dataclass(frozen=True)
 class LearningRates:
-    """The rate of the learning-rate schedule, and that of each stage where a method scales it by stage.
+    """The rate of the learning-rate schedule, and that of each stage where a method or replicas scale it by stage.
 
     Attributes:
         base: the schedule's rate of a step, counted from 0.
@@ -20,7 +20,7 @@ class LearningRates:
     phases: Sequence[Phase]
 
     def __call__(self, step: int) -> dict[str, float]:
-        """`lr`, and `stageR_lr` for each stage if some method of the run scales rates."""
+        """`lr`, and `stageR_lr` for each stage if some method of the run, or replicas, scale rates."""
         rate, scales = self.base(step), self._scales(step)
         return {"lr": rate, **{f"stage{r}_lr": rate * scale for r, scale in enumerate(scales)}}
 
@@ -35,10 +35,11 @@ class LearningRates:
 
 
 def _scaled(phase: Phase) -> bool:
-    """Whether the method scales the first rates of a phase; those that it anneals later are scaled then, too."""
+    """Whether the first rates of a phase are scaled; those that a method anneals later are scaled then, too."""
     return any(scale != 1 for scale in _scales_in(phase, phase.start))
 
 
 def _scales_in(phase: Phase, step: int) -> list[float]:
     method = phase.rules.method
-    return [method.learning_rate_scale(context, step - phase.start) for context in phase.rules.contexts]
+    contexts = phase.rules.contexts
+    return [method.learning_rate_scale(context, step - phase.start) * context.rate_scale for context in contexts]

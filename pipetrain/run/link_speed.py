@@ -12,6 +12,7 @@ from torch.multiprocessing import start_processes
 from pipetrain.executors import loopback
 from pipetrain.executors.distributed import groups_of_neighbors
 from pipetrain.executors.p2p import Incoming, Link, Outgoing
+from pipetrain.schedules import Replicas
 
 _BYTES = 2**22
 _WARM_UPS, _REPEATS = 3, 10
@@ -48,8 +49,8 @@ def _worker(rank: int, folder: str, kind: str) -> None:
 def _ports(rank: int, device: torch.device) -> tuple[Outgoing, Incoming]:
     """The ends of both directions between the two workers."""
     direct = device.type == "cuda" and torch.cuda.device_count() > 1 and dist.is_nccl_available()
-    groups = groups_of_neighbors(2, device, device_to_device=direct)
-    to, back = (Link(1 - rank, 1 - rank, groups[0, forward], device, direct) for forward in (rank == 0, rank == 1))
+    groups = groups_of_neighbors(Replicas.one_each(2), device, device_to_device=direct)
+    to, back = (Link(1 - rank, 1 - rank, groups[(0, 1), forward], device, direct) for forward in (rank == 0, rank == 1))
     incoming = Incoming(back, "a probe")
     incoming.expect([_KEY] * (_WARM_UPS + _REPEATS))
     return Outgoing(to, "a probe"), incoming

@@ -63,6 +63,7 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         finished=start.finished,
         labels=components.labels,
         tokens=components.trial.tokens,
+        replicas=components.replicas,
     )
     return PreparedRun(job, components.plan, _devices(job), start.step, list(dict.fromkeys([*notes, *start.notes])))
 

@@ -10,6 +10,7 @@ from pipetrain.executors.base import Executor
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.run.build import Data
 from pipetrain.run.decoder import Decoder
+from pipetrain.run.stage_reports import of_stages
 from pipetrain.run.timetable import Timetable
 from pipetrain.stage.measurements import peak_memory_bytes
 from pipetrain.tracking.evaluations import reaches
@@ -140,7 +141,7 @@ class Trainer:
 
     def reports(self) -> list[dict[str, Any]]:
         """What was measured on every stage of the run so far, in every process."""
-        return self.executor.gather(self.own_reports())
+        return of_stages(self.executor.gather(self.own_reports()), self.executor.replicas)
 
     def own_reports(self) -> list[dict[str, Any]]:
         """What was measured on the stages of this process."""

@@ -3,5 +3,6 @@
 from pipetrain.schedules.base import ListSchedule, Schedule
 from pipetrain.schedules.operation import Kind, Operation
 from pipetrain.schedules.placement import Placement
+from pipetrain.schedules.replicas import Replicas
 
-__all__ = ["Kind", "ListSchedule", "Operation", "Placement", "Schedule"]
+__all__ = ["Kind", "ListSchedule", "Operation", "Placement", "Replicas", "Schedule"]

@@ -2,14 +2,16 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import ClassVar
 
 from typing_extensions import override
 
+from pipetrain.errors import ConfigError
 from pipetrain.schedules.operation import Operation, backward, forward, update
 from pipetrain.schedules.placement import Placement
+from pipetrain.schedules.replicas import Replicas
 
 
 class Family(StrEnum):
@@ -23,6 +25,10 @@ class Family(StrEnum):
     """Continuous, with so many microbatches in a minibatch that two versions serve all in flight."""
     WHOLE_BACKWARD = "whole-backward"
     """Continuous; microbatches go forward one by one, and back as one minibatch."""
+
+
+UNEVEN = "schedule=1f1b, pipelined_backprop, pipemare, nf1b and the synchronous ones"
+"""Schedules that run where stages have unlike numbers of replicas."""
 
 
 class Schedule(ABC):
@@ -54,6 +60,14 @@ class Schedule(ABC):
     def delay(self, r: int, D: int, N: int) -> int:
         """Updates that stage r makes, at most, between a minibatch's forward and the update with its gradient."""
 
+    def replicas(self, D: int) -> Replicas:
+        """How many workers hold each of D stages."""
+        return Replicas.one_each(D)
+
+    def rate_scale(self, _r: int) -> float:
+        """What the learning rate of stage r is multiplied by on account of its replicas."""
+        return 1.0
+
 
 class ListSchedule(Schedule):
     """A schedule that gives every stage a list of operations, which the executors carry out.
@@ -76,9 +90,37 @@ class ListSchedule(Schedule):
         they are read off the list; a closed form serves where that is long.
         """
         t = -(-self.in_flight(r, D, N) // N) + 1
-        operations = self.operations(r, D, N, 2 * t + 1)
-        begin, end = operations.index(update(t - 1)) + 1, operations.index(update(t)) + 1
-        return [op.moved(-t) for op in operations[begin:end]]
+        return cycle_ending(self.operations(r, D, N, 2 * t + 1), t)
+
+    def of_worker(self, worker: int, D: int, N: int, M: int) -> list[Operation]:
+        """The list of a worker; without replicas workers are stages."""
+        return self.operations(worker, D, N, M)
+
+    def check_uneven(self) -> None:
+        """Checks that it runs where stages have unlike numbers of replicas.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        raise ConfigError(
+            f"partition.replicas: schedule={self.name} needs as many replicas of every stage; {UNEVEN} take others"
+        )
+
+    def ahead(self, behind: int, replicas: int) -> int:
+        """Minibatches by which the forwards of a replica run ahead of its backwards; `replicas` hold its stage.
+
+        Of schedules that run where stages have unlike numbers of replicas. `behind` is how many workers there are from
+        this stage to the last, itself aside: with one replica of each stage D - 1 - r.
+        """
+        raise NotImplementedError
+
+    def in_flight_ahead(self, ahead: int, N: int) -> int:
+        """Microbatches in flight on a worker whose forwards are ahead by so many minibatches."""
+        return ahead * N + 1
+
+    def operations_ahead(self, ahead: int, N: int, M: int) -> list[Operation]:
+        """The list of such a worker for M minibatches."""
+        return list(one_forward_one_backward(ahead * N, N, 0, M))
 
     def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
         """Updates that stage r has made when F(t, j) starts: t, or if continuous max(0, floor((k - d) / N)).
@@ -99,6 +141,12 @@ class ListSchedule(Schedule):
         Any number under a synchronous schedule: whenever it starts, it reads the minibatch's own version.
         """
         return math.inf if self.synchronous else self.in_flight(r, D, N) - 1
+
+
+def cycle_ending(operations: Sequence[Operation], t: int) -> list[Operation]:
+    """What a list has from the update of minibatch t - 1, exclusive, to that of t, from which minibatches count."""
+    begin, end = operations.index(update(t - 1)) + 1, operations.index(update(t)) + 1
+    return [op.moved(-t) for op in operations[begin:end]]
 
 
 def one_forward_one_backward(warm_up: int, N: int, first: int, minibatches: int) -> Iterator[Operation]:

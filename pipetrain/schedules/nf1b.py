@@ -50,6 +50,23 @@ class NF1B(ListSchedule):
         ahead = self.delay(r, D, N)
         return [*(forward(ahead, j) for j in range(N)), backward(0, None), update(0)]
 
+    @override
+    def check_uneven(self) -> None:
+        """Runs with any."""
+
+    @override
+    def ahead(self, behind: int, replicas: int) -> int:
+        """floor((W - 1) / R), as 1F1B."""
+        return behind // replicas
+
+    @override
+    def in_flight_ahead(self, ahead: int, N: int) -> int:
+        return (ahead + 1) * N
+
+    @override
+    def operations_ahead(self, ahead: int, N: int, M: int) -> list[Operation]:
+        return list(self._operations(ahead, N, M))
+
     @staticmethod
     def _operations(warm_up: int, N: int, M: int) -> Iterator[Operation]:
         for t in range(M + warm_up):

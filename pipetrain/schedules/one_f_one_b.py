@@ -66,6 +66,20 @@ class OneFOneB(ListSchedule):
     def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
         return list(steady_one_forward_one_backward(self.in_flight(r, D, N) - 1, N))
 
+    @override
+    def check_uneven(self) -> None:
+        """Takes as many minibatches as keep all workers busy, and no other depth."""
+        if self.depth is not None:
+            raise ConfigError(
+                f"schedule.depth={self.depth}: with unlike numbers of replicas the first stage admits as many "
+                "minibatches as there are workers; leave schedule.depth out"
+            )
+
+    @override
+    def ahead(self, behind: int, replicas: int) -> int:
+        """floor((W - 1) / R), so that the first stage admits ceil(workers / R) for each replica (PipeDream § 3.2)."""
+        return behind // replicas
+
 
 @dataclass(frozen=True)
 class OneFOneB2BW(ListSchedule):

@@ -38,6 +38,15 @@ class PipelinedBackprop(ListSchedule):
     def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
         return list(steady_one_forward_one_backward(self.in_flight(r, D, N) - 1, N))
 
+    @override
+    def check_uneven(self) -> None:
+        """Runs with any."""
+
+    @override
+    def ahead(self, behind: int, replicas: int) -> int:
+        """2 floor((W - 1) / R): twice that of 1F1B."""
+        return 2 * (behind // replicas)
+
 
 @dataclass(frozen=True)
 class PipeMareSchedule(PipelinedBackprop):
@@ -49,3 +58,8 @@ class PipeMareSchedule(PipelinedBackprop):
     def in_flight(self, r: int, D: int, N: int) -> int:
         """2(D-1-r) + 2 microbatches."""
         return super().in_flight(r, D, N) + 1
+
+    @override
+    def ahead(self, behind: int, replicas: int) -> int:
+        """floor((2(W - 1) + 1) / R)."""
+        return (2 * behind + 1) // replicas

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -12,7 +13,8 @@ class Placement:
     """The stages of each process.
 
     Attributes:
-        stages_of: process -> its stages, ascending; every stage is in one process.
+        stages_of: process -> its stages, ascending; every stage is in one process, or by itself in one for each of its
+            replicas.
     """
 
     stages_of: tuple[tuple[int, ...], ...]
@@ -38,7 +40,7 @@ class Placement:
         return len(self.stages_of)
 
     def process_of(self, stage: int) -> int:
-        """The process that has the stage."""
+        """The process that has the stage, or its first replica."""
         return next(p for p, stages in enumerate(self.stages_of) if stage in stages)
 
     @property
@@ -47,15 +49,23 @@ class Placement:
         return self.process_of(max(map(max, self.stages_of)))
 
     def in_order(self, values: Sequence[Sequence[T]]) -> list[T]:
-        """The values of all stages in order, from those that each process gives for its own stages."""
-        by_stage = {
-            r: value
+        """The values of all stages in order, from those that each process gives for its own stages.
+
+        Of a stage with replicas there is one for each.
+        """
+        by_stage = [
+            (r, value)
             for stages, of_process in zip(self.stages_of, values, strict=True)
             for r, value in zip(stages, of_process, strict=True)
-        }
-        return [by_stage[r] for r in sorted(by_stage)]
+        ]
+        return [value for _, value in sorted(by_stage, key=itemgetter(0))]
+
+    def replica_of(self, process: int) -> int:
+        """The number of a process among those that have its stage."""
+        return self.stages_of[:process].count(self.stages_of[process])
 
     def name(self, process: int) -> str:
-        """What messages call a process: `stage 2`, `stages 0 and 3`."""
+        """What messages call a process: `stage 2`, `stages 0 and 3`, `stage 1, replica 0`."""
         stages = self.stages_of[process]
-        return f"stage{'s' if len(stages) > 1 else ''} {' and '.join(map(str, stages))}"
+        replica = f", replica {self.replica_of(process)}" if self.stages_of.count(stages) > 1 else ""
+        return f"stage{'s' if len(stages) > 1 else ''} {' and '.join(map(str, stages))}{replica}"

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from pipetrain.errors import ConfigError
 from pipetrain.schedules.base import Family, ListSchedule, one_forward_one_backward
 from pipetrain.schedules.operation import Operation
 
@@ -24,3 +25,18 @@ class Sequential(ListSchedule):
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
         """The same list on every stage."""
         return list(one_forward_one_backward(0, N, 0, M))
+
+
+@dataclass(frozen=True)
+class DataParallel(Sequential):
+    """The whole model on every replica, each with a minibatch of its own in every round."""
+
+    name: ClassVar[str] = "data_parallel"
+
+    @override
+    def check(self, D: int, N: int) -> None:
+        if D != 1:
+            raise ConfigError(
+                f"partition.stages={D}: schedule=data_parallel has the whole model in one stage; partition.stages=1 "
+                "partition.replicas=[4] works, and schedule=gpipe takes several stages with replicas"
+            )

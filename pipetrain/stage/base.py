@@ -44,6 +44,8 @@ class BaseStage(ABC):
     """Where the loss is scaled."""
     layers: str = ""
     """Which layers of the chain it has, such as `3-5`."""
+    replica: int = 0
+    """Its number among those that hold the same layers."""
 
     def __init__(
         self,
@@ -80,7 +82,8 @@ class BaseStage(ABC):
             fresh: whether the phase begins here, or goes on from a checkpoint.
             predicts: whether this phase or a later one predicts with the optimizer's state.
         """
-        self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start)
+        scale = context.rate_scale
+        self.optimizer.scale = lambda update: method.learning_rate_scale(context, update - start) * scale
         self.optimizer.keep_last_gradients(enabled=predicts)
         self.weights.statistic = method.statistic(context, self.weights.trainable)
         self._resume_statistic(fresh=fresh)
@@ -92,6 +95,10 @@ class BaseStage(ABC):
         self._restored_statistics = {}
         if statistic is not None and not fresh and statistic.name in restored:
             statistic.load_state(restored[statistic.name])
+
+    def begin_list(self, minibatches: int) -> None:
+        """Counts versions and steps from the minibatches of the run before a list: replicas make fewer updates."""
+        self.weights.newest.number = self.optimizer.updates = minibatches
 
     def leaves(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """New leaves of autograd over the memory of `tensors`, which need a gradient where the parameters do."""

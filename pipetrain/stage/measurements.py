@@ -45,11 +45,15 @@ class Measurements:
     activation_bytes_peak: int = 0
 
     def settle(self, minibatch: int, newest: int, *, steady: bool) -> None:
-        """At the update of `minibatch`, which `newest` other updates preceded, turns versions read into staleness."""
-        forward, backward = self.forward.pop(minibatch, []), self.backward.pop(minibatch, [])
-        if steady:
-            self.forward_staleness.update(staleness(version, newest) for version in forward)
-            self.backward_staleness.update(staleness(version, newest) for version in backward)
+        """At an update, which `newest` others preceded, turns versions read into staleness.
+
+        The update is that of `minibatch`, and of those before it in the same round of replicas.
+        """
+        for read, found in ((self.forward, self.forward_staleness), (self.backward, self.backward_staleness)):
+            for t in [t for t in read if t <= minibatch]:
+                versions = read.pop(t)
+                if steady:
+                    found.update(staleness(version, newest) for version in versions)
 
     def hold(self, activation_bytes: int) -> None:
         """Takes a reading of the activations that the stage holds."""

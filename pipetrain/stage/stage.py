@@ -1,9 +1,10 @@
 """Carries out F, R, B and U on one stage: its layers, computing with the weights that the method names."""
 
 import itertools
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,6 +30,8 @@ from pipetrain.tensors import Tensors
 _PLAIN = Arithmetic()
 _CPU = torch.device("cpu")
 _UNMEASURED = ActivationBytes()
+OnGradient = Callable[[str, Tensor], None]
+"""Called with the name of a weight and the sum of its gradients, while a backward still runs."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class StageSpec:
         device: where the stage computes.
         ties: all weights that stages of the pipeline share.
         arithmetic: how the layers compute.
+        replica: its number among the replicas of the stage.
     """
 
     index: int
@@ -88,6 +92,7 @@ class StageSpec:
     device: torch.device = _CPU
     ties: tuple[Tie, ...] = ()
     arithmetic: Arithmetic = _PLAIN
+    replica: int = 0
 
 
 class Stage(BaseStage):
@@ -103,6 +108,7 @@ class Stage(BaseStage):
         first, last = spec.bounds
         self.loss = on_device(spec.loss, spec.device) if spec.loss is not None else None
         self.ties = spec.ties
+        self.replica = spec.replica
         copied = {tie.name for tie in spec.ties if spec.index in tie.stages[1:]}
         layers = layers_of_stage(chain, spec.bounds, copied)
         self.layers = f"{first}-{last - 1}"
@@ -118,6 +124,7 @@ class Stage(BaseStage):
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
         self._in_place = InPlaceCheck()
+        self.on_final_gradient: OnGradient | None = None
 
     # -- forward and recomputation -------------------------------------------------------------------------------
 
@@ -283,6 +290,7 @@ class Stage(BaseStage):
         arriving = iter(self._rescaled(gradients or ()))
         input_gradients: list[Tensor] = []
         for microbatch in microbatches:
+            final = microbatch == microbatches[-1]
             record = self._in_flight.pop(microbatch)
             graph = record.graph
             assert graph is not None
@@ -292,7 +300,8 @@ class Stage(BaseStage):
                 output_gradients = [torch.full_like(outputs[0], record.targets.loss_weight * scale)]
             else:
                 output_gradients = list(itertools.islice(arriving, len(outputs)))
-            input_gradients += self._backward(graph, output_gradients, weights)
+            with self._told_of_gradients(graph) if final else nullcontext():
+                input_gradients += self._backward(graph, output_gradients, weights)
             self.measurements.backward.setdefault(microbatch[0], []).append(read.version)
         if self.scaler is not None:
             input_gradients.append(torch.tensor(self.scaler.scale, device=self.device))
@@ -326,12 +335,46 @@ class Stage(BaseStage):
         self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
         return graph.gradients_of_inputs()
 
+    @contextmanager
+    def _told_of_gradients(self, graph: ForwardGraph) -> Iterator[None]:
+        """Tells `on_final_gradient`, if anybody asks, of each sum as soon as this backward has added to it."""
+        told = self.on_final_gradient
+        if told is None:
+            yield
+            return
+        handles = [
+            leaf.register_post_accumulate_grad_hook(partial(_tell, told, name))
+            for name, leaf in graph.leaves.items()
+            if leaf.requires_grad
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
     # -- evaluation and state --------------------------------------------------------------------------------------
 
     def evaluate(self, inputs: Tensors) -> Tensors:
         """The outputs of the newest weights and buffers in evaluation mode; no state changes."""
         return self.module.evaluate(*inputs)
 
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """Local name -> buffer, such as a running mean; the tensors themselves."""
+        return dict(self.module.named_buffers())
+
+    @torch.no_grad()
+    def take_buffers(self, buffers: Mapping[str, Tensor]) -> None:
+        """Copies what another replica's buffers hold."""
+        for name, buffer in self.buffers.items():
+            buffer.copy_(buffers[name])
+
     @override
     def state(self) -> dict[str, Tensor]:
         return {self.full_names[local]: tensor for local, tensor in self.module.state_dict().items()}
+
+
+def _tell(told: OnGradient, name: str, leaf: Tensor) -> None:
+    assert leaf.grad is not None
+    told(name, leaf.grad)

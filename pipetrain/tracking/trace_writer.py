@@ -1,4 +1,4 @@
-"""trace.json: what every stage did when, in the Chrome trace format, one track per stage."""
+"""trace.json: what every stage did when, in the Chrome trace format, one track per stage, or replica of one."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.times import TimeSpan, Wait
+from pipetrain.program.weight_reads import staleness
 from pipetrain.schedules import Kind, Operation
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.whole_file import write_whole
@@ -18,23 +19,25 @@ INTERVALS = "drain_intervals"
 
 @dataclass(frozen=True)
 class TracedList:
-    """A stage's list, carried out.
+    """A worker's list, carried out.
 
     Attributes:
-        stage: which.
+        worker: which; without replicas its stage.
         planned: the list.
         start: minibatches of the run before the list.
         base: the version that the list calls 0.
         spans: when it carried out each operation.
         waits: when it handed over or waited for messages.
+        replicas: workers of its stage.
     """
 
-    stage: int
+    worker: int
     planned: Sequence[PlannedOperation]
     start: int
     base: int
     spans: Sequence[TimeSpan]
     waits: Sequence[Wait] = ()
+    replicas: int = 1
 
 
 class TraceFile:
@@ -42,12 +45,12 @@ class TraceFile:
 
     Args:
         run: the run directory.
-        stage: the first stage of this process, which names the file.
+        process: the number of this process, which names the file.
         step: where a resumed run goes on; what it wrote of later steps is forgotten. 0 for a fresh one.
     """
 
-    def __init__(self, run: RunDirectory, stage: int, step: int) -> None:
-        path = run.trace_parts / f"stage-{stage:05d}.jsonl"
+    def __init__(self, run: RunDirectory, process: int, step: int) -> None:
+        path = run.trace_parts / f"process-{process:05d}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         before = path.read_text(encoding="utf-8").splitlines(keepends=True) if step and path.is_file() else []
         self._file = path.open("w", encoding="utf-8")
@@ -81,30 +84,31 @@ def _events(traced: TracedList) -> Iterator[dict[str, Any]]:
         args, name = _args(here), str(here)
         if here.kind is not Kind.UPDATE:
             read = planned.read.moved(traced.base)
-            args |= {"read": str(read), "version": read.version}
+            stale = staleness(planned.read.version, planned.operation.minibatch // traced.replicas)
+            args |= {"read": str(read), "version": read.version, "staleness": stale}
             name += f"@{read}"
-        yield _event(traced.stage, here.kind.value, name, span, args)
+        yield _event(traced.worker, here.kind.value, name, span, args)
     for wait in traced.waits:
         here = wait.of.moved(traced.start)
-        yield _event(traced.stage, wait.what, f"{wait.what} {here}", wait.span, _args(here))
+        yield _event(traced.worker, wait.what, f"{wait.what} {here}", wait.span, _args(here))
 
 
 def _args(op: Operation) -> dict[str, Any]:
     return {"operation": str(op), "minibatch": op.minibatch, "microbatch": op.microbatch}
 
 
-def _event(stage: int, category: str, name: str, span: TimeSpan, args: dict[str, Any]) -> dict[str, Any]:
+def _event(worker: int, category: str, name: str, span: TimeSpan, args: dict[str, Any]) -> dict[str, Any]:
     return {
-        "ph": "X", "cat": category, "name": name, "pid": 0, "tid": stage,
+        "ph": "X", "cat": category, "name": name, "pid": 0, "tid": worker,
         "ts": round(span.start * 1e6, 1), "dur": round(span.seconds * 1e6, 1), "args": args,
     }  # fmt: skip
 
 
-def assemble(run: RunDirectory, num_stages: int) -> None:
-    """Makes trace.json of what the processes have written; time counts from the first event."""
+def assemble(run: RunDirectory, names: Sequence[str]) -> None:
+    """Makes trace.json of what the processes have written, a track for each name; time counts from the first event."""
     lines = [
         json.loads(line)
-        for part in sorted(run.trace_parts.glob("stage-*.jsonl"))
+        for part in sorted(run.trace_parts.glob("process-*.jsonl"))
         for line in part.read_text(encoding="utf-8").splitlines()
     ]
     intervals = {_minibatch(line): line[INTERVALS] for line in lines if INTERVALS in line}  # every process wrote them
@@ -113,8 +117,8 @@ def assemble(run: RunDirectory, num_stages: int) -> None:
     for event in events:
         event["ts"] = round(event["ts"] - first, 1)
     tracks = [
-        {"ph": "M", "name": "thread_name", "pid": 0, "tid": r, "args": {"name": f"stage {r}"}}
-        for r in range(num_stages)
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": worker, "args": {"name": name}}
+        for worker, name in enumerate(names)
     ]
     metadata = {INTERVALS: [intervals[start] for start in sorted(intervals)]}
     write_whole(run.trace, json.dumps({"traceEvents": [*tracks, *events], "metadata": metadata}))

@@ -5,9 +5,10 @@ import torch
 import torch.distributed as dist
 
 from pipetrain.executors.distributed import groups_of_neighbors
+from pipetrain.schedules import Replicas
 
 
-def first_calls(monkeypatch, rank, stages):
+def first_calls(monkeypatch, rank, replicas):
     """(group, the other process) of each call that would block until the other has made it too."""
     calls, made = [], []
 
@@ -20,15 +21,15 @@ def first_calls(monkeypatch, rank, stages):
     monkeypatch.setattr(dist, "get_rank", lambda: rank)
     for call in ("send", "recv"):
         monkeypatch.setattr(dist, call, lambda _tensor, peer, group: calls.append((group, peer)))
-    groups = groups_of_neighbors(stages, torch.device("cpu"), device_to_device=True)
+    groups = groups_of_neighbors(replicas, torch.device("cpu"), device_to_device=True)
     return calls, groups
 
 
-@pytest.mark.parametrize("stages", [1, 2, 3, 5, 8])
-def test_neighbors_connect_without_waiting_for_each_other_in_a_ring(monkeypatch, stages):
-    pending, groups = {}, {}
-    for rank in range(stages):
-        pending[rank], groups = first_calls(monkeypatch, rank, stages)
+@pytest.mark.parametrize("counts", [(1,), (1, 1), (1,) * 3, (1,) * 5, (1,) * 8, (2, 1), (2, 3, 1), (4, 4)], ids=str)
+def test_neighbors_connect_without_waiting_for_each_other_in_a_ring(monkeypatch, counts):
+    pending, groups, replicas = {}, {}, Replicas(counts)
+    for rank in range(replicas.num_workers):
+        pending[rank], groups = first_calls(monkeypatch, rank, replicas)
     met = []
     while any(pending.values()):
         heads = {rank: calls[0] for rank, calls in pending.items() if calls}

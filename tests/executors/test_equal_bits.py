@@ -1,5 +1,7 @@
 """Simulated against distributed, bit for bit: D 1..4, N 1..4, every method under every schedule of its family."""
 
+from dataclasses import replace
+
 import pytest
 from hydra.utils import get_object
 from support import running_text
@@ -7,6 +9,7 @@ from support.methods import DISTINCT, SYNCHRONOUS, MethodCase, fitting
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain.config.choices import choices_of
+from pipetrain.tracking.run_directory import RunDirectory
 
 TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.5}}
 """Two stages hold a copy of one weight."""
@@ -144,3 +147,37 @@ def test_adam_with_clipping_has_equal_bits_in_both_executors(tmp_path, optimizer
     for method, result in zip(methods, distributed(jobs), strict=True):
         expected = simulated(job(tmp_path / f"{method}-s", method, 2, **changes))
         assert result["weights_sha256"] == expected["weights_sha256"], method
+
+
+REPLICATED = {
+    (2, 1): (("gpipe", 1), ("pipedream", 2), ("pipeoptim", 1), ("pipemare", 2)),
+    (1, 2): (("gpipe", 2), ("pipedream", 1), ("pipeoptim", 2), ("pipemare", 1)),
+    (2, 2): (("pipedream", 2), ("pipeoptim", 1)),
+    (3, 1): (("gpipe", 2), ("pipemare", 1)),
+    (2, 3, 1): (("pipedream", 1), ("pipeoptim", 2)),
+}
+"""Replicas of each stage -> methods and microbatches: a choice that has each method with each number."""
+
+
+@pytest.mark.slow
+def test_replicated_stages_have_equal_bits_in_both_executors(tmp_path):
+    for counts, cases in REPLICATED.items():
+        made = {
+            name: job(
+                tmp_path / f"{name}-{counts}",
+                method,
+                len(counts),
+                partition={"replicas": list(counts)},
+                train={"microbatches": N, "epochs": 1},
+            )
+            for name, (method, N) in {f"{method}-{N}": (method, N) for method, N in cases}.items()
+        }
+        alone = {
+            name: simulated(replace(each, run=RunDirectory(tmp_path / f"s-{name}-{counts}")))
+            for name, each in made.items()
+        }
+        for (name, one), two in zip(alone.items(), distributed(list(made.values())), strict=True):
+            same = ("weights_sha256", "loss_sha256", "final")
+            assert [one[field] for field in same] == [two[field] for field in same], (counts, name)
+            staleness = [[stage["forward_staleness"] for stage in each["per_stage"]] for each in (one, two)]
+            assert staleness[0] == staleness[1], (counts, name)

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from itertools import takewhile
 
 import pytest
 from support.methods import METHODS
@@ -9,6 +10,8 @@ from support.methods import METHODS
 from pipetrain.errors import ConfigError
 from pipetrain.executors.gate import Gate
 from pipetrain.executors.phase import PipelineRules
+from pipetrain.schedules import Replicas
+from pipetrain.schedules.round_robin import RoundRobin
 
 
 def test_open_gate_lets_everything_through():
@@ -55,3 +58,26 @@ def test_list_that_ends_early_is_the_beginning_of_the_longer_one(case):
             for end in range(1, 9):
                 begun = [(each.operation, each.read) for each in whole if each.operation.minibatch < end]
                 assert begun == [(each.operation, each.read) for each in rules.planned(r, end)]
+
+
+@pytest.mark.parametrize("case", ["gpipe", "pipedream", "pipeoptim"])
+def test_list_of_a_replica_that_ends_early_goes_on_where_the_longer_one_is_broken_off(case):
+    """It is broken off where an operation is of a minibatch that no worker has begun, or of a round that has one."""
+    method, schedule = METHODS[case]
+    rules = PipelineRules(RoundRobin(schedule, Replicas((2, 3, 1))), method, 3, 2)
+    for worker in range(6):
+        whole = rules.planned(worker, 9)
+        for end in range(1, 9):
+            begun = [*takewhile(lambda each: each.operation.minibatch < end, whole)]  # noqa: B023  (used at once)
+            shorter = rules.planned(worker, end)[: len(begun)]
+            assert [(each.operation, each.read) for each in begun] == [(each.operation, each.read) for each in shorter]
+
+
+def test_gate_counts_the_minibatches_of_other_replicas_that_come_before():
+    gate = Gate()
+    assert gate.passes(2)  # the second minibatch, which is this replica's first
+    assert gate.begun == 2
+    gate.hold()
+    gate.shut(3)
+    assert not gate.passes(2)
+    assert gate.ended_after == 3

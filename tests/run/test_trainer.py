@@ -11,6 +11,7 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.build import build_data
 from pipetrain.run.timetable import Timetable
 from pipetrain.run.trainer import Trainer
+from pipetrain.schedules import Replicas
 
 
 class Counting:
@@ -19,6 +20,7 @@ class Counting:
     stages = ()
     unmeasured = ()
     hooks = RunHooks()
+    replicas = Replicas(())
 
     def __init__(self, metrics):
         self.metrics = list(metrics)

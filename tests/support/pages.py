@@ -46,7 +46,8 @@ def event(stage, name, start, seconds, **more):
     number, _, microbatch = operation[1:].partition(".")
     args = {"operation": operation, "minibatch": int(number), "microbatch": int(microbatch) if microbatch else None}
     if read:
-        args |= {"read": read, "version": int(read[1:].split("+")[0].split("-")[0])}
+        version = int(read[1:].split("+")[0].split("-")[0])
+        args |= {"read": read, "version": version, "staleness": int(number) - version}
     category = name.split()[0] if " " in name else name[0]
     return {
         "ph": "X", "cat": category, "name": name, "pid": 0, "tid": stage,

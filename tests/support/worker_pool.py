@@ -17,7 +17,7 @@ from pipetrain.config.settings import Settings, settings_of
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.launch.worker import main, simulate, watched
-from pipetrain.run.build import build_data, build_recompute_segments
+from pipetrain.run.build import build_data, build_recompute_segments, replicated
 from pipetrain.run.job import Job
 from pipetrain.run.timetable import timetable_of
 from pipetrain.tracking.run_directory import RunDirectory
@@ -82,7 +82,8 @@ def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path |
         plan=[{"layers": last - first, "parameters": 1} for first, last in cut],
         timetable=timetable_of(chosen, len(build_data(chosen).train)),
         segments=build_recompute_segments(chosen.train, num_stages, {first: r for r, (first, _) in enumerate(cut)}),
-        placement=chosen.phases[0].schedule.build().placement(num_stages),
+        placement=replicated(chosen.phases[0].schedule.build(), num_stages, chosen.replicas).placement(num_stages),
+        replicas=chosen.replicas,
         threads=1,
         device=os.environ.get("DEVICE", "cpu"),
         resume=resume,

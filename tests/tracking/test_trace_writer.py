@@ -31,7 +31,7 @@ def run(tmp_path):
 
 
 def assembled(run, tmp_path):
-    assemble(run, 2)
+    assemble(run, ["stage 0", "stage 1"])
     trace = json.loads((tmp_path / "trace.json").read_text())
     return trace, [DrainInterval(**each) for each in trace["metadata"]["drain_intervals"]]
 

@@ -162,4 +162,7 @@ def _check_launcher(job: "Job") -> None:
         raise ConfigError("executor=simulated runs in one process, and RANK is set: start it without torchrun")
     if size != placement.num_processes:
         needed = "as many" if placement.num_processes == job.num_stages else str(placement.num_processes)
-        raise ConfigError(f"WORLD_SIZE={size}: partition.stages={job.num_stages} needs {needed} processes")
+        asked = f"partition.stages={job.num_stages}"
+        if job.replicas.counts is not None:
+            asked = f"partition.replicas={list(job.replicas.counts)}"
+        raise ConfigError(f"WORLD_SIZE={size}: {asked} needs {needed} processes")

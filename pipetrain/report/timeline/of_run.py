@@ -63,7 +63,8 @@ class TimelinePair:
         """Plays the lists of an interval that was traced."""
         rules = traced.rules
         times = median_times(traced.trace, rules.num_microbatches)
-        lists = play(rules.lists(traced.minibatches), times.duration, rules.segments, times.transfer)
+        played = rules.lists(traced.minibatches)
+        lists = play(played, times.duration, rules.segments, times.transfer, replicas=rules.replicas)
         measured = [_slices(row, traced.start) for row in traced.trace.rows]
         return TimelinePair(traced, times, lists, measured, first, last)
 
@@ -82,8 +83,10 @@ class TimelinePair:
     def panels(self, run: str) -> list[Panel]:
         """The panel of the lists and that of the measurements, over the same length of time."""
         rules, start = self.traced.rules, self.traced.start
-        planned = [rules.planned(r, self.traced.minibatches, start) for r in range(rules.num_stages)]
-        expected = [list(boxes(row, each, start)) for row, each in zip(self.lists, planned, strict=True)]
+        expected = [
+            list(boxes(row, rules.planned(w, self.traced.minibatches, start), start, rules.replicas.counts[r]))
+            for w, (row, (r, _)) in enumerate(zip(self.lists, rules.replicas.places, strict=True))
+        ]
         trace = self.traced.trace
         upper = self._panel(f"{self.title}: the lists, played with median times, {self.shown}", expected, self.lists)
         lower = self._panel(f"Measured in {run}, {self.shown}", trace.rows, self.measured)
@@ -99,11 +102,12 @@ class TimelinePair:
 
     def _panel(self, title: str, rows: Sequence[Sequence[Box]], slices: Rows) -> Panel:
         in_ms = [scaled(row, _MS) for row in rows]
-        return Panel(title, self.traced.rules.num_microbatches, "ms", in_ms, 0.0, 0.0, facts=(self._rate(slices),))
+        rules, facts = self.traced.rules, (self._rate(slices),)
+        return Panel(title, rules.num_microbatches, "ms", in_ms, 0.0, 0.0, facts=facts, names=rules.replicas.names)
 
     def _cut(self, panel: Panel, rows: Rows) -> Panel:
         """From the first forward of the first minibatch shown to the last update of the last."""
-        begin = min(piece.start for piece in rows[0] if piece.operation.minibatch == self.first)
+        begin = min(piece.start for row in rows for piece in row if piece.operation.minibatch == self.first)
         end = max(piece.end for row in rows for piece in row if piece.operation.minibatch == self.last - 1)
         return panel.between(begin * _MS, end * _MS)
 
@@ -118,8 +122,8 @@ class TimelinePair:
         if not any(piece.operation.kind is Kind.RECOMPUTATION for piece in self.measured[0]):
             del columns["R ms"]
         rows = [
-            (str(r), *(f"{values[r] * _MS:.2f}" for values in columns.values()), *self._held_and_idle(r))
-            for r in range(len(self.lists))
+            (label, *(f"{values[r] * _MS:.2f}" for values in columns.values()), *self._held_and_idle(r))
+            for r, label in enumerate(self.traced.rules.replicas.labels)
         ]
         heads = ("stage", *columns, "in flight: predicted", "measured", "idle share: predicted", "measured")
         return text_table(heads, rows, ">" * len(heads))

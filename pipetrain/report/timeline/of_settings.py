@@ -80,7 +80,10 @@ class PhaseTimeline:
     def panel(self) -> Panel:
         """The panel to draw."""
         rules = self._rules
-        rows = [list(boxes(row, rules.planned(r, self.minibatches))) for r, row in enumerate(self._slices)]
+        rows = [
+            list(boxes(row, rules.planned(w, self.minibatches), 0, rules.replicas.counts[r]))
+            for w, (row, (r, _)) in enumerate(zip(self._slices, rules.replicas.places, strict=True))
+        ]
         facts = (
             f"steady state: {self._rate()}",
             f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in self._steady.idle)}",
@@ -89,7 +92,10 @@ class PhaseTimeline:
         unit = "s" if self.given_times.seconds else ""
         end = max(row[-1].end for row in rows)
         idle = sum(self._steady.idle) / len(self._steady.idle)
-        return Panel(self.title, rules.num_microbatches, unit, rows, 0.0, end, facts=facts, idle_share=idle)
+        names = rules.replicas.names
+        return Panel(
+            self.title, rules.num_microbatches, unit, rows, 0.0, end, facts=facts, idle_share=idle, names=names
+        )
 
     def lines(self) -> Iterator[str]:
         """What is printed of it."""
@@ -100,10 +106,12 @@ class PhaseTimeline:
             "idle share: steady state",
             f"of {self.minibatches} minibatches with fill and drain",
         )
-        shares = zip(self._steady.idle, idle_shares(self._slices), strict=True)
+        replicas = self._rules.replicas
+        steady = [self._steady.idle[r] for r, _ in replicas.places]
+        shares = zip(steady, idle_shares(self._slices), strict=True)
         rows = [
-            (str(r), str(peak), *(f"{share:.1%}" for share in both))
-            for r, (peak, both) in enumerate(zip(self._peaks(), shares, strict=True))
+            (label, str(peak), *(f"{share:.1%}" for share in both))
+            for label, peak, both in zip(replicas.labels, self._peaks(), shares, strict=True)
         ]
         yield from text_table(heads, rows, ">>>>")
         yield f"steady state: {self._rate()}"
@@ -120,14 +128,16 @@ class PhaseTimeline:
 
     @cached_property
     def _slices(self) -> list[list[Slice]]:
-        rules, times = self._rules, self._times
-        return play(rules.lists(self.minibatches), times.duration, rules.segments, times.transfer, times.occupation)
+        rules, times = self._rules, replace(self._times, replicas=self._rules.replicas)
+        lists = rules.lists(self.minibatches)
+        return play(lists, times.duration, rules.segments, times.transfer, times.occupation, rules.replicas)
 
     @cached_property
     def _steady(self) -> Steady:
         rules, stages = self._rules, self._rules.num_stages
         cycles = [rules.steady_cycle(r) for r in range(stages)]
-        return steady_state(SteadyPipeline(cycles, self._times, Replication.none(stages), rules.segments))
+        replication = Replication(rules.replicas.counts, [0.0] * stages)
+        return steady_state(SteadyPipeline(cycles, self._times, replication, rules.segments))
 
     def _peaks(self) -> list[int]:
         lists = self._rules.lists(_filled(self._rules))
@@ -142,7 +152,7 @@ class PhaseTimeline:
 
 def _grid(rules: PipelineRules, minibatches: int) -> list[str]:
     """Nothing where it is too wide for the terminal."""
-    drawn = grid(rules.lists(minibatches)).splitlines()
+    drawn = grid(rules.lists(minibatches), replicas=rules.replicas).splitlines()
     if max(map(len, drawn)) > shutil.get_terminal_size((120, 24)).columns:
         return []
     return ["one column per operation, whatever its duration:", *drawn]

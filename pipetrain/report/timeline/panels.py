@@ -1,4 +1,4 @@
-"""A timeline as it is drawn: a panel for each schedule and method, a row for each stage, a box for each operation."""
+"""A timeline as it is drawn: a panel for each schedule and method, a row for each worker, a box for each operation."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -87,6 +87,7 @@ class Panel:
         begin, end: the part to show first, in the unit.
         facts: what to say of it, a line each.
         idle_share: of all stages together in steady state; None where there is no such state to tell of.
+        names: of the rows; none where they are stages.
     """
 
     title: str
@@ -98,6 +99,11 @@ class Panel:
     messages: list[list[Message]] = field(default_factory=list)
     facts: tuple[str, ...] = ()
     idle_share: float | None = None
+    names: tuple[str, ...] = ()
+
+    def name(self, row: int) -> str:
+        """What a row is called."""
+        return self.names[row] if self.names else f"stage {row}"
 
     def between(self, begin: float, end: float) -> "Panel":
         """What shows between two times, which become 0 and `end - begin`; boxes at the borders stay whole."""
@@ -140,14 +146,19 @@ def note(panels: Sequence[Panel]) -> str:
     return _NOTE + (f" ({'; '.join(changes)})" if changes else "")
 
 
-def boxes(slices: Sequence[Slice], planned: Sequence[PlannedOperation], start: int = 0) -> Iterator[Box]:
-    """The boxes of one stage, whose list begins `start` minibatches into the run; versions count from there as well."""
+def boxes(
+    slices: Sequence[Slice], planned: Sequence[PlannedOperation], start: int = 0, replicas: int = 1
+) -> Iterator[Box]:
+    """The boxes of one worker, whose list begins `start` minibatches into the run; versions count from there as well.
+
+    `replicas` is how many workers hold its stage.
+    """
     for piece, (op, read, *_) in zip(slices, planned, strict=True):
         counted = op.moved(start)
         if op.kind is Kind.UPDATE:
             yield Box(counted, None, None, piece.start, piece.end)
         else:
-            stale = staleness(read.version, op.minibatch)
+            stale = staleness(read.version, op.minibatch // replicas)
             yield Box(counted, str(read.moved(start)), stale, piece.start, piece.end)
 
 

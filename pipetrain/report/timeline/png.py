@@ -50,7 +50,7 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
         top, ticks = 0.0, []
         for panel in panels:
             _panel(axes, panel, top + title, span, width / span, size)
-            ticks += [(top + title + r + _HEIGHT / 2, f"stage {r}") for r in range(len(panel.rows))]
+            ticks += [(top + title + r + _HEIGHT / 2, panel.name(r)) for r in range(len(panel.rows))]
             top += title + len(panel.rows)
         axes.set_yticks([y for y, _ in ticks], [text for _, text in ticks])
         axes.locator_params(axis="x", steps=[1, 2, 5, 10])

@@ -67,7 +67,7 @@ def _panel(panel: Panel, top: float, pixels: float) -> Iterator[str]:
     yield _text(8, top + 17, title, _fitting(title, 13, _LEFT + width), anchor="start", weight="bold")
     for r in range(len(panel.rows)):
         y = top + _TITLE + r * _ROW
-        yield _text(8, y + _ROW / 2 + 4, f"stage {r}", 12, anchor="start")
+        yield _text(8, y + _ROW / 2 + 4, panel.name(r), 12, anchor="start")
         yield _rect(_LEFT, y, width, _ROW - _GAP, "#ffffff", "#d7dbe0")
     for r, row in enumerate(panel.rows):
         yield from _row(row, panel, top + _TITLE + r * _ROW, pixels)

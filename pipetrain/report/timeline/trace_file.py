@@ -68,10 +68,7 @@ def _piece(event: dict[str, Any]) -> Box | Message:
     operation, end = Operation.parse(args["operation"]), start + event["dur"] * _MICROSECOND
     if event["cat"] in ("recv", "send"):
         return Message(event["cat"], operation, start, end)
-    # a prediction reads its version, and the staleness is that of the version
-    version = args.get("version")
-    stale = operation.minibatch - version if version is not None else None
-    return Box(operation, args.get("read"), stale, start, end)
+    return Box(operation, args.get("read"), args.get("staleness"), start, end)
 
 
 def median_times(trace: Trace, num_microbatches: int) -> StageTimes:

@@ -60,7 +60,8 @@ def traced_interval(run: Path, minibatch: int | None, *, trust: bool) -> TracedI
     if not directory.trace.is_file():
         raise ConfigError(f"{run}: has no {directory.trace.name}; only runs with trace=true write one, when they end")
     plan = json.loads(directory.plan.read_text())["stages"]
-    trace = read_trace(directory.trace, len(plan))
+    workers = _rules(settings, settings.phases[0], plan).replicas.num_workers  # the same in all phases
+    trace = read_trace(directory.trace, workers)
     interval = _interval(directory.trace, trace, minibatch)
     phase = settings.phases[interval.phase]
     traced = TracedInterval(
@@ -89,7 +90,7 @@ def _interval(path: Path, trace: Trace, minibatch: int | None) -> DrainInterval:
 def _rules(settings: Settings, phase: PhaseSettings, plan: Sequence[Mapping[str, Any]]) -> PipelineRules:
     stage_of = {stage["first"]: r for r, stage in enumerate(plan) if stage["first"] < stage["last"]}
     segments = build_recompute_segments(settings.train, len(plan), stage_of)
-    return build_rules(phase, len(plan), settings.train.microbatches, segments)
+    return build_rules(phase, len(plan), settings.train.microbatches, segments, settings.replicas)
 
 
 def _check(path: Path, traced: TracedInterval) -> None:
@@ -97,9 +98,10 @@ def _check(path: Path, traced: TracedInterval) -> None:
         planned = traced.rules.planned(r, traced.minibatches, traced.start)
         untimed = [Slice(each.operation, 0.0, 0.0) for each in planned]
         expected = [box.name for box in boxes(untimed, planned, traced.start)]
+        name = traced.rules.replicas.name(r)
         for here, there in itertools.zip_longest(expected, [box.name for box in row]):
             if here != there:
                 raise ConfigError(
-                    f"{path}: stage {r} has {there or 'nothing'} where the schedule and method in config.yaml "
+                    f"{path}: {name} has {there or 'nothing'} where the schedule and method in config.yaml "
                     f"say {here or 'nothing'}; the trace is of another run, or of one that did not end"
                 )

@@ -99,9 +99,9 @@ def _backward_reads_others(rules: PipelineRules) -> bool:
     """Whether some backward finds other weights than its forward read."""
     if rules.schedule.synchronous:
         return False
-    minibatches = rules.contexts[0].delay + 2
+    minibatches = rules.steady + 2
     some = sorted({0, rules.num_stages // 2, rules.num_stages - 1})
-    return any(rebinds_weights(rules.planned(r, minibatches)) for r in some)
+    return any(rebinds_weights(rules.planned(rules.replicas.workers_of(r)[0], minibatches)) for r in some)
 
 
 CHECKS = (

@@ -70,7 +70,7 @@ def _check_lists(settings: Settings, components: Components, rules: PipelineRule
         _check_devices(components.device, components.placement)
         return notes_of(rules.schedule, components.placement)
     if not components.finegrained:  # its stages exchange nothing, and their lists are long
-        rules.lists(2 * rules.contexts[0].delay + 1)
+        rules.lists(2 * rules.steady + max(rules.replicas.counts))
     return []
 
 
@@ -96,7 +96,10 @@ def _clip_note(limit: float | None, rules: PipelineRules, method: str) -> list[s
     if limit is None:
         return []
     alone = "per stage, since asynchronous stages have no common norm"
-    where = "over all stages together" if rules.schedule.synchronous else alone
+    if not rules.replicas.even:
+        alone = "per stage, since stages with unlike numbers of replicas update at other times"
+    together = rules.schedule.synchronous and rules.replicas.even
+    where = "over all stages together" if together else alone
     return [f"gradients are clipped to optimizer.clip_norm={limit} {where} (method={method})"]
 
 

@@ -1,0 +1,63 @@
+"""Asynchronous data parallelism: a parameter owner applies each gradient when it arrives, with no barrier."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from pipetrain.errors import ConfigError
+from pipetrain.methods.base import Method
+from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.schedules.base import Family
+from pipetrain.seeding import key
+
+_PURPOSE = 0x617370  # keeps these draws apart from others that are keyed by the same numbers
+
+
+@dataclass(frozen=True)
+class ASP(Method):
+    """F and B read the weights as their replica last fetched them (PipeDream § 2.1, 5.2).
+
+    A replica fetches the newest weights when its gradient has been applied, and begins its next minibatch. Which one
+    comes next is drawn uniformly, as if all took exponential times; minibatches are counted as they arrive. After a
+    drain all have the same weights. So a gradient is late by as many updates as other replicas have made since: R - 1
+    on average.
+
+    Attributes:
+        replicas: R, as a list of one number.
+        seed: what the order of arrivals is drawn from.
+    """
+
+    name: ClassVar[str] = "asp"
+    family: ClassVar[Family] = Family.SYNCHRONOUS
+    simulated_only: ClassVar[bool] = True
+    averages_replicas: ClassVar[bool] = False
+    replicas: Any = None  # whatever the configuration holds
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.replicas, list | tuple) or len(self.replicas) != 1:
+            raise ConfigError(
+                f"partition.replicas={self.replicas}: method=asp trains replicas of the whole model; "
+                "partition.stages=1 partition.replicas=[4] works"
+            )
+
+    def replica(self, minibatch_of_run: int) -> int:
+        """Whose gradient arrives as that of a minibatch."""
+        return key(self.seed, minibatch_of_run, _PURPOSE) % int(self.replicas[0])
+
+    @override
+    def forward(self, moment: Moment) -> WeightRead:
+        """The version after the last update that this replica's own gradient made; after a drain the first."""
+        t, start = moment.operation.minibatch, moment.minibatch_of_run - moment.operation.minibatch
+        own = self.replica(start + t)
+        return WeightRead(next((s + 1 for s in reversed(range(t)) if self.replica(start + s) == own), 0))
+
+    @override
+    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+        return forward
+
+    @override
+    def weight_versions(self, context: StageContext) -> int:
+        """One for each replica, of which one has the newest; in the first round after a drain also that."""
+        return int(self.replicas[0]) + 1

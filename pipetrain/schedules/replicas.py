@@ -1,0 +1,93 @@
+"""How many processes hold each stage, and which of them a minibatch goes to."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """The workers of a pipeline: for each stage one or several replicas, in order of the stages.
+
+    Minibatch t of a stage with R replicas goes to replica t mod R, forward and backward alike (PipeDream § 3.2). A
+    round of that stage is R minibatches, one for each replica, and ends with one update; a drain cuts the last short.
+
+    Attributes:
+        counts: R of each stage.
+    """
+
+    counts: tuple[int, ...]
+
+    @classmethod
+    def one_each(cls, D: int) -> "Replicas":
+        """A worker for each of D stages."""
+        return cls((1,) * D)
+
+    @property
+    def num_workers(self) -> int:
+        """Of all stages together."""
+        return sum(self.counts)
+
+    @property
+    def several(self) -> bool:
+        """Whether some stage has more than one."""
+        return max(self.counts) > 1
+
+    @property
+    def even(self) -> bool:
+        """Whether all stages have as many, so that replica i of each forms a pipeline of its own."""
+        return min(self.counts) == max(self.counts)
+
+    @cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """(stage, replica) of each worker."""
+        return tuple((r, replica) for r, count in enumerate(self.counts) for replica in range(count))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What figures call the workers: `stage 1`, `stage 1.0`."""
+        return tuple(f"stage {label}" for label in self.labels)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What tables of stages call them: `1`, or `1.0` for replica 0 of stage 1."""
+        return tuple(f"{r}" if self.counts[r] == 1 else f"{r}.{replica}" for r, replica in self.places)
+
+    def stage_of(self, worker: int) -> int:
+        """The stage that a worker holds."""
+        return self.places[worker][0]
+
+    def workers_of(self, stage: int) -> range:
+        """The workers that hold a stage."""
+        return range(self._firsts[stage], self._firsts[stage + 1])
+
+    @cached_property
+    def _firsts(self) -> tuple[int, ...]:
+        return tuple(accumulate(self.counts, initial=0))
+
+    def worker(self, stage: int, minibatch: int) -> int:
+        """The worker that a minibatch of a stage goes to."""
+        return self.workers_of(stage)[minibatch % self.counts[stage]]
+
+    def behind(self, stage: int) -> int:
+        """How many workers there are from this stage to the last, one of its own aside."""
+        return sum(self.counts[stage:]) - 1
+
+    def own(self, worker: int, minibatches: int) -> range:
+        """Those of so many minibatches that go to a worker."""
+        stage, replica = self.places[worker]
+        return range(replica, minibatches, self.counts[stage])
+
+    def round_of(self, stage: int, minibatch: int) -> int:
+        """The round of a stage that a minibatch is in, which is the number of updates before it ends."""
+        return minibatch // self.counts[stage]
+
+    def round_ends(self, stage: int, minibatches: int) -> list[int]:
+        """The last minibatch of each round of a stage."""
+        count = self.counts[stage]
+        return [min(first + count, minibatches) - 1 for first in range(0, minibatches, count)]
+
+    def name(self, worker: int) -> str:
+        """What messages call a worker: `stage 1`, or `stage 1, replica 0`."""
+        stage, replica = self.places[worker]
+        return f"stage {stage}" if self.counts[stage] == 1 else f"stage {stage}, replica {replica}"

@@ -1,0 +1,121 @@
+"""A schedule on replicated stages: minibatches go to the replicas of a stage in turn (PipeDream's 1F1B-RR)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from pipetrain.schedules.base import Family, ListSchedule, cycle_ending
+from pipetrain.schedules.operation import Kind, Operation, update
+from pipetrain.schedules.placement import Placement
+from pipetrain.schedules.replicas import Replicas
+
+
+@dataclass(frozen=True)
+class RoundRobin(ListSchedule):
+    """What another schedule does on one worker of each stage, each replica does with its own minibatches.
+
+    An update follows each round, once the backwards of all its minibatches have ended, on every replica of the stage.
+    U(t) is named after the last minibatch of its round; a replica without a minibatch in a last, short round has the
+    update alone.
+
+    Attributes:
+        each: the schedule of a replica.
+        workers: the replicas of each stage.
+        scale_lr: whether the learning rate of a stage is multiplied by its replicas over those of stage 0.
+    """
+
+    each: ListSchedule
+    workers: Replicas
+    scale_lr: bool = True
+
+    @property
+    @override
+    def name(self) -> str:  # type: ignore[override]
+        """That of the schedule of a replica."""
+        return self.each.name
+
+    @property
+    @override
+    def family(self) -> Family:  # type: ignore[override]
+        """That of the schedule of a replica."""
+        return self.each.family
+
+    @override
+    def check(self, D: int, N: int) -> None:
+        self.each.check(D, N)
+        if not self.workers.even and not self.synchronous:
+            self.each.check_uneven()
+
+    @override
+    def replicas(self, D: int) -> Replicas:
+        return self.workers
+
+    @override
+    def placement(self, D: int) -> Placement:
+        return Placement(tuple((stage,) for stage, _ in self.workers.places))
+
+    @override
+    def rate_scale(self, _r: int) -> float:
+        return self.workers.counts[_r] / self.workers.counts[0] if self.scale_lr else 1.0
+
+    def _ahead(self, r: int) -> int:
+        """Minibatches by which the forwards of a replica are ahead, where stages have unlike numbers of replicas."""
+        return self.each.ahead(self.workers.behind(r), self.workers.counts[r])
+
+    @override
+    def in_flight(self, r: int, D: int, N: int) -> int:
+        """Microbatches on each replica.
+
+        Where all stages have as many replicas, those of the schedule of a replica. Else whole minibatches are ahead,
+        as each goes to a worker of its own.
+        """
+        if self.workers.even or self.synchronous:
+            return self.each.in_flight(r, D, N)
+        return self.each.in_flight_ahead(self._ahead(r), N)
+
+    @override
+    def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
+        """That of the schedule of a replica, whose own minibatches and updates both count rounds."""
+        own = self.workers.round_of(r, t)
+        if self.workers.even or self.synchronous:
+            return self.each.newest_at_forward(r, D, N, own, j)
+        return max(0, own - self._ahead(r))
+
+    @override
+    def delay(self, r: int, D: int, N: int) -> int:
+        return self.each.delay(r, D, N) if self.workers.even or self.synchronous else self._ahead(r)
+
+    @override
+    def recompute_room(self, r: int, D: int, N: int) -> float:
+        """0: no recomputation across stages."""
+        return 0
+
+    @override
+    def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
+        """What each replica does from one update to the next; minibatches count its own, one in a round."""
+        if self.workers.even or self.synchronous:
+            return self.each.steady_cycle(r, D, N)
+        t = self._ahead(r) + 1
+        return cycle_ending(self.each.operations_ahead(t - 1, N, 2 * t + 1), t)
+
+    @override
+    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """The list of replica 0 of stage r."""
+        return self.of_worker(self.workers.workers_of(r)[0], D, N, M)
+
+    @override
+    def of_worker(self, worker: int, D: int, N: int, M: int) -> list[Operation]:
+        return list(self._of_worker(worker, D, N, M))
+
+    def _of_worker(self, worker: int, D: int, N: int, M: int) -> Iterator[Operation]:
+        r = self.workers.stage_of(worker)
+        own, ends = self.workers.own(worker, M), self.workers.round_ends(r, M)
+        if self.workers.even or self.synchronous:
+            listed = self.each.operations(r, D, N, len(own))
+        else:
+            listed = self.each.operations_ahead(self._ahead(r), N, len(own))
+        for op in listed:
+            ends_round = op.kind is Kind.UPDATE
+            yield update(ends[op.minibatch]) if ends_round else op.moved(own[op.minibatch] - op.minibatch)
+        yield from (update(end) for end in ends[len(own) :])
