@@ -27,6 +27,7 @@ from pipetrain.models.chain import Inputs, LayerChain, chain_of, is_cut_along_gr
 from pipetrain.models.ties import untie
 from pipetrain.optim.fused import can_be_fused
 from pipetrain.optim.lr_schedules import LearningRateSchedule
+from pipetrain.planner.automatic import Automatic
 from pipetrain.planner.finegrained import FineGrained, stages_of_layers, weight_units
 from pipetrain.planner.partition_rules import PartitionRule
 from pipetrain.program.recomputation import RecomputeSegments
@@ -174,14 +175,14 @@ def build_arithmetic(train: TrainConfig) -> Arithmetic:
     return Arithmetic(train.precision, train.channels_last, train.compile)
 
 
-def build_rule(settings: Settings) -> PartitionRule | FineGrained:
+def build_rule(settings: Settings) -> PartitionRule | Automatic | FineGrained:
     """The rule that cuts the model into stages.
 
     Raises:
         ConfigError: the target refuses an option, or returns something else.
     """
-    rule: PartitionRule | FineGrained = settings.partition.build()
-    if not isinstance(rule, FineGrained) and not callable(getattr(rule, "cuts", None)):
+    rule: PartitionRule | Automatic | FineGrained = settings.partition.build()
+    if not isinstance(rule, Automatic | FineGrained) and not callable(getattr(rule, "cuts", None)):
         raise settings.partition.returned(rule, "a partition rule")
     return rule
 

@@ -2,18 +2,17 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.data.labels import LabelRange
-from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.torch_pipelining.limits import common_placement
 from pipetrain.losses import Loss
 from pipetrain.models.chain import LayerChain
+from pipetrain.planner.automatic import Automatic, Planned
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
 from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.run.automatic_partition import planned
 from pipetrain.run.build import (
     Data,
     build_arithmetic,
@@ -26,11 +25,15 @@ from pipetrain.run.build import (
     build_schedules,
     first_layers,
 )
+from pipetrain.run.device import device_of
 from pipetrain.run.label_check import label_range
+from pipetrain.run.resume import Resumption
 from pipetrain.run.timetable import Timetable, timetable_of
 from pipetrain.run.trial import Trial, trial_of
 from pipetrain.run.weight_passes import weight_passes
 from pipetrain.schedules import Placement
+
+_FRESH = Resumption()
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Components:
         replicas: how many processes have each.
         loss, trial: the loss, and what the model makes of the first samples.
         labels: those that the model can learn; None where the loss is not over classes.
+        account: how the cuts were found, where they were planned.
     """
 
     device: str
@@ -61,10 +65,15 @@ class Components:
     loss: Loss
     trial: Trial
     labels: LabelRange | None
+    account: list[str]
 
 
-def build(settings: Settings) -> Components:
+def build(settings: Settings, found: Resumption = _FRESH) -> Components:
     """The objects of a run.
+
+    Args:
+        settings: of the run.
+        found: what it goes on from.
 
     Raises:
         ConfigError: one cannot be built.
@@ -76,17 +85,16 @@ def build(settings: Settings) -> Components:
     chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
     finegrained = isinstance(rule, FineGrained)
     timetable = timetable_of(settings, len(data.train))
+    shares_weights = all(schedule.synchronous for schedule in build_schedules(settings))
+    account: list[str] = []
+    if isinstance(rule, Automatic):
+        rule, account = planned(settings, rule, found, data, chain, shares_weights=shares_weights)
     plan = (
         rule.plan(chain, data.example)
         if isinstance(rule, FineGrained)
-        else make_plan(
-            chain,
-            rule,
-            data.example,
-            weight_passes(settings, timetable),
-            shares_weights=all(schedule.synchronous for schedule in build_schedules(settings)),
-        )
+        else make_plan(chain, rule, data.example, weight_passes(settings, timetable), shares_weights=shares_weights)
     )
+    plan = rule.timed(plan) if isinstance(rule, Planned) else plan
     bounds = [(stage.first, stage.last) for stage in plan.stages]
     stage_of = first_layers(chain, bounds, finegrained=finegrained)
     segments = build_recompute_segments(settings.train, len(bounds), stage_of)
@@ -109,17 +117,5 @@ def build(settings: Settings) -> Components:
         loss=loss,
         trial=trial,
         labels=label_range(settings.model.target, data.dataset, trial, loss),
+        account=account,
     )
-
-
-def device_of(device: str) -> str:
-    """cpu or cuda for the setting `device`.
-
-    Raises:
-        ConfigError: there is no CUDA device.
-    """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "device=cuda: torch finds no CUDA device here; device=cpu works, `pipetrain doctor` says more"
-        )
-    return device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"

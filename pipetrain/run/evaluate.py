@@ -20,8 +20,8 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_arithmetic, build_dataset, build_loss, evaluation_loader
 from pipetrain.run.carried_check import check_carried
-from pipetrain.run.components import device_of
 from pipetrain.run.decoder import GeneratedText, decoder_of
+from pipetrain.run.device import device_of
 from pipetrain.run.selection import Selection
 from pipetrain.run.whole_model import whole_model
 from pipetrain.tensors import Tensors

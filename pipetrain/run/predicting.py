@@ -12,6 +12,7 @@ from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
+from pipetrain.planner.automatic import Automatic
 from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planner.finegrained import FineGrained
@@ -24,6 +25,7 @@ from pipetrain.planner.stored_plan import Stored, read_plan
 from pipetrain.planner.topology import Topology
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import components
+from pipetrain.run.automatic_partition import straight_plan
 from pipetrain.run.build import build_recompute_segments, build_rule, build_rules, build_torch_optimizer
 from pipetrain.run.profiling import profile_of_chain
 from pipetrain.run.weight_passes import passes_of_updates
@@ -75,7 +77,11 @@ class ProfiledRun:
             rule = build_rule(settings)
             if isinstance(rule, FineGrained):
                 raise ConfigError(_NO_LAYERS)
-            stages, replicas = _laid_out(rule, profile)
+            if isinstance(rule, Automatic):
+                stages = tuple(stage.layers for stage in straight_plan(settings, rule, profile).stages)
+                replicas = (1,) * len(stages)
+            else:
+                stages, replicas = _laid_out(rule, profile)
         cut = CutProfile(profile, stages, replicas, _topology(settings, profile, sum(replicas)))
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))

@@ -12,6 +12,7 @@ from pipetrain.run.components import build
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.job import Job
 from pipetrain.run.provenance import provenance
+from pipetrain.run.resume import resumption
 from pipetrain.run.start import start_of
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -42,9 +43,10 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         ConfigError: the first setting that cannot work.
     """
     lazy_compiler.install()
-    components = build(settings)
+    found = resumption(settings, run)
+    components = build(settings, found)
     notes = [note for check in CHECKS for note in check(settings, components)]
-    start = start_of(settings, run, components.data.dataset, components.chain, components.timetable)
+    start = start_of(settings, run, found, components)
     placement = components.placement
     processes = 1 if components.finegrained else placement.num_processes
     job = Job(

@@ -15,8 +15,8 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.profile import Profile, read
 from pipetrain.run.build import Data, build_arithmetic, build_chain, build_data, build_loss, build_rule
-from pipetrain.run.components import device_of
 from pipetrain.run.cores import usable_cores
+from pipetrain.run.device import device_of
 from pipetrain.run.layer_times import Measuring, Minibatch, measured_layers
 from pipetrain.run.link_speed import measured_bytes_per_s
 from pipetrain.run.measurement_cache import Measurement

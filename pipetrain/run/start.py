@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_fit import check_data, check_optimizer, check_vocabulary, check_weights
-from pipetrain.run.resume import Resumption, completed, resumption
-from pipetrain.run.timetable import Timetable
+from pipetrain.run.components import Components
+from pipetrain.run.resume import Resumption, completed
 from pipetrain.run.trainer import target_reached
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -34,19 +32,18 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
 
-def start_of(settings: Settings, run: RunDirectory, dataset: Any, chain: LayerChain, timetable: Timetable) -> Start:
-    """Where this run starts, with this data set, model and length.
+def start_of(settings: Settings, run: RunDirectory, found: Resumption, components: Components) -> Start:
+    """Where this run starts, with its data set, model and length, going on from what was found.
 
     Raises:
         ConfigError: it cannot go on from the checkpoint that `resume` names, or has none of its steps to go.
     """
-    found = resumption(settings, run)
-    folder = found.checkpoint
+    folder, timetable = found.checkpoint, components.timetable
     if folder is None:
         return Start(notes=found.notes)
-    check_vocabulary(folder, dataset)
+    check_vocabulary(folder, components.data.dataset)
     check_data(folder, timetable.steps_per_epoch)
-    check_weights(folder, chain)
+    check_weights(folder, components.chain)
     if any(each.setting.startswith("optimizer.") for each in found.differences if each.setting not in _STATELESS):
         check_optimizer(folder, settings.optimizer)
     progress = checkpoint.load_progress(folder)

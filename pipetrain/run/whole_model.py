@@ -10,7 +10,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_arithmetic, build_chain
 from pipetrain.run.checkpoint_fit import check_vocabulary
-from pipetrain.run.components import device_of
+from pipetrain.run.device import device_of
 
 
 def whole_model(settings: Settings, dataset: Any, folder: Path) -> LayerChain:

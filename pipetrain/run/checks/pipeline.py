@@ -35,6 +35,10 @@ def _check_finegrained(settings: Settings, components: Components) -> list[str]:
     return []
 
 
+def _check_planned(_settings: Settings, components: Components) -> list[str]:
+    return components.account
+
+
 def _check_executor(settings: Settings, components: Components) -> list[str]:
     """What processes cannot do and a simulation can."""
     if settings.executor.simulated:
@@ -141,6 +145,7 @@ def _check_threads(settings: Settings, _components: Components) -> list[str]:
 
 CHECKS = (
     _check_finegrained,
+    _check_planned,
     _check_executor,
     _check_phases,
     _check_filled,

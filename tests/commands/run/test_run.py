@@ -1,6 +1,9 @@
 """The words and flags of `pipetrain run`."""
 
+import json
+
 import pytest
+from support.cli import TINY, run
 
 from pipetrain import cli
 
@@ -38,3 +41,20 @@ def test_choices_of_a_users_folder_are_taken_and_shown(capsys, tmp_path):
     folder = ["--config-dir", str(tmp_path)]
     assert "\nseed: 7\n" in shown(capsys, "experiment=mine", *folder, "--cfg", "job")
     assert "comparison, demo, multi30k, mine" in " ".join(shown(capsys, *folder, "--help").split())
+
+
+@pytest.mark.slow
+def test_run_that_plans_for_itself_goes_on_with_its_cuts(tmp_path):
+    words = [*TINY, "threads=1", "partition=auto", "executor=simulated", "method=gpipe", "train.epochs=1"]
+    layers = [("conv1", 1), ("pool1", 1), ("conv2", 1), ("pool2", 1), ("fc1", 9), ("fc2", 1), ("fc3", 1)]
+    measured = {"forward_s": 0.0, "output_bytes": 1, "weight_bytes": 1, "activation_bytes": 1}
+    profile = {"bytes_per_s": 1e9, "layers": [{"label": name, "backward_s": time, **measured} for name, time in layers]}
+    (tmp_path / "profile.json").write_text(json.dumps(profile))
+    words.append(f"profile={tmp_path / 'profile.json'}")
+    done = run(tmp_path / "run", *words, "partition.stages=3")
+    assert "partition=auto: 3 stages, cut before layers 4, 5, by profile=" in done.stdout
+    (tmp_path / "profile.json").unlink()
+    again = run(tmp_path / "run", *words, "partition.stages=3", "train.epochs=2", "resume=auto")
+    assert "partition=auto: cut as" in again.stdout
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert (plan["rule"], [stage["first"] for stage in plan["stages"]]) == ("auto", [0, 4, 5])

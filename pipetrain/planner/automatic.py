@@ -1,0 +1,77 @@
+"""Partitions that a planner finds by measured times, before the run starts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import ClassVar
+
+from typing_extensions import override
+
+from pipetrain.errors import check_whole
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.estimate import LayerCost, WeightPasses
+from pipetrain.planner.partition_rules import Pairs, PartitionRule
+from pipetrain.planner.plan import Plan
+from pipetrain.planner.profile import Profile, ProfiledLayer
+
+NAME = "auto"
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """So many stages, cut where a straight pipeline is fastest by a profile; what is wanted, not yet where.
+
+    Attributes:
+        stages: None: as many as are fastest.
+
+    Raises:
+        ConfigError: `stages` is not a whole number of at least 1.
+    """
+
+    stages: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.stages is not None:
+            check_whole("partition.stages", self.stages, least=1, otherwise="or null for as many as are fastest")
+
+
+@dataclass(frozen=True)
+class Planned(PartitionRule):
+    """The cuts that were found, and what each stage took by the profile.
+
+    Attributes:
+        boundaries: the first layer of every stage but the first.
+        seconds: of each stage, forward and backward.
+    """
+
+    boundaries: Sequence[int]
+    seconds: Sequence[float]
+    name: ClassVar[str] = NAME
+
+    @override
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
+        return list(self.boundaries)
+
+    def timed(self, plan: Plan) -> Plan:
+        """The plan of these cuts with the measured times in the place of the estimates."""
+        pairs = zip(plan.stages, self.seconds, strict=True)
+        return replace(plan, stages=[replace(stage, estimated_seconds=seconds) for stage, seconds in pairs])
+
+
+def merged(profile: Profile, starts: Sequence[int]) -> Profile:
+    """The profile of a chain with the layers from each start to the next as one: no cut comes between them."""
+    bounds = pairwise([*starts, len(profile.layers)])
+    layers = tuple(_merged(profile.layers[first:last]) for first, last in bounds)
+    edges = tuple((i, i + 1) for i in range(len(layers) - 1))
+    return replace(profile, layers=layers, edges=edges)
+
+
+def _merged(layers: Sequence[ProfiledLayer]) -> ProfiledLayer:
+    return ProfiledLayer(
+        label=layers[0].label,
+        forward_s=sum(layer.forward_s for layer in layers),
+        backward_s=sum(layer.backward_s for layer in layers),
+        output_bytes=layers[-1].output_bytes,
+        weight_bytes=sum(layer.weight_bytes for layer in layers),
+        activation_bytes=sum(layer.activation_bytes for layer in layers),
+    )

@@ -1,0 +1,167 @@
+"""`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept for as long as it goes on."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.automatic import NAME, Automatic, Planned, merged
+from pipetrain.planner.balanced_split import units
+from pipetrain.planner.pipeline_plan import PipelinePlan
+from pipetrain.planner.planning import Planner
+from pipetrain.planner.profile import Profile
+from pipetrain.planner.topology import Topology
+from pipetrain.run.build import Data
+from pipetrain.run.cores import usable_cores
+from pipetrain.run.profiling import profile_of_chain
+from pipetrain.run.resume import Resumption
+
+_DECIDING = ("partition", "planner", "topology", "profile")
+"""Sections and settings without whose change a run that goes on keeps its cuts."""
+
+
+def planned(
+    settings: Settings, wanted: Automatic, found: Resumption, data: Data, chain: LayerChain, *, shares_weights: bool
+) -> tuple[Planned, list[str]]:
+    """Where the model is cut, and what the user should know of it.
+
+    Args:
+        settings: of the run.
+        wanted: how many stages.
+        found: what the run goes on from: it keeps its cuts, and nothing is measured again.
+        data: what it is measured with.
+        chain: the model.
+        shares_weights: whether stages may hold copies of one weight.
+
+    Raises:
+        ConfigError: the model cannot be cut so often, no pipeline fits into the devices' memory, or the processes are
+            there already, each of which would measure other times.
+    """
+    if (stored := stored_cuts(settings, found)) is not None:
+        return stored, [f"partition=auto: cut as {found.source} is"]
+    if "RANK" in os.environ:
+        raise ConfigError(
+            "partition=auto: each of the processes that an outer launcher started would plan by times of its own; "
+            "partition=file takes a plan of `pipetrain plan`, and partition=explicit its cuts"
+        )
+    starts = units(len(chain), chain.tied(buffers_alone=shares_weights))
+    counts = _numbers_of_stages(settings, wanted, len(starts))
+    profile = profile_of_chain(settings, data, chain)
+    parts = merged(profile, starts)
+    best = _fastest(parts, settings, counts)
+    cuts = [starts[stage.layers[0]] for stage in best.stages[1:]]
+    seconds = [sum(parts.layers[i].compute_s for i in stage.layers) for stage in best.stages]
+    return Planned(cuts, seconds), [_account(settings, profile, best, cuts, counts)]
+
+
+def straight_plan(settings: Settings, wanted: Automatic, profile: Profile) -> PipelinePlan:
+    """The pipeline that `partition=auto` would find by a profile, in which all layers can be cut apart.
+
+    Raises:
+        ConfigError: the layers cannot be cut so often, or no pipeline fits into the devices' memory.
+    """
+    return _fastest(profile, settings, _numbers_of_stages(settings, wanted, len(profile.layers)))
+
+
+def stored_cuts(settings: Settings, found: Resumption) -> Planned | None:
+    """The cuts of the run that this one goes on with; None where it starts afresh, or asks for others.
+
+    Raises:
+        ConfigError: the plan of that run cannot be read.
+    """
+    changed = any(each.setting.partition(".")[0] in _DECIDING for each in found.differences)
+    if found.checkpoint is None or changed:
+        return None
+    path = found.source.plan
+    try:
+        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if plan["rule"] != NAME:
+            return None
+        stages = plan["stages"]
+        return Planned([stage["first"] for stage in stages[1:]], [stage["estimated_seconds"] for stage in stages])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"resume={settings.resume}: the cuts of partition=auto are in {path}, which cannot be read; "
+            "partition=explicit takes them from you"
+        ) from error
+
+
+def _numbers_of_stages(settings: Settings, wanted: Automatic, most: int) -> list[int]:
+    """Those among which the fastest is chosen."""
+    topology = settings.topology
+    fixed = any(isinstance(each, list) for each in (topology.workers, topology.speeds, topology.memory_gigabytes))
+    given = topology.devices is not None or fixed
+    devices = Topology.of(replace(topology, gigabytes_per_s=None), 1.0).num_devices if given else None
+    if wanted.stages is None:
+        here = devices or _devices_here(settings)
+        return [here] if fixed else list(range(min(2, here, most), min(here, most) + 1))
+    if wanted.stages > most:
+        raise ConfigError(
+            f"partition.stages={wanted.stages}: the model has {most} parts that can be cut apart; at most {most} stages"
+        )
+    if devices is not None and devices != wanted.stages:
+        raise ConfigError(
+            f"partition.stages={wanted.stages}: `topology` has {devices} devices, and each stage takes one; leave one "
+            "of the two out"
+        )
+    return [wanted.stages]
+
+
+def _devices_here(settings: Settings) -> int:
+    """Cores on the CPU, two at least, as a pipeline of one stage is none."""
+    on_cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
+    return max(1, torch.cuda.device_count()) if on_cuda else max(2, usable_cores())
+
+
+def _fastest(profile: Profile, settings: Settings, counts: Sequence[int]) -> PipelinePlan:
+    """The best straight pipeline of one of these numbers of stages, one device each; of equal ones the shortest.
+
+    Raises:
+        ConfigError: none of them fits; says why the last does not.
+    """
+    plans, problem = [], None
+    for count in counts:
+        try:
+            plans.append(_straight(profile, settings, count))
+        except ConfigError as error:
+            problem = error
+    if not plans:
+        assert problem is not None
+        raise problem
+    return min(plans, key=_fullest if settings.planner.objective == "memory" else _slowest)
+
+
+def _straight(profile: Profile, settings: Settings, stages: int) -> PipelinePlan:
+    section = settings.topology if settings.topology.workers else replace(settings.topology, devices=stages)
+    planner = Planner.of(profile, replace(settings, topology=section, planner=replace(settings.planner, straight=True)))
+    return planner.best()
+
+
+def _slowest(plan: PipelinePlan) -> float:
+    return plan.time_per_minibatch_s
+
+
+def _fullest(plan: PipelinePlan) -> float:
+    return max(stage.memory_bytes for stage in plan.stages)
+
+
+def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: list[int], counts: list[int]) -> str:
+    """A line that says what was done."""
+    measured = profile.provenance.get("measured_at", "")
+    origin = f"profile={Path(settings.profile)}" if settings.profile else f"times measured here at {measured}"
+    chosen = f", of {counts[0]} to {counts[-1]} the best" if len(counts) > 1 else ""
+    number = len(best.stages)
+    stages = f"{number} stage{'s' if number > 1 else ''}{chosen}"
+    where = f", cut before layer{'s' if len(cuts) > 1 else ''} {', '.join(map(str, cuts))}" if cuts else ""
+    full, alone = (1000 * each for each in (best.time_per_minibatch_s, best.single_device_time_s))
+    return (
+        f"partition=auto: {stages}{where}, by {origin}: {full:.2f} ms per minibatch in a full pipeline, {alone:.2f} ms "
+        "on one device"
+    )

@@ -1,0 +1,29 @@
+import pytest
+import torch
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import chain_of
+from pipetrain.planner.automatic import Automatic, Planned, merged
+from pipetrain.planner.plan import make_plan
+from pipetrain.planner.profile import Profile, ProfiledLayer
+
+
+def test_merged_layers_cost_what_their_parts_cost():
+    layers = tuple(ProfiledLayer(name, 1.0, 2.0, number, 10, 100) for number, name in enumerate("abcd"))
+    parts = merged(Profile(layers, ((0, 1), (1, 2), (2, 3)), 8, 1e9), [0, 1, 3])
+    assert parts.layers == (layers[0], ProfiledLayer("b", 2.0, 4.0, 2, 20, 200), layers[3])
+    assert (parts.edges, parts.batch_size, parts.bytes_per_s) == (((0, 1), (1, 2)), 8, 1e9)
+
+
+def test_a_plan_has_the_cuts_that_were_found_and_their_measured_times():
+    chain = chain_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+    rule = Planned([2], [0.25, 0.5])
+    plan = rule.timed(make_plan(chain, rule, [torch.zeros(2, 3)]))
+    assert (plan.rule, [(stage.first, stage.last) for stage in plan.stages]) == ("auto", [(0, 2), (2, 3)])
+    assert [stage.estimated_seconds for stage in plan.stages] == [0.25, 0.5]
+
+
+def test_a_number_of_stages_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match=r"partition\.stages=0: a whole number of at least 1 is needed, or null"):
+        Automatic(0)
