@@ -3,6 +3,7 @@
 import re
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -41,10 +42,16 @@ def _group(group: str, meaning: str, chosen: Mapping[str, str], folder: Path | N
 
 
 def _names(group: str, folder: Path | None) -> list[str]:
-    """Those of pipetrain as `pipetrain list` orders them, then the user's own."""
+    """Those of pipetrain as `pipetrain list` orders them, the user's own, and how many more there are in folders."""
     own = [] if folder is None else (folder / group).glob("*.yaml")
     custom = ["custom"] if (config_dir() / group / "custom.yaml").is_file() else []
-    return [*names_of(group), *custom, *sorted(path.stem for path in own)]
+    inside = Counter(name.split("/")[0] for name in names_of(group) if "/" in name)
+    return [
+        *(name for name in names_of(group) if "/" not in name),
+        *custom,
+        *sorted(path.stem for path in own),
+        *(f"{name}/... ({count})" for name, count in inside.items()),
+    ]
 
 
 def _of_choices(chosen: Mapping[str, str]) -> Iterator[str]:

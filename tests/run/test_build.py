@@ -105,8 +105,8 @@ def test_messages_of_an_evaluation_are_those_of_a_microbatch_unless_set():
 @pytest.mark.parametrize(
     ("method", "schedule", "works"),
     [
-        ("gpipe", "pipedream", r"use schedule=1f1b_flush, gpipe, .* or method=.*naive_async, pipedream"),
-        ("pipedream_2bw", "gpipe", r"use schedule=1f1b_2bw, or method=gpipe"),
+        ("gpipe", "pipedream", r"use schedule=1f1b_flush, data_parallel, gpipe, .* or method=.*naive_async, pipedream"),
+        ("pipedream_2bw", "gpipe", r"use schedule=1f1b_2bw, or method=asp, data_parallel, gpipe"),
     ],
 )
 def test_method_and_schedule_of_two_families_are_refused_with_those_that_fit(method, schedule, works):

@@ -8,8 +8,8 @@ from pipetrain.report.sweep.groups import SweepGroup
 
 VIOLET, BROWN = "#7b4fa3", "#8c5a2b"
 FAMILIES = {
-    INK: ("sequential", "gpipe", "pipedream_flush"),
-    GRAY: ("naive_async", "hogwild"),
+    INK: ("sequential", "gpipe", "pipedream_flush", "data_parallel"),
+    GRAY: ("naive_async", "hogwild", "asp"),
     BLUE: ("pipedream", "pipedream_2bw"),
     GREEN: ("spectrain", "pipeoptim", "lwp"),
     ORANGE: ("stale", "stale_hybrid"),
