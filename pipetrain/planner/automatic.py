@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.errors import check_whole
+from pipetrain.config.checks import check_flag
+from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.estimate import LayerCost, WeightPasses
 from pipetrain.planner.partition_rules import Pairs, PartitionRule
@@ -19,20 +20,29 @@ NAME = "auto"
 
 @dataclass(frozen=True)
 class Automatic:
-    """So many stages, cut where a straight pipeline is fastest by a profile; what is wanted, not yet where.
+    """So many stages, cut where a pipeline is fastest by a profile; what is wanted, not yet where.
 
     Attributes:
         stages: None: as many as are fastest.
+        replicated: whether stages may have replicas; there are then as many as are fastest.
 
     Raises:
-        ConfigError: `stages` is not a whole number of at least 1.
+        ConfigError: `stages` is not a whole number of at least 1, or is given beside `replicated`.
     """
 
     stages: int | None = None
+    replicated: bool = False
 
     def __post_init__(self) -> None:
-        if self.stages is not None:
-            check_whole("partition.stages", self.stages, least=1, otherwise="or null for as many as are fastest")
+        check_flag("partition.replicated", self.replicated)
+        if self.stages is None:
+            return
+        check_whole("partition.stages", self.stages, least=1, otherwise="or null for as many as are fastest")
+        if self.replicated:
+            raise ConfigError(
+                f"partition.stages={self.stages} with partition.replicated=true: the plan says how many stages; leave "
+                "it out, and say in topology.devices for how many devices"
+            )
 
 
 @dataclass(frozen=True)
@@ -42,11 +52,14 @@ class Planned(PartitionRule):
     Attributes:
         boundaries: the first layer of every stage but the first.
         seconds: of each stage, forward and backward.
+        replicas: of each stage.
     """
 
     boundaries: Sequence[int]
     seconds: Sequence[float]
+    replicas: tuple[int, ...]
     name: ClassVar[str] = NAME
+    where: ClassVar[str] = "partition=auto"
 
     @override
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:

@@ -40,11 +40,13 @@ class Plan:
     Attributes:
         rule: the name of what made them.
         copied_parameters: how many weights, beside those of the model, for copies of tied ones in later stages.
+        replicas: how many processes hold each stage; None: one each.
     """
 
     rule: str
     stages: list[StagePlan]
     copied_parameters: int = 0
+    replicas: tuple[int, ...] | None = None
 
     @property
     def stale_weight_share(self) -> float:
@@ -57,6 +59,7 @@ class Plan:
             "rule": self.rule,
             "parameters": sum(stage.parameters for stage in self.stages) - self.copied_parameters,
             "stale_weight_share": self.stale_weight_share,
+            **({} if self.replicas is None else {"replicas": list(self.replicas)}),
             "stages": [{"stage": r, **asdict(stage)} for r, stage in enumerate(self.stages)],
         }
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,18 +32,32 @@ class Stored(PartitionRule):
         """The first layer of every stage but the first.
 
         Raises:
-            ConfigError: the file cannot be read, or is a plan for another model, or of replicated stages.
+            ConfigError: the file cannot be read, or is a plan for another model.
         """
-        plan = read_plan(Path(self.path))
-        where = f"partition.path={self.path}"
-        check_model(plan, chain.labels, where)
-        if plan.num_devices > len(plan.stages):
-            raise ConfigError(
-                f"{where}: its stages have replicas, {plan.replicas}; planner.straight=true plans without"
-            )
+        plan = self.plan
+        check_model(plan, chain.labels, self.where)
         cuts = [stage.layers[0] for stage in plan.stages[1:]]
         check_glued("path", self.path, cuts, chain, glued)
         return cuts
+
+    @cached_property
+    def plan(self) -> PipelinePlan:
+        """The plan in the file.
+
+        Raises:
+            ConfigError: there is no such file, or it holds none.
+        """
+        return read_plan(Path(self.path))
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """How many processes each stage is planned for."""
+        return tuple(stage.replicas for stage in self.plan.stages)
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        return f"partition.path={self.path}"
 
 
 def read_plan(path: Path) -> PipelinePlan:

@@ -52,22 +52,24 @@ def planned(
             "partition=file takes a plan of `pipetrain plan`, and partition=explicit its cuts"
         )
     starts = units(len(chain), chain.tied(buffers_alone=shares_weights))
-    counts = _numbers_of_stages(settings, wanted, len(starts))
+    counts = _numbers_of_devices(settings, wanted, len(starts))
     profile = profile_of_chain(settings, data, chain)
     parts = merged(profile, starts)
-    best = _fastest(parts, settings, counts)
+    best = _fastest(parts, settings, counts, straight=not wanted.replicated)
     cuts = [starts[stage.layers[0]] for stage in best.stages[1:]]
     seconds = [sum(parts.layers[i].compute_s for i in stage.layers) for stage in best.stages]
-    return Planned(cuts, seconds), [_account(settings, profile, best, cuts, counts)]
+    replicas = tuple(stage.replicas for stage in best.stages)
+    return Planned(cuts, seconds, replicas), [_account(settings, profile, best, cuts, counts)]
 
 
-def straight_plan(settings: Settings, wanted: Automatic, profile: Profile) -> PipelinePlan:
+def plan_by(settings: Settings, wanted: Automatic, profile: Profile) -> PipelinePlan:
     """The pipeline that `partition=auto` would find by a profile, in which all layers can be cut apart.
 
     Raises:
         ConfigError: the layers cannot be cut so often, or no pipeline fits into the devices' memory.
     """
-    return _fastest(profile, settings, _numbers_of_stages(settings, wanted, len(profile.layers)))
+    counts = _numbers_of_devices(settings, wanted, len(profile.layers))
+    return _fastest(profile, settings, counts, straight=not wanted.replicated)
 
 
 def stored_cuts(settings: Settings, found: Resumption) -> Planned | None:
@@ -85,7 +87,9 @@ def stored_cuts(settings: Settings, found: Resumption) -> Planned | None:
         if plan["rule"] != NAME:
             return None
         stages = plan["stages"]
-        return Planned([stage["first"] for stage in stages[1:]], [stage["estimated_seconds"] for stage in stages])
+        seconds = [stage["estimated_seconds"] for stage in stages]
+        replicas = tuple(plan.get("replicas") or (1 for _ in stages))
+        return Planned([stage["first"] for stage in stages[1:]], seconds, replicas)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"resume={settings.resume}: the cuts of partition=auto are in {path}, which cannot be read; "
@@ -93,14 +97,15 @@ def stored_cuts(settings: Settings, found: Resumption) -> Planned | None:
         ) from error
 
 
-def _numbers_of_stages(settings: Settings, wanted: Automatic, most: int) -> list[int]:
-    """Those among which the fastest is chosen."""
+def _numbers_of_devices(settings: Settings, wanted: Automatic, most: int) -> list[int]:
+    """Those among which the fastest is chosen; straight pipelines have as many stages, `most` at most."""
     topology = settings.topology
     fixed = any(isinstance(each, list) for each in (topology.workers, topology.speeds, topology.memory_gigabytes))
     given = topology.devices is not None or fixed
     devices = Topology.of(replace(topology, gigabytes_per_s=None), 1.0).num_devices if given else None
     if wanted.stages is None:
         here = devices or _devices_here(settings)
+        most = here if wanted.replicated else most
         return [here] if fixed else list(range(min(2, here, most), min(here, most) + 1))
     if wanted.stages > most:
         raise ConfigError(
@@ -120,8 +125,8 @@ def _devices_here(settings: Settings) -> int:
     return max(1, torch.cuda.device_count()) if on_cuda else max(2, usable_cores())
 
 
-def _fastest(profile: Profile, settings: Settings, counts: Sequence[int]) -> PipelinePlan:
-    """The best straight pipeline of one of these numbers of stages, one device each; of equal ones the shortest.
+def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, straight: bool) -> PipelinePlan:
+    """The best pipeline on one of these numbers of devices; of equal ones that on fewest.
 
     Raises:
         ConfigError: none of them fits; says why the last does not.
@@ -129,7 +134,7 @@ def _fastest(profile: Profile, settings: Settings, counts: Sequence[int]) -> Pip
     plans, problem = [], None
     for count in counts:
         try:
-            plans.append(_straight(profile, settings, count))
+            plans.append(_planned(profile, settings, count, straight=straight))
         except ConfigError as error:
             problem = error
     if not plans:
@@ -138,10 +143,10 @@ def _fastest(profile: Profile, settings: Settings, counts: Sequence[int]) -> Pip
     return min(plans, key=_fullest if settings.planner.objective == "memory" else _slowest)
 
 
-def _straight(profile: Profile, settings: Settings, stages: int) -> PipelinePlan:
-    section = settings.topology if settings.topology.workers else replace(settings.topology, devices=stages)
-    planner = Planner.of(profile, replace(settings, topology=section, planner=replace(settings.planner, straight=True)))
-    return planner.best()
+def _planned(profile: Profile, settings: Settings, devices: int, *, straight: bool) -> PipelinePlan:
+    section = settings.topology if settings.topology.workers else replace(settings.topology, devices=devices)
+    search = replace(settings.planner, straight=straight or settings.planner.straight)
+    return Planner.of(profile, replace(settings, topology=section, planner=search)).best()
 
 
 def _slowest(plan: PipelinePlan) -> float:
@@ -156,9 +161,10 @@ def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: lis
     """A line that says what was done."""
     measured = profile.provenance.get("measured_at", "")
     origin = f"profile={Path(settings.profile)}" if settings.profile else f"times measured here at {measured}"
+    number, replicated = len(best.stages), best.num_devices > len(best.stages)
     chosen = f", of {counts[0]} to {counts[-1]} the best" if len(counts) > 1 else ""
-    number = len(best.stages)
-    stages = f"{number} stage{'s' if number > 1 else ''}{chosen}"
+    copies = f" with {best.replicas} replicas on {best.num_devices} devices" if replicated else ""
+    stages = f"{number} stage{'s' if number > 1 else ''}{copies}{chosen}"
     where = f", cut before layer{'s' if len(cuts) > 1 else ''} {', '.join(map(str, cuts))}" if cuts else ""
     full, alone = (1000 * each for each in (best.time_per_minibatch_s, best.single_device_time_s))
     return (

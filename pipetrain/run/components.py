@@ -1,6 +1,6 @@
 """The objects of a run, built once to see that they can be, and what they say about each other."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.data.labels import LabelRange
@@ -19,7 +19,6 @@ from pipetrain.run.build import (
     build_chain,
     build_data,
     build_loss,
-    build_phases,
     build_recompute_segments,
     build_rule,
     build_schedules,
@@ -27,6 +26,7 @@ from pipetrain.run.build import (
 )
 from pipetrain.run.device import device_of
 from pipetrain.run.label_check import label_range
+from pipetrain.run.replicas import phases_of_rule, replicas_of
 from pipetrain.run.resume import Resumption
 from pipetrain.run.timetable import Timetable, timetable_of
 from pipetrain.run.trial import Trial, trial_of
@@ -95,11 +95,12 @@ def build(settings: Settings, found: Resumption = _FRESH) -> Components:
         else make_plan(chain, rule, data.example, weight_passes(settings, timetable), shares_weights=shares_weights)
     )
     plan = rule.timed(plan) if isinstance(rule, Planned) else plan
+    replicas = replicas_of(settings, rule)
+    plan = replace(plan, replicas=replicas.counts)
     bounds = [(stage.first, stage.last) for stage in plan.stages]
     stage_of = first_layers(chain, bounds, finegrained=finegrained)
     segments = build_recompute_segments(settings.train, len(bounds), stage_of)
-    replicas = settings.replicas
-    phases = build_phases(settings, timetable, len(bounds), segments, replicas)
+    phases = phases_of_rule(settings, rule, timetable, len(bounds), segments)
     placement = common_placement([phase.rules.schedule for phase in phases], len(bounds))
     loss, trial = build_loss(settings, data.dataset), trial_of(data, chain, build_arithmetic(settings.train))
     return Components(

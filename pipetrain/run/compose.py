@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pipetrain.config.composition import composed
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.executors.phase import PipelineRules
-from pipetrain.planner.stored_plan import read_plan
+from pipetrain.planner.stored_plan import Stored
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.build import build_recompute_segments, build_rules
+from pipetrain.run.replicas import replicas_of
 
 _MISSING = "???"
 MOST_STAGES = 256
@@ -43,21 +43,23 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
     """
     settings = composed(overrides)
     settings.check_targets()
-    num_stages, segments = _stages_and_segments(settings)
+    plan = Stored(settings.partition.options["path"]) if settings.choices.get("partition") == "file" else None
+    num_stages, segments = _stages_and_segments(settings, plan)
+    replicas = settings.replicas if plan is None else replicas_of(settings, plan)
     train = settings.train
     phases = []
     for phase in settings.phases:
-        rules = build_rules(phase, num_stages, train.microbatches, segments, settings.replicas)
+        rules = build_rules(phase, num_stages, train.microbatches, segments, replicas)
         phases.append(ComposedPhase(rules, phase.length(_EPOCH), train.batch_size, phase.choices))
     return phases
 
 
-def _stages_and_segments(settings: Settings) -> tuple[int, RecomputeSegments | None]:
+def _stages_and_segments(settings: Settings, plan: Stored | None) -> tuple[int, RecomputeSegments | None]:
     partition, boundaries = settings.partition.options, settings.train.recompute_boundaries
     cuts = partition.get("boundaries", partition.get("ppv"))
     num_stages = partition.get("stages") if cuts is None else len(_list_of_cuts(partition))
-    if settings.choices.get("partition") == "file":
-        num_stages = len(read_plan(Path(partition["path"])).stages)
+    if plan is not None:
+        num_stages = len(plan.plan.stages)
     if not is_whole(num_stages) or not 1 <= num_stages <= MOST_STAGES:
         raise ConfigError(f"partition.stages={num_stages}: a timeline needs the number of stages, 1 to {MOST_STAGES}")
     if boundaries is not None and "boundaries" not in partition:

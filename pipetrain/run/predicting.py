@@ -17,20 +17,19 @@ from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.memory import MemoryModel, StageSizes, stages_behind
-from pipetrain.planner.partition_rules import PartitionRule
+from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.prediction import PipelineProgram, Prediction, predicted
 from pipetrain.planner.profile import Profile, read
 from pipetrain.planner.profile_chain import stages_of_profile
-from pipetrain.planner.stored_plan import Stored, read_plan
+from pipetrain.planner.stored_plan import Stored
 from pipetrain.planner.topology import Topology
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import components
-from pipetrain.run.automatic_partition import straight_plan
+from pipetrain.run.automatic_partition import plan_by
 from pipetrain.run.build import build_recompute_segments, build_rule, build_rules, build_torch_optimizer
 from pipetrain.run.profiling import profile_of_chain
+from pipetrain.run.replicas import Rule
 from pipetrain.run.weight_passes import passes_of_updates
-from pipetrain.schedules import Operation
-from pipetrain.schedules.base import Family, steady_one_forward_one_backward
 
 _GIGA = 1e9
 _NO_LAYERS = (
@@ -72,16 +71,9 @@ class ProfiledRun:
                 raise ConfigError(_NO_LAYERS)
             profile = profile_of_chain(settings, built.data, built.chain)
             stages = tuple(tuple(range(*bounds)) for bounds in built.bounds)
-            replicas: tuple[int, ...] = (1,) * len(stages)
+            replicas = built.replicas.counts or (1,) * len(stages)
         else:
-            rule = build_rule(settings)
-            if isinstance(rule, FineGrained):
-                raise ConfigError(_NO_LAYERS)
-            if isinstance(rule, Automatic):
-                stages = tuple(stage.layers for stage in straight_plan(settings, rule, profile).stages)
-                replicas = (1,) * len(stages)
-            else:
-                stages, replicas = _laid_out(rule, profile)
+            stages, replicas = _laid_out(settings, build_rule(settings), profile)
         cut = CutProfile(profile, stages, replicas, _topology(settings, profile, sum(replicas)))
         first_layers = {layers[0]: r for r, layers in enumerate(stages)}
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
@@ -109,7 +101,8 @@ class ProfiledRun:
         scale = 1.0 if batch_size is None else batch_size / (cut.profile.batch_size or 1)
         inputs = [0.0, *(scale * size for size in cut.sent_bytes)]
         sizes = map(StageSizes, map(float, cut.weight_bytes), activations or cut.activation_bytes, inputs)
-        behind = map(stages_behind, self._workers_from, cut.replicas)
+        drained = self.settings.phases[phase].schedule.build().synchronous
+        behind = range(len(cut.stages))[::-1] if drained else map(stages_behind, self._workers_from, cut.replicas)
         return [
             round(rules.stage_bytes(r, stages, each))
             for r, (stages, each) in enumerate(zip(behind, sizes, strict=True))
@@ -121,32 +114,26 @@ class ProfiledRun:
         return list(accumulate(reversed(self.cut.replicas)))[::-1]
 
     def _rules(self, phase: PhaseSettings) -> PipelineRules:
-        return build_rules(phase, len(self.cut.stages), self.settings.train.microbatches, self.segments)
+        replicas = replace(self.settings.replicas, counts=self.cut.replicas)
+        rules = build_rules(phase, len(self.cut.stages), self.settings.train.microbatches, self.segments, replicas)
+        if rules.replicas.counts != self.cut.replicas:
+            raise ConfigError(
+                f"method={phase.choices['method']}: its replicas do not wait for each other, and no operation list "
+                "says when they work; method=data_parallel can be predicted"
+            )
+        return rules
 
     def _program(self, rules: PipelineRules) -> PipelineProgram:
         optimizer = build_torch_optimizer(self.settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
         moved = zip(passes_of_updates(rules, optimizer), self.cut.weight_bytes, strict=True)
         speed = self._weight_bytes_per_s
         return PipelineProgram(
-            cycles=[self._cycle(rules, r) for r in range(rules.num_stages)],
+            cycles=[rules.steady_cycle(r) for r in range(rules.num_stages)],
             num_microbatches=rules.num_microbatches,
             update_s=[passes * size / speed if speed else 0.0 for passes, size in moved],
             segments=self.segments,
             overlapped=self.settings.planner.overlap,
         )
-
-    def _cycle(self, rules: PipelineRules, r: int) -> Sequence[Operation]:
-        """What a replica of stage r does from one of its updates to the next."""
-        replicas, schedule = self.cut.replicas, rules.list_schedule
-        if max(replicas) == 1 or schedule.synchronous:
-            return rules.steady_cycle(r)
-        if schedule.family is not Family.CONTINUOUS or self.segments is not None:
-            raise ConfigError(
-                f"schedule={schedule.name} on replicas {list(replicas)}: with replicas 1f1b is predicted, and "
-                "synchronous schedules are, without recomputation; or plan with planner.straight=true"
-            )
-        ahead = stages_behind(self._workers_from[r], replicas[r])
-        return list(steady_one_forward_one_backward(ahead * rules.num_microbatches, rules.num_microbatches))
 
     @property
     def _latency_s(self) -> float:
@@ -161,19 +148,31 @@ class ProfiledRun:
         return WEIGHT_BYTES_PER_SECOND if self.cut.profile.provenance.get("device") == "cpu" else None
 
 
-def _laid_out(rule: PartitionRule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """The layers of each stage, and its replicas, which a plan in a file says.
+def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """The layers of each stage, and its replicas, which partition.replicas says, or a plan.
 
     Raises:
         ConfigError: the rule cannot hold for these layers.
     """
-    if not isinstance(rule, Stored):
-        stages = stages_of_profile(rule, profile)
-        return stages, (1,) * len(stages)
-    plan = read_plan(Path(rule.path))
-    if list(plan.labels) != [layer.label for layer in profile.layers]:
-        raise ConfigError(f"partition.path={rule.path}: a plan for another model than that of the profile")
-    return tuple(stage.layers for stage in plan.stages), tuple(stage.replicas for stage in plan.stages)
+    if isinstance(rule, FineGrained):
+        raise ConfigError(_NO_LAYERS)
+    if isinstance(rule, Automatic | Stored):
+        plan = plan_by(settings, rule, profile) if isinstance(rule, Automatic) else _plan_of(rule, profile)
+        stages, planned = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
+        return stages, settings.replicas.counts or planned
+    stages = stages_of_profile(rule, profile)
+    return stages, settings.replicas.counts or (1,) * len(stages)
+
+
+def _plan_of(rule: Stored, profile: Profile) -> PipelinePlan:
+    """The plan of a file.
+
+    Raises:
+        ConfigError: it is for other layers than those of the profile.
+    """
+    if list(rule.plan.labels) != [layer.label for layer in profile.layers]:
+        raise ConfigError(f"{rule.where}: a plan for another model than that of the profile")
+    return rule.plan
 
 
 def _topology(settings: Settings, profile: Profile, needed: int) -> Topology:

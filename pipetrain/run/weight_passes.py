@@ -69,9 +69,11 @@ def update_passes(optimizer: Optimizer) -> int:
 
 
 def _of_method(rules: PipelineRules, stage: int, optimizer: Optimizer) -> int:
-    """Of copies, predictions and corrections in the steady state, read off the stage's list."""
-    t = rules.steady + 1
-    planned = [each for each in rules.planned(stage, 2 * t + 2) if each.operation.minibatch == t]
+    """Of copies, predictions and corrections in a round of the steady state, read off the list of a replica."""
+    worker, count = rules.replicas.workers_of(stage)[0], rules.replicas.counts[stage]
+    t = -(-(rules.steady + 1) // count)
+    listed = rules.planned(worker, 2 * (t + 1) * count)
+    planned = [each for each in listed if rules.replicas.round_of(stage, each.operation.minibatch) == t]
     rule = DELTA_RULES.get(type(optimizer))
     delta = rule.passes if rule is not None and rules.method.needs_prediction else 0
     statistic = rules.method.statistic(rules.contexts[stage], {})

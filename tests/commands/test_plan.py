@@ -75,12 +75,13 @@ def test_run_trains_the_stages_of_a_plan_and_refuses_one_for_another_model(tmp_p
     ]
     profile = tmp_path / "profile.json"
     profile.write_text(json.dumps({"layers": layers}))
-    plan = planned(tmp_path / "plan", f"profile={profile}", GIGABYTE, "topology.devices=3", "planner.straight=true")
-    words = (*TINY, "train.max_steps=1", "executor=simulated", "partition=file", "threads=1")
+    plan = planned(tmp_path / "plan", f"profile={profile}", GIGABYTE, "topology.devices=5")
+    assert max(stage["replicas"] for stage in plan["stages"]) > 1
+    words = (*TINY, "train.max_steps=1", "method=pipedream", "executor=simulated", "partition=file", "threads=1")
     run(tmp_path / "run", *words, f"partition.path={tmp_path / 'plan' / 'plan.json'}")
     stages = json.loads((tmp_path / "run" / "plan.json").read_text())["stages"]
     assert [list(range(stage["first"], stage["last"])) for stage in stages] == [s["layers"] for s in plan["stages"]]
-    assert summary(tmp_path / "run")["steps"] == 1
+    assert summary(tmp_path / "run")["replicas"] == [stage["replicas"] for stage in plan["stages"]]
     words = ("model=resnet20", "partition=file", f"partition.path={tmp_path / 'plan' / 'plan.json'}")
     refused = run(tmp_path / "other", *words, code=2)
     assert "a plan for another model, of" in refused.stderr

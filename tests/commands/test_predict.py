@@ -55,6 +55,26 @@ def test_plan_with_replicas_is_predicted_from_its_file(tmp_path, profile):
     assert case["time_per_minibatch_s"] == pytest.approx(plan["time_per_minibatch_s"], rel=1e-4)
 
 
+def test_prediction_of_replicas_takes_minibatches_in_turn_and_averages_gradients(tmp_path, profile):
+    words = ["method=pipedream", "partition=explicit", "partition.boundaries=[2]", "partition.replicas=[2,1]"]
+    (case,) = predicted(tmp_path, profile, *words, "topology.gigabytes_per_s=[1e3]", "optimizer=sgd")
+    assert [stage["replicas"] for stage in case["stages"]] == [2, 1]
+    assert case["time_per_minibatch_s"] == pytest.approx(0.006, rel=1e-4)
+    assert [stage["idle"] for stage in case["stages"]] == pytest.approx([0.5, 0.0], abs=1e-3)
+    # a minibatch's activations and gradients go over the cut, and half of the weights, twice, between the replicas
+    assert case["sent_bytes"] == 2 * 4000 + 16000
+    # two versions and a gradient of 16 kB, and two minibatches of 32 kB, on each replica
+    assert [stage["memory_bytes"] for stage in case["stages"]] == [3 * 16000 + 2 * 32000, 2 * 16000 + 32000]
+
+
+@pytest.mark.parametrize(("overlap", "seconds"), [("true", (0.004 + 0.048) / 3), ("false", (0.012 + 0.048) / 3)])
+def test_replicas_over_slow_links_wait_for_the_mean_of_their_gradients(tmp_path, profile, overlap, seconds):
+    words = ["method=data_parallel", "partition.stages=1", "partition.replicas=[3]", f"planner.overlap={overlap}"]
+    speed = 4 / 3 * 32000 / 0.048 / 1e9
+    (case,) = predicted(tmp_path, profile, *words, f"topology.gigabytes_per_s=[{speed}]")
+    assert case["time_per_minibatch_s"] == pytest.approx(seconds, rel=1e-4)
+
+
 def test_largest_batch_that_fits_keeps_the_versions_of_the_method_in_mind(profile, capsys):
     words = ["partition.stages=4", "topology.memory_gigabytes=0.000256", "optimizer=sgd"]
     assert cli.carry_out(["predict", "--fit", profile, "method=naive_async,pipedream", *words]) == 0
@@ -71,6 +91,8 @@ def test_largest_batch_that_fits_keeps_the_versions_of_the_method_in_mind(profil
         ("topology.devices=2 partition.stages=4", "topology.devices=2: 2 devices, and the pipeline needs 4"),
         ("partition=explicit partition.boundaries=[7]", "the model has 4 layers"),
         ("--fit", "topology.memory_gigabytes=null"),
+        ("partition.replicas=[2,1,1] partition.stages=2", "has 3 numbers for 2 stages"),
+        ("method=asp partition.replicas=[2] partition.stages=1 executor=simulated", "method=data_parallel can be"),
         ("topology.latency_s=-1", "topology.latency_s=-1"),
     ],
 )

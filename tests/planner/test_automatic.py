@@ -18,7 +18,7 @@ def test_merged_layers_cost_what_their_parts_cost():
 
 def test_a_plan_has_the_cuts_that_were_found_and_their_measured_times():
     chain = chain_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
-    rule = Planned([2], [0.25, 0.5])
+    rule = Planned([2], [0.25, 0.5], (1, 1))
     plan = rule.timed(make_plan(chain, rule, [torch.zeros(2, 3)]))
     assert (plan.rule, [(stage.first, stage.last) for stage in plan.stages]) == ("auto", [(0, 2), (2, 3)])
     assert [stage.estimated_seconds for stage in plan.stages] == [0.25, 0.5]
@@ -27,3 +27,10 @@ def test_a_plan_has_the_cuts_that_were_found_and_their_measured_times():
 def test_a_number_of_stages_that_is_none_is_refused():
     with pytest.raises(ConfigError, match=r"partition\.stages=0: a whole number of at least 1 is needed, or null"):
         Automatic(0)
+
+
+def test_a_number_of_stages_beside_replicas_is_refused():
+    with pytest.raises(ConfigError, match=r"partition\.stages=2 with partition\.replicated=true.*topology\.devices"):
+        Automatic(2, replicated=True)
+    with pytest.raises(ConfigError, match=r"partition\.replicated=2: true or false"):
+        Automatic(replicated=2)

@@ -63,6 +63,22 @@ def test_as_many_stages_as_are_fastest_are_taken_and_no_more(tmp_path, stored, m
     assert len(bounds(two)) == 2
 
 
+def test_replicas_are_planned_where_they_are_asked_for(tmp_path, stored):
+    partition = {**AUTO, "replicated": True}
+    wanted = settings(
+        "pipedream",
+        partition=partition,
+        profile=str(stored),
+        device="cpu",
+        topology={"devices": 3},
+        train={"epochs": 1},
+    )
+    run = prepare(wanted, RunDirectory(tmp_path / "run"))
+    assert bounds(run) == [(0, 7)]
+    assert (run.job.replicas.counts, run.plan.to_json()["replicas"]) == ((3,), [3])
+    assert any("1 stage with 3 replicas on 3 devices" in note for note in run.notes)
+
+
 def test_both_executors_get_the_same_cut(tmp_path, stored):
     simulated = prepared(tmp_path, stored, 2, executor={"name": "simulated"})
     assert bounds(simulated) == bounds(prepared(tmp_path, stored, 2))
@@ -126,13 +142,19 @@ def test_a_run_that_goes_on_keeps_its_cuts_unless_what_decides_them_has_changed(
         )
     )
     kept = automatic_partition.stored_cuts(run, found)
-    assert (kept.boundaries, kept.seconds) == ([5], [1.0, 2.0])
+    assert (kept.boundaries, kept.seconds, kept.replicas) == ([5], [1.0, 2.0], (1, 1))
     other = type("Other", (), {"setting": "partition.stages"})
     assert automatic_partition.stored_cuts(run, Found(tmp_path, other)) is None
     longer = type("Other", (), {"setting": "train.epochs"})
     assert automatic_partition.stored_cuts(run, Found(tmp_path, longer)).boundaries == [5]
     found.checkpoint = None
     assert automatic_partition.stored_cuts(run, found) is None
+
+
+def test_a_run_that_goes_on_keeps_the_replicas_that_were_planned(tmp_path, stored):
+    found, stages = Found(tmp_path), [{"first": first, "estimated_seconds": 1.0} for first in (0, 5)]
+    found.source.plan.write_text(json.dumps({"rule": "auto", "replicas": [2, 1], "stages": stages}))
+    assert automatic_partition.stored_cuts(chosen(stored), found).replicas == (2, 1)
 
 
 def test_cuts_that_another_rule_made_are_left_to_it_and_a_lost_plan_is_told(tmp_path, stored):

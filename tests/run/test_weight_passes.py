@@ -5,9 +5,11 @@ import torch
 from support.worker_pool import phase, settings
 from torch import nn
 
+from pipetrain.config.settings import ReplicaSettings
+from pipetrain.run.build import build_rules
 from pipetrain.run.preflight import prepare
 from pipetrain.run.timetable import timetable_of
-from pipetrain.run.weight_passes import update_passes, weight_passes
+from pipetrain.run.weight_passes import passes_of_updates, update_passes, weight_passes
 from pipetrain.tracking.run_directory import RunDirectory
 
 SGDM = 5  # weight, gradient and momentum read, weight and momentum written
@@ -77,3 +79,9 @@ def test_plan_of_a_run_includes_what_its_method_costs(tmp_path):
     for light, more in zip(plans["naive_async"], plans["pipemare_t2"], strict=True):
         assert (light.first, light.last) == (more.first, more.last)
         assert more.estimated_seconds > light.estimated_seconds
+
+
+def test_replicas_pass_over_their_weights_once_for_each_round():
+    chosen = settings("pipedream")
+    rules = build_rules(chosen.phases[0], 2, 1, None, ReplicaSettings((2, 1)))
+    assert passes_of_updates(rules, torch.optim.SGD([nn.Parameter(torch.zeros(2, 2))], fused=True)) == [3 + COPY, 3]

@@ -12,7 +12,8 @@ def _check_replicas(settings: Settings, components: Components) -> list[str]:
     replicas = components.phases[0].rules.replicas
     if not replicas.several:
         return []
-    given = f"partition.replicas={list(replicas.counts)}"
+    of_plan = "the plan's " if settings.replicas.counts is None else ""
+    given = f"{of_plan}partition.replicas={list(replicas.counts)}"
     _check_model(given, components)
     if components.finegrained:
         raise ConfigError(f"{given}: partition=finegrained has no replicas; any other partition has")
