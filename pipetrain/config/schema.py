@@ -160,6 +160,8 @@ class LaunchConfig:
     """Seconds that a worker may take to start, its data set and model included; then it is stopped and named."""
     stop_timeout: float = 20.0
     """Seconds that an interrupted run may take to drain the pipeline and save a checkpoint; 0: it ends at once."""
+    max_restarts: int = 0
+    """Times that a run goes on by itself, from its newest whole checkpoint, after a worker died or hung."""
 
 
 @dataclass(frozen=True)

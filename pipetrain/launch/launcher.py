@@ -35,7 +35,15 @@ _LAUNCHER_LOGS = ("torch.distributed", "torch.multiprocessing")
 
 
 class WorkerError(RunError):
-    """A process failed; says which stage's, and where its log is."""
+    """A process failed; says which stage's, and where its log is.
+
+    Attributes:
+        reason: which one and how, such as `stage 1 failed: killed by SIGKILL`.
+    """
+
+    def __init__(self, reason: str, where: str) -> None:
+        super().__init__(f"{reason}; {where}")
+        self.reason = reason
 
 
 class Interrupted(KeyboardInterrupt):
@@ -71,7 +79,7 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
                 raise explained from explained.__cause__
         except WorkerMissing as error:
             if summary.read(run) is None:
-                raise WorkerError(f"{job.placement.name(error.process)} {error}; logs in {run.logs}") from None
+                raise WorkerError(f"{job.placement.name(error.process)} {error}", f"logs in {run.logs}") from None
         except KeyboardInterrupt as error:
             for worker in multiprocessing.active_children():  # a second signal came before they had all ended
                 worker.kill()
@@ -79,7 +87,7 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
                 raise Interrupted(*error.args) from None
     result = summary.read(run)
     if result is None:
-        raise WorkerError(f"the workers ended without a summary; logs in {run.logs}")
+        raise WorkerError("the workers ended without a summary", f"logs in {run.logs}")
     return result
 
 
@@ -120,7 +128,7 @@ def _explained(job: Job, error: ChildFailedError) -> WorkerError:
     logs, notes = job.run.logs, failure_notes(job.run)
     hung = [process for process, note in notes.items() if note.kind is FailureKind.HUNG]
     if hung:
-        return WorkerError(f"{job.placement.name(hung[0])} {notes[hung[0]].line}; logs in {logs}")
+        return WorkerError(f"{job.placement.name(hung[0])} {notes[hung[0]].line}", f"logs in {logs}")
     # a lost connection is a symptom: blame the first worker that failed for another reason
     culprits = [item for item in error.failures.items() if item[1].exitcode != EXIT_LOST] or [*error.failures.items()]
     rank, failure = min(culprits, key=lambda item: item[1].timestamp)
@@ -131,15 +139,15 @@ def _explained(job: Job, error: ChildFailedError) -> WorkerError:
         return _without_fork_server(job)
     stage = job.placement.name(rank)
     if rank not in failed:
-        return WorkerError(f"{stage} failed: {_reason(failure)}; logs in {logs}")
+        return WorkerError(f"{stage} failed: {_reason(failure)}", f"logs in {logs}")
     note = failed[rank]
-    explained = WorkerError(f"{stage} {note.line}; traceback in {job.run.failure_traceback(rank)}")
+    explained = WorkerError(f"{stage} {note.line}", f"traceback in {job.run.failure_traceback(rank)}")
     explained.__cause__ = RemoteError(Failure(note.line, note.traceback))
     return explained
 
 
 def _without_fork_server(job: Job) -> WorkerError:
-    return WorkerError(f"the process from which the workers are forked has ended; logs in {job.run.logs}")
+    return WorkerError("the process from which the workers are forked has ended", f"logs in {job.run.logs}")
 
 
 def _reason(failure: ProcessFailure) -> str:

@@ -1,5 +1,6 @@
 """What a process is told of a run."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,5 +75,6 @@ class Job:
             "device": self.device,
             "threads": self.threads,
             "precision": self.settings.train.precision,
+            "restarts": self.run.restarts + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
             **self.provenance,
         }

@@ -71,4 +71,3 @@ class Follower:
         """Shows what is left, and ends."""
         self._stop.set()
         self._thread.join()
-        self._bar.close()

@@ -39,12 +39,17 @@ class ProgressBar:
         step: where a resumed run goes on.
         line_seconds: where there is no terminal, the seconds between lines of progress; 0: only a line per epoch.
         hidden: whether nothing is shown at all.
+
+    Attributes:
+        begun_at: the step from which the run was started last.
     """
 
     def __init__(
         self, length: RunLength, starting: str, step: int = 0, *, line_seconds: float = 60.0, hidden: bool = False
     ) -> None:
+        self.begun_at = step
         self._length = length
+        self._starting = starting
         self._left = TimeLeft(length, step)
         self._epoch = 0
         self._train_loss: float | None = None
@@ -57,6 +62,15 @@ class ProgressBar:
         self._wait_for(starting)
         if self._bar.disable:
             self._line(starting)
+
+    def begin_again(self, why: str, step: int) -> None:
+        """Goes back to a step from which the run is started anew, and says why in a line that stays."""
+        self.begun_at = step
+        self._left = TimeLeft(self._length, step)
+        self._epoch = 0
+        self._recent.clear()
+        self._line(why)
+        self._wait_for(self._starting)
 
     def _wait_for(self, what: str) -> None:
         self._waits_for, self._since = what, time.monotonic()

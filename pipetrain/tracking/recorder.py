@@ -42,7 +42,8 @@ class Recorder:
         self._resumed_at: int = progress.get("step", 0)
         self._recorded = recorded
         self._file = MetricsFile(recorded.directory, self._resumed_at)
-        self._board = Board(recorded.directory, self._resumed_at + 1 if self._resumed_at else None)
+        goes_on = self._resumed_at or recorded.directory.tensorboard.exists()  # of an attempt that failed
+        self._board = Board(recorded.directory, self._resumed_at + 1 if goes_on else None)
         self._show = show
         self._last = time.perf_counter()
         self._drains_after = 0

@@ -14,6 +14,7 @@ from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import earlier_run
 
 _HYDRA = ".hydra"
+_BEFORE_RESTART = "before-restart-"
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,23 @@ class RunDirectory:
         for note in self.logs.glob("failure-process*.*"):
             note.unlink()
 
+    @property
+    def restarts(self) -> int:
+        """How often the run was started anew after a worker had failed."""
+        return len(self._logs_before_restarts())
+
+    def set_aside_logs(self) -> Path:
+        """Moves what the processes of a failed attempt left in `logs` to a folder of its own there, and returns it."""
+        aside = self.logs / f"{_BEFORE_RESTART}{self.restarts + 1}"
+        others = set(self.logs.iterdir()) - self._logs_before_restarts()
+        aside.mkdir()
+        for each in others:
+            each.rename(aside / each.name)
+        return aside
+
+    def _logs_before_restarts(self) -> set[Path]:
+        return set(self.logs.glob(f"{_BEFORE_RESTART}*"))
+
     def stored_config(self) -> DictConfig:
         """config.yaml as it was written.
 
@@ -156,9 +174,10 @@ class RunDirectory:
             return None
         return earlier_run.set_aside(self.path, [path.name for path in self._of_one_run()])
 
-    def set_aside_checkpoints_after(self, checkpoint: Path) -> Path | None:
-        """Moves those of later steps than `checkpoint` to a folder of their own; None where there are none."""
-        later = sorted(path for path in self.checkpoints.glob("step-*") if path.name > checkpoint.name)
+    def set_aside_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
+        """Moves those of later steps than `checkpoint`, or all, to a folder of their own; None where there are none."""
+        found = self.checkpoints.glob("step-*")
+        later = sorted(path for path in found if checkpoint is None or path.name > checkpoint.name)
         return earlier_run.set_aside(self.path, [str(path.relative_to(self.path)) for path in later])
 
     def complete_set_aside(self) -> None:

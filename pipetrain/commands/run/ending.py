@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import shutil
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from pipetrain.commands.run.continuation import command_to_continue
 from pipetrain.errors import ConfigError, ExitCode, RunError
 from pipetrain.failure import Failure
 from pipetrain.report.error_line import message, report_error
-from pipetrain.tracking import run_lock
+from pipetrain.tracking import run_disk
 from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -27,9 +26,6 @@ _EXIT_CODES = {
     "diverged": ExitCode.DIVERGED,
     "interrupted": ExitCode.INTERRUPTED,
 }
-_NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
-_LITTLE = 2**20
-"""Free bytes of a disk that is as good as full."""
 
 
 def log_thread(died: threading.ExceptHookArgs) -> None:
@@ -90,23 +86,17 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
 
 def _blamed_on_disk(job: "Job", error: BaseException, hydra: DictConfig) -> BaseException:
     """The error, or one that says what is wrong with the run directory or its disk."""
-    if not (job.run.path / run_lock.NAME).exists():  # it was made before anything else
+    if run_disk.is_removed(job.run):
         return RunError(f"{job.run}: the run directory was removed while the run was writing to it")
-    return _no_space(job, hydra, error) if _disk_is_full(job.run, error) else error
+    shortage = run_disk.shortage(job.run, error)
+    return error if shortage is None else _no_space(job, hydra, shortage)
 
 
-def _disk_is_full(run: RunDirectory, error: BaseException) -> bool:
-    text = Failure.of(error).traceback
-    if "/dev/shm" in text:  # the readers of samples share memory there
-        return False
-    return any(words in text for words in _NO_SPACE) or shutil.disk_usage(run.path).free < _LITTLE
-
-
-def _no_space(job: "Job", hydra: DictConfig, error: BaseException) -> RunError:
+def _no_space(job: "Job", hydra: DictConfig, shortage: str) -> RunError:
     from pipetrain.run.checkpoint_writer import remove_leftovers
 
     remove_leftovers(job.run.path)  # what was broken off takes the room that the summary needs
-    full, safe = f"{job.run}: {_reason(error)}", _newest_step(job)
+    full, safe = f"{job.run}: {shortage}", _newest_step(job)
     if safe is None:
         return RunError(f"{full}; no checkpoint was written yet; free some space and start again")
     command = command_to_continue(job.run, hydra)
@@ -128,8 +118,3 @@ def _newest_step(job: "Job") -> int | None:
     own = checkpoint.checkpoints(job.run.path)
     newest = own[-1] if own else job.resume
     return checkpoint.step_of(newest) if newest else None
-
-
-def _reason(error: BaseException) -> str:
-    text = Failure.of(error).traceback
-    return next((words.lower() for words in _NO_SPACE if words in text), "no space left on device")

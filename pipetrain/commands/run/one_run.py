@@ -50,6 +50,8 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
                 lock.enter_context(locked(directory.path))
                 directory.complete_set_aside()
+                if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
+                    settings = replace(settings, resume="auto")
             else:  # and finds the checkpoint to resume for all
                 settings = replace(settings, resume=None)
             if not settings.executor.simulated and "RANK" not in os.environ:
@@ -85,7 +87,7 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
         return ExitCode.COMPLETED
     try:
         with reporting(prepared, hydra) as shown:
-            shown.summary = _carry_out(prepared.job, shown, prepared.start_step, interruption)
+            shown.summary = _carry_out(prepared.job, shown, interruption)
     except (KeyboardInterrupt, SystemExit, Exception) as error:
         return ended_early(prepared.job, error, hydra)
     return ended_as(prepared.job, shown.summary, hydra)
@@ -96,7 +98,7 @@ def _say_finished(prepared: "PreparedRun") -> None:
     print(f"resume={job.settings.resume}: {job.run} has completed all its {steps} steps; nothing is left to do")
 
 
-def _carry_out(job: "Job", shown: "Reporting", start_step: int, interruption: Interruption) -> dict[str, Any]:
+def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> dict[str, Any]:
     from pipetrain.tracking.follower import Follower
 
     if job.settings.executor.simulated:
@@ -104,9 +106,13 @@ def _carry_out(job: "Job", shown: "Reporting", start_step: int, interruption: In
 
         return simulate(job, shown.bar.update, interruption)
     from pipetrain.launch.launcher import launch
+    from pipetrain.launch.restarts import with_restarts
 
-    with contextlib.closing(Follower(job.run, shown.bar, start_step)):
-        return launch(job, interruption)
+    def attempt(job: "Job") -> dict[str, Any]:
+        with contextlib.closing(Follower(job.run, shown.bar, shown.bar.begun_at)):
+            return launch(job, interruption)
+
+    return with_restarts(job, attempt, interruption, shown.bar.begin_again)
 
 
 def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
@@ -160,6 +166,11 @@ def _check_launcher(job: "Job") -> None:
     size, placement = int(os.environ.get("WORLD_SIZE", "0")), job.placement
     if job.settings.executor.simulated:
         raise ConfigError("executor=simulated runs in one process, and RANK is set: start it without torchrun")
+    if restarts := job.settings.launch.max_restarts:
+        raise ConfigError(
+            f"launch.max_restarts={restarts}: this process has another launcher, which alone can start all anew; "
+            f"torchrun takes --max-restarts={restarts}"
+        )
     if size != placement.num_processes:
         needed = "as many" if placement.num_processes == job.num_stages else str(placement.num_processes)
         asked = f"partition.stages={job.num_stages}"

@@ -216,7 +216,7 @@ def test_error_before_the_settings_are_written_is_told_as_it_is(tmp_path, monkey
 
 
 def test_interrupted_run_is_no_failed_one_though_its_disk_is_full(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipetrain.commands.run.ending._LITTLE", 2**80)
+    monkeypatch.setattr("pipetrain.tracking.run_disk._LITTLE", 2**80)
     ends(monkeypatch, KeyboardInterrupt("SIGINT"))
     with pytest.raises(KeyboardInterrupt):
         carried_out(tmp_path / "run")
@@ -262,6 +262,14 @@ def test_run_of_an_outer_launcher_that_was_broken_off_is_told_by_one_process(tmp
         carried_out(tmp_path / "run", "executor.name=distributed")
     assert end.value.code is ExitCode.INTERRUPTED
     assert capsys.readouterr().out.count("interrupted before there was a checkpoint") == told
+
+
+def test_restarts_of_workers_that_an_outer_launcher_started_are_refused_as_not_ours(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    code = carried_out(tmp_path / "run", "executor.name=distributed", "launch.max_restarts=2")
+    assert code is ExitCode.WRONG_USAGE
+    assert "torchrun takes --max-restarts=2" in capsys.readouterr().err
 
 
 def test_run_of_an_outer_launcher_that_diverged_is_told_as_such(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,78 @@
+"""Restarts: a run whose worker failed goes on by itself, from its newest whole checkpoint."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipetrain.launch.launcher import WorkerError
+from pipetrain.launch.signals import Interruption
+from pipetrain.run import checkpoint
+from pipetrain.run.checkpoint_writer import remove_leftovers
+from pipetrain.run.job import Job
+from pipetrain.run.resume import newest_whole
+from pipetrain.tracking import metrics_file, run_disk
+
+log = logging.getLogger(__name__)
+
+Attempt = Callable[[Job], dict[str, Any]]
+"""Starts the workers, and returns the summary that they left."""
+Tell = Callable[[str, int], None]
+"""Is given what happened, in one line, and the step from which the run goes on."""
+
+
+def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: Tell) -> dict[str, Any]:
+    """Carries out a run, anew up to `launch.max_restarts` times when a worker dies or hangs; its summary.
+
+    Each start has the checkpoint's bits and drains where the configuration says, so the numbers are those of a run in
+    which nothing failed.
+
+    Args:
+        job: the run.
+        attempt: carries it out once.
+        interruption: of the run; one that has been asked to end is not started again.
+        tell: tells the user of a restart.
+
+    Raises:
+        WorkerError: a worker failed once more, or the run directory takes no more files.
+    """
+    most = job.settings.launch.max_restarts
+    for restart in range(1, most + 1):
+        try:
+            return attempt(job)
+        except WorkerError as error:
+            interruption.check()
+            if run_disk.is_removed(job.run) or run_disk.shortage(job.run, error):
+                raise
+            job = _from_newest(job)
+            where, logs = _place(job.resume), job.run.set_aside_logs()
+            told = f"{error.reason}; restart {restart} of {most}, {where}; logs in {logs}"
+            log.warning(told)
+            tell(told, _step(job.resume))
+    return attempt(job)
+
+
+def _from_newest(job: Job) -> Job:
+    """The job, going on from the newest whole checkpoint; its directory holds nothing of later steps any more."""
+    run = job.run
+    remove_leftovers(run.path)
+    own = newest_whole(run).checkpoint
+    run.set_aside_checkpoints_after(own)
+    source = own or _elsewhere(job)
+    metrics_file.take_over(run, run, _step(source))
+    return replace(job, resume=source)
+
+
+def _elsewhere(job: Job) -> Path | None:
+    """The checkpoint of another run that this one went on from when it was begun."""
+    resume = job.resume
+    return resume if resume is not None and resume.parent != job.run.checkpoints.resolve() else None
+
+
+def _step(resume: Path | None) -> int:
+    return 0 if resume is None else checkpoint.step_of(resume)
+
+
+def _place(resume: Path | None) -> str:
+    return "from the beginning" if resume is None else f"from the checkpoint of step {checkpoint.step_of(resume)}"

@@ -1,0 +1,108 @@
+"""Restarts after a worker failed, with a function in the place of the workers."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+from support.worker_pool import job
+
+from pipetrain.launch.launcher import WorkerError
+from pipetrain.launch.restarts import with_restarts
+from pipetrain.launch.signals import Interruption
+from pipetrain.tracking.run_lock import locked
+
+
+class Workers:
+    """Fails as often as told; notes where each attempt went on from."""
+
+    def __init__(self, failures, error=None, left=lambda _run: None):
+        self.failures = failures
+        self.error = error
+        self.left = left
+        self.resumed = []
+
+    def __call__(self, started):
+        self.resumed.append(started.resume)
+        (started.run.logs / "launcher.log").write_text(f"attempt {len(self.resumed)}")
+        if len(self.resumed) > self.failures:
+            return {"status": "completed"}
+        self.left(started.run)
+        raise WorkerError("stage 1 failed: killed by SIGKILL", "logs in RUN") from self.error
+
+
+@pytest.fixture
+def made(tmp_path):
+    with locked(tmp_path / "run"):
+        run = job(tmp_path / "run", "pipedream", 2, launch={"max_restarts": 2})
+        run.run.logs.mkdir()
+        yield run
+
+
+def carried_out(made, workers, interruption=None):
+    told = []
+    summary = with_restarts(made, workers, interruption or Interruption(), lambda *each: told.append(each))
+    return summary, told
+
+
+def test_run_whose_worker_failed_starts_anew_and_tells_why(made):
+    workers = Workers(2)
+    summary, told = carried_out(made, workers)
+    assert summary == {"status": "completed"}
+    logs = made.run.logs
+    reason = "stage 1 failed: killed by SIGKILL"
+    assert told == [
+        (f"{reason}; restart {n} of 2, from the beginning; logs in {logs}/before-restart-{n}", 0) for n in (1, 2)
+    ]
+    assert made.run.restarts == 2
+    assert (logs / "before-restart-2" / "launcher.log").read_text() == "attempt 2"
+    assert (logs / "launcher.log").read_text() == "attempt 3"
+
+
+def test_run_whose_worker_fails_once_more_than_allowed_has_failed(made):
+    with pytest.raises(WorkerError):
+        carried_out(made, workers := Workers(3))
+    assert len(workers.resumed) == 3
+
+
+def test_run_goes_on_from_its_newest_whole_checkpoint_and_sets_damaged_ones_aside(made, monkeypatch):
+    whole = made.run.checkpoint(4)
+
+    def left(run):
+        for step in (4, 8):
+            run.checkpoint(step).mkdir(parents=True, exist_ok=True)
+        run.metrics.write_text('{"step": 4}\n{"step": 5}\n')
+
+    monkeypatch.setattr("pipetrain.run.checkpoint.problem", lambda folder: None if folder == whole else "damaged")
+    workers = Workers(1, left=left)
+    _, told = carried_out(made, workers)
+    assert workers.resumed == [None, whole.resolve()]
+    assert "restart 1 of 2, from the checkpoint of step 4;" in told[0][0]
+    assert told[0][1] == 4
+    assert made.run.metrics.read_text() == '{"step": 4}\n'
+    assert not made.run.checkpoint(8).exists()
+
+
+def test_run_that_continued_another_one_does_so_again_where_it_has_no_checkpoint_yet(made, tmp_path):
+    other = tmp_path / "other" / "checkpoints" / "step-00000003"
+    workers = Workers(1)
+    carried_out(replace(made, resume=other), workers)
+    assert workers.resumed == [other, other]
+
+
+def test_run_on_a_full_disk_is_not_started_again(made):
+    with pytest.raises(WorkerError):
+        carried_out(made, workers := Workers(1, OSError(errno.ENOSPC, "No space left on device")))
+    assert len(workers.resumed) == 1
+
+
+def test_run_whose_directory_is_gone_is_not_started_again(made):
+    with pytest.raises(WorkerError):
+        carried_out(made, workers := Workers(1, left=lambda run: (run.path / ".lock").unlink()))
+    assert len(workers.resumed) == 1
+
+
+def test_run_that_was_told_to_end_is_not_started_again(made):
+    interruption = Interruption()
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        carried_out(made, workers := Workers(1, left=lambda _run: interruption.note(15)), interruption)
+    assert len(workers.resumed) == 1
