@@ -70,7 +70,8 @@ def _add_runs(kinds: Subparsers) -> None:
         "-o",
         "--output",
         type=Path,
-        help="also write OUTPUT.md, OUTPUT.json and OUTPUT.png; a folder that exists gets runs.md and so on",
+        help="also write OUTPUT.md, .json, .png and .html, a page to look at in a browser; a folder that exists gets "
+        "runs.md and so on; without -o only the page of a single FOLDER is written, FOLDER/report.html",
     )
     parser.set_defaults(carry_out=carry_out_runs)
 
@@ -129,8 +130,8 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     _check_readable(groups)
     groups, metric = report.ranked(groups, options.metric)
     print(report.as_json(groups, metric) if options.json else table.text(groups, metric))
-    if output is not None:
-        written = report.write(groups, metric, output)
+    written = report.write(groups, metric, output) if output else report.write_page(groups, metric, options.folders)
+    if written:
         print(f"\nwritten to {', '.join(map(str, written))}", file=sys.stderr if options.json else sys.stdout)
     return ExitCode.COMPLETED
 
@@ -152,7 +153,7 @@ def _output_of_runs(output: Path | None) -> Path | None:
         return None
     if output.is_dir():
         output = output / "runs"
-    elif output.suffix in (".md", ".json", ".png"):
+    elif output.suffix in (".md", ".json", ".png", ".html"):
         output = output.with_suffix("")
     if not output.parent.is_dir():
         raise ConfigError(f"-o {output}: there is no folder {output.parent}; make it first")

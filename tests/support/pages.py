@@ -7,7 +7,7 @@ _VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 
 class Page(HTMLParser):
-    """Checks that every element is closed in turn, and keeps what `<script id="data">` holds."""
+    """Checks that every element is closed in turn, and keeps what those with an id hold, as `<script id="data">`."""
 
     def __init__(self, text):
         super().__init__()
@@ -18,7 +18,7 @@ class Page(HTMLParser):
         self.feed(text)
         self.close()
         assert self._open == []
-        self.data = json.loads(self.content["data"])
+        self.data = json.loads(self.content["data"]) if "data" in self.content else None
 
     def handle_starttag(self, tag, attributes):
         self.attributes += attributes

@@ -21,6 +21,7 @@ from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 Curve = list[tuple[float, float]]
 """(epoch, value), in the order of epochs."""
 _NUMBERS = ("steps", "epochs", "wall_s", "train_s", "eval_s", *ALL_THROUGHPUTS)
+_OF_STAGES = ("weight_bytes_peak", "activation_bytes_peak", "idle_share")
 _OF_COMPLETED = {"method", "final", "best", "per_stage"}
 
 
@@ -39,6 +40,7 @@ class ComparedRun:
         numbers: what was measured of the whole run.
         aims: whether the time to some target is asked for.
         staleness: of forwards, for each stage the largest seen.
+        by_stage: what was measured of every stage, by its name in the summary.
         curves: metric or throughput -> its course.
     """
 
@@ -52,6 +54,7 @@ class ComparedRun:
     numbers: Mapping[str, float] = field(default_factory=dict)
     aims: bool = False
     staleness: Sequence[int] = ()
+    by_stage: Mapping[str, Sequence[float]] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)
 
     @property
@@ -95,8 +98,15 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
         _finite(numbers),
         bool(target or content.get("target_metrics")),
         [max(stage.get("forward_staleness") or [], default=0) for stage in stages],
+        _by_stage(stages),
         _curves(records),
     )
+
+
+def _by_stage(stages: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """The numbers that all stages have."""
+    measured = {name: [stage.get(name) for stage in stages] for name in _OF_STAGES}
+    return {name: values for name, values in measured.items() if values and None not in values}
 
 
 def _asked(run: RunDirectory) -> dict[str, str]:

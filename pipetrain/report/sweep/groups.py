@@ -51,6 +51,11 @@ class SweepGroup:
         """Of forwards, for each stage the largest seen in the completed runs."""
         return [max(seen) for seen in zip(*(run.staleness for run in self.completed), strict=True)]
 
+    def by_stage(self, name: str) -> list[float]:
+        """What was measured of every stage, the mean over seeds."""
+        found = [run.by_stage[name] for run in self.counted if name in run.by_stage]
+        return [statistics.fmean(values) for values in zip(*found, strict=True)]
+
     def values(self, column: str) -> list[float]:
         """The values of a column in the runs that count."""
         return [run.values[column] for run in self.counted if column in run.values]

@@ -1,6 +1,7 @@
 """`pipetrain report runs`: reads the runs, prints their tables, and writes them with a figure where asked to."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import table
 from pipetrain.report.sweep.columns import column_of, metric_of
 from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.sweep.page import page
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.whole_file import write_whole
 
@@ -64,14 +66,24 @@ def _group(group: SweepGroup) -> dict[str, Any]:
 
 
 def write(groups: Sequence[SweepGroup], metric: str | None, output: Path) -> list[Path]:
-    """Writes the tables, the numbers and the figure; returns the files."""
+    """Writes the tables, the numbers, the figure and the page; returns the files."""
     from pipetrain.report.sweep.figure import draw
 
-    paths = [output.with_name(f"{output.name}.{ending}") for ending in ("md", "json", "png")]
+    paths = [output.with_name(f"{output.name}.{ending}") for ending in ("md", "json", "png", "html")]
     write_whole(paths[0], table.markdown(groups, metric))
     write_whole(paths[1], as_json(groups, metric))
     draw(paths[2], metric, groups)
+    write_whole(paths[3], page(output.name, metric, groups))
     return paths
+
+
+def write_page(groups: Sequence[SweepGroup], metric: str | None, folders: Sequence[Path]) -> list[Path]:
+    """Writes the page alone, into the folder of the runs, returns it; none for several folders or a read-only one."""
+    path = folders[0] / "report.html"
+    if len(folders) > 1 or not os.access(folders[0], os.W_OK):
+        return []
+    write_whole(path, page(folders[0].resolve().name, metric, groups))
+    return [path]
 
 
 def target_of(words: Sequence[str]) -> Mapping[str, float]:

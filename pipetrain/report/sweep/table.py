@@ -58,7 +58,7 @@ def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
     if metric not in ALL_THROUGHPUTS:
         at = len(columns) - ("wall_s" in shown)
         columns[at:at] = _speed_columns(groups)
-    return [*columns, ("runs", *map(_statuses, groups))]
+    return [*columns, ("runs", *map(statuses, groups))]
 
 
 def _took(groups: Sequence[SweepGroup]) -> Columns:
@@ -96,7 +96,8 @@ def _speeds(groups: Sequence[SweepGroup], named: Callable[[str], str]) -> list[s
     return ["-" if cell == "-" else f"{signs[name]}{cell}" for name, cell in found]
 
 
-def _statuses(group: SweepGroup) -> str:
+def statuses(group: SweepGroup) -> str:
+    """How many runs there are; where some did not complete, how many ended how."""
     found = group.statuses
     if list(found) == ["completed"]:
         return str(len(group.runs))

@@ -47,7 +47,7 @@ def test_runs_are_ranked_by_what_they_have_where_no_metric_is_named(tmp_path, fi
 
 def test_report_writes_tables_numbers_and_a_figure_where_it_says(folder, tmp_path, capsys):
     assert cli.carry_out(["report", "runs", str(folder), "-o", str(tmp_path / "mine.v2"), "--target", "top1=80"]) == 0
-    files = [tmp_path / f"mine.v2.{ending}" for ending in ("md", "json", "png")]
+    files = [tmp_path / f"mine.v2.{ending}" for ending in ("md", "json", "png", "html")]
     assert capsys.readouterr().out.splitlines()[-1] == f"written to {', '.join(map(str, files))}"
     assert sorted(path for path in tmp_path.iterdir() if path.is_file()) == sorted(files)
     assert files[2].read_bytes().startswith(b"\x89PNG")
@@ -56,6 +56,14 @@ def test_report_writes_tables_numbers_and_a_figure_where_it_says(folder, tmp_pat
     assert groups[2]["runs"][0]["status"] == "failed"
     (run,) = groups[1]["runs"]
     assert (run["final"]["top1"], run["best"]["top1"], run["wall_s"], run["idle_share"]) == (80.0, 20.0, 9.0, 0.375)
+
+
+def test_report_on_one_folder_writes_its_page_there(folder, tmp_path, capsys):
+    assert cli.carry_out(["report", "runs", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"written to {folder / 'report.html'}"
+    assert "<title>sweep</title>" in (folder / "report.html").read_text(encoding="utf-8")
+    assert cli.carry_out(["report", "runs", str(folder / "a"), str(folder / "b")]) == 0
+    assert [path.name for path in tmp_path.rglob("report.html")] == ["report.html"]
 
 
 def test_report_writes_nothing_into_folders_that_do_not_exist(folder, tmp_path, capsys):

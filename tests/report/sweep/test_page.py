@@ -1,0 +1,74 @@
+"""The page of a sweep: what it holds, that it needs no network, and that a browser sorts its table."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from support.pages import Page
+from support.stored_runs import STAGES, write_run
+
+from pipetrain.report.sweep.groups import collect
+from pipetrain.report.sweep.page import columns_of, page
+from pipetrain.report.sweep.report import ranked
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture
+def groups(tmp_path):
+    for name, method, top1, wall in (("a", "gpipe", 80.0, 9.0), ("b", "lwp", 90.0, 5.0), ("c", "pipemare", 70.0, 7.0)):
+        for seed in (0, 1):
+            write_run(tmp_path / f"{name}{seed}", f"method={method}", f"seed={seed}", top1=top1 + seed, wall_s=wall)
+    write_run(tmp_path / "d", "method=<i>asp</i>", status="diverged", per_stage=[], final={}, best={})
+    return ranked(collect([tmp_path], {}), "top1")[0]
+
+
+def test_page_holds_table_courses_and_stages_and_needs_no_network(groups):
+    text = page("A <title> & $TABLE", "top1", groups)
+    read = Page(text)
+    assert "<title>A &lt;title&gt; &amp; $TABLE</title>" in text
+    assert "http" not in text
+    assert not [name for name, _ in read.attributes if name in ("src", "href")]
+    assert "<i>asp</i>" not in text
+    order = re.findall(r'<th scope="row"><i [^>]*></i>([^<]*)</th>', text)
+    assert order == ["lwp", "gpipe", "pipemare", "&lt;i&gt;asp&lt;/i&gt;"] * 2
+    assert '<th scope="col" data-higher="1" aria-sort="descending">final top1</th>' in text
+    assert re.findall(r'data-metric="([^"]*)"', text)[:2] == ["top1", "loss"]
+    assert text.count("<polyline") == 4 * 3  # that which diverged, too, as far as it got
+    assert '<td data-value="90.5">90.50 ± 0.71</td>' in text
+
+
+def test_page_shows_memory_and_staleness_of_every_stage(groups):
+    bars = re.findall(r"<g><title>(stage [^<]*)</title>", page("sweep", "top1", groups))
+    assert len(bars) == 3 * 2 * len(STAGES)
+    assert bars[:4] == [
+        "stage 0: 800 B of weights, 30 B of activations",
+        "stage 1: 400 B of weights, 10 B of activations",
+        "stage 0: 2 updates late",
+        "stage 1: 0 updates late",
+    ]
+
+
+def test_columns_are_those_that_any_run_has(groups):
+    assert columns_of("top1", groups) == [
+        "top1", "best_top1", "samples_per_second", "wall_s", "idle_share", "weight_bytes", "activation_bytes",
+        "memory_bytes", "copies",
+    ]  # fmt: skip
+    assert columns_of("memory_bytes", groups)[0] == "memory_bytes"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_browser_sorts_the_table_by_the_column_that_is_clicked(groups, tmp_path):
+    clicks = "<script>for (const n of [4, 4]) table.tHead.rows[0].cells[n].click(); follow('1')</script>"
+    path = tmp_path / "page.html"
+    path.write_text(page("sweep", "top1", groups) + clicks, encoding="utf-8")
+    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    shown = subprocess.run(
+        [*words, "--dump-dom", path.as_uri()], check=True, capture_output=True, text=True, timeout=120
+    ).stdout
+    body = shown.partition('<table id="runs">')[2].partition("</table>")[0]
+    assert re.findall(r"</i>([^<]*)</th>", body) == ["&lt;i&gt;asp&lt;/i&gt;", "gpipe", "pipemare", "lwp"]
+    assert 'aria-sort="descending">wall time, s</th>' in body
+    assert shown.count('class="same"') == 2 + 3
