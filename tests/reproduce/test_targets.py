@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from pipetrain.config.choices import choice_of
-from pipetrain.config.composition import composed
+from pipetrain.config.composition import combinations, composed
+from pipetrain.config.schema import config_dir
 from pipetrain.errors import ConfigError
 from pipetrain.reproduce.pages import PAPERS
 from pipetrain.reproduce.published import tables_of
@@ -17,14 +19,14 @@ ONE_OF_EACH = ("pipeoptim/table4_vgg16", "zhang/table5_resnet56")
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_preset_of_a_paper_composes_at_both_scales(name):
     full = composed([f"experiment={name}", *Target(name, FULL).settings])
-    small = composed([f"experiment={name}", *Target(name, SMALL).settings])
+    small = composed([f"experiment={name}", *next(combinations(Target(name, SMALL).settings))])
     assert small.train.epochs < full.train.epochs
 
 
 @pytest.mark.slow
 def test_every_preset_of_every_paper_composes_at_its_small_scale():
     for name in presets():
-        composed([f"experiment={name}", *Target(name, SMALL).settings])
+        composed([f"experiment={name}", *next(combinations(Target(name, SMALL).settings))])
 
 
 def test_every_preset_tells_where_its_paper_has_it_and_what_it_costs():
@@ -68,3 +70,24 @@ def test_full_scale_is_the_preset_alone(tmp_path):
         f"hydra.sweep.dir={tmp_path}",
         "resume=auto",
     ]
+
+
+def test_sweeps_of_an_experiment_and_its_companions_have_each_method_once_and_none_that_its_microbatches_exclude():
+    methods: dict[str, list[str]] = {}
+    for name in presets():
+        preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
+        swept = [each for each in str(preset.hydra.sweeper.params.get("method", "")).split(",") if each]
+        chosen = [item["override /method"] for item in preset.defaults if "override /method" in item]
+        methods[name] = swept or chosen
+        if "pipedream_2bw" in methods[name]:
+            assert preset.train.microbatches >= preset.partition.stages, name
+        first = name.rpartition("_")[0]
+        assert not set(methods.get(first, ())) & set(methods[name]), name
+
+
+def test_cost_of_every_preset_counts_the_runs_of_its_sweep():
+    for name in presets():
+        preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
+        swept = [f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()]
+        runs = len(list(combinations(swept)))
+        assert choice_of("experiment", name).remarks["cost"].split()[0] == str(runs), name

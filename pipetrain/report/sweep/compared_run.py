@@ -105,7 +105,7 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
 
 def _by_stage(stages: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     """The numbers that all stages have."""
-    measured = {name: [stage.get(name) for stage in stages] for name in _OF_STAGES}
+    measured: dict[str, list[Any]] = {name: [stage.get(name) for stage in stages] for name in _OF_STAGES}
     return {name: values for name, values in measured.items() if values and None not in values}
 
 
