@@ -10,8 +10,9 @@ from pipetrain.errors import DivergedError
 from pipetrain.executors.base import Executor
 from pipetrain.launch.run_parts import RunParts
 from pipetrain.run import checkpoint, checkpoint_writer
+from pipetrain.run.checkpoint import StoredConfig
 from pipetrain.run.checkpoint_fit import vocabulary_sha256
-from pipetrain.run.checkpoint_writer import Writer
+from pipetrain.run.checkpoint_writer import Snapshot, Writer
 from pipetrain.run.decoder import Decoder, decoder_of
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
@@ -36,6 +37,7 @@ class ProcessRun:
         self._parts = parts
         self._executor = executor
         self._aliases = parts.chain.aliases()  # as long as the modules still hold the tensors that they share
+        self._config = StoredConfig(job.settings.stored, job.settings.choices)
         self._writer = Writer(executor.rank, executor.exchange, coordinates=parts.recorder is not None)
         self._decoder = self._decoder_of(job)
         self.trainer = Trainer(
@@ -122,8 +124,7 @@ class ProcessRun:
         recorder, began = self._parts.recorder, time.perf_counter()
         checkpoint_writer.save(
             self._job.run.checkpoint(step),
-            self._tensors(),
-            self._progress(step),
+            Snapshot(self._tensors(), self._progress(step), self._config),
             self._writer,
         )
         if self._writer.coordinates:

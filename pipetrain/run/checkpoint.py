@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pipetrain.stage.loss_scaler import LossScaler
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.run_directory import RunDirectory
 
-PROGRESS = "progress.json"
+PROGRESS, CONFIG = "progress.json", "config.json"
 _OF_WEIGHTS = (Kind.MODEL, Kind.OPTIMIZER, Kind.STATISTIC)
 _STEP = re.compile(r"step-\d+")
 
@@ -46,6 +47,24 @@ def load_progress(folder: Path) -> dict[str, Any]:
     """The progress that a checkpoint was saved with."""
     progress: dict[str, Any] = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
     return progress
+
+
+@dataclass(frozen=True)
+class StoredConfig:
+    """The configuration that a checkpoint was made with.
+
+    Attributes:
+        settings: as `Settings.stored` has them.
+        choices: what was chosen of each group.
+    """
+
+    settings: Mapping[str, Any]
+    choices: Mapping[str, str]
+
+
+def load_config(folder: Path) -> StoredConfig:
+    """The configuration that a checkpoint was saved with."""
+    return StoredConfig(**json.loads((folder / CONFIG).read_text(encoding="utf-8")))
 
 
 def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[TensorName, Tensor]:
@@ -124,14 +143,41 @@ def problem(folder: Path) -> str | None:
     """Why a checkpoint cannot be used, in one line that names the file; None where it can."""
     if fault := manifest.problem(folder):
         return fault
-    path = folder / PROGRESS
-    if PROGRESS not in manifest.names(folder):
-        return f"{path}: damaged: it is not in the manifest"
+    for name in (PROGRESS, CONFIG):
+        if name not in manifest.names(folder):
+            return f"{folder / name}: damaged: it is not in the manifest"
     try:
         load_progress(folder)["step"] + 0
     except (ValueError, TypeError, KeyError):
-        return f"{path}: damaged: it names no step"
+        return f"{folder / PROGRESS}: damaged: it names no step"
+    try:
+        load_config(folder)
+    except (ValueError, TypeError):
+        return f"{folder / CONFIG}: damaged: it holds no settings"
     return None
+
+
+@dataclass(frozen=True)
+class NewestWhole:
+    """The newest checkpoint of a run that can be used.
+
+    Attributes:
+        folder: where it is; None where there is none.
+        faults: what is wrong with each newer one, in a line that names the file.
+    """
+
+    folder: Path | None
+    faults: Sequence[str] = ()
+
+
+def newest_whole(run: Path) -> NewestWhole:
+    """The newest checkpoint of a run directory that is whole; damaged ones are passed over."""
+    faults: list[str] = []
+    for folder in reversed(checkpoints(run)):
+        if (fault := problem(folder)) is None:
+            return NewestWhole(folder.resolve(), tuple(faults))
+        faults.append(fault)
+    return NewestWhole(None, tuple(faults))
 
 
 def checkpoints(run: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from pipetrain.run import checkpoint, manifest, tensor_file
+from pipetrain.run.checkpoint import StoredConfig
 from pipetrain.run.manifest import FileEntry
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
@@ -50,13 +51,27 @@ class Writer:
         return [returned for returned, _ in results]
 
 
-def save(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], writer: Writer) -> None:
+@dataclass(frozen=True)
+class Snapshot:
+    """What one process puts into a checkpoint.
+
+    Attributes:
+        tensors: its part, by name.
+        progress: where the run stands; the coordinating process's is written.
+        config: what the run was configured as; likewise.
+    """
+
+    tensors: Mapping[str, Tensor]
+    progress: Mapping[str, Any]
+    config: StoredConfig
+
+
+def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
     """Writes one checkpoint under another name and then renames it, so that none is ever half there.
 
     Args:
         folder: `checkpoints/step-XXXXXXXX`.
-        tensors: this process's part.
-        progress: where the run stands; the coordinating process's is written.
+        snapshot: this process's part.
         writer: this process.
 
     Raises:
@@ -71,12 +86,13 @@ def save(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any
             partial.mkdir(parents=True)
 
     def write() -> dict[str, Any]:
-        tensor_file.write(part, tensors)
+        tensor_file.write(part, snapshot.tensors)
         return asdict(FileEntry.of(part))
 
     def publish() -> None:
         if writer.coordinates:
-            manifest.write(partial, [*entries, _write_progress(partial, progress)])
+            texts = {checkpoint.PROGRESS: snapshot.progress, checkpoint.CONFIG: asdict(snapshot.config)}
+            manifest.write(partial, [*entries, *(_written(partial / name, text) for name, text in texts.items())])
             _put_in_place(partial, folder)
 
     try:
@@ -89,9 +105,8 @@ def save(folder: Path, tensors: Mapping[str, Tensor], progress: Mapping[str, Any
         raise
 
 
-def _write_progress(partial: Path, progress: Mapping[str, Any]) -> FileEntry:
-    path = partial / checkpoint.PROGRESS
-    path.write_text(strict_json.dumps(progress), encoding="utf-8")
+def _written(path: Path, content: Mapping[str, Any]) -> FileEntry:
+    path.write_text(strict_json.dumps(content), encoding="utf-8")
     return FileEntry.of(path)
 
 

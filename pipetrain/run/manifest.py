@@ -5,13 +5,15 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipetrain.tracking.whole_file import sync
 
 _NAME = "manifest.json"
-_FORMAT = 1
-_EARLIER = ".metadata"
-"""What marks a checkpoint of torch.distributed.checkpoint, the format of earlier versions."""
+_FORMAT = 2
+"""The number of the format; 1 had no config.json."""
+_OF_TORCH = ".metadata"
+"""What marks a checkpoint of torch.distributed.checkpoint, which had no number yet."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,8 @@ class FileEntry:
 
 def write(folder: Path, entries: Iterable[FileEntry]) -> None:
     """Writes the manifest; it and the folder are on the disk when this returns."""
-    files = {entry.name: {"size": entry.size, "sha256": entry.sha256} for entry in sorted(entries, key=_by_name)}
     path = folder / _NAME
-    path.write_text(json.dumps({"format": _FORMAT, "files": files}, indent=2) + "\n", encoding="utf-8")
+    path.write_text(_text(sorted(entries, key=_by_name)), encoding="utf-8")
     sync(path)
     sync(folder)
 
@@ -62,21 +63,42 @@ def problem(folder: Path) -> str | None:
     """Why a checkpoint cannot be used, in one line that names the file; None where all files are as written."""
     path = folder / _NAME
     if not path.is_file():
-        if (folder / _EARLIER).is_file():
-            return f"{folder}: written by an earlier version of pipetrain, in a format that is no longer read"
+        if (folder / _OF_TORCH).is_file():
+            return f"{folder}: in the format of torch.distributed.checkpoint; this version reads format {_FORMAT}"
         return f"{path}: damaged: it is missing"
     try:
-        entries = _entries(folder)
-        faults = ((entry, entry.fault(folder)) for entry in entries)
-        return next((f"{folder / entry.name}: damaged: {fault}" for entry, fault in faults if fault), None)
+        if (number := _read(folder)["format"]) != _FORMAT:
+            return f"{folder}: in format {number} of checkpoints; this version reads format {_FORMAT}"
+        return _fault(folder, _entries(folder))
     except OSError as error:
         return f"{error.filename or path}: cannot be read: {error.strerror}"
     except (ValueError, TypeError, KeyError, AttributeError):
         return f"{path}: damaged: it lists no files"
 
 
+def _fault(folder: Path, entries: Sequence[FileEntry]) -> str | None:
+    """What is wrong with the files that there are, in one line that names one of them."""
+    path = folder / _NAME
+    if path.read_text(encoding="utf-8") != _text(entries):
+        return f"{path}: damaged: it is not as it was written"
+    faults = ((entry, entry.fault(folder)) for entry in entries)
+    if damaged := next((f"{folder / entry.name}: damaged: {fault}" for entry, fault in faults if fault), None):
+        return damaged
+    foreign = {each.name for each in folder.iterdir()} - {_NAME, *(entry.name for entry in entries)}
+    return f"{folder / min(foreign)}: foreign: it is not in {_NAME}" if foreign else None
+
+
+def _text(entries: Iterable[FileEntry]) -> str:
+    files = {entry.name: {"size": entry.size, "sha256": entry.sha256} for entry in entries}
+    return json.dumps({"format": _FORMAT, "files": files}, indent=2) + "\n"
+
+
+def _read(folder: Path) -> Any:
+    return json.loads((folder / _NAME).read_text(encoding="utf-8"))
+
+
 def _entries(folder: Path) -> Sequence[FileEntry]:
-    files = json.loads((folder / _NAME).read_text(encoding="utf-8"))["files"]
+    files = _read(folder)["files"]
     entries = [FileEntry(name, of["size"], of["sha256"]) for name, of in files.items()]
     if not entries or any(Path(entry.name).name != entry.name for entry in entries):
         raise ValueError("no files of this folder")

@@ -1,6 +1,7 @@
 """What the setting `resume` asks for: the checkpoint to go on from, and whether this run may."""
 
 import contextlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from pipetrain.errors import ConfigError, as_configured
 from pipetrain.run import checkpoint
 from pipetrain.run.carry_over import Difference, comparable, differences
 from pipetrain.run.checkpoint_writer import remove_leftovers
-from pipetrain.tracking import summary
+from pipetrain.tracking import strict_json, summary
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
 
@@ -132,13 +133,9 @@ def _check_ended(setting: str, run: RunDirectory) -> None:
 
 def newest_whole(run: RunDirectory) -> Resumption:
     """The newest checkpoint without a problem; what is wrong with those after it are the notes."""
-    faults: list[str] = []
-    for folder in reversed(checkpoint.checkpoints(run.path)):
-        if (fault := checkpoint.problem(folder)) is None:
-            passed = [f"{each}; an earlier checkpoint takes its place" for each in faults]
-            return Resumption(folder.resolve(), passed)
-        faults.append(fault)
-    return Resumption(notes=faults)
+    found = checkpoint.newest_whole(run.path)
+    instead = "" if found.folder is None else "; an earlier checkpoint takes its place"
+    return Resumption(found.folder, [f"{each}{instead}" for each in found.faults])
 
 
 def _compared(settings: Settings, found: Resumption) -> Resumption:
@@ -147,13 +144,12 @@ def _compared(settings: Settings, found: Resumption) -> Resumption:
     Raises:
         ConfigError: a setting that a run keeps.
     """
+    assert found.checkpoint is not None
     source = found.source
     _check_names(settings, found)
-    config = _stored(source)
-    if config is None:
-        note = f"{source} has no readable {source.config.name}; its settings cannot be compared with those of this run"
-        return replace(found, notes=[*found.notes, note])
-    others = differences(config, settings.stored, (_names(source), settings.choices))
+    before = checkpoint.load_config(found.checkpoint)
+    now = json.loads(strict_json.dumps(settings.stored))  # as it would be read back
+    others = differences(before.settings, now, (before.choices, settings.choices))
     for each in others:
         if each.obstacle:
             raise ConfigError(_refusal(settings, source, each))
@@ -168,12 +164,6 @@ def _check_names(settings: Settings, found: Resumption) -> None:
         difference = Difference(group, progress[group], settings.choices[group])
         if difference.old != difference.new:
             raise ConfigError(_refusal(settings, found.source, difference))
-
-
-def _names(run: RunDirectory) -> Mapping[str, str]:
-    with contextlib.suppress(ConfigError):
-        return run.choices()
-    return {}
 
 
 def _refusal(settings: Settings, source: RunDirectory, difference: Difference) -> str:

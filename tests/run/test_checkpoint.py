@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from support import small_model, tied_model
+from support.checkpoints import ALONE, NO_CONFIG, written
 from support.pipelines import half_decay, sgd
 from support.worker_pool import job, simulated
 
@@ -17,14 +18,14 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline import Training, build_stages
 from pipetrain.losses import CrossEntropy
 from pipetrain.run import checkpoint, checkpoint_writer
+from pipetrain.run.checkpoint import NewestWhole
 from pipetrain.run.checkpoint_names import Kind
-from pipetrain.run.checkpoint_writer import Writer
+from pipetrain.run.checkpoint_writer import Snapshot
 from pipetrain.run.export import Format, Output, export
 from pipetrain.run.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory
 
 TRAINING = Training(sgd, half_decay, CrossEntropy())
-ALONE = Writer(0, lambda value: [value], coordinates=True)
 
 
 def tensors(chain, value=1.0):
@@ -38,12 +39,8 @@ def chain():
     return small_model.build(1, 4)
 
 
-def save(run, step, content):
-    checkpoint_writer.save(RunDirectory(run).checkpoint(step), content, {"step": step}, ALONE)
-
-
 def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
-    save(tmp_path, 3, tensors(chain, 0.5))
+    written(tmp_path, 3, tensors(chain, 0.5))
     folder = checkpoint.find(str(tmp_path))
     assert checkpoint.load_progress(folder) == {"step": 3}
     assert checkpoint.load_history(folder)["run.losses"].tolist() == [3.0, 2.0]
@@ -56,7 +53,7 @@ def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
 
 def test_checkpoint_is_found_by_its_step_or_as_the_newest(tmp_path, chain):
     for step in (9, 10, 100):
-        save(tmp_path, step, tensors(chain))
+        written(tmp_path, step, tensors(chain))
     assert [path.name for path in checkpoint.checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (9, 10, 100)]
     assert checkpoint.at_step(tmp_path, None).name == "step-00000100"
     nine = checkpoint.at_step(tmp_path, 9)
@@ -75,7 +72,7 @@ def test_folder_without_checkpoints_is_refused_by_name(tmp_path):
 def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain):
     content = tensors(chain)
     content["model.extra"] = content.pop("model.0.bias")
-    save(tmp_path, 1, content)
+    written(tmp_path, 1, content)
     with pytest.raises(ConfigError, match=r"was saved from another model; only one of the two has 0\.bias"):
         checkpoint.whole_state(checkpoint.find(str(tmp_path)), chain)
 
@@ -83,8 +80,8 @@ def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain
 @pytest.fixture
 def folder(tmp_path, chain):
     """The newest of two checkpoints of a run."""
-    save(tmp_path, 3, tensors(chain))
-    save(tmp_path, 6, tensors(chain))
+    written(tmp_path, 3, tensors(chain))
+    written(tmp_path, 6, tensors(chain))
     return RunDirectory(tmp_path).checkpoint(6)
 
 
@@ -98,15 +95,19 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+OUTSIDE = '{"format": 2, "files": {"../x": {"size": 1, "sha256": ""}}}'
 DAMAGE = [
     ("process-0.safetensors", flip_a_bit, r"its sha256 is not that of manifest\.json"),
     ("process-0.safetensors", truncate, r"it has [\d,]+ bytes in place of [\d,]+"),
     ("process-0.safetensors", Path.unlink, "it is missing"),
     ("progress.json", truncate, "it has 5 bytes in place of 11"),
     ("progress.json", Path.unlink, "it is missing"),
+    ("config.json", truncate, "it has 15 bytes in place of 31"),
+    ("config.json", Path.unlink, "it is missing"),
     ("manifest.json", truncate, "it lists no files"),
+    ("manifest.json", lambda path: path.write_text(path.read_text() + " "), "it is not as it was written"),
     ("manifest.json", lambda path: path.write_text("[]"), "it lists no files"),
-    ("manifest.json", lambda path: path.write_text('{"files": {"../x": {"size": 1, "sha256": ""}}}'), "lists no files"),
+    ("manifest.json", lambda path: path.write_text(OUTSIDE), "it lists no files"),
     ("manifest.json", Path.unlink, "it is missing"),
 ]
 
@@ -134,33 +135,66 @@ def test_checkpoint_named_from_within_its_folder_knows_the_others_of_its_run(tmp
 
 
 def test_tensor_that_no_checkpoint_has_is_refused_with_its_file(tmp_path):
-    save(tmp_path, 3, {"strange.weight": torch.ones(1)})
+    written(tmp_path, 3, {"strange.weight": torch.ones(1)})
     with pytest.raises(ConfigError, match=r"process-0.safetensors: holds tensors that no checkpoint has: 'strange'"):
         checkpoint.model_state(RunDirectory(tmp_path).checkpoint(3))
 
 
-def test_manifest_without_the_progress_is_no_checkpoint(folder):
+@pytest.mark.parametrize("name", ["progress.json", "config.json"])
+def test_manifest_without_a_file_that_each_has_is_no_checkpoint(folder, name):
     manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["files"]["progress.json"]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    assert checkpoint.problem(folder) == f"{folder}/progress.json: damaged: it is not in the manifest"
+    del manifest["files"][name]
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    (folder / name).unlink()
+    assert checkpoint.problem(folder) == f"{folder}/{name}: damaged: it is not in the manifest"
+
+
+@pytest.mark.parametrize("name", ["process-1.safetensors", ".pickle"])
+def test_foreign_file_is_named_and_the_checkpoint_refused(tmp_path, folder, name):
+    (folder / name).touch()
+    assert checkpoint.problem(folder) == f"{folder / name}: foreign: it is not in manifest.json"
+    with pytest.raises(ConfigError, match=r"foreign: .* that is whole is .*step-00000003$"):
+        checkpoint.find(str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"settings": {}}'])
+def test_configuration_without_settings_is_damaged(folder, monkeypatch, text):
+    (folder / "config.json").write_text(text)
+    monkeypatch.setattr(checkpoint.manifest, "problem", lambda _folder: None)
+    assert checkpoint.problem(folder) == f"{folder}/config.json: damaged: it holds no settings"
+
+
+def test_newest_whole_checkpoint_comes_with_what_is_wrong_with_newer_ones(tmp_path, folder):
+    assert checkpoint.newest_whole(tmp_path) == NewestWhole(folder)
+    truncate(folder / "progress.json")
+    earlier, fault = RunDirectory(tmp_path).checkpoint(3), checkpoint.problem(folder)
+    assert checkpoint.newest_whole(tmp_path) == NewestWhole(earlier, (fault,))
+    (earlier / "manifest.json").unlink()
+    assert checkpoint.newest_whole(tmp_path) == NewestWhole(None, (fault, checkpoint.problem(earlier)))
 
 
 @pytest.mark.parametrize("progress", [{}, {"step": "six"}, []])
 def test_progress_without_a_step_is_damaged(tmp_path, progress):
     folder = RunDirectory(tmp_path).checkpoint(6)
-    checkpoint_writer.save(folder, {"model.a": torch.ones(1)}, progress, ALONE)
+    checkpoint_writer.save(folder, Snapshot({"model.a": torch.ones(1)}, progress, NO_CONFIG), ALONE)
     assert checkpoint.problem(folder) == f"{folder}/progress.json: damaged: it names no step"
 
 
-def test_checkpoint_of_the_earlier_format_is_refused_and_never_unpickled(tmp_path):
+def test_checkpoint_of_torch_distributed_is_refused_and_never_unpickled(tmp_path):
     folder = RunDirectory(tmp_path).checkpoint(4)
     folder.mkdir(parents=True)
     (folder / "progress.json").write_text('{"step": 4}')
     (folder / ".metadata").write_bytes(pickle.dumps(_Trap(tmp_path / "ran")))
-    with pytest.raises(ConfigError, match=f"{folder}: written by an earlier version of pipetrain"):
+    with pytest.raises(ConfigError, match=f"{folder}: in the format of torch.distributed.checkpoint; this version"):
         checkpoint.find(str(tmp_path))
     assert not (tmp_path / "ran").exists()
+
+
+def test_checkpoint_of_another_format_is_refused_by_its_number(tmp_path, folder):
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(ConfigError, match=f"{folder}: in format 1 of checkpoints; this version reads format 2"):
+        checkpoint.find(str(tmp_path))
 
 
 class _Trap:
@@ -218,7 +252,7 @@ def test_factor_of_a_scaled_loss_is_that_of_the_same_stage_or_else_the_most_caut
     for stage, factor in zip(stages, (64.0, 32.0), strict=True):
         stage.scaler.scale = factor
     content = {name: tensor for stage in stages for name, tensor in checkpoint.stage_tensors(stage).items()}
-    save(tmp_path, 3, content)
+    written(tmp_path, 3, content)
     folder = checkpoint.find(str(tmp_path))
     for number, factors in ((2, [64.0, 32.0]), (3, [64.0, 32.0, 32.0]), (1, [32.0])):
         built = build_stages(small_model.build(1, 4), small_model.bounds(number), training)

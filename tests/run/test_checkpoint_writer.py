@@ -9,18 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import checkpoints
 
 from pipetrain.run import checkpoint, tensor_file
-from pipetrain.run.checkpoint_writer import Writer, remove_leftovers, save
+from pipetrain.run.checkpoint_writer import Snapshot, Writer, remove_leftovers, save
 from pipetrain.tracking.run_directory import RunDirectory
-
-ALONE = Writer(0, lambda value: [value], coordinates=True)
 
 
 def written(run, step, value=1.0):
-    folder = RunDirectory(run).checkpoint(step)
-    save(folder, {"model.a": torch.full((3,), value)}, {"step": step}, ALONE)
-    return folder
+    return checkpoints.written(run, step, {"model.a": torch.full((3,), value)})
 
 
 @pytest.fixture
@@ -56,6 +53,7 @@ def test_checkpoint_that_cannot_take_its_place_leaves_the_first(tmp_path, monkey
 
 def test_no_file_of_a_checkpoint_is_a_pickle(folder):
     assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json",
         "manifest.json",
         "process-0.safetensors",
         "progress.json",
@@ -92,7 +90,8 @@ class Pair:
 
     def save(self, folder, parts):
         with ThreadPoolExecutor(2) as pool:
-            jobs = [pool.submit(save, folder, part, {"step": 1}, self.writer(rank)) for rank, part in enumerate(parts)]
+            snapshots = [Snapshot(part, {"step": 1}, checkpoints.NO_CONFIG) for part in parts]
+            jobs = [pool.submit(save, folder, each, self.writer(rank)) for rank, each in enumerate(snapshots)]
         return [job.exception() for job in jobs]
 
 
@@ -101,7 +100,7 @@ def test_processes_write_a_file_each_and_one_manifest(tmp_path):
     parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
     assert Pair().save(folder, parts) == [None, None]
     assert checkpoint.problem(folder) is None
-    names = {"process-0.safetensors", "process-1.safetensors", "progress.json"}
+    names = {"config.json", "process-0.safetensors", "process-1.safetensors", "progress.json"}
     assert json.loads((folder / "manifest.json").read_text())["files"].keys() == names
     assert {name: tensor.tolist() for name, tensor in checkpoint.model_state(folder).items()} == {
         "a": [1.0, 1.0],

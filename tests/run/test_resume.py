@@ -363,13 +363,13 @@ def test_live_run_is_not_resumed_by_another(stopped, capsys):
     resumed(new, resume=stopped)
 
 
-def test_checkpoint_without_its_run_is_resumed_uncompared(stopped, tmp_path, capsys):
+def test_checkpoint_without_its_run_is_compared_with_the_configuration_that_it_holds(stopped, tmp_path, capsys):
     folder = tmp_path / "elsewhere" / "checkpoints" / "step-00000006"
     shutil.copytree(RunDirectory(stopped).checkpoint(6), folder)
-    resumed(tmp_path / "new", resume=folder)
-    assert "elsewhere has no readable config.yaml" in capsys.readouterr().out
+    resumed(tmp_path / "new", "optimizer.lr=0.01", resume=folder)
+    assert "elsewhere had: optimizer.lr 0.05 -> 0.01\n" in capsys.readouterr().out
     resumed(tmp_path / "other", "train.batch_size=2", resume=folder, code=2)
-    assert "an epoch has 11 steps now, and had 6 when" in capsys.readouterr().err
+    assert "was trained with train.batch_size=4, but this run has train.batch_size=2" in capsys.readouterr().err
 
 
 def test_partial_checkpoint_that_lacks_only_its_name_is_resumed(stopped, trained):

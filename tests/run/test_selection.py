@@ -4,23 +4,19 @@ import json
 
 import pytest
 import torch
+from support.checkpoints import written
 
 from pipetrain.config.composition import composed
 from pipetrain.errors import ConfigError
-from pipetrain.run import checkpoint_writer
-from pipetrain.run.checkpoint_writer import Writer
 from pipetrain.run.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory
-
-ALONE = Writer(0, lambda value: [value], coordinates=True)
 
 
 @pytest.fixture
 def run(tmp_path):
     made = RunDirectory(tmp_path / "run")
     for step, metrics in ((2, {"loss": 1.0, "top1": 20.0}), (4, {"loss": 2.0, "top1": 30.0}), (6, {})):
-        progress = {"step": step, "metrics": metrics}
-        checkpoint_writer.save(made.checkpoint(step), {"model.a": torch.ones(1)}, progress, ALONE)
+        written(made.path, step, {"model.a": torch.ones(1)}, metrics=metrics)
     made.config.write_text(json.dumps(composed(["checkpoint.metric=top1"]).stored))
     return made
 

@@ -1,0 +1,22 @@
+"""Checkpoints as a run of one process writes them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from pipetrain.run.checkpoint import StoredConfig
+from pipetrain.run.checkpoint_writer import Snapshot, Writer, save
+from pipetrain.tracking.run_directory import RunDirectory
+
+ALONE = Writer(0, lambda value: [value], coordinates=True)
+"""The only process."""
+NO_CONFIG = StoredConfig({}, {})
+
+
+def written(run: Path, step: int, tensors: Mapping[str, Tensor], **progress: Any) -> Path:
+    """The folder of a checkpoint that this has written into a run directory."""
+    folder = RunDirectory(run).checkpoint(step)
+    save(folder, Snapshot(tensors, {"step": step, **progress}, NO_CONFIG), ALONE)
+    return folder
