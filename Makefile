@@ -13,6 +13,9 @@ PRESETS := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/exper
 LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/executors/torch_pipelining \
 	tests/methods/test_lwp.py tests/optim tests/stage tests/report tests/data tests/models
 
+# Tests start many processes: each would compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench bench-planner reproduce clean $(PAPERS)
 

@@ -1,4 +1,4 @@
-"""The command line end to end, as a subprocess."""
+"""The command line end to end."""
 
 import json
 import os
@@ -58,10 +58,16 @@ def test_simulated_and_distributed_commands_give_the_same_bits_and_metrics(tmp_p
     assert len(losses[0]) == 10
 
 
+def carried_out(folder, *overrides, code=0):
+    """A simulated run in this process, which has imported torch already."""
+    words = [f"hydra.run.dir={folder}", *TINY, "executor=simulated", "threads=1", *overrides]
+    assert cli.carry_out(["run", *words]) == code
+
+
 def test_tensorboard_reads_what_a_run_writes(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run(tmp_path / "run", *TINY, "executor=simulated")
+    carried_out(tmp_path / "run")
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     events.Reload()
     tags = events.Tags()["scalars"]
@@ -79,9 +85,15 @@ WRONG = [
         ["method=pipeoptim", "schedule=gpipe"],
         r"schedule=gpipe; use schedule=1f1b.* or pipemare, or method=.*gpipe",
     ),
+    (["dataset=cifar10", "dataset.root=/nowhere"], r"dataset.root=/nowhere.*dataset.download=true"),
+    (["train.epochs=many"], r"train.epochs=many"),
+    (["resume=/nowhere"], r"resume=/nowhere: no such folder"),
+    (["lr=0.1"], r"lr=0.1: no such setting; did you mean optimizer.lr\?$"),
+    (["+train.eopchs=3"], r"train.eopchs=3: no such setting; did you mean train.epochs\?$"),
+]
+WRONG_IN_OTHER_WAYS = [
     (["method=gpipe", "schedule=1f1b"], r"method=gpipe does not work with schedule=1f1b"),
     (["model=lenet5", "partition.stages=8"], r"partition.stages=8.*7"),
-    (["dataset=cifar10", "dataset.root=/nowhere"], r"dataset.root=/nowhere.*dataset.download=true"),
     (["dataset=image_folder", "dataset.root=/nowhere"], r"dataset.root=/nowhere"),
     (["partition=ppv", "partition.ppv=[20]"], r"partition.ppv=\[20\].*between 1 and 19"),
     (["partition=explicit", "partition.boundaries=[3,3]"], r"partition.boundaries=\[3, ?3\]"),
@@ -90,20 +102,16 @@ WRONG = [
     (["optimizer.lrr=1"], r"optimizer.lrr"),
     (["+optimizer.lrr=1"], r"optimizer.*lrr"),
     (["train.epoch=1"], r"train.epoch"),
-    (["train.epochs=many"], r"train.epochs=many"),
     (["model=custom"], r"model._target_ is not set"),
     (["model=custom", "model._target_=no.such"], r"model._target_=no.such"),
     (["lr_schedule=multistep"], r"lr_schedule.milestones"),
-    (["resume=/nowhere"], r"resume=/nowhere: no such folder"),
     (["schedule.depth=0"], r"schedule.depth=0"),
     (["dataset.limit=0"], r"dataset.limit=0"),
     (["threads=0"], r"threads=0"),
     (["train.target=66"], r"train.target=66.*top1"),
     (["log.every_steps=0"], r"log.every_steps=0"),
-    (["lr=0.1"], r"lr=0.1: no such setting; did you mean optimizer.lr\?$"),
     (["method=pipoptim"], r"method=pipoptim: no such method; did you mean pipeoptim\?$"),
     (["+methd=gpipe"], r"methd=gpipe: no such setting; did you mean method\?$"),
-    (["+train.eopchs=3"], r"train.eopchs=3: no such setting; did you mean train.epochs\?$"),
     (["+hydra.run.dri=here"], r"hydra.run.dri: no such setting"),
     (["optimizer.clip_norm=-1"], r"optimizer.clip_norm=-1: a number above 0"),
     (["partition.stages=0"], r"partition.stages=0: a whole number of at least 1"),
@@ -111,7 +119,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "message"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
+def wrong():
+    for words, message in WRONG:
+        yield pytest.param(words, message, id=" ".join(words))
+    for words, message in WRONG_IN_OTHER_WAYS:
+        yield pytest.param(words, message, id=" ".join(words), marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("overrides", "message"), list(wrong()))
 def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch, overrides, message):
     # in this process: importing torch for each would take minutes
     monkeypatch.setattr(sys, "argv", ["pipetrain", "run", f"hydra.run.dir={tmp_path / 'run'}", *overrides])
@@ -158,9 +173,10 @@ def test_configuration_is_shown_and_a_wrong_value_refused_without_importing_torc
     assert done.stderr.startswith("pipetrain: error: optimizer.clip_norm=-1: a number above 0 is needed")
 
 
-def test_method_brings_its_schedule_and_an_explicit_one_wins(tmp_path):
+def test_method_brings_its_schedule_and_an_explicit_one_wins(capsys):
     def schedule(*words):
-        shown = pipetrain("run", *words, "--cfg", "job", "--package", "schedule", cwd=tmp_path).stdout
+        assert cli.carry_out(["run", *words, "--cfg", "job", "--package", "schedule"]) == 0
+        shown = capsys.readouterr().out
         return re.search(r"_target_: (\S+)", shown)[1].rsplit(".", 1)[1]
 
     assert schedule("method=gpipe") == "GPipe"
@@ -190,16 +206,17 @@ def test_stored_run_is_evaluated_and_exported(tmp_path):
     module.load_state_dict(torch.load(tmp_path / "w.pt"))
 
 
-def test_sweep_goes_on_after_a_run_that_fails(tmp_path):
-    sweep = ["run", "--multirun", "hydra.sweep.dir=sweep", "executor=simulated", *TINY, "train.epochs=1"]
-    done = pipetrain(*sweep, "method=pipeoptim,gpipe", "optimizer.lr=0.01,1e30", cwd=tmp_path)
+def test_sweep_goes_on_after_a_run_that_fails(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    sweep = ["hydra.sweep.dir=sweep", "executor=simulated", "threads=1", *TINY, "train.epochs=1"]
+    assert cli.carry_out(["run", "--multirun", *sweep, "method=pipeoptim,gpipe", "optimizer.lr=0.01,1e30"]) == 3
+    shown = capfd.readouterr().out
     folders = ["0_pipeoptim_lr=0.01", "1_pipeoptim_lr=1e+30", "2_gpipe_lr=0.01", "3_gpipe_lr=1e+30"]
     statuses = [summary(tmp_path / "sweep" / name)["status"] for name in folders]
     assert statuses == ["completed", "diverged", "completed", "diverged"]
-    assert done.returncode == 3
-    assert "\nrun 2 of 4: method=pipeoptim optimizer.lr=1e+30\n" in done.stdout
-    assert "HYDRA" not in done.stdout
-    table = done.stdout[done.stdout.index("final top1") :]
+    assert "\nrun 2 of 4: method=pipeoptim optimizer.lr=1e+30\n" in shown
+    assert "HYDRA" not in shown
+    table = shown[shown.index("final top1") :]
     assert re.search(r"^gpipe lr=0.01 .* 1$", table, re.MULTILINE)
     assert re.search(r"^gpipe lr=1e\+30 .* 1 diverged$", table, re.MULTILINE)
     assert table.endswith("\nnext: pipetrain report runs sweep -o comparison, tensorboard --logdir sweep\n")
@@ -216,21 +233,31 @@ def test_run_that_a_sweep_refuses_is_a_row_of_its_table(tmp_path, monkeypatch, c
     assert cli.carry_out(["run", *words, "method=gpipe", "resume=sweep/0_gpipe", "train.max_steps=2"]) == 0
 
 
-@pytest.mark.parametrize("executor", ["simulated", pytest.param("distributed", marks=pytest.mark.slow)])
-def test_divergence_names_the_step_and_is_exit_code_3(tmp_path, executor):
-    folder = tmp_path / "run"
-    done = run(folder, *TINY, f"executor={executor}", "optimizer.lr=1e20", "partition.stages=3", code=3)
+DIVERGING = ("optimizer.lr=1e20", "partition.stages=3")
+
+
+def test_divergence_names_the_step_and_is_exit_code_3(tmp_path, capsys):
+    carried_out(tmp_path / "run", *DIVERGING, code=3)
+    check_divergence(tmp_path / "run", capsys.readouterr().err)
+
+
+@pytest.mark.slow
+def test_divergence_in_several_processes_names_the_step_and_is_exit_code_3(tmp_path):
+    check_divergence(tmp_path / "run", run(tmp_path / "run", *TINY, *DIVERGING, code=3).stderr)
+
+
+def check_divergence(folder, error):
     found = summary(folder)
     assert found["status"] == "diverged"
-    assert re.fullmatch(r"pipetrain: error: diverged: the loss of step \d+ is (nan|inf)\n", done.stderr)
-    assert f"step {found['diverged_at_step']} " in done.stderr
+    assert re.fullmatch(r"pipetrain: error: diverged: the loss of step \d+ is (nan|inf)\n", error)
+    assert f"step {found['diverged_at_step']} " in error
     assert found["steps"] == found["diverged_at_step"]
     assert all("weight_versions_max" in stage for stage in found["per_stage"])
 
 
 def test_run_ends_when_its_target_is_reached(tmp_path):
     folder = tmp_path / "run"
-    run(folder, *TINY, "executor=simulated", "train.epochs=5", "train.target={loss: 5.0}")
+    carried_out(folder, "train.epochs=5", "train.target={loss: 5.0}")
     found = summary(folder)
     assert found["steps"] == 5
     assert (found["target"]["step"], found["target"]["epoch"]) == (5, 1)
@@ -238,11 +265,12 @@ def test_run_ends_when_its_target_is_reached(tmp_path):
 
 def test_max_steps_ends_a_run_within_an_epoch(tmp_path):
     folder = tmp_path / "run"
-    run(folder, *TINY, "executor=simulated", "train.max_steps=7")
+    carried_out(folder, "train.max_steps=7")
     assert summary(folder)["steps"] == 7
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step-00000005", "step-00000007"]
 
 
+@pytest.mark.slow
 def test_users_own_model_runs(tmp_path):
     folder = tmp_path / "run"
     run(folder, *TINY, "model=custom", "model._target_=support.small_model.build")

@@ -30,9 +30,7 @@ def shown_files():
 def shown_transcripts():
     for page in PAGES:
         for number, commands in enumerate(transcripts(page)):
-            # each command is a process of its own, which imports torch
-            marks = pytest.mark.slow if any(command.slow for command in commands) or len(commands) > 2 else ()
-            yield pytest.param(page, commands, id=f"{page.name}-{number}", marks=marks)
+            yield pytest.param(page, commands, id=f"{page.name}-{number}")
 
 
 def examples(page):
@@ -93,6 +91,7 @@ def test_every_error_shown_in_docs_has_the_command_that_gives_it(page):
     assert [error for error in errors if error not in shown] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", sorted({line for page in PAGES for line in examples(page)}))
 def test_settings_of_an_example_in_docs_compose(line):
     overrides = [word for word in shlex.split(line, comments=True) if "=" in word]
@@ -117,6 +116,7 @@ def test_readme_says_of_every_method_when_to_use_it():
     assert told >= {path.stem for path in (ROOT / "conf" / "method").glob("*.yaml")} - {"custom"}
 
 
+@pytest.mark.slow  # each command is a process of its own, which imports torch
 @pytest.mark.parametrize(("page", "commands"), list(shown_transcripts()))
 def test_transcript_in_docs_is_what_the_commands_print(page, commands, tmp_path):
     for name, text in modules(page).items():

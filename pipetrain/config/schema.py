@@ -1,5 +1,6 @@
 """The structured configuration: the settings that `pipetrain run` accepts, their types and defaults."""
 
+import functools
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -286,8 +287,9 @@ OPEN_SECTIONS = {
 """What the open groups take beside the options of their targets."""
 
 
+@functools.cache
 def schema() -> DictConfig:
-    """The schema as a configuration of defaults, which others may be merged into."""
+    """The schema as a configuration of defaults, for `OmegaConf.merge`, which leaves its arguments as they are."""
     config: DictConfig = OmegaConf.structured(Config)
     for node in (config, *config.values()):
         if isinstance(node, DictConfig):

@@ -152,6 +152,7 @@ def _read_in_child(queue, workers):
         queue.put(str(error))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("daemon", [False, True])
 def test_loader_workers_start_inside_a_spawned_process(daemon):
     context = multiprocessing.get_context("spawn")

@@ -58,7 +58,11 @@ def test_evaluation_of_sequences_gives_the_perplexity_of_all_positions_together(
 
 
 @pytest.mark.parametrize(
-    "carry_out", [simulated, lambda made: distributed([made])[0]], ids=["simulated", "distributed"]
+    "carry_out",
+    [
+        pytest.param(simulated, id="simulated"),
+        pytest.param(lambda made: distributed([made])[0], id="distributed", marks=pytest.mark.slow),
+    ],
 )
 def test_run_weighs_every_sample_of_a_ragged_evaluation_set_alike(tmp_path, carry_out):
     made = job(tmp_path / "run", "pipedream", 2, eval={"batch_size": 7})  # of ten samples

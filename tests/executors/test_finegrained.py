@@ -58,7 +58,7 @@ def assert_equal(rule, N, segments=None, clip_norm=None):
         assert ours.reports(field) == theirs.reports(field)
 
 
-@pytest.mark.parametrize("N", [1, 2, 4])
+@pytest.mark.parametrize("N", [1, 4])
 @pytest.mark.parametrize("rule", METHODS)
 def test_fine_grained_stages_equal_a_pipeline_with_a_unit_a_stage(rule, N):
     if fitting(rule, STAGES, N):
@@ -66,10 +66,9 @@ def test_fine_grained_stages_equal_a_pipeline_with_a_unit_a_stage(rule, N):
 
 
 @pytest.mark.parametrize("rule", ["gpipe", "pipedream_pipemare", "stale", "pipemare_t1", "pipemare_t2", "pipemare"])
-@pytest.mark.parametrize("segments", [[0, 2], [0]])
-def test_fine_grained_recomputation_equals_that_of_a_pipeline(rule, segments):
-    for N in (1, 4):
-        assert_equal(rule, N, segments)
+@pytest.mark.parametrize(("segments", "N"), [([0, 2], 4), ([0], 1)])
+def test_fine_grained_recomputation_equals_that_of_a_pipeline(rule, segments, N):
+    assert_equal(rule, N, segments)
 
 
 @pytest.mark.parametrize("rule", ["gpipe", "pipemare"])

@@ -91,8 +91,8 @@ def plainly_trained(N):
     return pipe.losses, pipe.state()
 
 
-@pytest.mark.parametrize("N", [1, 2, 4])
-@pytest.mark.parametrize("D", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("N", [1, 4])
+@pytest.mark.parametrize("D", [1, 2, 3, 5])
 @pytest.mark.parametrize("rule", SYNCHRONOUS)
 def test_synchronous_methods_give_one_result_for_every_number_of_stages_and_schedule(rule, D, N):
     (losses, state), pipe = plainly_trained(N), run(rule, D, N)
@@ -154,7 +154,7 @@ def test_asynchronous_methods_on_several_stages_differ_from_plain_training(rule)
     assert difference(run(rule, 3, N).state(), plainly_trained(N)[1]) > 1e-4
 
 
-@pytest.mark.parametrize(("D", "N"), [(1, 2), (3, 4), (4, 1)])
+@pytest.mark.parametrize(("D", "N"), [(3, 4), (4, 1)])
 @pytest.mark.parametrize("rule", [*SYNCHRONOUS, *STASHING])
 def test_recomputation_with_the_weights_of_the_forward_keeps_all_bits(rule, D, N):
     N = max(N, D) if rule == "pipedream_2bw" else N

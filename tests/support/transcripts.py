@@ -27,11 +27,6 @@ class Command:
         return any(line.startswith("pipetrain: error:") for line in self.shown)
 
     @property
-    def slow(self) -> bool:
-        """Whether the command trains a model to the end."""
-        return not self.refused and bool(re.match(r"make |pipetrain (run|report) ", self.line))
-
-    @property
     def measured(self) -> bool:
         """Whether the output has numbers that vary by machine."""
         return not self.refused and bool(re.match(r"make |pipetrain run |pipetrain timeline RUN", self.line))

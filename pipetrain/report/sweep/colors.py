@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, RED
 from pipetrain.report.sweep.groups import SweepGroup
 
-VIOLET, BROWN = "#7b4fa3", "#8c5a2b"
+VIOLET = "#7b4fa3"
 FAMILIES = {
     INK: ("sequential", "gpipe", "pipedream_flush", "data_parallel"),
     GRAY: ("naive_async", "hogwild", "asp"),
@@ -17,6 +17,8 @@ FAMILIES = {
     RED: ("timeprest", "v_timeprest", "i_timeprest"),
 }
 """Synchronous; no mitigation; kept versions; prediction; stale gradients; PipeMare; TiMePReSt."""
+OTHERS = "#8c5a2b"
+"""The color of methods of no family, such as the user's own."""
 _STYLES = ("-", "--", ":", "-.")
 
 
@@ -37,7 +39,7 @@ def looks(groups: Sequence[SweepGroup]) -> list[Look]:
     taken: dict[str, int] = {}
     found = []
     for group in groups:
-        color = next((color for color, methods in FAMILIES.items() if group.method in methods), BROWN)
+        color = next((color for color, methods in FAMILIES.items() if group.method in methods), OTHERS)
         found.append(Look(color, _STYLES[taken.get(color, 0) % len(_STYLES)]))
         taken[color] = taken.get(color, 0) + 1
     return found

@@ -83,6 +83,7 @@ def test_svg_shows_measured_messages_and_updates_that_take_time():
     assert widths["#14181d"] == widths["#8a929c"] == 5 * 3.2
 
 
+@pytest.mark.slow
 def test_images_of_the_docs_are_what_their_settings_draw():
     script = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "draw_docs_images.py"), run_name="images"))
     images = ROOT / "docs" / "images"
