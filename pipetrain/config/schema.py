@@ -272,6 +272,8 @@ class Config:
     """Intra-op threads per process; null: the cores divided by the processes. Decides the order of sums on the CPU."""
     resume: str | None = None
     """A run directory or checkpoint to continue; auto: what is unfinished here or beside: docs/resuming.md."""
+    replay_drains: str | None = None
+    """A run directory; drain the pipeline where signals and resumptions did in that run, which gives its bits."""
     trace: bool = False
     """Write trace.json, a Chrome trace of every operation and message: docs/timelines.md."""
     debug: bool = False

@@ -216,6 +216,7 @@ class Settings:
     device: str
     threads: int | None
     resume: str | None
+    replay_drains: str | None
     trace: bool
     debug: bool
     stored: Mapping[str, Any]

@@ -11,7 +11,6 @@ from pipetrain.launch.signals import Interruption
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_writer import remove_leftovers
 from pipetrain.run.job import Job
-from pipetrain.run.resume import newest_whole
 from pipetrain.tracking import metrics_file, run_disk
 
 log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ def _from_newest(job: Job) -> Job:
     """The job, going on from the newest whole checkpoint; its directory holds nothing of later steps any more."""
     run = job.run
     remove_leftovers(run.path)
-    own = newest_whole(run).checkpoint
+    own = checkpoint.newest_whole(run.path).folder
     run.set_aside_checkpoints_after(own)
     source = own or _elsewhere(job)
     metrics_file.take_over(run, run, _step(source))

@@ -26,6 +26,7 @@ from pipetrain.run.build import (
 )
 from pipetrain.run.device import device_of
 from pipetrain.run.label_check import label_range
+from pipetrain.run.replayed_drains import replayed_drains
 from pipetrain.run.replicas import phases_of_rule, replicas_of
 from pipetrain.run.resume import Resumption
 from pipetrain.run.timetable import Timetable, timetable_of
@@ -84,7 +85,7 @@ def build(settings: Settings, found: Resumption = _FRESH) -> Components:
     data = build_data(settings)
     chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
     finegrained = isinstance(rule, FineGrained)
-    timetable = timetable_of(settings, len(data.train))
+    timetable = timetable_of(settings, len(data.train), replayed_drains(settings))
     shares_weights = all(schedule.synchronous for schedule in build_schedules(settings))
     account: list[str] = []
     if isinstance(rule, Automatic):

@@ -72,7 +72,7 @@ def _named(resume: str, run: RunDirectory) -> Resumption:
 
 def _automatic(settings: Settings, run: RunDirectory) -> Resumption:
     if checkpoint.checkpoints(run.path):
-        found = newest_whole(run)
+        found = _newest_whole(run)
         if found.checkpoint is None:
             raise ConfigError(
                 f"resume=auto: no checkpoint here is whole: {found.notes[0]}; start afresh without resume"
@@ -90,7 +90,7 @@ def _beside(settings: Settings, run: RunDirectory) -> Resumption:
         _check_ended("resume=auto", candidate)
         if completed(candidate):
             return Resumption(notes=[f"resume=auto: {candidate} has completed this configuration"])
-        if (found := newest_whole(candidate)).checkpoint is not None:
+        if (found := _newest_whole(candidate)).checkpoint is not None:
             return found
     return Resumption()
 
@@ -131,7 +131,7 @@ def _check_ended(setting: str, run: RunDirectory) -> None:
         raise ConfigError(f"{setting}: {run} is still running ({owner}); wait for its end")
 
 
-def newest_whole(run: RunDirectory) -> Resumption:
+def _newest_whole(run: RunDirectory) -> Resumption:
     """The newest checkpoint without a problem; what is wrong with those after it are the notes."""
     found = checkpoint.newest_whole(run.path)
     instead = "" if found.folder is None else "; an earlier checkpoint takes its place"

@@ -21,6 +21,7 @@ class Timetable:
         phase_ends: steps of the run at which its phases end, the last included.
         save_evaluated: whether to save after each evaluation, too.
         decode_every: epochs between evaluations that decode.
+        replayed: steps after which the pipeline drains only because it did so in another run.
     """
 
     total_steps: int
@@ -31,6 +32,7 @@ class Timetable:
     phase_ends: Sequence[int]
     save_evaluated: bool = False
     decode_every: int = 1
+    replayed: Sequence[int] = ()
 
     def segments(self, step: int) -> Iterator[DrainInterval]:
         """The intervals from `step` on, each up to the next drain."""
@@ -41,8 +43,14 @@ class Timetable:
                 end = min(end, (step // self.save_every_steps + 1) * self.save_every_steps)
             phase = bisect_right(self.phase_ends, step)
             end = min(end, self.phase_ends[phase])
+            end = min([end, *(drain for drain in self.replayed if drain > step)])
             yield DrainInterval(epoch, first, first + end - step, step, phase)
             step = end
+
+    def drains(self, step: int) -> bool:
+        """Whether the pipeline drains after `step` steps of any run with these settings, replayed or not."""
+        saves = bool(self.save_every_steps) and step % (self.save_every_steps or 1) == 0
+        return self.ends_epoch(step) or saves or step in (0, *self.phase_ends)
 
     def ends_epoch(self, step: int) -> bool:
         """Whether an epoch, or the run, ends after `step` steps."""
@@ -74,8 +82,13 @@ class Timetable:
         return bool(self.save_every) and step % (self.steps_per_epoch * self.save_every) == 0
 
 
-def timetable_of(settings: Settings, steps_per_epoch: int) -> Timetable:
+def timetable_of(settings: Settings, steps_per_epoch: int, replayed: Sequence[int] = ()) -> Timetable:
     """The timetable of a run: its epochs, train.max_steps or its phases end it, whichever does so first.
+
+    Args:
+        settings: of the run.
+        steps_per_epoch: minibatches of an epoch.
+        replayed: the drains of another run, as steps.
 
     Raises:
         ConfigError: a phase never starts.
@@ -92,6 +105,7 @@ def timetable_of(settings: Settings, steps_per_epoch: int) -> Timetable:
         phase_ends=_phase_ends(lengths, total),
         save_evaluated=settings.checkpoint.keep_best is not None,
         decode_every=settings.eval.decode_every_epochs,
+        replayed=replayed,
     )
 
 

@@ -30,8 +30,8 @@ class Trainer:
         reached: when they were reached.
         step: minibatches trained so far.
         measured: the report of every stage at the end of the last epoch.
-        extra_drains: steps after which an interrupt drained the pipeline of an asynchronous schedule, of earlier parts
-            of the run as well; an uninterrupted run does not drain there, and has other bits from there on.
+        extra_drains: steps after which the pipeline of an asynchronous schedule drained though the settings do not ask
+            for it, in earlier parts of the run as well; a run that does not drain there has other bits from there on.
         interrupted: whether the run was broken off.
         metrics: of an evaluation at this very step, where the last stage is.
         decoder: of the metrics that need the whole model; None where there are none.
@@ -61,9 +61,11 @@ class Trainer:
         """
         first = self.step
         for interval in () if self.reached else self.timetable.segments(first):
+            self._note_drain(interval, interval.start, "resume")
             self._train(interval, first)
             if self.interrupted:
                 break
+            self._note_drain(interval, self.step, "replay")
             if self.timetable.ends_epoch(self.step):
                 self._end_epoch()
             done = bool(self.reached) or self.step == self.timetable.total_steps
@@ -91,11 +93,19 @@ class Trainer:
     def _break_off(self, interval: DrainInterval, first: int) -> None:
         """Saves what the interrupted run has come to, unless that has just been saved or there is nothing yet."""
         within = self.step > interval.start
-        if within and not self.executor.drains_by_itself(interval):
-            self.extra_drains.append(self.step)
+        self._note_drain(interval, self.step, "signal")
         saved = not within and self.step > first and self.timetable.saves(self.step)
         if self.step and not saved:
             self.save(self.step)
+
+    def _note_drain(self, interval: DrainInterval, step: int, cause: str) -> None:
+        """Takes down a drain after `step` steps that the settings do not ask for, unless that is known."""
+        expected = self.timetable.drains(step) or self.executor.drains_by_itself(interval)
+        if expected or step in self.extra_drains:
+            return
+        self.extra_drains.append(step)
+        if self.recorder:
+            self.recorder.extra_drain(step, cause)
 
     def _end_epoch(self) -> None:
         self.executor.hooks.on_progress("ending the epoch")

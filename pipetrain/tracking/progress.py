@@ -97,7 +97,7 @@ class ProgressBar:
                 self._wait_for(f"{self._of(record['epoch'])}  evaluating")
             else:
                 self._end_epoch(record)
-        else:
+        elif kind == "eval":
             self._end_epoch(record)
 
     def _of(self, epoch: int) -> str:

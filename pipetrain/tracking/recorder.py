@@ -102,6 +102,10 @@ class Recorder:
         if step == self._drains_after and self._due(step):
             self._interval(step)
 
+    def extra_drain(self, step: int, cause: str) -> None:
+        """Records a drain after `step` steps that the settings do not ask for, and what caused it."""
+        self._write({**self._record("drain", step), "cause": cause})
+
     def _due(self, step: int) -> bool:
         return step % self._recorded.every_steps == 0
 

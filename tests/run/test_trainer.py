@@ -57,6 +57,7 @@ class Noting:
     def __init__(self):
         self.epochs = []
         self.evaluations = []
+        self.drains = []
 
     def begin(self, _interval):
         pass
@@ -66,6 +67,9 @@ class Noting:
 
     def epoch(self, step, _reports):
         self.epochs.append(step)
+
+    def extra_drain(self, step, cause):
+        self.drains.append((step, cause))
 
     def evaluation(self, step, metrics, _seconds):
         self.evaluations.append((step, metrics))
@@ -177,8 +181,8 @@ def test_target_that_the_whole_model_does_not_give_is_refused():
         (0, 6, False, [4, 6], [6]),
         (0, 6, True, [4, 6], []),
         (0, 4, False, [4], []),  # between two intervals, and saved there already
-        (2, 3, False, [4, 5], [5]),
-        (5, 0, False, [5], []),
+        (2, 3, False, [4, 5], [2, 5]),  # the settings do not drain where it was resumed either
+        (5, 0, False, [5], [5]),
         (0, 0, False, [], []),
     ],
 )
@@ -190,6 +194,15 @@ def test_run_that_is_broken_off_saves_where_it_was_and_notes_a_drain_of_its_own(
     made.run()
     assert (made.interrupted, made.step) == (True, step + end)
     assert (saved, made.extra_drains) == (saves, drains)
+
+
+def test_drains_that_the_settings_do_not_ask_for_are_noted_once_with_their_cause():
+    made, _ = trainer(map(dict, LOSSES), step=5, save_every_steps=3, replayed=[2, 6, 7, 8, 10])
+    made.extra_drains = [2]
+    made.run()
+    assert made.executor.trained == [(5, 6), (6, 7), (7, 8), (8, 9), (9, 10), (10, 12)]
+    assert made.recorder.drains == [(5, "resume"), (7, "replay"), (10, "replay")]
+    assert made.extra_drains == [2, 5, 7, 10]
 
 
 def test_run_that_is_stopped_at_its_very_end_is_complete():

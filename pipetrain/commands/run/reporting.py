@@ -80,7 +80,10 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
     if job.resume:
         print(f"continuing {job.resume}")
         if drains := checkpoint.load_progress(job.resume).get("extra_drains"):
-            print(f"an interrupt drained the pipeline after step {drains[0]}, so an uninterrupted run has other bits")
+            print(
+                f"the pipeline drained after step {drains[0]} without being set to: another run has these bits only "
+                f"with replay_drains={run}"
+            )
     elif job.settings.resume == "auto":
         print("resume=auto: no unfinished run of this configuration; starting afresh")
     print(f"writing to {run}", flush=True)

@@ -18,7 +18,7 @@ from support.one_run import HYDRA, carried_out
 
 from pipetrain.commands.run.ending import log_thread
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.tracking import summary
+from pipetrain.tracking import metrics_file, summary
 from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
@@ -319,7 +319,10 @@ def test_set_aside_that_was_killed_is_completed_before_the_next_run(tmp_path):
     assert [path.name for path in (tmp_path / "earlier-1").iterdir()] == ["summary.json"]
 
 
-def test_resumed_run_tells_of_a_drain_that_an_interrupt_made(tmp_path, monkeypatch, capsys):
+REPLAYED = ("status", "steps", "weights_sha256", "loss_sha256", "final")
+
+
+def test_run_with_the_drains_of_an_interrupted_and_resumed_one_has_its_bits(tmp_path, monkeypatch, capsys):
     def interrupt(record):
         if record["kind"] == "interval" and record["step"] == 8:
             os.kill(os.getpid(), signal.SIGINT)
@@ -330,5 +333,18 @@ def test_resumed_run_tells_of_a_drain_that_an_interrupt_made(tmp_path, monkeypat
     step = summary.read(RunDirectory(tmp_path / "run"))["steps"]
     assert f"interrupted; step {step} is saved; go on from there with: pipetrain run" in capsys.readouterr().out
     assert carried_out(tmp_path / "run", "train.epochs=2", "resume=auto") is ExitCode.COMPLETED
-    assert f"an interrupt drained the pipeline after step {step}, so" in capsys.readouterr().out
-    assert summary.read(RunDirectory(tmp_path / "run"))["extra_drains"] == [step]
+    assert (
+        f"the pipeline drained after step {step} without being set to: another run has these bits only with"
+        in capsys.readouterr().out
+    )
+    resumed = summary.read(RunDirectory(tmp_path / "run"))
+    monkeypatch.undo()
+    assert carried_out(tmp_path / "replay", "train.epochs=2", f"replay_drains={tmp_path / 'run'}") is ExitCode.COMPLETED
+    replayed = summary.read(RunDirectory(tmp_path / "replay"))
+    assert {name: replayed[name] for name in REPLAYED} == {name: resumed[name] for name in REPLAYED}
+    assert replayed["extra_drains"] == [step]
+    causes = [[each["cause"] for each in metrics_file.read(RunDirectory(tmp_path / name)) if each["kind"] == "drain"]
+              for name in ("run", "replay")]  # fmt: skip
+    assert causes == [["signal"], ["replay"]]
+    assert carried_out(tmp_path / "plain", "train.epochs=2") is ExitCode.COMPLETED
+    assert summary.read(RunDirectory(tmp_path / "plain"))["weights_sha256"] != resumed["weights_sha256"]
