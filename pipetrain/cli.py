@@ -23,7 +23,7 @@ from pipetrain.commands import (
     timeline,
 )
 from pipetrain.commands.standard_streams import make_lenient
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.errors import ConfigError, ExitCode, PreemptedError
 from pipetrain.launch.lifeline import leave_if_kept
 from pipetrain.launch.signals import uninterrupted
 
@@ -34,7 +34,8 @@ _COMMANDS = (
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4
 Completion:  eval "$(pipetrain completion bash)", or zsh, fish
-Exit codes:  0 completed, 1 failed, 2 wrong usage or configuration, 3 diverged, 130 interrupted
+Exit codes:  0 completed, 1 failed, 2 wrong usage or configuration, 3 diverged, 130 interrupted,
+             75 ended by SIGTERM or SIGUSR1: queue it again with resume=auto
 """
 
 
@@ -43,9 +44,9 @@ def main() -> None:
     make_lenient()
     try:
         code = carry_out(sys.argv[1:])
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not change how the first ends
-        code = ExitCode.INTERRUPTED
+        code = ExitCode.PREEMPTED if isinstance(error, PreemptedError) else ExitCode.INTERRUPTED
     with uninterrupted():  # it is decided how the command ends
         sys.stdout.flush()
         leave_if_kept(code)

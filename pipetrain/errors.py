@@ -12,8 +12,10 @@ class ExitCode(IntEnum):
     WRONG_USAGE = 2
     """Wrong words on the command line, or a configuration that cannot run."""
     DIVERGED = 3
+    PREEMPTED = 75
+    """By SIGTERM or SIGUSR1, as batch systems do; the same command goes on (EX_TEMPFAIL of sysexits.h)."""
     INTERRUPTED = 130
-    """By Ctrl-C or SIGTERM."""
+    """By Ctrl-C."""
 
 
 class ConfigError(Exception):
@@ -27,6 +29,10 @@ class DivergedError(Exception):
         super().__init__(f"diverged: the loss of step {step} is {loss}")
         self.step = step
         self.loss = loss
+
+
+class PreemptedError(KeyboardInterrupt):
+    """A run was ended by SIGTERM or SIGUSR1; exit code 75."""
 
 
 class RunError(Exception):

@@ -53,7 +53,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     for target in targets:
         code = _run(target, options)
         worst = worst or code
-        if code is ExitCode.INTERRUPTED:
+        if code in (ExitCode.INTERRUPTED, ExitCode.PREEMPTED):
             break
     return worst
 

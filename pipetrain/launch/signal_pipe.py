@@ -5,22 +5,28 @@ import select
 import signal
 from collections.abc import Sequence
 
+from pipetrain.launch.signals import Interruption
+
 ENDING_A_WORKER = (signal.SIGTERM, signal.SIGINT)
 """Others are the library's or the user's own, such as SIGCHLD of a data set's workers."""
+
+WARNING = signal.SIGUSR1
+"""A batch system is about to end the run. A user's own code may have another use for it."""
+_NOTED = (*ENDING_A_WORKER, WARNING)
 
 _pipes: set[int] = set()
 """Those at work in this process, at most one but for tests."""
 
 
 class SignalPipe:
-    """Python writes the number of each signal that has a handler into a pipe; those that end a worker get one."""
+    """Python writes the number of each signal that has a handler into a pipe; one that ends a worker gets it."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)  # first: no signal gets lost in between
-        self._handlers = {n: signal.signal(n, lambda *_: None) for n in ENDING_A_WORKER}
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_A_WORKER)
+        self._handlers = {n: signal.signal(n, _note) for n in _NOTED if n != WARNING or _is_free(n)}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOTED)
         _pipes.add(self._read)
 
     def wait(self, seconds: float, others: Sequence[int]) -> tuple[bytes, list[int]]:
@@ -35,6 +41,8 @@ class SignalPipe:
         """
         ready = select.select([self._read, *others], [], [], seconds)[0]
         signals = os.read(self._read, 4096) if self._read in ready else b""
+        if signal.getsignal(WARNING) is not _note:
+            signals = signals.replace(bytes([WARNING]), b"")
         return signals, [each for each in ready if each != self._read]
 
     def wake(self) -> None:
@@ -51,15 +59,25 @@ class SignalPipe:
         os.close(self._write)
 
 
+def _is_free(number: int) -> bool:
+    """Whether no code of the user's handles a signal."""
+    handler = signal.getsignal(number)
+    return handler is signal.SIG_DFL or isinstance(getattr(handler, "__self__", None), Interruption)
+
+
+def _note(*_: object) -> None:
+    """Python has written the number by now."""
+
+
 def _hold() -> None:
     """Before a fork: what reaches the new process before it has forgotten the pipe would be read as the worker's."""
     if _pipes:
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_A_WORKER)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _NOTED)
 
 
 def _let_go() -> None:
     if _pipes:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_A_WORKER)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOTED)
 
 
 def _forget() -> None:
@@ -68,6 +86,8 @@ def _forget() -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the worker
+        if signal.getsignal(WARNING) is _note:
+            signal.signal(WARNING, signal.SIG_IGN)
     _let_go()
     _pipes.clear()
 

@@ -6,8 +6,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
-"""Ctrl-C, a batch system, a terminal that is closed, Ctrl-\\."""
+from pipetrain.errors import PreemptedError
+
+_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP", "SIGQUIT")
+ENDING = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+"""Ctrl-C, a batch system, its warning, a terminal that is closed, Ctrl-\\."""
+_PREEMPTING = ("SIGTERM", "SIGUSR1")
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -27,6 +31,11 @@ class Interruption:
         self.note(number)
         raise KeyboardInterrupt(self._name)
 
+    @property
+    def preempts(self) -> bool:
+        """Whether it was a batch system's, which starts the run again."""
+        return self._name in _PREEMPTING
+
     def check(self) -> None:
         """Raises what a signal asked for and did not get, such as an exception that got lost in a library's import.
 
@@ -39,10 +48,19 @@ class Interruption:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Around a run: a signal that ends it raises KeyboardInterrupt. Afterwards signals do what they did before."""
+    """Around a run: a signal that ends it raises KeyboardInterrupt. Afterwards signals do what they did before.
+
+    Raises:
+        PreemptedError: in place of a KeyboardInterrupt, where the signal was a batch system's.
+    """
     interruption = Interruption()
     with handled_by(interruption.handle):
-        yield interruption
+        try:
+            yield interruption
+        except KeyboardInterrupt as error:
+            if interruption.preempts:
+                raise PreemptedError(*error.args) from error
+            raise
 
 
 @contextlib.contextmanager

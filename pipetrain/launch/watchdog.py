@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from pipetrain.errors import ExitCode
 from pipetrain.executors.gate import Gate
 from pipetrain.launch import lifeline
 from pipetrain.launch.activity import Activity
@@ -20,7 +21,8 @@ from pipetrain.launch.awake_clock import AwakeClock
 from pipetrain.launch.end_reports import EndReports
 from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.heartbeat import BEAT_SECONDS, Heartbeat
-from pipetrain.launch.signal_pipe import ENDING_A_WORKER, SignalPipe
+from pipetrain.launch.signal_pipe import ENDING_A_WORKER, WARNING, SignalPipe
+from pipetrain.launch.signals import Interruption
 from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ class Watchdog:
         activity: kept up to date by the main thread.
         gate: where the main thread breaks the run off.
         peers: the other workers, where no launcher of ours looks at them.
+        interruption: takes note of a signal from an outer launcher that breaks the run off.
         reports: what the workers have measured, for that of the last stage to write when the run stops early.
     """
 
@@ -92,6 +95,7 @@ class Watchdog:
         self.activity = Activity()
         self.tell = tell
         self.gate = Gate()
+        self.interruption = Interruption()
         self.reports = EndReports(watched.process, watched.num_processes)
         self._agreement = Agreement(watched.process, watched.num_processes, self.gate)
         self.peers: Peers | None = None
@@ -172,7 +176,8 @@ class Watchdog:
         return signals
 
     def _obey(self, signals: bytes) -> None:
-        ending = next((number for number in ENDING_A_WORKER if number in signals), None)
+        numbers = ENDING_A_WORKER if self._has_launcher else (*ENDING_A_WORKER, WARNING)  # else it is warned, too
+        ending = next((number for number in numbers if number in signals), None)
         if ending is not None and not (self._has_launcher and self._is_ordered(signals)):
             self._told = True
             self._give_sign()
@@ -205,6 +210,7 @@ class Watchdog:
         if lifeline.orphaned.is_set() or (self.peers is not None and self.peers.failure(str)):
             return False  # there is nobody left to drain the pipeline with
         self._deadline = self._clock.look() + self.watched.stop_timeout, number
+        self.interruption.note(number)
         self._agreement.ask()
         return True
 
@@ -222,7 +228,9 @@ class Watchdog:
         try:
             self._on_signal(number)
         finally:  # even if how the run ended cannot be told, as on a full disk
-            lifeline.end(128 + number)
+            self.interruption.note(number)
+            preempted = self.interruption.preempts and not self._has_launcher
+            lifeline.end(ExitCode.PREEMPTED if preempted else 128 + number)
 
     def _look_at_self(self) -> None:
         now, activity = self._clock.look(), self.activity

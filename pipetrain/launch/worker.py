@@ -87,8 +87,14 @@ OnEnd = Callable[[Job, str | None], None]
 """Called when a signal ends a run: with the job as all agreed on it, and who failed, or None where nobody did."""
 
 
-def joined(job: Job, show: Show, on_end: OnEnd) -> dict[str, Any] | None:
+def joined(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> dict[str, Any] | None:
     """The life of a process that an outer launcher started, until it ends; the summary where the last stage is.
+
+    Args:
+        job: what to run.
+        show: is given every record.
+        on_end: tells how the run ended where nobody else does.
+        interruption: of the run; takes note of the signal that breaks it off.
 
     Raises:
         KeyboardInterrupt: the run was broken off, and the last stage, which is elsewhere, has left its summary.
@@ -101,6 +107,7 @@ def joined(job: Job, show: Show, on_end: OnEnd) -> dict[str, Any] | None:
         on_end(agreed, peers.failure(job.placement.name) if peers else None)
 
     watchdog = Watchdog(watched(job), on_signal=on_signal)
+    watchdog.interruption = interruption
     watchdog.start()
     result = main(job, watchdog, show)
     if result is not None and result["status"] == "diverged":

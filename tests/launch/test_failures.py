@@ -70,14 +70,20 @@ def test_killed_worker_ends_the_run_and_is_named(started, stage):
 
 
 @pytest.mark.parametrize(
-    ("number", "to_group"), [(signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, True)]
+    ("number", "to_group", "code"),
+    [
+        (signal.SIGTERM, False, 75),
+        (signal.SIGTERM, True, 75),
+        (signal.SIGUSR1, True, 75),
+        (signal.SIGINT, True, 130),
+    ],
 )
-def test_signal_ends_the_run_promptly_as_interrupted(started, number, to_group):
+def test_signal_ends_the_run_promptly_as_interrupted(started, number, to_group, code):
     process, folder = started
     pids = workers(process.pid)
     (os.killpg if to_group else os.kill)(process.pid, number)
     error = ended(process, pids, within=30)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert error == ""
     left = summary(folder)
     assert left["status"] == "interrupted"
@@ -116,7 +122,7 @@ def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):
     time.sleep(0.5)
     os.kill(pids[1], signal.SIGCONT)
     ended(process, pids, within=10)
-    assert process.returncode == 130
+    assert process.returncode == 75
 
 
 def test_stopped_worker_is_noticed_and_named(started):

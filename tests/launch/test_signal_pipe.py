@@ -20,3 +20,15 @@ def test_wait_ends_with_the_signals_that_came_or_the_files_that_can_be_read():
     finally:
         pipe.close()
         os.close(read)
+
+
+def test_warning_of_a_batch_system_is_read_unless_a_users_code_takes_it_for_itself():
+    pipe = SignalPipe()
+    try:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert pipe.wait(5.0, []) == (bytes([signal.SIGUSR1]), [])
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert pipe.wait(5.0, []) == (b"", [])
+    finally:
+        pipe.close()

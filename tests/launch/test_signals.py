@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from pipetrain.errors import PreemptedError
 from pipetrain.launch.signals import ENDING, blocked, interruptible, uninterrupted
 
 
@@ -22,6 +23,14 @@ def test_signal_raises_within_a_run_and_does_afterwards_what_it_did_before(numbe
         assert seen == [number]
     finally:
         signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_signal_of_a_batch_system_is_told_from_one_of_a_user(number):
+    batch_system = number in (signal.SIGTERM, signal.SIGUSR1)
+    with pytest.raises(KeyboardInterrupt) as end, interruptible():
+        os.kill(os.getpid(), number)
+    assert (end.type is PreemptedError) == batch_system
 
 
 def test_signal_that_got_lost_in_an_import_ends_the_run_at_the_next_check():

@@ -71,7 +71,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             interruption.check()
             return failed_early(error, directory, debug=bool(config.get("debug")))
         if "RANK" in os.environ:
-            return _join(prepared, hydra)
+            return _join(prepared, hydra, interruption)
         code = _lead(prepared, hydra, interruption)
         if hydra.get("mode") is RunMode.MULTIRUN:
             interruption.check()  # however this run has ended, no other of the sweep begins
@@ -115,7 +115,7 @@ def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> di
     return with_restarts(job, attempt, interruption, shown.bar.begin_again)
 
 
-def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
+def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption) -> ExitCode:
     """Runs the stages of this process, which an outer launcher (torchrun, Slurm) started as one of the workers."""
     from pipetrain.commands.run.reporting import reporting
     from pipetrain.launch.worker import joined
@@ -134,7 +134,7 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
         job.run.forget_failures()
     try:
         with reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
-            shown.summary = joined(job, shown.bar.update, _tell_end)
+            shown.summary = joined(job, shown.bar.update, _tell_end, interruption)
         interrupted = shown.summary is not None and shown.summary["status"] == "interrupted"
     except KeyboardInterrupt:
         interrupted = True
@@ -145,7 +145,7 @@ def _join(prepared: "PreparedRun", hydra: DictConfig) -> ExitCode:
     if interrupted:
         if writes:
             print(how_to_go_on(job, hydra), flush=True)
-        leave(ExitCode.INTERRUPTED)
+        leave(ExitCode.PREEMPTED if interruption.preempts else ExitCode.INTERRUPTED)
     if shown.summary is not None and shown.summary["status"] == "diverged":
         leave(ended_as(job, shown.summary, hydra))
     return ExitCode.COMPLETED
