@@ -1,45 +1,52 @@
 """Predicted against measured throughput and memory of pipelines on this machine (PipeDream § 5.5, fig. 15).
 
 `make bench-planner`, or `python benchmarks/planner.py`. Every pipeline, a model cut at some places under a method over
-links of some bandwidth, is predicted from the model's profile, then run for some steps by `pipetrain run`. Links are
-slowed by a hook of the runtime, which delays what is sent as a network would. Where there are fewer cores than
-processes, a device is predicted to have its share of them. Wants a quiet machine.
+links of some bandwidth, is predicted from the model's profile by `pipetrain predict`, then run for some steps by
+`pipetrain run`, one thread in each process. Links are slowed by a hook of the runtime, which delays what is sent as a
+network would. Profiles, predictions and runs take turns, some rounds of them, and of each pipeline the best round
+counts: what else the machine does only ever slows things down. Wants a quiet machine.
+
+Where there are fewer cores than processes, they share the cores: a minibatch then takes at least the time of all stages
+together over the number of cores, whatever the prediction for devices of their own says.
 """
 
 import argparse
-import itertools
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pipetrain.config.composition import composed
 from pipetrain.planner.memory import MemoryModel
+from pipetrain.report.style import BLUE, GRAY, GREEN, ORANGE, figure
 from pipetrain.run.cores import usable_cores
-from pipetrain.run.predicting import ProfiledRun
-from pipetrain.tracking.throughput import MEASURED
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "planner.json"
 CORRELATION, OF_BEST, MEMORY = 0.95, 0.05, 0.10
 """What is asked of the predictions: the least correlation, and the largest shares by which they may be off."""
 CUTS = {
-    "lenet5": ([2], [4], [6], [8], [2, 6], [4, 8]),
-    "resnet20": ([2], [4], [6], [8], [3, 6], [5, 8]),
-    "alexnet_cifar": ([2], [5], [8], [11], [3, 8], [6, 11]),
+    "lenet5": ([1], [2], [3], [1, 2], [2, 4]),
+    "resnet20": ([5], [8], [12], [4, 9], [6, 12]),
+    "alexnet_cifar": ([2], [4], [6], [2, 5], [3, 9]),
 }
-METHODS = {"pipedream": 1, "gpipe": 4}
-"""Method -> its microbatches."""
-GIGABYTES_PER_S = (1.0, 0.02)
-STEPS = 40
+"""Model -> the first layers of all stages but the first, of pipelines in two and three processes."""
+BATCH_SIZES = {"lenet5": 256, "resnet20": 32, "alexnet_cifar": 64}
+WAYS = (("pipedream", 1, 1.0), ("pipedream", 1, 0.02), ("gpipe", 4, 0.05))
+"""Method, its microbatches, and the bandwidth of the links in GB/s."""
+STEPS, WINDOW = 40, 4
+"""Of a run, and how many steps are timed together."""
+COLORS = dict(zip(CUTS, (BLUE, ORANGE, GREEN), strict=True))
 
 
 @dataclass(frozen=True)
@@ -47,117 +54,184 @@ class Pipeline:
     """What is predicted and run."""
 
     model: str
-    boundaries: Sequence[int]
+    boundaries: tuple[int, ...]
     method: str
+    microbatches: int
     gigabytes_per_s: float
 
     @property
     def processes(self) -> int:
         return len(self.boundaries) + 1
 
-    def words(self) -> list[str]:
-        """The overrides of `pipetrain run` and of its prediction."""
-        share = min(1.0, usable_cores() / self.processes)
+    def measured_words(self) -> list[str]:
+        """What a profile of it depends on."""
         return [
             f"model={self.model}",
+            f"train.microbatches={self.microbatches}",
+            f"train.batch_size={BATCH_SIZES[self.model]}",
+            "planner.cache=ignore",
+            "planner.bandwidth=false",
+            "threads=1",
+            "device=cpu",
+        ]
+
+    def words(self) -> list[str]:
+        """The overrides of `pipetrain run` and of its prediction."""
+        return [
+            *self.measured_words(),
             f"method={self.method}",
             "partition=explicit",
             f"partition.boundaries={list(self.boundaries)}",
-            f"train.microbatches={METHODS[self.method]}",
-            "train.batch_size=64",
             f"train.max_steps={STEPS}",
             "eval.every_epochs=0",
-            "threads=1",
-            "device=cpu",
-            "planner.bandwidth=false",
             f"topology.gigabytes_per_s=[{self.gigabytes_per_s}]",
-            f"topology.speeds={[share] * self.processes}",
         ]
 
 
 @dataclass(frozen=True)
+class Seen:
+    """Samples/s, and the bytes of the stage that holds most."""
+
+    rate: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """Samples/s, and the bytes of the stage that holds most, as predicted and as measured."""
+    """A pipeline as it was predicted and as it was measured."""
 
     pipeline: Pipeline
-    predicted: float
-    measured: float
-    predicted_bytes: int
-    measured_bytes: int
+    predicted: Seen
+    measured: Seen
 
 
-def outcome(pipeline: Pipeline) -> Outcome:
-    settings = composed(pipeline.words())
-    run = ProfiledRun.of(settings)
-    ((_, prediction),) = run.predictions()
-    summary = _run(pipeline)
-    rules = MemoryModel.of(settings).phases[0]
-    counted = [(1 + rules.states) * size for size in run.cut.weight_bytes]  # gradients and the optimizer's state
-    measured = [
-        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + others
-        for stage, others in zip(summary["per_stage"], counted, strict=True)
-    ]
-    predicted = [stage.memory_bytes or 0 for stage in prediction.stages]
-    return Outcome(pipeline, prediction.samples_per_s or 0.0, summary[MEASURED], max(predicted), max(measured))
+def pipelines(models: Sequence[str]) -> list[Pipeline]:
+    return [Pipeline(model, tuple(cut), *way) for model in models for way, cut in product(WAYS, CUTS[model])]
 
 
-def _run(pipeline: Pipeline) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pipetrain", "run", *pipeline.words(), f"hydra.run.dir={folder}/run"]
-        environment = {**os.environ, "PIPETRAIN_LINK_GIGABYTES_PER_S": str(pipeline.gigabytes_per_s)}
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
-        summary: dict[str, Any] = json.loads((Path(folder) / "run" / "summary.json").read_text())
-        return summary
+def outcomes(every: Sequence[Pipeline], rounds: int, folder: Path) -> Iterator[Outcome]:
+    predicted: dict[Pipeline, list[Seen]] = defaultdict(list)
+    measured: dict[Pipeline, list[Seen]] = defaultdict(list)
+    for number in range(rounds):
+        profiles: dict[tuple[str, int], Path] = {}
+        for pipeline in every:
+            of = pipeline.model, pipeline.microbatches
+            profiles[of] = profiles.get(of) or profiled(pipeline, folder / f"{number}-{len(profiles)}.json")
+            predicted[pipeline].append(prediction(pipeline, profiles[of], folder / "prediction"))
+            with tempfile.TemporaryDirectory(dir=folder) as run:
+                measured[pipeline].append(measurement(pipeline, Path(run)))
+            print(line(pipeline, predicted[pipeline][-1], measured[pipeline][-1]), flush=True)
+    for pipeline in every:
+        seen = (max(each[pipeline], key=lambda one: one.rate) for each in (predicted, measured))
+        yield Outcome(pipeline, *seen)
 
 
-def pipelines(models: Sequence[str], *, quick: bool) -> Iterator[Pipeline]:
-    bandwidths = GIGABYTES_PER_S[1:] if quick else GIGABYTES_PER_S
-    methods = list(METHODS)[:1] if quick else METHODS
-    for model, method, bandwidth in itertools.product(models, methods, bandwidths):
-        for boundaries in CUTS[model][:3] if quick else CUTS[model]:
-            yield Pipeline(model, boundaries, method, bandwidth)
+def profiled(pipeline: Pipeline, path: Path) -> Path:
+    command("profile", *pipeline.measured_words(), "-o", str(path))
+    return path
 
 
-def chosen_share(outcomes: Sequence[Outcome]) -> float:
+def prediction(pipeline: Pipeline, profile: Path, folder: Path) -> Seen:
+    command("predict", *pipeline.words(), f"profile={profile}", "-o", str(folder))
+    (case,) = json.loads((folder / "prediction.json").read_text())
+    stages = case["stages"]
+    work_s = sum(stage["forward_s"] + stage["backward_s"] + stage["update_s"] for stage in stages)
+    seconds = max(case["time_per_minibatch_s"], work_s / usable_cores())
+    return Seen(case["batch_size"] / seconds, max(stage["memory_bytes"] for stage in stages))
+
+
+def measurement(pipeline: Pipeline, folder: Path) -> Seen:
+    """What a run measures; gradients and the optimizer's states, which it does not, are added by their number."""
+    command("run", *pipeline.words(), f"hydra.run.dir={folder}", gigabytes=pipeline.gigabytes_per_s)
+    summary = json.loads((folder / "summary.json").read_text())
+    beside = 1 + MemoryModel.of(composed(pipeline.words())).phases[0].states
+    kept = (
+        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + beside * 4 * stage["parameters"]
+        for stage in summary["per_stage"]
+    )
+    return Seen(rate_of(folder / "metrics.jsonl"), max(kept))
+
+
+def rate_of(metrics: Path) -> float:
+    """The median samples/s over windows of some steps, the first and the last of the run left out."""
+    records = [json.loads(record) for record in metrics.read_text().splitlines()]
+    steps = [each for each in records if each["kind"] == "interval"][WINDOW:-1]
+    windows = (steps[i : i + WINDOW] for i in range(0, len(steps) - WINDOW + 1, WINDOW))
+    seconds = statistics.median(sum(step["train_s"] for step in window) for window in windows)
+    return float(WINDOW * steps[0]["samples"] / seconds)
+
+
+def command(name: str, *words: str, gigabytes: float | None = None) -> None:
+    slowed = {} if gigabytes is None else {"PIPETRAIN_LINK_GIGABYTES_PER_S": str(gigabytes)}
+    arguments = [sys.executable, "-m", "pipetrain", name, *words]
+    subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **slowed})
+
+
+def line(pipeline: Pipeline, predicted: Seen, measured: Seen) -> str:
+    what = f"{pipeline.model} {pipeline.method} {list(pipeline.boundaries)} at {pipeline.gigabytes_per_s} GB/s"
+    rates = f"predicted {predicted.rate:8.0f} samples/s, measured {measured.rate:8.0f}"
+    return f"{what:46}{rates}; {predicted.memory_bytes / 1e6:.2f} and {measured.memory_bytes / 1e6:.2f} MB"
+
+
+def chosen_share(every: Sequence[Outcome]) -> float:
     """The least, over groups that differ in their cut alone, of the chosen pipeline's share of the best one's rate."""
-
-    def group(each: Outcome) -> tuple[str, str, float, int]:
+    groups: dict[tuple[str, str, float], list[Outcome]] = defaultdict(list)
+    for each in every:
         of = each.pipeline
-        return of.model, of.method, of.gigabytes_per_s, of.processes
-
-    shares = []
-    for _, members in itertools.groupby(sorted(outcomes, key=group), group):
-        several = list(members)
-        chosen = max(several, key=lambda each: each.predicted)
-        shares.append(chosen.measured / max(each.measured for each in several))
-    return min(shares)
+        groups[of.model, of.method, of.gigabytes_per_s].append(each)
+    return min(
+        max(group, key=lambda each: each.predicted.rate).measured.rate / max(each.measured.rate for each in group)
+        for group in groups.values()
+    )
 
 
-def summary_of(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    predicted = np.array([each.predicted for each in outcomes])
-    measured = np.array([each.measured for each in outcomes])
-    off = [abs(each.predicted_bytes / each.measured_bytes - 1) for each in outcomes]
+def summary_of(every: Sequence[Outcome]) -> dict[str, float]:
+    predicted = np.array([each.predicted.rate for each in every])
+    measured = np.array([each.measured.rate for each in every])
+    off = [abs(each.predicted.memory_bytes / each.measured.memory_bytes - 1) for each in every]
+    within = {
+        f"correlation_{model}": correlation([each for each in every if each.pipeline.model == model])
+        for model in sorted({each.pipeline.model for each in every})
+    }
     return {
-        "correlation": float(np.corrcoef(predicted, measured)[0, 1]),
-        "chosen_of_best": chosen_share(outcomes),
+        "correlation": correlation(every),
+        **within,
+        "rate_off_median": float(np.median(np.abs(predicted / measured - 1))),
+        "chosen_of_best": chosen_share(every),
         "memory_off": max(off),
     }
+
+
+def correlation(every: Sequence[Outcome]) -> float:
+    """Of samples/s, as in PipeDream's figure 15."""
+    return float(np.corrcoef([each.predicted.rate for each in every], [each.measured.rate for each in every])[0, 1])
+
+
+def draw(path: Path, every: Sequence[Outcome]) -> None:
+    """Predicted against measured, as PipeDream's figure 15."""
+    with figure(path, (4.6, 4.6), height=4.6) as (rates, memory):
+        for model in {each.pipeline.model: None for each in every}:
+            of_model = [each for each in every if each.pipeline.model == model]
+            seen = [(each.predicted.rate, each.measured.rate) for each in of_model]
+            held = [(each.predicted.memory_bytes / 1e6, each.measured.memory_bytes / 1e6) for each in of_model]
+            for panel, points in ((rates, seen), (memory, held)):
+                x, y = zip(*points, strict=True)
+                panel.scatter(x, y, s=18, color=COLORS[model], label=model)
+        for panel, what in ((rates, "samples/s"), (memory, "MB, fullest stage")):
+            panel.set(xscale="log", yscale="log", xlabel=f"{what}, predicted", ylabel=f"{what}, measured")
+            panel.axline((1, 1), (2, 2), color=GRAY, linewidth=0.8)
+            panel.legend(frameon=False)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="*", choices=list(CUTS), default=list(CUTS))
-    parser.add_argument("--quick", action="store_true", help="three cuts in two stages, one method, slow links")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
-    outcomes = []
-    for pipeline in pipelines(options.models, quick=options.quick):
-        each = outcome(pipeline)
-        outcomes.append(each)
-        what = f"{pipeline.model} {pipeline.method} {list(pipeline.boundaries)} at {pipeline.gigabytes_per_s} GB/s"
-        rates = f"predicted {each.predicted:8.0f} samples/s, measured {each.measured:8.0f}"
-        print(f"{what:52}{rates}; {each.predicted_bytes / 1e6:.2f} and {each.measured_bytes / 1e6:.2f} MB", flush=True)
-    found = summary_of(outcomes)
+    with tempfile.TemporaryDirectory() as folder:
+        every = list(outcomes(pipelines(options.models), options.rounds, Path(folder)))
+    found = summary_of(every)
     print(f"correlation {found['correlation']:.3f} (at least {CORRELATION})")
     print(f"the chosen cut has {found['chosen_of_best']:.1%} of the best one's rate (at least {1 - OF_BEST:.0%})")
     print(f"memory is off by {found['memory_off']:.1%} at most (at most {MEMORY:.0%})")
@@ -166,9 +240,10 @@ def main() -> None:
         "date": date.today().isoformat(),
         "machine": f"{platform.machine()}, {usable_cores()} cores",
         **found,
-        "pipelines": [asdict(each) for each in outcomes],
+        "pipelines": [asdict(each) for each in every],
     }
     options.output.write_text(json.dumps(content, indent=1) + "\n")
+    draw(options.output.with_suffix(".png"), every)
 
 
 if __name__ == "__main__":

@@ -87,4 +87,5 @@ def _merged(layers: Sequence[ProfiledLayer]) -> ProfiledLayer:
         output_bytes=layers[-1].output_bytes,
         weight_bytes=sum(layer.weight_bytes for layer in layers),
         activation_bytes=sum(layer.activation_bytes for layer in layers),
+        shared_bytes=layers[0].shared_bytes,
     )

@@ -41,8 +41,18 @@ class CutProfile:
 
     @property
     def activation_bytes(self) -> list[int]:
-        """Bytes that a minibatch's forward keeps in each stage."""
-        return [round(each) for each in self._sums(lambda layer: layer.activation_bytes)]
+        """Bytes that a minibatch's forward keeps in each stage, what has arrived from the stages before included."""
+        made = self._sums(lambda layer: layer.activation_bytes)
+        return [round(own + arrived) for own, arrived in zip(made, self._arrived_bytes, strict=True)]
+
+    @property
+    def _arrived_bytes(self) -> list[int]:
+        """What layers keep of the outputs of layers in stages before their own."""
+        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        kept = [0] * len(self.stages)
+        for layer in {target for source, target in self.profile.edges if stage_of[source] < stage_of[target]}:
+            kept[stage_of[layer]] += self.profile.layers[layer].shared_bytes
+        return kept
 
     @property
     def sent_bytes(self) -> list[int]:

@@ -84,6 +84,13 @@ class CutStates:
         return self._sums([layer.activation_bytes for layer in self.profile.layers])
 
     @cached_property
+    def entering_bytes(self) -> Vector:
+        """Bytes that layers right behind a cut keep of what comes over it, beside their `activation_bytes`."""
+        shared = [layer.shared_bytes for layer in self.profile.layers]
+        behind = [_feeding(self._sources, state) & ~state for state in self.members]
+        return self._sums(shared, behind) if any(shared) else np.zeros(len(self))
+
+    @cached_property
     def sent_bytes(self) -> Vector:
         """Bytes that a cut sends forward: what layers behind it need of those in front, each tensor once."""
         everything = self.members[-1]
@@ -117,6 +124,13 @@ class CutStates:
         held = np.unpackbits(np.array(rows, dtype=np.uint8), axis=1, count=count, bitorder="little")
         total: Vector = held.astype(np.float64) @ np.array(values, dtype=np.float64)
         return total
+
+    @cached_property
+    def _sources(self) -> list[int]:
+        sources = [0] * len(self.profile.layers)
+        for source, target in self.profile.edges:
+            sources[target] |= 1 << source
+        return sources
 
     @cached_property
     def _consumers(self) -> list[int]:

@@ -148,7 +148,10 @@ class Planner:
             layers = self._states.layers(first, last)
             sizes = StageSizes(
                 float(sum(self.profile.layers[layer].weight_bytes for layer in layers)),
-                float(sum(self.profile.layers[layer].activation_bytes for layer in layers)),
+                float(
+                    sum(self.profile.layers[layer].activation_bytes for layer in layers)
+                    + self._states.entering_bytes[first]
+                ),
                 float(self._states.sent_bytes[first]),
             )
             kept = self.memory.stage_bytes(r, stages_behind(workers, place.copies), sizes)

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +21,8 @@ class ProfiledLayer:
         forward_s, backward_s: seconds.
         output_bytes: what a cut right after this layer sends forward; 0 where it is not known.
         weight_bytes: of its weights.
-        activation_bytes: what its forward keeps for its backward.
+        activation_bytes: what its forward keeps for its backward, its inputs aside that a layer before it has counted.
+        shared_bytes: of those inputs; a stage that begins with this layer keeps them, too.
     """
 
     label: str
@@ -30,6 +31,7 @@ class ProfiledLayer:
     output_bytes: int
     weight_bytes: int
     activation_bytes: int
+    shared_bytes: int = 0
 
     @property
     def compute_s(self) -> float:
@@ -141,9 +143,9 @@ def _ordered(
 
 
 def _layer(index: int, values: Any) -> ProfiledLayer:
-    names = [each.name for each in fields(ProfiledLayer)]
     if not isinstance(values, dict) or not isinstance(values.get("label"), str):
         raise ConfigError(f'layer {index} has no "label"')
+    names = [each.name for each in fields(ProfiledLayer) if each.default is MISSING or each.name in values]
     for name in names[1:]:
         value = values.get(name)
         if not _is_amount(value) or (name.endswith("_bytes") and not is_whole(value)):

@@ -186,8 +186,11 @@ class Search:
 
 def memory_table(states: CutStates, memory: MemoryModel, before: int, place: Place) -> Table:
     """At [first state, last state], the peak bytes of a stage between the two."""
-    inputs = np.where(states.follows, states.sent_bytes[:, np.newaxis], 0.0)
-    sizes = StageSizes(between(states, states.weight_bytes, 0.0), between(states, states.activation_bytes, 0.0), inputs)
+    inputs, entering = (
+        np.where(states.follows, sizes[:, np.newaxis], 0.0) for sizes in (states.sent_bytes, states.entering_bytes)
+    )
+    activations = between(states, states.activation_bytes, 0.0) + entering
+    sizes = StageSizes(between(states, states.weight_bytes, 0.0), activations, inputs)
     return memory.stage_bytes(before, stages_behind(place.copies + place.after, place.copies), sizes)
 
 

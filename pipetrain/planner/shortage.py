@@ -49,7 +49,12 @@ def _changes(states: CutStates, topology: Topology, memory: MemoryModel) -> Iter
 def _smaller_minibatches(states: CutStates, topology: Topology, memory: MemoryModel) -> Iterator[tuple[str, float]]:
     for parts in _FRACTIONS:
         layers = (
-            replace(layer, output_bytes=layer.output_bytes // parts, activation_bytes=layer.activation_bytes // parts)
+            replace(
+                layer,
+                output_bytes=layer.output_bytes // parts,
+                activation_bytes=layer.activation_bytes // parts,
+                shared_bytes=layer.shared_bytes // parts,
+            )
             for layer in states.profile.layers
         )
         smaller = CutStates(replace(states.profile, layers=tuple(layers)), states.members)

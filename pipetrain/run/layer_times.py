@@ -165,7 +165,7 @@ class _Layer:
         self._input_gradients: list[Tensor | None] = []
         self._outputs: Tensors = ()
         self._saved: SavedTensors | None = None
-        self._output_bytes = self._activation_bytes = 0
+        self._output_bytes = self._activation_bytes = self._shared_bytes = 0
         self.counted: set[int] = set()
         self.forward_s: list[float] = []
         self.backward_s: list[float] = []
@@ -199,7 +199,8 @@ class _Layer:
         saved.backward_weights = self._weights
         made, of_inputs = saved.activation_bytes(self._inputs)
         before = [tensor for tensor in self._inputs if storage_pointers([tensor]) <= self.counted]
-        self._activation_bytes = made + of_inputs - saved.activation_bytes(before).inputs
+        self._shared_bytes = saved.activation_bytes(before).inputs
+        self._activation_bytes = made + of_inputs - self._shared_bytes
         self._output_bytes = sum(output.nbytes for output in outputs)
         kept = storage_pointers(output for output in outputs if saved.activation_bytes([output]).inputs)
         self.counted = storage_pointers(outputs) & (self.counted | kept)
@@ -225,4 +226,5 @@ class _Layer:
             output_bytes=round(share * self._output_bytes),
             weight_bytes=sum(weight.nbytes for weight in self._weights.values()),
             activation_bytes=round(share * self._activation_bytes),
+            shared_bytes=round(share * self._shared_bytes),
         )

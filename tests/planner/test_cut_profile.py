@@ -1,5 +1,7 @@
 """What the stages of a cut profile compute, send and average."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipetrain.planner.cut_profile import CutProfile
@@ -25,6 +27,14 @@ def test_stage_takes_the_time_of_its_layers_on_its_slowest_device():
     cut = CutProfile(profile(layer("a"), layer("b")), ((0,), (1,)), (2, 1), topology(3, devices=devices))
     assert cut.forward_s == [2.0, 0.5]
     assert cut.backward_s == [4.0, 1.0]
+
+
+def test_stage_keeps_what_arrives_where_its_layers_need_it_for_their_backward():
+    layers = [replace(layer(name), shared_bytes=shared) for name, shared in (("a", 0), ("b", 20), ("c", 300))]
+    together = CutProfile(profile(*layers), ((0, 1), (2,)), (1, 1), topology(2))
+    apart = CutProfile(profile(*layers), ((0,), (1, 2)), (1, 1), topology(2))
+    skipping = CutProfile(profile(*layers, edges=[(0, 1), (0, 2)]), ((0,), (1, 2)), (1, 1), topology(2))
+    assert [cut.activation_bytes for cut in (together, apart, skipping)] == [[14, 307], [7, 34], [7, 334]]
 
 
 def test_tensor_that_several_later_stages_need_passes_each_link_once():

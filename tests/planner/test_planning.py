@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from support.plans import cells, chain, layer
@@ -47,6 +48,14 @@ def test_stage_of_a_plan_keeps_versions_and_activations_of_what_is_in_flight():
     first, last = planner(HEAVY_END, 6).best().stages
     assert first.memory_bytes == 2 * 5 * 10_000_000
     assert last.memory_bytes == 2 * 4_000_000_000
+
+
+def test_stage_of_a_plan_keeps_what_arrives_where_its_first_layer_needs_it():
+    kept = replace(layer(1.0, activation_bytes=1000), shared_bytes=50)
+    plan = planner(chain(*[kept] * 4), 2, planner={"straight": True}).best()
+    assert [stage.memory_bytes for stage in plan.stages] == [2 * 2000, 2050]
+    limited = planner(chain(*[kept] * 4), 2, planner={"straight": True}, memory_gigabytes=[1e-5, 2.049e-6])
+    assert layers(limited.best()) == [3, 1]
 
 
 def test_limited_memory_makes_another_plan_best():

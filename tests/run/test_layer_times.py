@@ -73,6 +73,8 @@ def test_what_several_layers_keep_counts_once_and_weights_not_at_all():
     assert (relu.output_bytes, relu.weight_bytes, relu.activation_bytes) == (FLOAT * 32, 0, FLOAT * 32)
     assert (last.output_bytes, last.weight_bytes) == (FLOAT * 8, FLOAT * 18)
     assert last.activation_bytes == pytest.approx(FLOAT * 8 + LONG * 4, abs=FLOAT)
+    # a stage that begins with it keeps what arrives there
+    assert [layer.shared_bytes for layer in (first, relu, last)] == [0, 0, FLOAT * 32]
 
 
 def test_sizes_are_of_the_whole_minibatch_whose_first_microbatch_is_measured():
