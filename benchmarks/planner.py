@@ -6,8 +6,8 @@ links of some bandwidth, is predicted from the model's profile by `pipetrain pre
 network would. Profiles, predictions and runs take turns, some rounds of them, and of each pipeline the best round
 counts: what else the machine does only ever slows things down. Wants a quiet machine.
 
-Where there are fewer cores than processes, they share the cores: a minibatch then takes at least the time of all stages
-together over the number of cores, whatever the prediction for devices of their own says.
+Predictions are for devices of their own. Where there are fewer cores than processes, these share the cores evenly, and a
+minibatch takes at least as long as all stages then take for one, started together (`shared_s`).
 """
 
 import argparse
@@ -44,24 +44,20 @@ CUTS = {
 BATCH_SIZES = {"lenet5": 256, "resnet20": 32, "alexnet_cifar": 64}
 WAYS = (("pipedream", 1, 1.0), ("pipedream", 1, 0.02), ("gpipe", 4, 0.05))
 """Method, its microbatches, and the bandwidth of the links in GB/s."""
+WEIGHT_BYTES = 4
 STEPS, WINDOW = 40, 4
 """Of a run, and how many steps are timed together."""
 COLORS = dict(zip(CUTS, (BLUE, ORANGE, GREEN), strict=True))
 
 
 @dataclass(frozen=True)
-class Pipeline:
-    """What is predicted and run."""
+class Setting:
+    """What pipelines that differ in their cut alone have in common."""
 
     model: str
-    boundaries: tuple[int, ...]
     method: str
     microbatches: int
     gigabytes_per_s: float
-
-    @property
-    def processes(self) -> int:
-        return len(self.boundaries) + 1
 
     def measured_words(self) -> list[str]:
         """What a profile of it depends on."""
@@ -75,17 +71,29 @@ class Pipeline:
             "device=cpu",
         ]
 
-    def words(self) -> list[str]:
-        """The overrides of `pipetrain run` and of its prediction."""
+    def words(self, *cuts: Sequence[int]) -> list[str]:
+        """The overrides of `pipetrain run`, or those of the predictions of several."""
         return [
             *self.measured_words(),
             f"method={self.method}",
             "partition=explicit",
-            f"partition.boundaries={list(self.boundaries)}",
+            f"partition.boundaries={','.join(str(list(cut)) for cut in cuts)}",
             f"train.max_steps={STEPS}",
             "eval.every_epochs=0",
             f"topology.gigabytes_per_s=[{self.gigabytes_per_s}]",
         ]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What is predicted and run."""
+
+    setting: Setting
+    boundaries: tuple[int, ...]
+
+    @property
+    def processes(self) -> int:
+        return len(self.boundaries) + 1
 
 
 @dataclass(frozen=True)
@@ -105,48 +113,60 @@ class Outcome:
     measured: Seen
 
 
-def pipelines(models: Sequence[str]) -> list[Pipeline]:
-    return [Pipeline(model, tuple(cut), *way) for model in models for way, cut in product(WAYS, CUTS[model])]
+def settings_of(models: Sequence[str]) -> list[Setting]:
+    return [Setting(model, *way) for model in models for way in WAYS]
 
 
-def outcomes(every: Sequence[Pipeline], rounds: int, folder: Path) -> Iterator[Outcome]:
+def outcomes(settings: Sequence[Setting], rounds: int, folder: Path) -> Iterator[Outcome]:
     predicted: dict[Pipeline, list[Seen]] = defaultdict(list)
     measured: dict[Pipeline, list[Seen]] = defaultdict(list)
-    for number in range(rounds):
-        profiles: dict[tuple[str, int], Path] = {}
-        for pipeline in every:
-            of = pipeline.model, pipeline.microbatches
-            profiles[of] = profiles.get(of) or profiled(pipeline, folder / f"{number}-{len(profiles)}.json")
-            predicted[pipeline].append(prediction(pipeline, profiles[of], folder / "prediction"))
-            with tempfile.TemporaryDirectory(dir=folder) as run:
-                measured[pipeline].append(measurement(pipeline, Path(run)))
-            print(line(pipeline, predicted[pipeline][-1], measured[pipeline][-1]), flush=True)
-    for pipeline in every:
-        seen = (max(each[pipeline], key=lambda one: one.rate) for each in (predicted, measured))
-        yield Outcome(pipeline, *seen)
+    for number, setting in product(range(rounds), settings):
+        profile = profiled(setting, folder / f"{setting.model}-{setting.microbatches}-{number}.json")
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            predictions = dict(predicted_by(setting, profile, Path(place)))
+        for pipeline, seen in predictions.items():
+            predicted[pipeline].append(seen)
+            with tempfile.TemporaryDirectory(dir=folder) as place:
+                measured[pipeline].append(measurement(pipeline, Path(place)))
+            print(line(pipeline, seen, measured[pipeline][-1]), flush=True)
+    for pipeline in predicted:
+        seen_best = (max(each[pipeline], key=lambda one: one.rate) for each in (predicted, measured))
+        yield Outcome(pipeline, *seen_best)
 
 
-def profiled(pipeline: Pipeline, path: Path) -> Path:
-    command("profile", *pipeline.measured_words(), "-o", str(path))
+def profiled(setting: Setting, path: Path) -> Path:
+    """The profile of a model in one round."""
+    if not path.exists():
+        command("profile", *setting.measured_words(), "-o", str(path))
     return path
 
 
-def prediction(pipeline: Pipeline, profile: Path, folder: Path) -> Seen:
-    command("predict", *pipeline.words(), f"profile={profile}", "-o", str(folder))
-    (case,) = json.loads((folder / "prediction.json").read_text())
-    stages = case["stages"]
-    work_s = sum(stage["forward_s"] + stage["backward_s"] + stage["update_s"] for stage in stages)
-    seconds = max(case["time_per_minibatch_s"], work_s / usable_cores())
-    return Seen(case["batch_size"] / seconds, max(stage["memory_bytes"] for stage in stages))
+def predicted_by(setting: Setting, profile: Path, folder: Path) -> Iterator[tuple[Pipeline, Seen]]:
+    cuts = CUTS[setting.model]
+    command("predict", *setting.words(*cuts), f"profile={profile}", "-o", str(folder))
+    for cut, case in zip(cuts, json.loads((folder / "prediction.json").read_text()), strict=True):
+        stages = case["stages"]
+        busy_s = [stage["forward_s"] + stage["backward_s"] + stage["update_s"] for stage in stages]
+        seconds = max(case["time_per_minibatch_s"], shared_s(busy_s, usable_cores()))
+        seen = Seen(case["batch_size"] / seconds, max(stage["memory_bytes"] for stage in stages))
+        yield Pipeline(setting, tuple(cut)), seen
+
+
+def shared_s(busy_s: Sequence[float], cores: int) -> float:
+    """When the last of processes ends that begin together and share the cores evenly, in seconds."""
+    ends = sorted(busy_s)
+    begins = [0.0, *ends]
+    return sum((end - begins[i]) * max(1.0, (len(ends) - i) / cores) for i, end in enumerate(ends))
 
 
 def measurement(pipeline: Pipeline, folder: Path) -> Seen:
     """What a run measures; gradients and the optimizer's states, which it does not, are added by their number."""
-    command("run", *pipeline.words(), f"hydra.run.dir={folder}", gigabytes=pipeline.gigabytes_per_s)
+    words = pipeline.setting.words(pipeline.boundaries)
+    command("run", *words, f"hydra.run.dir={folder}", gigabytes=pipeline.setting.gigabytes_per_s)
     summary = json.loads((folder / "summary.json").read_text())
-    beside = 1 + MemoryModel.of(composed(pipeline.words())).phases[0].states
+    beside = 1 + MemoryModel.of(composed(words)).phases[0].states
     kept = (
-        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + beside * 4 * stage["parameters"]
+        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + beside * WEIGHT_BYTES * stage["parameters"]
         for stage in summary["per_stage"]
     )
     return Seen(rate_of(folder / "metrics.jsonl"), max(kept))
@@ -168,17 +188,17 @@ def command(name: str, *words: str, gigabytes: float | None = None) -> None:
 
 
 def line(pipeline: Pipeline, predicted: Seen, measured: Seen) -> str:
-    what = f"{pipeline.model} {pipeline.method} {list(pipeline.boundaries)} at {pipeline.gigabytes_per_s} GB/s"
+    of = pipeline.setting
+    what = f"{of.model} {of.method} {list(pipeline.boundaries)} at {of.gigabytes_per_s} GB/s"
     rates = f"predicted {predicted.rate:8.0f} samples/s, measured {measured.rate:8.0f}"
     return f"{what:46}{rates}; {predicted.memory_bytes / 1e6:.2f} and {measured.memory_bytes / 1e6:.2f} MB"
 
 
 def chosen_share(every: Sequence[Outcome]) -> float:
     """The least, over groups that differ in their cut alone, of the chosen pipeline's share of the best one's rate."""
-    groups: dict[tuple[str, str, float], list[Outcome]] = defaultdict(list)
+    groups: dict[tuple[Setting, int], list[Outcome]] = defaultdict(list)
     for each in every:
-        of = each.pipeline
-        groups[of.model, of.method, of.gigabytes_per_s].append(each)
+        groups[each.pipeline.setting, each.pipeline.processes].append(each)
     return min(
         max(group, key=lambda each: each.predicted.rate).measured.rate / max(each.measured.rate for each in group)
         for group in groups.values()
@@ -190,8 +210,8 @@ def summary_of(every: Sequence[Outcome]) -> dict[str, float]:
     measured = np.array([each.measured.rate for each in every])
     off = [abs(each.predicted.memory_bytes / each.measured.memory_bytes - 1) for each in every]
     within = {
-        f"correlation_{model}": correlation([each for each in every if each.pipeline.model == model])
-        for model in sorted({each.pipeline.model for each in every})
+        f"correlation_{model}": correlation([each for each in every if each.pipeline.setting.model == model])
+        for model in sorted({each.pipeline.setting.model for each in every})
     }
     return {
         "correlation": correlation(every),
@@ -210,8 +230,8 @@ def correlation(every: Sequence[Outcome]) -> float:
 def draw(path: Path, every: Sequence[Outcome]) -> None:
     """Predicted against measured, as PipeDream's figure 15."""
     with figure(path, (4.6, 4.6), height=4.6) as (rates, memory):
-        for model in {each.pipeline.model: None for each in every}:
-            of_model = [each for each in every if each.pipeline.model == model]
+        for model in {each.pipeline.setting.model: None for each in every}:
+            of_model = [each for each in every if each.pipeline.setting.model == model]
             seen = [(each.predicted.rate, each.measured.rate) for each in of_model]
             held = [(each.predicted.memory_bytes / 1e6, each.measured.memory_bytes / 1e6) for each in of_model]
             for panel, points in ((rates, seen), (memory, held)):
@@ -230,7 +250,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULT)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        every = list(outcomes(pipelines(options.models), options.rounds, Path(folder)))
+        every = list(outcomes(settings_of(options.models), options.rounds, Path(folder)))
     found = summary_of(every)
     print(f"correlation {found['correlation']:.3f} (at least {CORRELATION})")
     print(f"the chosen cut has {found['chosen_of_best']:.1%} of the best one's rate (at least {1 - OF_BEST:.0%})")
