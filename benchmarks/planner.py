@@ -6,8 +6,8 @@ links of some bandwidth, is predicted from the model's profile by `pipetrain pre
 network would. Profiles, predictions and runs take turns, some rounds of them, and of each pipeline the best round
 counts: what else the machine does only ever slows things down. Wants a quiet machine.
 
-Predictions are for devices of their own. Where there are fewer cores than processes, these share the cores evenly, and a
-minibatch takes at least as long as all stages then take for one, started together (`shared_s`).
+Predictions are for devices of their own. Where there are fewer cores than processes, these share the cores evenly, and
+a minibatch takes at least as long as all stages then take for one, started together (`shared_s`).
 """
 
 import argparse
