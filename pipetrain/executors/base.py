@@ -17,6 +17,7 @@ from pipetrain.executors.collection import collected
 from pipetrain.executors.evaluation import evaluate
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import Loss
 from pipetrain.program.drain_interval import DrainInterval
@@ -132,6 +133,10 @@ class Executor(ABC):
         """One value of JSON's of each process -> those of all, by rank, in every process, once all have come here."""
 
     @abstractmethod
+    def exchange_aside(self, value: Any) -> list[Any]:
+        """As `exchange`, over connections of its own: for one other thread of each process, while training goes on."""
+
+    @abstractmethod
     def gather(self, values: Sequence[Any]) -> list[Any]:
         """One value for each stage of this process -> those of all stages, and of their replicas, in every process."""
 
@@ -162,6 +167,10 @@ class OneProcess(Executor):
         return [value]
 
     @override
+    def exchange_aside(self, value: Any) -> list[Any]:
+        return [value]
+
+    @override
     def gather(self, values: Sequence[Any]) -> list[Any]:
         return list(values)
 
@@ -178,6 +187,7 @@ class ManyProcesses(Executor):
         super().__init__(phases, hooks, clip_norm)
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
         self.rank = dist.get_rank()
+        self._aside = dist.new_group(timeout=NEVER, backend="gloo")
 
     @override
     def whole_state(self) -> dict[str, Tensor] | None:
@@ -187,6 +197,10 @@ class ManyProcesses(Executor):
     def exchange(self, value: Any) -> list[Any]:
         with self.hooks.waiting("all processes"):
             return exchange.from_all(value)
+
+    @override
+    def exchange_aside(self, value: Any) -> list[Any]:
+        return exchange.from_all(value, self._aside)
 
     @override
     def gather(self, values: Sequence[Any]) -> list[Any]:

@@ -1,6 +1,11 @@
 """Where a run can be broken off: between two minibatches, at the same place in every process."""
 
 import threading
+from collections.abc import Callable
+
+
+def _nothing() -> None:
+    pass
 
 
 class Gate:
@@ -12,10 +17,12 @@ class Gate:
 
     Attributes:
         ended_after: minibatches that were let through, once one was not; None before.
+        before: called before each minibatch; what it raises ends the run.
     """
 
     def __init__(self) -> None:
         self.ended_after: int | None = None
+        self.before: Callable[[], None] = _nothing
         self._asked = 0
         self._held = False
         self._end: int | None = None
@@ -32,6 +39,7 @@ class Gate:
         A replica, which has some of the minibatches alone, passes by several at a time, of which the last may be its
         own.
         """
+        self.before()
         self._asked += minibatches  # before the look at `_held`: whoever holds the gate then counts this minibatch
         if not self._held:
             return True

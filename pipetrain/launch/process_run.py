@@ -1,15 +1,17 @@
 """A run from one process's point of view, in chronological order: restore, train, save, summarize."""
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from pipetrain.errors import DivergedError
+from pipetrain.errors import DivergedError, LostStageError
 from pipetrain.executors.base import Executor
 from pipetrain.launch.run_parts import RunParts
-from pipetrain.run import checkpoint, checkpoint_writer
+from pipetrain.run import checkpoint
+from pipetrain.run.background_writer import Around, BackgroundWriter
 from pipetrain.run.checkpoint import StoredConfig
 from pipetrain.run.checkpoint_fit import vocabulary_sha256
 from pipetrain.run.checkpoint_writer import Snapshot, Writer
@@ -21,6 +23,9 @@ from pipetrain.run.trainer import Trainer, progress_of_target, target_reached
 from pipetrain.tracking import summary
 from pipetrain.tracking.recorder import Recorder
 from pipetrain.tracking.trace_writer import assemble
+
+_LAST_SECONDS = 30.0
+"""What a run that fails gives a checkpoint to become complete."""
 
 
 class ProcessRun:
@@ -38,7 +43,8 @@ class ProcessRun:
         self._executor = executor
         self._aliases = parts.chain.aliases()  # as long as the modules still hold the tensors that they share
         self._config = StoredConfig(job.settings.stored, job.settings.choices)
-        self._writer = Writer(executor.rank, executor.exchange, coordinates=parts.recorder is not None)
+        self._writer = self._background_writer()
+        executor.hooks.gate.before = self._writer.check
         self._decoder = self._decoder_of(job)
         self.trainer = Trainer(
             executor,
@@ -54,6 +60,16 @@ class ProcessRun:
             metrics=parts.progress.get("metrics", {}),
             decoder=self._decoder,
         )
+
+    def _background_writer(self) -> BackgroundWriter:
+        executor, job, coordinates = self._executor, self._job, self._parts.recorder is not None
+
+        def published() -> None:
+            if coordinates:
+                remove_superfluous(job.run, job.settings.checkpoint)
+
+        writer = Writer(executor.rank, executor.exchange_aside, coordinates=coordinates)
+        return BackgroundWriter(writer, Around(executor.hooks, published))
 
     def _decoder_of(self, job: Job) -> Decoder | None:
         parts, hooks = self._parts, self._executor.hooks
@@ -76,10 +92,12 @@ class ProcessRun:
             recorder.start()
         if self._job.settings.checkpoint.at_start and not self.trainer.step:
             self._save(0)
-        reports: Sequence[dict[str, Any]] = self.trainer.run()
+        reports = self._trained()
         idle = self._parts.progress and self.trainer.step == self._parts.progress["step"]
         if idle and not self.trainer.interrupted:
             reports = self._repeated_end()
+        with self._spent_on_checkpoints():
+            self._writer.finish()
         result = None
         if recorder is not None:
             ended = summary_of_interrupted if self.trainer.interrupted else summary_of_completed
@@ -87,6 +105,15 @@ class ProcessRun:
         if self.trainer.interrupted:
             self._executor.agree(None)  # none leaves before there is a summary: its launcher would end the others
         return result
+
+    def _trained(self) -> Sequence[dict[str, Any]]:
+        try:
+            return self.trainer.run()
+        except LostStageError:
+            raise  # nobody is left to complete a checkpoint with
+        except Exception:
+            self._writer.settle(_LAST_SECONDS)
+            raise
 
     def _repeated_end(self) -> Sequence[dict[str, Any]]:
         """The end of a run that had done all its steps before: what was measured of its stages then."""
@@ -120,17 +147,17 @@ class ProcessRun:
         return result
 
     def _save(self, step: int) -> None:
-        self._executor.hooks.on_progress(f"writing the checkpoint of step {step}")
-        recorder, began = self._parts.recorder, time.perf_counter()
-        checkpoint_writer.save(
-            self._job.run.checkpoint(step),
-            Snapshot(self._tensors(), self._progress(step), self._config),
-            self._writer,
-        )
-        if self._writer.coordinates:
-            remove_superfluous(self._job.run, self._job.settings.checkpoint)
-        if recorder is not None:
-            recorder.clock.spend("checkpoint_s", time.perf_counter() - began)
+        self._executor.hooks.on_progress(f"copying the checkpoint of step {step}")
+        with self._spent_on_checkpoints():
+            snapshot = Snapshot(self._tensors(), self._progress(step), self._config)
+            self._writer.save(self._job.run.checkpoint(step), snapshot)
+
+    @contextlib.contextmanager
+    def _spent_on_checkpoints(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        if self._parts.recorder is not None:
+            self._parts.recorder.clock.spend("checkpoint_s", time.perf_counter() - began)
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = self._parts.recorder.history() if self._parts.recorder else {}

@@ -1,0 +1,123 @@
+"""Writes checkpoints in a thread of its own, from copies in host memory, while the pipeline goes on."""
+
+import threading
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any
+
+from pipetrain.executors.hooks import RunHooks
+from pipetrain.run import checkpoint
+from pipetrain.run.checkpoint_writer import Snapshot, Writer, save
+
+
+class _State(Enum):
+    """What the thread does."""
+
+    IDLE = auto()
+    WRITING = auto()
+    EXCHANGING = auto()
+
+
+@dataclass(frozen=True)
+class Around:
+    """What belongs to the writing of a checkpoint.
+
+    Attributes:
+        hooks: told what the main thread does and waits for.
+        published: called in the thread once a checkpoint is complete.
+    """
+
+    hooks: RunHooks
+    published: Callable[[], None] = lambda: None
+
+
+class BackgroundWriter:
+    """Writes one checkpoint at a time; all processes of a run have one, and write the same checkpoints in one order.
+
+    Args:
+        writer: this process among those that write together; its exchange is called in the thread.
+        around: what belongs to the writing.
+    """
+
+    def __init__(self, writer: Writer, around: Around) -> None:
+        self._writer = replace(writer, exchange=self._exchange)
+        self._others = writer.exchange
+        self._around = around
+        self._changed = threading.Condition()
+        self._state = _State.IDLE
+        self._step = 0
+        self._error: BaseException | None = None
+
+    def save(self, folder: Path, snapshot: Snapshot) -> None:
+        """Copies what is to be saved, and has it written; first waits for the checkpoint before.
+
+        Raises:
+            OSError: one process could not write its part of the checkpoint before.
+            LostStageError: another process is gone.
+        """
+        self.finish()
+        held = Snapshot(
+            {name: tensor.detach().to("cpu", copy=True) for name, tensor in snapshot.tensors.items()},
+            deepcopy(snapshot.progress),
+            snapshot.config,
+        )
+        self._step, self._state = checkpoint.step_of(folder), _State.WRITING
+        threading.Thread(target=self._write, args=(folder, held), name="checkpoint", daemon=True).start()
+
+    def check(self) -> None:
+        """Tells of a checkpoint that failed, without waiting for one that is being written.
+
+        Raises:
+            OSError: one process could not write its part.
+            LostStageError: another process is gone.
+        """
+        if self._error is not None and self._state is _State.IDLE:
+            error, self._error = self._error, None
+            raise error
+
+    def finish(self) -> None:
+        """Waits until the checkpoint that is being written is complete.
+
+        Raises:
+            OSError: one process could not write its part.
+            LostStageError: another process is gone.
+        """
+        hooks = self._around.hooks
+        with self._changed:
+            while (state := self._state) is not _State.IDLE:
+                if state is _State.EXCHANGING:
+                    with hooks.waiting(f"the others' parts of the checkpoint of step {self._step}"):
+                        self._changed.wait_for(lambda: self._state is not _State.EXCHANGING)
+                else:
+                    hooks.on_progress(f"writing the checkpoint of step {self._step}")
+                    self._changed.wait_for(lambda: self._state is not _State.WRITING)
+        self.check()
+
+    def settle(self, seconds: float) -> None:
+        """Gives the checkpoint that is being written some time to become complete, as the run is about to fail."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state is _State.IDLE, seconds)
+
+    def _write(self, folder: Path, snapshot: Snapshot) -> None:
+        try:
+            save(folder, snapshot, self._writer)
+            self._around.published()
+        except BaseException as error:  # which is the main thread's to tell
+            self._error = error
+        finally:
+            self._become(_State.IDLE)
+
+    def _exchange(self, value: Any) -> list[Any]:
+        self._become(_State.EXCHANGING)
+        try:
+            return self._others(value)
+        finally:
+            self._become(_State.WRITING)
+
+    def _become(self, state: _State) -> None:
+        with self._changed:
+            self._state = state
+            self._changed.notify_all()
