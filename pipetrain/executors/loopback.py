@@ -14,19 +14,19 @@ _REQUEST = struct.Struct("16s24s")  # its struct ifreq: a name, and a socket add
 _IPV4 = slice(20, 24)
 
 
-def interface() -> str | None:
-    """The name of the network interface with this address: `lo`, as a rule. None where the system does not tell."""
+def interface(address: str = ADDRESS) -> str | None:
+    """The name of the network interface with an address: `lo`, as a rule. None where the system does not tell."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # an interface without an IPv4 address
                 reply = fcntl.ioctl(any_socket, _GET_ADDRESS, _REQUEST.pack(name.encode(), b""))
-                if socket.inet_ntoa(reply[_IPV4]) == ADDRESS:
+                if socket.inet_ntoa(reply[_IPV4]) == address:
                     return name
     return None
 
 
-def use() -> None:
-    """Has Gloo and NCCL use this interface in this process, unless the user has named another."""
-    if name := interface():
+def use(address: str = ADDRESS) -> None:
+    """Has Gloo and NCCL use the interface with an address in this process, unless the user has named another."""
+    if name := interface(address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")  # this very one, not those whose names begin so

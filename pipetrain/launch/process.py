@@ -10,6 +10,7 @@ from torch.distributed import Store
 
 from pipetrain.executors import exchange, loopback
 from pipetrain.executors.p2p import NEVER
+from pipetrain.launch import master
 from pipetrain.run.job import Job
 from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory
@@ -48,13 +49,21 @@ class ProcessEnvironment:
 
 
 def join(job: Job) -> tuple[ProcessEnvironment, Job]:
-    """Joins the process group of a run that torch's launcher started; the job as all processes agree on it."""
+    """Joins the process group of a run that torch's launcher started; the job as all processes agree on it.
+
+    Raises:
+        RunError: the first process cannot be reached.
+    """
     rank = int(os.environ["RANK"])
     if job.device == "cuda":
         # a kernel that CUDA loads when it is first used may wait for the device, which may wait for a message behind it
         os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
         loopback.use()
+    else:
+        master.reach(job.placement.name(rank))
+        if address := master.address_towards():  # the machine's own name may lead to another one, or nowhere
+            loopback.use(address)
     device = device_at(job.device, int(os.environ.get("LOCAL_RANK", rank)))
     dist.init_process_group("gloo", timeout=NEVER)
     job = _agreed(job)

@@ -16,12 +16,13 @@ def test_interface_is_found_by_its_address_whatever_it_is_called(monkeypatch):
     monkeypatch.setattr(socket, "if_nameindex", lambda: list(enumerate(addresses)))
     monkeypatch.setattr(fcntl, "ioctl", ioctl)
     assert loopback.interface() == "own"
+    assert loopback.interface("192.0.2.2") == "eth0"
     del addresses["own"]
     assert loopback.interface() is None
 
 
 def test_loopback_is_used_unless_the_user_names_an_interface(monkeypatch):
-    monkeypatch.setattr(loopback, "interface", lambda: "lo")
+    monkeypatch.setattr(loopback, "interface", lambda _address: "lo")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
     monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
     environment = loopback.os.environ

@@ -1,0 +1,74 @@
+"""The process that all others of a run meet at, maybe on another machine: whether it can be reached, and from where."""
+
+import os
+import socket
+import sys
+import time
+
+from pipetrain.errors import RunError, one_line
+
+PATIENCE_SECONDS = 30.0
+"""How long nothing is said of a master that cannot be reached."""
+_CONNECT_SECONDS = 10.0
+_PAUSE_SECONDS = 0.5
+
+
+def reach(who: str) -> None:
+    """Waits until the master answers; says so where that takes long.
+
+    A master that still prepares the run refuses connections. It is waited for until `launch.start_timeout` ends that.
+
+    Args:
+        who: what messages call this process.
+
+    Raises:
+        RunError: nobody is there: the name is unknown, there is no way to the address, or nothing answers.
+    """
+    if _is_here():
+        return
+    began, told = time.monotonic(), False
+    while (error := _refusal()) is not None:
+        if time.monotonic() - began > PATIENCE_SECONDS:
+            if not isinstance(error, ConnectionRefusedError):
+                raise RunError(
+                    f"{_told(who, error)}; is that the first machine, and does a firewall let the port through?"
+                )
+            if not told:
+                print(f"pipetrain: {_told(who, error)}; waiting for its first process", file=sys.stderr, flush=True)
+            told = True
+        time.sleep(_PAUSE_SECONDS)
+
+
+def address_towards() -> str | None:
+    """The address of this machine from which the master is reached, such as `10.0.0.7`; None where there is no way."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_is_sent:
+            nothing_is_sent.connect(_address())
+            return str(nothing_is_sent.getsockname()[0])
+    except OSError:
+        return None
+
+
+def _is_here() -> bool:
+    """Whether this process is the master, rather than one of torchrun's is."""
+    return os.environ["RANK"] == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+
+
+def _address() -> tuple[str, int]:
+    return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+
+
+def _refusal() -> OSError | None:
+    try:
+        socket.create_connection(_address(), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        return error
+    return None
+
+
+def _told(who: str, error: OSError) -> str:
+    host, port = _address()
+    return (
+        f"{who}, on {socket.gethostname()}, has not reached MASTER_ADDR={host}, MASTER_PORT={port} in "
+        f"{PATIENCE_SECONDS:.0f} s: {one_line(error.strerror or error)}"
+    )

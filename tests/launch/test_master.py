@@ -1,0 +1,66 @@
+"""The first process of a run, as others reach it."""
+
+import errno
+import socket
+
+import pytest
+
+from pipetrain.errors import RunError
+from pipetrain.launch import master
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(master, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(master, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+
+
+def answers(monkeypatch, *errors):
+    """Connections fail in turn, and then succeed."""
+    left = list(errors)
+
+    def connect(_address, timeout):
+        assert timeout
+        if left:
+            raise left.pop(0)
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "No route to host"),
+        (TimeoutError("timed out"), "timed out"),
+    ],
+)
+def test_master_that_is_nowhere_is_named(monkeypatch, error, reason):
+    answers(monkeypatch, *[error] * 1000)
+    with pytest.raises(RunError, match=f"stage 1, on .*MASTER_ADDR=192.0.2.1, MASTER_PORT=29500 in 0 s: {reason}; is"):
+        master.reach("stage 1")
+
+
+def test_master_that_still_prepares_is_waited_for_and_that_is_said_once(monkeypatch, capsys):
+    answers(monkeypatch, *[ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")] * 20)
+    master.reach("stage 1")
+    told = capsys.readouterr().err
+    assert told.count("Connection refused; waiting for its first process") == 1
+
+
+def test_master_does_not_look_for_itself(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    answers(monkeypatch, *[TimeoutError()] * 1000)
+    master.reach("stage 0")
+
+
+def test_own_address_is_the_one_that_leads_to_the_master(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    assert master.address_towards() == "127.0.0.1"
+    monkeypatch.setenv("MASTER_ADDR", "no such name")
+    assert master.address_towards() is None

@@ -1,0 +1,48 @@
+"""The batch script for Slurm, with stand-ins for Slurm's commands and for pipetrain."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
+STAND_INS = {
+    "srun": 'shift\nexport SLURM_PROCID=5 SLURM_LOCALID=1\nexec "$@"',
+    "scontrol": 'if [ "$1" = show ]; then printf "first\\nsecond\\n"; else echo "scontrol $*"; fi',
+    "pipetrain": 'printf "%s\\n" "$@" "$RANK/$WORLD_SIZE" "$LOCAL_RANK/$LOCAL_WORLD_SIZE" "$MASTER_ADDR:$MASTER_PORT"'
+    "\nexit $ENDS_WITH",
+}
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the script is for bash")
+
+
+def submitted(tmp_path, ends_with, *words, **more):
+    for name, body in STAND_INS.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {
+        "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "first,second", "SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4",
+    }  # fmt: skip
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", str(SCRIPT), *words], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PATH": path, "ENDS_WITH": str(ends_with), **slurm, **more},
+    )  # fmt: skip
+
+
+def test_each_task_is_a_worker_of_one_run_that_goes_on_where_the_job_was_requeued(tmp_path):
+    done = submitted(tmp_path, 0, "method=pipedream", "train.target={top1: 66}")
+    assert done.stdout.splitlines() == [
+        "run", "method=pipedream", "train.target={top1: 66}", "partition.stages=8", "hydra.run.dir=runs/77",
+        "resume=auto", "5/8", "1/4", "first:20077",
+    ]  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("ends_with", "restarts", "requeued"), [(75, "0", True), (75, "20", False), (1, "0", False)])
+def test_job_is_requeued_where_slurm_ended_it_but_not_for_ever(tmp_path, ends_with, restarts, requeued):
+    done = submitted(tmp_path, ends_with, SLURM_RESTART_COUNT=restarts)
+    assert done.returncode == ends_with
+    assert ("scontrol requeue 77" in done.stdout) == requeued
