@@ -1,25 +1,38 @@
 """The page of a paper in Markdown: claims, numbers recomputed, numbers computed without training, figures."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from pipetrain.config.choices import choice_of
 from pipetrain.report.text_table import counted, markdown_table
 from pipetrain.reproduce.comparison import Agreement, Comparison, shown
-from pipetrain.reproduce.paper import Paper, Verdict
+from pipetrain.reproduce.measured_section import measured_section
+from pipetrain.reproduce.paper import Paper
 from pipetrain.reproduce.published import Row, Tables
+from pipetrain.reproduce.results import Results
+from pipetrain.reproduce.verdict import Verdict
 
 NOT_TESTED = "not tested here"
 _MADE = "<!-- made by `pipetrain report papers`; edits are lost -->"
 _SHOWN_RELATION = {"=": "", "<=": "at most ", ">=": "at least "}
 
 
-def page(paper: Paper, tables: Tables) -> str:
-    """The whole page; its figures lie in `images/` beside it."""
+def page(paper: Paper, tables: Tables, results: Results, folder: Path) -> str:
+    """The whole page; figures that need no training lie in `images/` beside it.
+
+    Args:
+        paper: what is known of it.
+        tables: its printed numbers.
+        results: what its experiments measured.
+        folder: of the page.
+    """
     stated, exact = list(paper.stated(tables)), list(paper.exact(tables))
     blocks = [
         [f"# Reproduction: {paper.citation.partition(':')[2].strip()}"],
         [_MADE],
         [f"{paper.citation.partition(':')[0]}. Printed numbers are those of `results/published/{paper.name}/`."],
-        *_claims(paper, tables),
+        *_claims(paper, tables, results),
+        *measured_section(paper, tables, results, folder),
         *_computed(exact),
         *([f"![{each.caption}](images/{each.name})", "", each.caption] for each in paper.figures),
         *_recomputed(stated),
@@ -28,12 +41,14 @@ def page(paper: Paper, tables: Tables) -> str:
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _claims(paper: Paper, tables: Tables) -> Iterator[Sequence[str]]:
-    verdicts = paper.verdicts(tables)
+def _claims(paper: Paper, tables: Tables, results: Results) -> Iterator[Sequence[str]]:
+    verdicts = paper.judged(tables, results)
     rows = [(row, verdicts.get(row["name"])) for row in tables["claims"].rows]
     yield ["## Claims"]
     tested = sum(verdict is not None for _, verdict in rows)
-    yield [f"{tested} of {counted(len(rows), 'claim', 'claims')} tested, all of them without training."]
+    trained = len(verdicts.keys() - paper.verdicts(tables).keys())
+    by = f"{trained} of them by training" if trained else "all of them without training"
+    yield [f"{tested} of {counted(len(rows), 'claim', 'claims')} tested, {by}."]
     cells = ((row["claim"], row["source"], *_verdict(paper, row, verdict)) for row, verdict in rows)
     yield markdown_table(("claim", "source", "verdict", "from what, or what it would take"), cells)
 
@@ -43,7 +58,9 @@ def _verdict(paper: Paper, row: Row, verdict: Verdict | None) -> tuple[str, str]
         return f"**{verdict.verdict}**", verdict.why
     if not row["experiment"]:
         return NOT_TESTED, "no experiment yet: the paper's machines, several of them, or a method that there is not"
-    return NOT_TESTED, f"`experiment={paper.name}/{row['experiment']}`"
+    experiment = f"{paper.name}/{row['experiment']}"
+    cost = choice_of("experiment", experiment).remarks["cost"]
+    return NOT_TESTED, f"`pipetrain reproduce {experiment}`; in full {cost}"
 
 
 def _computed(exact: Sequence[Comparison]) -> Iterator[Sequence[str]]:

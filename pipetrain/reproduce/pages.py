@@ -7,6 +7,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.reproduce.page import page
 from pipetrain.reproduce.papers import pipedream, pipemare, pipeoptim, timeprest, zhang
 from pipetrain.reproduce.published import tables_of
+from pipetrain.reproduce.results import results_of
 from pipetrain.tracking.whole_file import write_whole
 
 PAPERS = {module.PAPER.name: module.PAPER for module in (pipeoptim, pipemare, zhang, timeprest, pipedream)}
@@ -17,22 +18,24 @@ def write(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:
 
     Args:
         names: of papers; none: all.
-        results: the folder with `published/`.
+        results: the folder with `published/`, and with what experiments measured.
         output: where the pages go; figures go to `images/` in it.
 
     Raises:
-        ConfigError: there is no such paper, or no file of its numbers.
+        ConfigError: there is no such paper or no file of its numbers, or results are damaged.
     """
     for name in names:
         if name not in PAPERS:
             raise ConfigError(f"report papers {name}: no paper of that name; there are {', '.join(PAPERS)}")
     papers = [PAPERS[name] for name in names or PAPERS]
     tables = {paper.name: tables_of(results, paper.name) for paper in papers}
+    found = {paper.name: results_of(results, paper.name) for paper in papers}
     for paper in papers:
         images = output / "images"
         images.mkdir(parents=True, exist_ok=True)
         for figure in paper.figures:
             figure.draw(images / figure.name)
             yield images / figure.name
-        write_whole(output / f"{paper.name}.md", page(paper, tables[paper.name]))
+        text = page(paper, tables[paper.name], found[paper.name], output)
+        write_whole(output / f"{paper.name}.md", text)
         yield output / f"{paper.name}.md"

@@ -5,18 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipetrain.reproduce.comparison import Comparison, Value
+from pipetrain.reproduce.orders import Order, verdict
 from pipetrain.reproduce.published import Row, Tables
+from pipetrain.reproduce.results import Results
+from pipetrain.reproduce.verdict import Verdict
 
 Recomputed = Callable[[Tables], Mapping[str, Value]]
 """Name in `stated.csv` -> the number, from the paper's own tables."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a claim: holds, holds partly, does not hold, not tested here; and from what this is seen."""
-
-    verdict: str
-    why: str
 
 
 Verdicts = Callable[[Tables], Mapping[str, Verdict]]
@@ -25,6 +20,15 @@ Verdicts = Callable[[Tables], Mapping[str, Verdict]]
 
 def no_verdicts(_tables: Tables) -> Mapping[str, Verdict]:
     """All claims of the paper need training."""
+    return {}
+
+
+Printed = Callable[[Tables, str], Mapping[str, str]]
+"""Tables and an experiment -> name of a group -> what the paper prints for its metric."""
+
+
+def nothing_printed(_tables: Tables, _experiment: str) -> Mapping[str, str]:
+    """The paper prints no numbers of its experiments."""
     return {}
 
 
@@ -55,6 +59,8 @@ class Paper:
         notes: name in `stated.csv` -> why text and tables differ there.
         exact: what needs no training.
         verdicts: on claims, without training.
+        orders: name in `claims.csv` -> the orders of trained models that it claims.
+        printed: numbers of trained models.
         figures: of the page.
     """
 
@@ -65,7 +71,14 @@ class Paper:
     notes: Mapping[str, str] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     verdicts: Verdicts = no_verdicts
+    orders: Mapping[str, Sequence[Order]] = field(default_factory=dict)
+    printed: Printed = nothing_printed
     figures: Sequence[PaperFigure] = ()
+
+    def judged(self, tables: Tables, results: Results) -> Mapping[str, Verdict]:
+        """Name in `claims.csv` -> the verdict, of the claims that were tested."""
+        trained = {claim: verdict(orders, results) for claim, orders in self.orders.items()}
+        return {**self.verdicts(tables), **{claim: found for claim, found in trained.items() if found}}
 
     def stated(self, tables: Tables) -> Iterator[Comparison]:
         """Every number of its text that its own tables determine, beside what they say."""

@@ -10,6 +10,7 @@ from pipetrain.reproduce.comparison import Agreement
 from pipetrain.reproduce.page import page
 from pipetrain.reproduce.pages import PAPERS
 from pipetrain.reproduce.published import tables_of
+from pipetrain.reproduce.results import results_of
 
 ROOT = Path(__file__).parents[2]
 VERDICTS = {"holds", "holds partly", "does not hold"}
@@ -26,10 +27,12 @@ def papers():
 def test_committed_page_is_what_the_command_writes(paper):
     tables = tables_of(ROOT / "results", paper.name)
     committed = ROOT / "docs" / "reproduction" / f"{paper.name}.md"
-    assert committed.read_text(encoding="utf-8") == page(paper, tables), "run `pipetrain report papers`"
+    results = results_of(ROOT / "results", paper.name)
+    made = page(paper, tables, results, committed.parent)
+    assert committed.read_text(encoding="utf-8") == made, "run `pipetrain report papers`"
     for figure in paper.figures:
         assert (committed.parent / "images" / figure.name).is_file()
-    verdicts = paper.verdicts(tables)
+    verdicts = paper.judged(tables, results)
     assert verdicts.keys() <= {row["name"] for row in tables["claims"].rows}
     assert {each.verdict for each in verdicts.values()} <= VERDICTS
 

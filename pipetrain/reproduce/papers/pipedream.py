@@ -9,9 +9,12 @@ import torch
 from pipetrain.models import awd_lstm, torchvision_models
 from pipetrain.models.chain import LayerChain
 from pipetrain.reproduce.comparison import Comparison, Value
-from pipetrain.reproduce.paper import Paper, Verdict
+from pipetrain.reproduce.orders import Order, Relation
+from pipetrain.reproduce.paper import Paper
 from pipetrain.reproduce.published import Row, Tables
+from pipetrain.reproduce.verdict import Verdict
 from pipetrain.theory.communication import CommunicatedStage, bytes_per_sample
+from pipetrain.tracking.throughput import PREDICTED
 
 _BYTES = 4
 _WORDS, _HIDDEN, _BPTT = 10_000, 1370, 70
@@ -126,6 +129,12 @@ def _verdicts(_tables: Tables) -> Mapping[str, Verdict]:
     }
 
 
+_ORDERS = {
+    "model_parallel": [Order("fig14_vgg16", "pipedream", Relation.BETTER, ("sequential",), PREDICTED)],
+    "gpipe_slower": [Order("gpipe_gnmt16", "pipedream", Relation.BETTER, ("gpipe",), PREDICTED)],
+}
+
+
 PAPER = Paper(
     name="pipedream",
     citation="Narayanan, Harlap, Phanishayee, Seshadri, Devanur, Ganger, Gibbons, Zaharia: PipeDream: Generalized "
@@ -150,4 +159,5 @@ PAPER = Paper(
         "A slowdown of 42 % is a speed-up of 1.72X, of 71 % one of 3.4X; § 1 gives 1.7X.",
     ),
     verdicts=_verdicts,
+    orders=_ORDERS,
 )

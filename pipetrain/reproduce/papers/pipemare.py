@@ -14,8 +14,10 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import stage_bounds, weight_units
 from pipetrain.reproduce.comparison import Comparison, Value
 from pipetrain.reproduce.figures import draw_stages
-from pipetrain.reproduce.paper import Paper, PaperFigure, Verdict
+from pipetrain.reproduce.orders import Order, Relation
+from pipetrain.reproduce.paper import Paper, PaperFigure
 from pipetrain.reproduce.published import Tables
+from pipetrain.reproduce.verdict import Verdict
 from pipetrain.theory.activation_memory import kept, kept_with_recomputation, order_with_recomputation
 from pipetrain.theory.closed_forms import utilization_of_gpipe
 from pipetrain.theory.stability.lemmas import delay_limit
@@ -225,6 +227,29 @@ def _draw(path: Path) -> None:
     draw_stages(path, _KEPT, _LEFT)
 
 
+_BOTH = "t1=true t2=true"
+_ORDERS = {
+    "cifar_matches": [Order("table2_cifar10", _BOTH, Relation.LIKE, ("gpipe",))],
+    "imagenet_close": [Order("table2_imagenet", "pipemare_w", Relation.LIKE, ("gpipe",))],
+    "pipedream_fails": [Order("table2_iwslt14", "pipedream", Relation.WORSE, ("gpipe",))],
+    "warmup_closes_gap": [Order("table2_iwslt14", "pipemare_w", Relation.LIKE, ("gpipe",))],
+    "t1_needed": [
+        Order(f"table3_{data}", _BOTH, Relation.BETTER, ("t1=false t2=true", "t1=false t2=false"))
+        for data in ("cifar10", "iwslt14")
+    ],
+    "t2_needed_deep": [
+        Order(f"fig8_{data}", _BOTH, Relation.BETTER, ("t1=true t2=false",)) for data in ("cifar10", "iwslt14")
+    ],
+    "hogwild_t1": [
+        Order(f"fig19_{data}", "t1=true", Relation.BETTER, ("t1=false",)) for data in ("cifar10", "iwslt14")
+    ],
+    "recompute_harmless": [
+        Order(figure, "t2=true recompute=true", Relation.LIKE, ("t2=true recompute=false",))
+        for figure in ("fig17_cifar10", "fig18_iwslt14")
+    ],
+}
+
+
 PAPER = Paper(
     name="pipemare",
     citation="Yang, Zhang, Li, Ré, Aberger, De Sa: PipeMare: Asynchronous Pipeline Parallel DNN Training, 2021",
@@ -243,6 +268,7 @@ PAPER = Paper(
         "17 at least, and 3,600 in microbatches of 245 are 15.",
     ),
     verdicts=_verdicts,
+    orders=_ORDERS,
     figures=(
         PaperFigure(
             "pipemare_fig09.png",

@@ -1,12 +1,15 @@
 """PipeOptim: averages and speed-ups recomputed from tables III to VI, table II from the methods' closed forms."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from pipetrain.reproduce.comparison import Comparison, Value
-from pipetrain.reproduce.paper import Paper, Verdict
+from pipetrain.reproduce.orders import Order, Relation
+from pipetrain.reproduce.paper import Paper
 from pipetrain.reproduce.published import Tables
+from pipetrain.reproduce.verdict import Verdict
 from pipetrain.theory.closed_forms import CLOSED, Position
+from pipetrain.tracking.throughput import PREDICTED
 
 _DEPTH = 4
 """Stages of every experiment (§ V-A)."""
@@ -96,6 +99,48 @@ def _verdicts(_tables: Tables) -> Mapping[str, Verdict]:
     }
 
 
+_SGDM = ("table4_alexnet", "table4_resnet101", "table4_inception_v3")
+_ADAMW = ("table4_residual_lstm_adamw", "table4_vgg16", "table4_googlenet")
+_ADAM = ("table4_residual_lstm_adam", "table4_gnmt8")
+_THROUGHPUT = ("fig5_resnet101", "fig5_gnmt8", "fig5_gnmt16", "table5_gnmt8", "table5_gnmt16")
+
+
+def _pipeoptim(experiments: Iterable[str], relation: Relation, *others: str, metric: str | None = None) -> list[Order]:
+    return [Order(experiment, "pipeoptim", relation, others, metric) for experiment in experiments]
+
+
+_ORDERS = {
+    "sgdm_matches_gpipe": _pipeoptim(_SGDM, Relation.LIKE, "gpipe"),
+    "sgdm_above_stashing": _pipeoptim(_SGDM, Relation.BETTER, "pipedream", "pipedream_2bw"),
+    "sgdm_like_spectrain": _pipeoptim(_SGDM, Relation.LIKE, "spectrain"),
+    "adamw_best": _pipeoptim(_ADAMW, Relation.BETTER, "gpipe", "pipedream", "pipedream_2bw"),
+    "adam_effective": _pipeoptim(_ADAM, Relation.LIKE, "gpipe"),
+    "throughput_above_gpipe": _pipeoptim(_THROUGHPUT, Relation.BETTER, "gpipe", metric=PREDICTED),
+    "throughput_like_pipedream": _pipeoptim(_THROUGHPUT, Relation.LIKE, "pipedream", metric=PREDICTED),
+}
+
+
+_ROWS = {
+    "alexnet": ("sgdm", "AlexNet"),
+    "resnet101": ("sgdm", "ResNet-101"),
+    "inception_v3": ("sgdm", "Inception-V3"),
+    "residual_lstm_adamw": ("adamw", "Residual LSTM"),
+    "vgg16": ("adamw", "VGG-16"),
+    "googlenet": ("adamw", "GoogleNet"),
+    "residual_lstm_adam": ("adam", "Residual LSTM"),
+    "gnmt8": ("adam", "GNMT-8"),
+}
+"""Preset of table IV -> its row."""
+
+
+def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
+    table, _, name = experiment.partition("_")
+    if table != "table4":
+        return {}
+    optimizer, model = _ROWS[name]
+    return tables["table4"].row(optimizer=optimizer, model=model)
+
+
 PAPER = Paper(
     name="pipeoptim",
     citation="Guan, Li, Liang, Wang, Lu: PipeOptim: Ensuring Effective 1F1B Schedule with Optimizer-Dependent Weight "
@@ -121,4 +166,6 @@ PAPER = Paper(
         "above all others.",
     ),
     verdicts=_verdicts,
+    orders=_ORDERS,
+    printed=_printed,
 )

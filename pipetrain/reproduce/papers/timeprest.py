@@ -4,9 +4,12 @@ import math
 from collections.abc import Mapping
 
 from pipetrain.reproduce.comparison import Comparison, Value
-from pipetrain.reproduce.paper import Paper, Verdict
+from pipetrain.reproduce.orders import Order, Relation
+from pipetrain.reproduce.paper import Paper
 from pipetrain.reproduce.published import Tables
+from pipetrain.reproduce.verdict import Verdict
 from pipetrain.theory.closed_forms import CLOSED, Position
+from pipetrain.tracking.throughput import PREDICTED
 
 _DRAWN = 4
 """Stages of figure 2."""
@@ -64,6 +67,16 @@ def _verdicts(_tables: Tables) -> Mapping[str, Verdict]:
     }
 
 
+_VARIANTS = ("timeprest", "v_timeprest", "i_timeprest")
+_ORDERS = {
+    "epochs_per_hour": [
+        Order(figure, method, Relation.BETTER, ("pipedream",), PREDICTED)
+        for figure in ("fig3", "fig4", "fig9", "fig10")
+        for method in _VARIANTS
+    ],
+}
+
+
 PAPER = Paper(
     name="timeprest",
     citation="Dutta, Chaki, De: Memory Efficient and Staleness Free Pipeline Parallel DNN Training Framework with "
@@ -77,4 +90,5 @@ PAPER = Paper(
         "The figures have no error bars, and the text tells neither seeds nor the accuracies that were reached.",
     ),
     verdicts=_verdicts,
+    orders=_ORDERS,
 )

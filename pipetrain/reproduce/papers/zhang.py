@@ -1,5 +1,6 @@
 """Zhang & Abdelrahman: drops and speed-ups from tables 2 to 6, tables 7 and 9 from our models, the bounds of § 4.2."""
 
+import json
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cache
@@ -12,10 +13,13 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.reproduce.activation_count import ActivationCount, count
 from pipetrain.reproduce.comparison import Comparison, Value
 from pipetrain.reproduce.figures import draw_increase
-from pipetrain.reproduce.paper import Paper, PaperFigure, Verdict
+from pipetrain.reproduce.orders import Order, Relation
+from pipetrain.reproduce.paper import Paper, PaperFigure
 from pipetrain.reproduce.published import Row, Tables
+from pipetrain.reproduce.verdict import Verdict
 from pipetrain.theory.hybrid_speedup import accelerators, hybrid_speedup
 from pipetrain.theory.stale_bound import NoisyQuadratic
+from pipetrain.tracking.throughput import PREDICTED
 
 _STASHED = 4
 """Copies of the weights beside the newest that the paper gives PipeDream with 4 stages (app. D)."""
@@ -199,6 +203,19 @@ def _verdicts(tables: Tables) -> Mapping[str, Verdict]:
     }
 
 
+_NAMES = {"lenet5": "LeNet-5", "alexnet": "AlexNet", "vgg16": "VGG-16", "resnet20": "ResNet-20"}
+
+
+def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
+    """Accuracies of table 2, by the cuts of the presets."""
+    model = experiment.removeprefix("table2_")
+    if model not in _NAMES:
+        return {}
+    row, cuts = tables["table2"].row(model=_NAMES[model]), json.loads(_CUTS[model][1])
+    reached = {f"ppv={cuts[:count]}": text for count, text in enumerate(_reached(row), start=1)}
+    return {"sequential": row["nonpipelined"], **reached}
+
+
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -225,6 +242,27 @@ def _increases(model: str, dataset: str, cut: int) -> Mapping[str, list[float]]:
     }
 
 
+_CUTS = {
+    "lenet5": ("[1]", "[1, 2, 3, 4]"),
+    "alexnet": ("[1]", "[1, 2, 3]"),
+    "vgg16": ("[2]", "[2, 4, 7, 10]"),
+    "resnet20": ("[7]", "[7, 13, 19]"),
+}
+"""Network of table 2 -> its cuts with the fewest stages and with the most."""
+_WITHOUT = ("sequential",)
+_ORDERS = {
+    "early_stages_harmless": [
+        Order(f"table2_{model}", f"ppv={few}", Relation.LIKE, _WITHOUT) for model, (few, _) in _CUTS.items()
+    ],
+    "deep_stages_harm": [
+        Order(f"table2_{model}", f"ppv={many}", Relation.WORSE, _WITHOUT) for model, (_, many) in _CUTS.items()
+    ],
+    "speedup": [
+        Order(f"table5_resnet{depth}", "stale", Relation.BETTER, _WITHOUT, PREDICTED) for depth in (56, 110, 224, 362)
+    ],
+}
+
+
 PAPER = Paper(
     name="zhang",
     citation="Zhang, Abdelrahman: Pipelined Training with Stale Weights in Deep Convolutional Neural Networks, 2021",
@@ -246,6 +284,8 @@ PAPER = Paper(
         "Speed-ups of table 5 are cut off in places (13,150 s / 7,570 s = 1.737 is printed as 1.73).",
     ),
     verdicts=_verdicts,
+    orders=_ORDERS,
+    printed=_printed,
     figures=(
         PaperFigure(
             "zhang_fig08.png",

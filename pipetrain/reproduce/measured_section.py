@@ -1,0 +1,93 @@
+"""The part of a paper's page that shows what its experiments measured: the printed numbers beside ours, and courses."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pipetrain.config.choices import choice_of
+from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.text_table import counted, markdown_table, size_of
+from pipetrain.reproduce.orders import companions
+from pipetrain.reproduce.paper import Paper
+from pipetrain.reproduce.published import Tables
+from pipetrain.reproduce.results import Measured, MeasuredGroup, Results
+from pipetrain.tracking.throughput import MEASURED, PREDICTED
+
+Block = Sequence[str]
+_INTRODUCTION = (
+    "Means and sample standard deviations over seeds. The small scale has the methods and the depth of the paper on a "
+    "smaller model and smaller data, so the numbers are not those of the paper; their order may be. Throughput marked "
+    "with ~ is that of the simulated pipeline, predicted from the measured times of its stages."
+)
+
+
+def measured_section(paper: Paper, tables: Tables, results: Results, page: Path) -> Iterator[Block]:
+    """The blocks of the section; none where nothing was measured.
+
+    Args:
+        paper: whose experiments they are.
+        tables: its printed numbers.
+        results: what was measured.
+        page: the folder of the page, which links are relative to.
+    """
+    if not results:
+        return
+    yield ["## Measured"]
+    yield [_INTRODUCTION]
+    for name in sorted(results):
+        if not any(name.startswith(f"{other}_") for other in results):
+            yield from _experiment(paper, paper.printed(tables, name), companions(name, results), page)
+
+
+def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measured], page: Path) -> Iterator[Block]:
+    preset = choice_of("experiment", f"{paper.name}/{parts[0].experiment}")
+    yield [f"### {preset.summary}"]
+    yield [f"{preset.remarks['paper']}. {_made(paper, parts)}"]
+    yield _table(printed, parts)
+    for part in parts:
+        if len(part.groups) > 1 or len(parts) == 1:
+            figure = os.path.relpath(part.folder / "sweep.png", page)
+            yield [f"![{part.metric} of {part.experiment} by epoch, and what it took]({figure})"]
+
+
+def _made(paper: Paper, parts: Sequence[Measured]) -> str:
+    commands = " and ".join(
+        f"`pipetrain reproduce {paper.name}/{part.experiment} --scale {part.scale}`" for part in parts
+    )
+    seconds = sum(part.made["wall_s"] for part in parts)
+    runs = counted(sum(part.made["runs"] for part in parts), "run", "runs")
+    machine = parts[0].made["made_with"]
+    return f"{commands}: {runs}, {seconds / 60:.0f} minutes on {machine['cores']} cores ({machine['cpu']})."
+
+
+def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
+    metric = parts[0].metric
+    rows = [
+        (
+            group.name,
+            printed.get(group.name, ""),
+            _mean(group, metric),
+            _throughput(group),
+            f"{group.means['idle_share']:.0%}" if "idle_share" in group.means else "",
+            size_of(group.means["weight_bytes"]) if "weight_bytes" in group.means else "",
+            size_of(group.means["activation_bytes"]) if "activation_bytes" in group.means else "",
+            ", ".join(f"{count} {status}" for status, count in sorted(group.ended.items())),
+        )
+        for part in parts
+        for group in part.groups
+    ]
+    heads = ("", "printed", column_of(metric).head, "samples/s", "idle", "weights", "activations", "runs")
+    return markdown_table(heads, rows)
+
+
+def _mean(group: MeasuredGroup, metric: str) -> str:
+    if metric not in group.means:
+        return ""
+    spread = f" ± {group.deviations[metric]:.2f}" if metric in group.deviations else ""
+    return f"{group.means[metric]:.2f}{spread}"
+
+
+def _throughput(group: MeasuredGroup) -> str:
+    signs = {MEASURED: "", PREDICTED: "~"}
+    found = [f"{sign}{group.means[name]:.0f}" for name, sign in signs.items() if name in group.means]
+    return found[0] if found else ""

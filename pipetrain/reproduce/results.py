@@ -1,0 +1,80 @@
+"""What a paper's experiments measured, read from `results/PAPER/NAME/SCALE/`."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipetrain.errors import ConfigError
+from pipetrain.reproduce.targets import FULL, SMALL
+
+
+@dataclass(frozen=True)
+class MeasuredGroup:
+    """The runs of one configuration under several seeds.
+
+    Attributes:
+        name: what sets it apart in its experiment.
+        completed: how many runs completed.
+        ended: how the runs ended -> how many.
+        means: column -> mean over seeds.
+        deviations: column -> sample standard deviation over seeds; none of fewer than two.
+    """
+
+    name: str
+    completed: int
+    ended: Mapping[str, int]
+    means: Mapping[str, float]
+    deviations: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One experiment at one scale.
+
+    Attributes:
+        experiment: the preset, without its paper.
+        scale: `small` or `full`.
+        metric: what its groups are ranked by.
+        groups: best first.
+        made: the command, seeds, versions, time and machine kind.
+        folder: of its files.
+    """
+
+    experiment: str
+    scale: str
+    metric: str
+    groups: Sequence[MeasuredGroup]
+    made: Mapping[str, Any]
+    folder: Path
+
+
+Results = Mapping[str, Measured]
+"""Experiment -> what it measured at the largest scale that was run."""
+
+
+def results_of(folder: Path, paper: str) -> Results:
+    """All that there is of a paper's experiments.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    return {each.experiment: each for scale in (SMALL, FULL) for each in _at(folder / paper, scale)}
+
+
+def _at(folder: Path, scale: str) -> Iterator[Measured]:
+    for path in sorted(folder.glob(f"*/{scale}/sweep.json")):
+        try:
+            sweep, made = (json.loads(path.with_name(name).read_text("utf-8")) for name in (path.name, "made.json"))
+            groups = [_group(group) for group in sweep["groups"]]
+            yield Measured(path.parts[-3], scale, sweep["metric"], groups, made, path.parent)
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigError(f"{path.parent}: damaged results: {error}; make them anew, or remove them") from error
+
+
+def _group(content: Mapping[str, Any]) -> MeasuredGroup:
+    ended = content["statuses"]
+    known = ({name: value for name, value in content[kind].items() if value is not None}
+             for kind in ("mean", "standard_deviation"))  # fmt: skip
+    return MeasuredGroup(content["name"], ended.get("completed", 0), ended, *known)

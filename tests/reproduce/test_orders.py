@@ -1,0 +1,83 @@
+"""The verdicts that trained models give on claims."""
+
+import json
+
+import pytest
+
+from pipetrain.errors import ConfigError
+from pipetrain.reproduce.measured_section import measured_section
+from pipetrain.reproduce.orders import Order, Relation, verdict
+from pipetrain.reproduce.pages import PAPERS
+from pipetrain.reproduce.published import PublishedTable
+from pipetrain.reproduce.results import results_of
+
+
+def write(folder, name, groups):
+    """Results of a small sweep: name of a group -> top1 of its runs, mean and deviation, or None if they diverged."""
+    content = [
+        {
+            "name": group,
+            "statuses": {"completed": 3} if found else {"diverged": 3},
+            "mean": {"top1": found[0], "predicted_samples_per_second": 1000.0} if found else {},
+            "standard_deviation": {"top1": found[1]} if found else {},
+        }
+        for group, found in groups.items()
+    ]
+    made = {"runs": 3, "wall_s": 60.0, "made_with": {"cores": 2, "cpu": "some"}}
+    path = folder / "pipeoptim" / name / "small"
+    path.mkdir(parents=True)
+    (path / "sweep.json").write_text(json.dumps({"metric": "top1", "groups": content}))
+    (path / "made.json").write_text(json.dumps(made))
+
+
+def order(relation, *others):
+    return Order("table4_vgg16", "pipeoptim", relation, others)
+
+
+@pytest.mark.parametrize(
+    ("ours", "other", "better", "like", "worse"),
+    [
+        ((80.0, 0.2), (79.0, 0.2), "holds", "holds", "does not hold"),
+        ((79.0, 0.2), (80.0, 0.2), "does not hold", "does not hold", "holds"),
+        ((80.0, 1.0), (80.5, 1.0), "does not hold", "holds", "does not hold"),
+        ((80.0, 1.0), None, "holds", "holds", "does not hold"),
+        (None, (20.0, 1.0), "does not hold", "does not hold", "holds"),
+    ],
+)
+def test_difference_counts_from_two_standard_errors_on_and_diverged_runs_are_worst(
+    tmp_path, ours, other, better, like, worse
+):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": ours, "gpipe": other})
+    results = results_of(tmp_path, "pipeoptim")
+    for relation, word in ((Relation.BETTER, better), (Relation.LIKE, like), (Relation.WORSE, worse)):
+        assert verdict([order(relation, "gpipe")], results).verdict == word
+
+
+def test_claim_holds_partly_where_one_of_its_orders_does_and_companions_count(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": (80.0, 0.1), "pipedream": (70.0, 0.1)})
+    write(tmp_path, "table4_vgg16_2bw", {"pipedream_2bw": (90.0, 0.1)})
+    found = verdict([order(Relation.BETTER, "pipedream", "pipedream_2bw")], results_of(tmp_path, "pipeoptim"))
+    assert found.verdict == "holds partly"
+    assert "small, top1: pipeoptim 80 ± 0.1 (3 runs) against pipedream_2bw 90 ± 0.1 (3 runs)" in found.why
+
+
+def test_claim_without_results_has_no_verdict(tmp_path):
+    assert results_of(tmp_path, "pipeoptim") == {}
+    assert verdict([order(Relation.LIKE, "gpipe")], {}) is None
+
+
+def test_damaged_results_are_refused_by_their_folder(tmp_path):
+    write(tmp_path, "table4_vgg16", {})
+    (tmp_path / "pipeoptim" / "table4_vgg16" / "small" / "made.json").unlink()
+    with pytest.raises(ConfigError, match=r"table4_vgg16/small: damaged results: .*made.json.*; make them anew"):
+        results_of(tmp_path, "pipeoptim")
+
+
+def test_page_sets_printed_numbers_beside_the_measured_ones_and_shows_the_courses(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": (80.0, 0.1), "gpipe": None})
+    row = {"optimizer": "adamw", "model": "VGG-16", "pipeoptim": "70.89", "gpipe": "70.12"}
+    tables, page = {"table4": PublishedTable("table4", (row,))}, tmp_path / "docs"
+    blocks = list(measured_section(PAPERS["pipeoptim"], tables, results_of(tmp_path, "pipeoptim"), page))
+    cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in blocks[-2][2:]]
+    assert cells == [["pipeoptim", "70.89", "80.00 ± 0.10"], ["gpipe", "70.12", ""]]
+    assert blocks[-1][0].endswith("(../pipeoptim/table4_vgg16/small/sweep.png)")
