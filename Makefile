@@ -36,7 +36,7 @@ test: setup  ## Run the quick tests
 	$(BIN)/python -m pytest -m "not slow and not cuda" -n 2 --dist worksteal
 
 test-slow: setup  ## Run the tests that take longer
-	$(BIN)/python -m pytest -m "slow and not cuda" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "slow and not cuda" -n 3 --dist worksteal
 
 test-lower: $(VENV_LOWER)/.installed  ## Run part of the quick tests on the lowest versions that pyproject.toml allows
 	$(VENV_LOWER)/bin/python -m pytest -m "not slow and not cuda" -n 2 --dist worksteal $(LOWER_TESTS)

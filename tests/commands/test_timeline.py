@@ -128,7 +128,7 @@ def test_timeline_draws_each_choice_of_a_sweep_and_each_phase(tmp_path):
         ("--from 3", r"--from 3 goes with a run directory"),
         ("method=gpipe nowhere", r"nowhere.* alone"),
         ("nowhere", r"nowhere: not a run directory"),
-        ("seed=1,2,3,4,5,6,7,8,9,10,11,12,13", r"12 timelines at most"),
+        pytest.param("seed=1,2,3,4,5,6,7,8,9,10,11,12,13", r"12 timelines at most", marks=pytest.mark.slow),
     ],
 )
 def test_timeline_that_cannot_be_drawn_is_refused_in_one_line(words, message, capsys, tmp_path):

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from support.methods import METHODS, MethodCase
 from support.pipelines import batches, difference, pipeline, sgd
+from support.worker_pool import forked
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -49,7 +49,7 @@ def test_data_parallelism_has_the_numbers_of_distributed_data_parallel(tmp_path)
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     port = store.port
     del store
-    mp.spawn(theirs, (port, tmp_path / "theirs.pt"), nprocs=COUNT)
+    forked(theirs, port, tmp_path / "theirs.pt", count=COUNT)
     net, inputs, targets = data_and_model()
     case = MethodCase(METHODS["sequential"].method, RoundRobin(DataParallel(), Replicas((COUNT,))))
     ours = pipeline(copy.deepcopy(net), [], case, rate=lambda _k: 0.1).train(batches(inputs, targets, SIZE))

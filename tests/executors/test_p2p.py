@@ -5,7 +5,7 @@ import datetime
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from support.worker_pool import forked
 from torch import nn
 
 from pipetrain.errors import LostStageError
@@ -146,7 +146,7 @@ def exchange(rank, folder):
 @pytest.fixture(scope="module")
 def exchanged(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exchange")
-    mp.spawn(exchange, (folder,), nprocs=2)
+    forked(exchange, folder, count=2)
     return folder
 
 

@@ -35,8 +35,8 @@ def twenty_steps(folder, name, stages, text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stages", [2, 4])
-def test_models_of_texts_have_equal_bits_in_both_executors(tmp_path, stages):
+def test_models_of_texts_have_equal_bits_in_both_executors(tmp_path):
+    stages = 4
     text = tmp_path / "novel.txt"
     text.write_text("It is a truth universally acknowledged.\n" * 12)
     theirs = distributed([twenty_steps(tmp_path / "distributed", name, stages, text) for name in MODELS])

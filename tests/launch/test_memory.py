@@ -30,6 +30,7 @@ def page_faults(**settings):
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
 def test_memory_freed_by_a_step_is_reused_by_the_next_without_page_faults():
     assert page_faults() < 200

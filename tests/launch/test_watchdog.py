@@ -77,6 +77,7 @@ assert seen == [number]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGCHLD", "SIGUSR1"])
 def test_signal_that_has_another_handler_reaches_it_and_the_worker_lives(tmp_path, name):
     done = subprocess.run([sys.executable, "-c", SIGNALED, str(tmp_path), name], timeout=60, check=False)
@@ -271,6 +272,7 @@ with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, f
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "when", "said", "code"),
     [("60", "soon", "drained\n", 0), ("1", "late", "drained\ntold 15\n", 143), ("0", "soon", "told 15\n", 143)],

@@ -24,6 +24,7 @@ def build():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("native", [False, True], ids=["without its operators", "with its operators"])
 def test_target_of_the_users_own_imports_torchvision(tmp_path, native):
     (tmp_path / "torchvision").mkdir()

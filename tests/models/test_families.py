@@ -121,7 +121,14 @@ def test_cuts_inside_residual_blocks_do_not_change_the_gradients(name):
         torch.testing.assert_close(weight.grad, gradient)
 
 
-@pytest.mark.parametrize(("name", "size"), [("resnet18", 64), ("resnet50", 64), ("alexnet", 64), ("vgg16", 32)])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("resnet18", 64),
+        ("resnet50", 64),
+        *(pytest.param(*big, marks=pytest.mark.slow) for big in (("alexnet", 64), ("vgg16", 32))),
+    ],
+)
 def test_torchvision_models_have_torchvisions_weights_and_outputs(name, size):
     torch.manual_seed(3)
     theirs = getattr(tv, name)(weights=None, num_classes=10).eval()

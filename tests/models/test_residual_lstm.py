@@ -48,8 +48,8 @@ def test_setting_out_of_its_range_is_refused_by_name():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stages", "methods"), [(2, ["pipeoptim"]), (4, ["pipedream", "pipeoptim"])])
-def test_texts_of_many_lengths_train_with_equal_bits_in_both_executors(tmp_path, stages, methods):
+def test_texts_of_many_lengths_train_with_equal_bits_in_both_executors(tmp_path):
+    stages, methods = 4, ("pipedream", "pipeoptim")
     words = [f"{'good' if i % 2 else 'bad'} {'very ' * (i % 7)}film" for i in range(44)]
     table = tmp_path / "reviews.tsv"
     table.write_text("text\tlabel\n" + "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(words)))

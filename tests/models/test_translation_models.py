@@ -138,9 +138,9 @@ CUTS = {2: [5], 4: [1, 4, 6]}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stages", CUTS)
-def test_asynchronous_training_of_twenty_steps_has_equal_bits_in_both_executors(tmp_path, stages):
-    cases = [(model, method) for model in SMALL for method in ("pipedream", "pipeoptim")]
+@pytest.mark.parametrize(("stages", "method"), [(2, "pipedream"), (4, "pipeoptim")])
+def test_asynchronous_training_of_twenty_steps_has_equal_bits_in_both_executors(tmp_path, stages, method):
+    cases = [(model, method) for model in SMALL]
     jobs = [translating(tmp_path / f"{model}-{method}", model, method, stages) for model, method in cases]
     for each, result in zip(jobs, distributed(jobs), strict=True):
         expected = simulated(replace(each, run=RunDirectory(each.run.path / "simulated")))

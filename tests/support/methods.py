@@ -96,7 +96,6 @@ def fitting_cases(
 
 
 def quick_cases() -> list[Any]:
-    """`fitting_cases` as parameters; three stages are left to the slow tests but for the first methods."""
-    first = list(METHODS)[:7]
-    slow = {each: each[0] not in first and each[1] == 3 for each in fitting_cases()}
+    """`fitting_cases` as parameters; three stages and two microbatches are left to the slow tests."""
+    slow = {each: each[1] == 3 or each[2] == 2 for each in fitting_cases()}
     return [pytest.param(*each, marks=[pytest.mark.slow] if late else []) for each, late in slow.items()]

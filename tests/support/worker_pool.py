@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.distributed import TCPStore
 
 from pipetrain.config.schema import ExecutorConfig
 from pipetrain.config.settings import Settings, settings_of
+from pipetrain.launch import fork_server
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.launch.worker import main, simulate, watched
@@ -108,8 +110,14 @@ def distributed(jobs: list[Job]) -> list[dict[str, Any]]:
     jobs = [on("distributed", each) for each in jobs]
     # a store for each, as a worker that is ahead must not reach that of the job before
     stores = [TCPStore("localhost", 0, is_master=True, wait_for_workers=False) for _ in jobs]
-    mp.spawn(_process, (jobs, [store.port for store in stores]), nprocs=jobs[0].placement.num_processes)
+    forked(_process, jobs, [store.port for store in stores], count=jobs[0].placement.num_processes)
     return [json.loads(each.run.summary.read_text()) for each in jobs]
+
+
+def forked(function: Callable[..., None], *arguments: Any, count: int) -> None:
+    """Calls `function(rank, *arguments)` in `count` processes, whose parent has imported torch once for all tests."""
+    fork_server.start()
+    mp.start_processes(function, arguments, count, start_method=fork_server.METHOD)
 
 
 def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:
