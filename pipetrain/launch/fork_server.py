@@ -48,12 +48,19 @@ def start(*targets: str) -> None:
         return
     _environment.clear()
     _environment.update(os.environ)
+    _forget_foreign_method()
     multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
     resource_tracker.ensure_running()  # which the fork server needs, and whose start unblocks signals
     # a linear algebra library that numpy brings may start its threads when it is imported
     modules = {path.rpartition(".")[0] for path in targets if path.startswith("pipetrain.")}
     with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1", MODULES: " ".join(sorted(modules))}), blocked():
         forkserver.ensure_running()
+
+
+def _forget_foreign_method() -> None:
+    """A process of joblib's has a way of starting others that those do not know; Python hands it on to them."""
+    if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
+        multiprocessing.set_start_method(None, force=True)
 
 
 def running() -> bool:

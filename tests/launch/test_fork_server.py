@@ -1,5 +1,6 @@
 """What a forked worker finds, and what the fork server must not have."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -68,3 +69,12 @@ def test_fork_server_that_ended_is_noticed_without_taking_its_exit_code(monkeypa
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
     assert not fork_server.running()
     assert ended.wait() == 1  # EOFError
+
+
+def test_way_of_starting_processes_that_python_does_not_know_is_forgotten(monkeypatch):
+    class Loky:
+        _name = "loky"
+
+    monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", Loky())
+    fork_server._forget_foreign_method()
+    assert multiprocessing.get_start_method(allow_none=True) is None

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -46,6 +47,14 @@ def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitC
         print(how_to_go_on(job, hydra), flush=True)
         raise KeyboardInterrupt(summary["reason"])
     return _EXIT_CODES[summary["status"]]
+
+
+def take_back(run: RunDirectory) -> None:
+    """Removes what Hydra made for a refused run: the folder, and the log that would be opened in it."""
+    run.remove_if_empty()
+    for handler in logging.root.handlers[:]:
+        if isinstance(handler, logging.FileHandler) and not Path(handler.baseFilename).parent.exists():
+            logging.root.removeHandler(handler)
 
 
 def failed_early(error: BaseException, run: RunDirectory, *, debug: bool) -> ExitCode:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain.commands.output_folder import check_writable
-from pipetrain.commands.run.ending import ended_as, ended_early, failed_early, how_to_go_on
+from pipetrain.commands.run.ending import ended_as, ended_early, failed_early, how_to_go_on, take_back
 from pipetrain.config.settings import check_hydra, settings_of
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.launch import fork_server
@@ -65,7 +65,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             interruption.check()
         except (ConfigError, OmegaConfBaseException) as error:
             lock.close()
-            directory.remove_if_empty()
+            take_back(directory)
             return report_error(error, ExitCode.WRONG_USAGE, debug=bool(config.get("debug")))
         except (SystemExit, Exception) as error:
             interruption.check()

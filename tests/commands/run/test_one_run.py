@@ -231,6 +231,17 @@ def test_failure_is_told_though_its_log_cannot_be_written(tmp_path, monkeypatch,
     assert capsys.readouterr().err.startswith("pipetrain: error: ValueError: no (")
 
 
+def test_refused_run_leaves_no_log_that_a_launcher_of_sweeps_would_open_in_the_folder_that_is_gone(
+    tmp_path, monkeypatch
+):
+    gone = logging.FileHandler(tmp_path / "run" / "pipetrain.log", delay=True)
+    other = logging.FileHandler(tmp_path / "other.log", delay=True)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [gone, other])
+    (tmp_path / "run").mkdir()
+    assert carried_out(tmp_path / "run", "train.epochs=-1") is ExitCode.WRONG_USAGE
+    assert logging.getLogger().handlers == [other]
+
+
 def test_thread_that_dies_is_told_in_the_log_alone(tmp_path, monkeypatch, capsys):
     handler = logging.FileHandler(tmp_path / "pipetrain.log")
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
