@@ -5,6 +5,8 @@ VENV_LOWER ?= .venv-lower
 BIN := $(VENV)/bin
 DEVICE ?= cpu
 SCALE ?= small
+FAULTS ?= 300
+SEED ?= 0
 
 PAPERS := pipeoptim pipemare zhang timeprest pipedream
 PRESETS := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/*.yaml)))
@@ -17,7 +19,7 @@ LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench bench-planner reproduce clean $(PAPERS)
+.PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench bench-planner drill reproduce clean $(PAPERS)
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -73,6 +75,9 @@ bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda 
 
 bench-planner: setup  ## Measure predicted against measured throughput and memory of pipelines, on a quiet machine
 	$(BIN)/python benchmarks/planner.py
+
+drill: setup  ## Have 300 short runs fail in random ways, and check what becomes of each (FAULTS=300 SEED=0; hours)
+	$(BIN)/python benchmarks/drill.py --faults $(FAULTS) --seed $(SEED)
 
 reproduce: $(PAPERS)  ## Run all experiments of the papers at SCALE=small or full, and write their pages
 	$(BIN)/pipetrain report papers
