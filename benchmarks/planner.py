@@ -239,7 +239,8 @@ def draw(path: Path, every: Sequence[Outcome]) -> None:
                 panel.scatter(x, y, s=18, color=COLORS[model], label=model)
         for panel, what in ((rates, "samples/s"), (memory, "MB, fullest stage")):
             panel.set(xscale="log", yscale="log", xlabel=f"{what}, predicted", ylabel=f"{what}, measured")
-            panel.axline((1, 1), (2, 2), color=GRAY, linewidth=0.8)
+            least = min(*panel.get_xlim(), *panel.get_ylim())
+            panel.axline((least, least), (2 * least, 2 * least), color=GRAY, linewidth=0.8)
             panel.legend(frameon=False)
 
 

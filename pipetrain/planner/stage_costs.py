@@ -8,6 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from pipetrain.config.schema import PlannerConfig
+from pipetrain.errors import ConfigError
 from pipetrain.planner.cut_states import CutStates, Vector
 
 Amount = TypeVar("Amount", float, np.ndarray[Any, np.dtype[np.float64]])
@@ -73,5 +74,14 @@ class RingAllReduce(CostModel):
 
 
 def cost_model(settings: PlannerConfig) -> CostModel:
-    """The cost model of the section `planner`."""
+    """The cost model of the section `planner`.
+
+    Raises:
+        ConfigError: it says of another one how that overlaps.
+    """
+    if settings.cost_model == "pipedream_paper" and not settings.overlap:
+        raise ConfigError(
+            "planner.overlap=false: planner.cost_model=pipedream_paper is the recurrence as printed, which overlaps; "
+            "planner.cost_model=ring_allreduce takes both"
+        )
     return PipeDreamPaper() if settings.cost_model == "pipedream_paper" else RingAllReduce(settings.overlap)

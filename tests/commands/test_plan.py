@@ -44,6 +44,10 @@ def test_plan_has_no_replicas_where_straight_pipelines_are_asked_for(tmp_path):
         ([f"profile={VGG16}"], "topology.gigabytes_per_s=null: the profile has no measured bandwidth"),
         ([f"profile={VGG16}", GIGABYTE, "topology.workers=[2,2]"], "2 numbers are needed, one for each level"),
         ([f"profile={VGG16}", GIGABYTE, "topology.memory_gigabytes=1"], "no plan fits"),
+        (
+            [f"profile={VGG16}", GIGABYTE, "planner.cost_model=pipedream_paper", "planner.overlap=false"],
+            "planner.overlap=false: planner.cost_model=pipedream_paper",
+        ),
         ([f"profile={VGG16}", GIGABYTE, "seed=0,1"], "a sweep; one value of each setting is needed"),
     ],
 )
