@@ -68,11 +68,7 @@ def check(settings: "Settings") -> None:
             raise ConfigError(f"{setting}={value}: one of {', '.join(choices)}")
     _check_portions(settings.train)
     _check_target(settings)
-    if settings.checkpoint.keep_best is not None and not settings.eval.every_epochs:
-        raise ConfigError(
-            f"checkpoint.keep_best={settings.checkpoint.keep_best}: eval.every_epochs=0 leaves nothing to compare by; "
-            "set it to 1 or more"
-        )
+    _check_checkpoints(settings)
     if settings.threads is not None and settings.threads < 1:
         raise ConfigError(f"threads={settings.threads}: at least 1, or null for the cores divided by the stages")
     if not 0 <= settings.seed < _SEEDS:
@@ -102,6 +98,17 @@ def check_flag(setting: str, value: Any) -> None:
     """
     if not isinstance(value, bool):
         raise ConfigError(f"{setting}={value}: true or false")
+
+
+def _check_checkpoints(settings: "Settings") -> None:
+    keeps = settings.checkpoint
+    if keeps.every_minutes is not None:
+        POSITIVE.check("checkpoint.every_minutes", keeps.every_minutes, "or null for none")
+    if keeps.keep_best is not None and not settings.eval.every_epochs:
+        raise ConfigError(
+            f"checkpoint.keep_best={keeps.keep_best}: eval.every_epochs=0 leaves nothing to compare by; set it to 1 or "
+            "more"
+        )
 
 
 def _check_portions(train: "TrainConfig") -> None:

@@ -131,6 +131,8 @@ class CheckpointConfig:
     """Epochs between checkpoints; 0: only the one at the end."""
     every_steps: int | None = None
     """Also save every so many steps; each of these drains the pipeline, as the end of an epoch does."""
+    every_minutes: float | None = None
+    """Also save whenever so many minutes have passed since the last checkpoint, which drains the pipeline."""
     keep_last: int | None = None
     """Keep only the newest so many; null: all, or the newest one where `checkpoint.keep_best` is set."""
     keep_best: int | None = None
@@ -273,7 +275,7 @@ class Config:
     resume: str | None = None
     """A run directory or checkpoint to continue; auto: what is unfinished here or beside: docs/resuming.md."""
     replay_drains: str | None = None
-    """A run directory; drain the pipeline where signals and resumptions did in that run, which gives its bits."""
+    """A run directory; drain where signals, the clock and resumptions drained that run: docs/resuming.md."""
     trace: bool = False
     """Write trace.json, a Chrome trace of every operation and message: docs/timelines.md."""
     debug: bool = False

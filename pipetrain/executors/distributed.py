@@ -103,7 +103,7 @@ class _Neighbors:
             if inboxes:
                 arriving = [op for op in lists[self._worker] if op.kind is kind]
                 for peer, inbox in inboxes.items():
-                    inbox.expect(
+                    inbox.begin(
                         keys[cursor.start + op.minibatch, op.microbatch]
                         for op in arriving
                         if self._replicas.worker(other, op.minibatch) == peer

@@ -1,4 +1,4 @@
-"""Where a run can be broken off: between two minibatches, at the same place in every process."""
+"""Where a run can be broken off, or pause: between two minibatches, at the same place in every process."""
 
 import threading
 from collections.abc import Callable
@@ -11,18 +11,28 @@ def _nothing() -> None:
 class Gate:
     """What the main thread of each process passes before each minibatch, in the same order, until it is shut.
 
-    Whoever wants to end the run, in another thread or in a signal's handler, first holds the gate of every process,
-    which tells how far each has come, and then shuts all of them behind the minibatch of the one that is ahead. Those
-    on their way are finished: the pipeline drains.
+    Whoever wants the pipeline drained, in another thread or in a signal's handler, first holds the gate of every
+    process, which tells how far each has come, and then shuts all of them behind the minibatch of the one that is
+    ahead. Those on their way are finished. Where the run is only to pause, each process opens its gate again.
+
+    Args:
+        alone: whether this is the only process.
 
     Attributes:
-        ended_after: minibatches that were let through, once one was not; None before.
+        ended_after: minibatches that were let through, once one was not; None before, and once it is open again.
         before: called before each minibatch; what it raises ends the run.
+        wanted: whether somebody here wants the pipeline drained.
+        ends: whether the run is to end then.
+        openings: how often the gate was opened again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool = False) -> None:
         self.ended_after: int | None = None
         self.before: Callable[[], None] = _nothing
+        self.wanted = False
+        self.ends = False
+        self.openings = 0
+        self._alone = alone
         self._asked = 0
         self._held = False
         self._end: int | None = None
@@ -50,10 +60,15 @@ class Gate:
         self.ended_after = self._end
         return False
 
-    @property
-    def held(self) -> bool:
-        """Whether somebody wants to end the run."""
-        return self._held
+    def pause(self) -> None:
+        """Wants the pipeline drained; the run goes on once the gate is opened."""
+        self.wanted = True
+        self._shut_here()
+
+    def end(self) -> None:
+        """Wants the pipeline drained, and the run to end then."""
+        self.ends = True
+        self.pause()
 
     def hold(self) -> int:
         """Lets no further minibatch through for the time being; how many have begun, or wait in front of the gate."""
@@ -64,3 +79,19 @@ class Gate:
         """Lets those through that are among the first so many, and no other."""
         self._end = minibatches
         self._shut.set()
+
+    def open(self) -> None:
+        """Lets minibatches through again, from the first one on that was not."""
+        assert self._end is not None
+        self._asked = self._end
+        self.ended_after = None
+        self.wanted = self._held = False
+        self._shut.clear()
+        self._end = None
+        self.openings += 1
+        if self.ends:  # a signal has come since its processes agreed to go on
+            self.pause()
+
+    def _shut_here(self) -> None:
+        if self._alone and self._end is None:
+            self.shut(self.hold())

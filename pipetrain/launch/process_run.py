@@ -19,6 +19,7 @@ from pipetrain.run.decoder import Decoder, decoder_of
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
 from pipetrain.run.ranking import remove_superfluous
+from pipetrain.run.save_clock import SaveClock
 from pipetrain.run.trainer import Trainer, progress_of_target, target_reached
 from pipetrain.tracking import summary
 from pipetrain.tracking.recorder import Recorder
@@ -44,7 +45,9 @@ class ProcessRun:
         self._aliases = parts.chain.aliases()  # as long as the modules still hold the tensors that they share
         self._config = StoredConfig(job.settings.stored, job.settings.choices)
         self._writer = self._background_writer()
-        executor.hooks.gate.before = self._writer.check
+        gate = executor.hooks.gate
+        self._clock = SaveClock(job.settings.checkpoint.every_minutes, gate.pause)
+        gate.before = self._before_minibatch
         self._decoder = self._decoder_of(job)
         self.trainer = Trainer(
             executor,
@@ -71,6 +74,11 @@ class ProcessRun:
         writer = Writer(executor.rank, executor.exchange_aside, coordinates=coordinates)
         return BackgroundWriter(writer, Around(executor.hooks, published))
 
+    def _before_minibatch(self) -> None:
+        self._writer.check()
+        if self._parts.recorder is not None:  # one clock for all processes
+            self._clock.look()
+
     def _decoder_of(self, job: Job) -> Decoder | None:
         parts, hooks = self._parts, self._executor.hooks
         decoder = decoder_of(job.settings, parts.data.dataset, parts.chain)
@@ -90,6 +98,7 @@ class ProcessRun:
         recorder = self._parts.recorder
         if recorder is not None:
             recorder.start()
+        self._clock.start()
         if self._job.settings.checkpoint.at_start and not self.trainer.step:
             self._save(0)
         reports = self._trained()
@@ -151,6 +160,7 @@ class ProcessRun:
         with self._spent_on_checkpoints():
             snapshot = Snapshot(self._tensors(), self._progress(step), self._config)
             self._writer.save(self._job.run.checkpoint(step), snapshot)
+        self._clock.start()
 
     @contextlib.contextmanager
     def _spent_on_checkpoints(self) -> Iterator[None]:

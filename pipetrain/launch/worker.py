@@ -46,13 +46,13 @@ def simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]
     """
     keep_freed_memory()
     parts = build_parts(job, range(job.num_stages), device_at(job.device, 0), show)
-    gate = Gate()
+    gate = Gate(alone=True)
     hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)
     executor = in_one_process(job, parts.chain, parts.phases, parts.training, hooks)
     run = ProcessRun(job, parts, executor)
 
     def stop() -> bool:
-        gate.shut(gate.hold())
+        gate.end()
         return True
 
     try:

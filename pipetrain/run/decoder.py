@@ -95,7 +95,7 @@ class Decoder:
         return {name: float(each.value if isinstance(each, Measured) else each) for name, each in found.items()}
 
     def _progress(self, words: str) -> None:
-        if self.hooks.gate.held:
+        if self.hooks.gate.ends:
             raise _BrokenOffError
         self.hooks.on_progress(words)
 

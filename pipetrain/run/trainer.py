@@ -50,6 +50,7 @@ class Trainer:
     interrupted: bool = False
     metrics: Mapping[str, float] = field(default_factory=dict)
     decoder: Decoder | None = None
+    _saved_at: int | None = None
     _idle: list[float] = field(default_factory=list)
     _idle_steps: int = 0
 
@@ -60,43 +61,49 @@ class Trainer:
             DivergedError: in the process of the last stage.
         """
         first = self.step
-        for interval in () if self.reached else self.timetable.segments(first):
+        while not self.reached and self.step < self.timetable.total_steps:
+            interval = next(self.timetable.segments(self.step))
             self._note_drain(interval, interval.start, "resume")
-            self._train(interval, first)
-            if self.interrupted:
-                break
+            if self._train(interval, first):
+                self._stop(interval)
+                if self.interrupted:
+                    break
+                continue
             self._note_drain(interval, self.step, "replay")
             if self.timetable.ends_epoch(self.step):
                 self._end_epoch()
             done = bool(self.reached) or self.step == self.timetable.total_steps
             if self.timetable.saves(self.step) or done:
-                self.save(self.step)
-            if done:
-                break
+                self._save()
         return self.reports()
 
-    def _train(self, interval: DrainInterval, first: int) -> None:
+    def _train(self, interval: DrainInterval, first: int) -> bool:
+        """Trains the interval; whether it ended early, or before its first minibatch."""
         if self.recorder:
             self.recorder.begin(interval)
         times = self.executor.train(self.data.train, interval)
         ended_after = self.executor.hooks.gate.ended_after
-        self.interrupted = ended_after is not None
         self.step = interval.start + interval.minibatches if ended_after is None else first + ended_after
         if self.step > interval.start:
             self.metrics = {}
             self._add_idle(times.idle, self.step - interval.start)
             if self.recorder:
                 self.recorder.drain(times.predicted)
-        if self.interrupted:
-            self._break_off(interval, first)
+        return ended_after is not None
 
-    def _break_off(self, interval: DrainInterval, first: int) -> None:
-        """Saves what the interrupted run has come to, unless that has just been saved or there is nothing yet."""
-        within = self.step > interval.start
-        self._note_drain(interval, self.step, "signal")
-        saved = not within and self.step > first and self.timetable.saves(self.step)
-        if self.step and not saved:
-            self.save(self.step)
+    def _stop(self, interval: DrainInterval) -> None:
+        """Saves what the run has come to, unless that has just been saved or there is nothing yet; ends or goes on."""
+        gate = self.executor.hooks.gate
+        self.interrupted = any(self.executor.exchange(gate.ends))
+        self._note_drain(interval, self.step, "signal" if self.interrupted else "clock")
+        if self.step and self.step != self._saved_at:
+            self._save()
+        if not self.interrupted:
+            gate.open()
+
+    def _save(self) -> None:
+        self.save(self.step)
+        self._saved_at = self.step
 
     def _note_drain(self, interval: DrainInterval, step: int, cause: str) -> None:
         """Takes down a drain after `step` steps that the settings do not ask for, unless that is known."""

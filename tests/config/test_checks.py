@@ -36,6 +36,10 @@ def checked(*overrides):
         ("checkpoint.every_epochs=-1", "checkpoint.every_epochs=-1: at least 0"),
         ("checkpoint.every_steps=0", "checkpoint.every_steps=0: at least 1"),
         ("checkpoint.keep_last=0", "checkpoint.keep_last=0: at least 1"),
+        (
+            "checkpoint.every_minutes=0",
+            "checkpoint.every_minutes=0.0: a number above 0 is needed, or null for none",
+        ),
         ("checkpoint.keep_best=0", "checkpoint.keep_best=0: at least 1"),
         ("threads=0", "threads=0: at least 1, or null for the cores divided by the stages"),
         ("train.target={}", "train.target={}: metrics and the values to reach, such as {top1: 66}"),

@@ -22,7 +22,13 @@ def test_defaults_of_the_schema_are_those_of_the_command_line():
     assert {"schema", "_self_"} <= {each if isinstance(each, str) else "" for each in file.defaults}
     assert OmegaConf.to_object(schema()) == Config()
     assert Config().checkpoint == CheckpointConfig(
-        at_start=False, every_epochs=1, every_steps=None, keep_last=None, keep_best=None, metric="loss"
+        at_start=False,
+        every_epochs=1,
+        every_steps=None,
+        every_minutes=None,
+        keep_last=None,
+        keep_best=None,
+        metric="loss",
     )
 
 

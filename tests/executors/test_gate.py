@@ -44,6 +44,28 @@ def test_held_gate_waits_for_the_decision():
     assert (answers, gate.ended_after) == ([False], 1)
 
 
+def test_gate_that_pauses_lets_the_minibatch_through_once_it_is_open_again():
+    gate = Gate(alone=True)
+    assert gate.passes()
+    gate.pause()
+    assert not gate.passes()
+    assert (gate.ended_after, gate.ends, gate.begun) == (1, False, 2)
+    gate.open()
+    assert (gate.ended_after, gate.begun, gate.openings) == (None, 1, 1)
+    assert gate.passes()
+
+
+def test_end_that_is_wanted_during_a_pause_comes_when_the_gate_is_opened():
+    gate = Gate(alone=True)
+    gate.passes()
+    gate.pause()
+    assert not gate.passes()
+    gate.end()
+    gate.open()
+    assert not gate.passes()
+    assert (gate.ended_after, gate.ends) == (1, True)
+
+
 @pytest.mark.parametrize("case", METHODS)
 def test_list_that_ends_early_is_the_beginning_of_the_longer_one(case):
     """What `ReadCursor.end_before` relies on: the pipeline may drain before any minibatch that no stage has begun."""

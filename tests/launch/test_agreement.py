@@ -22,3 +22,30 @@ def test_workers_shut_their_gates_behind_the_minibatch_of_the_one_ahead():
     allowed = [sum(gate.passes() for _ in range(6)) for gate in gates]
     assert allowed == [0, 1, 2]
     assert [gate.ended_after for gate in gates] == [5, 5, 5]
+
+
+def test_workers_pause_and_go_on_and_learn_of_an_end_meanwhile():
+    store, gates = HashStore(), [Gate() for _ in range(2)]
+    agreements = [Agreement(p, 2, gate) for p, gate in enumerate(gates)]
+
+    def agree():
+        for each in (*agreements, *agreements):
+            each.proceed(store)
+
+    assert gates[0].passes()
+    gates[1].pause()
+    agree()
+    assert gates[1].passes(), "it is behind"
+    assert [gate.passes() for gate in gates] == [False, False]
+    for gate in gates:
+        gate.open()
+    agree()
+    assert [gate.passes() for gate in gates] == [True, True]
+    assert [gate.ends for gate in gates] == [False, False]
+    gates[0].pause()
+    agree()
+    agreements[1].ask()
+    agree()
+    assert [gate.ends for gate in gates] == [True, True]
+    assert [gate.passes() for gate in gates] == [False, False]
+    assert [gate.ended_after for gate in gates] == [2, 2]

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support import sleeping_model
+from support import cli, sleeping_model
+from support.cli import TINY, run
 from support.worker_pool import job, on, simulated
 
 from pipetrain.launch.run_parts import build_parts
@@ -116,3 +117,30 @@ def test_checkpoint_after_training_names_a_tied_weight_by_all_its_names(tmp_path
     (folder,) = checkpoint.checkpoints(tmp_path)
     state = checkpoint.named_state(folder)
     assert torch.equal(state["decoder.weight"], state["encoder.linear.weight"])
+
+
+@pytest.mark.parametrize("method", ["gpipe", "pipeoptim"])
+def test_checkpoints_of_the_clock_drain_the_pipeline_and_another_run_repeats_that(tmp_path, method):
+    clocked = simulated(job(tmp_path / "clocked", method, 3, checkpoint={"every_minutes": 1e-9}))
+    steps = [checkpoint.step_of(folder) for folder in checkpoint.checkpoints(tmp_path / "clocked")]
+    assert steps == [*range(1, 13)]
+    repeated = simulated(job(tmp_path / "repeated", method, 3, replay_drains=str(tmp_path / "clocked")))
+    whole = simulated(job(tmp_path / "whole", method, 3))
+    assert [repeated[name] for name in BITS] == [clocked[name] for name in BITS]
+    assert repeated["extra_drains"] == clocked["extra_drains"]
+    assert (clocked["weights_sha256"] == whole["weights_sha256"]) == (method == "gpipe")
+
+
+BITS = ("status", "steps", "weights_sha256", "loss_sha256")
+
+
+@pytest.mark.slow
+def test_processes_drain_when_the_clock_asks_and_a_simulation_repeats_that(tmp_path):
+    tiny = [*TINY, "method=pipedream", "dataset.limit=3200", "eval.every_epochs=0"]
+    run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.02")
+    clocked = cli.summary(tmp_path / "clocked")
+    assert clocked["extra_drains"]
+    saved = {checkpoint.step_of(folder) for folder in checkpoint.checkpoints(tmp_path / "clocked")}
+    assert saved >= {*clocked["extra_drains"]}
+    run(tmp_path / "repeated", *tiny, "executor=simulated", f"replay_drains={tmp_path / 'clocked'}")
+    assert [cli.summary(tmp_path / "repeated")[name] for name in BITS] == [clocked[name] for name in BITS]

@@ -71,7 +71,7 @@ def test_decoding_tells_its_progress_and_ends_where_the_run_shall_end():
         for part in range(3):
             options.on_progress(f"part {part}")
             if part == 1:
-                hooks.gate.hold()
+                hooks.gate.end()
         return {"bleu": 1.0}
 
     assert decoder(measure, hooks).metrics_with(small_model.build(1, 4).module.state_dict()) == {}

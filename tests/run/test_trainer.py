@@ -7,6 +7,7 @@ from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import IntervalTimes
+from pipetrain.executors.gate import Gate
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.build import build_data
 from pipetrain.run.timetable import Timetable
@@ -44,6 +45,9 @@ class Counting:
 
     def gather(self, values):
         return list(values)
+
+    def exchange(self, value):
+        return [value]
 
     def agree(self, value):
         return value
@@ -189,6 +193,7 @@ def test_target_that_the_whole_model_does_not_give_is_refused():
 def test_run_that_is_broken_off_saves_where_it_was_and_notes_a_drain_of_its_own(step, end, synchronous, saves, drains):
     made, saved = trainer([{"loss": 3.0}, {"loss": 2.0}], step=step, save_every=1)
     made.executor.synchronous = synchronous
+    made.executor.hooks.gate.end()
     made.executor.hooks.gate.hold()
     made.executor.hooks.gate.shut(end)
     made.run()
@@ -205,8 +210,40 @@ def test_drains_that_the_settings_do_not_ask_for_are_noted_once_with_their_cause
     assert made.extra_drains == [2, 5, 7, 10]
 
 
+def paused_before(made, minibatch):
+    """The clock asks for a checkpoint before the minibatch of this number, from 1."""
+    asked = []
+    made.executor.hooks = RunHooks(gate=Gate(alone=True))
+    gate = made.executor.hooks.gate
+
+    def look():
+        asked.append(None)
+        if len(asked) == minibatch:
+            gate.pause()
+
+    gate.before = look
+
+
+@pytest.mark.parametrize(
+    ("minibatch", "trained", "saves", "drains"),
+    [
+        (7, [(0, 4), (4, 6), (6, 8), (8, 12)], [4, 6, 8, 12], [(6, "clock")]),
+        (5, [(0, 4), (4, 4), (4, 8), (8, 12)], [4, 8, 12], []),  # has just been saved
+        (1, [(0, 0), (0, 4), (4, 8), (8, 12)], [4, 8, 12], []),  # there is nothing yet
+    ],
+)
+def test_run_that_the_clock_stops_saves_and_goes_on(minibatch, trained, saves, drains):
+    made, saved = trainer(map(dict, LOSSES), save_every=1)
+    paused_before(made, minibatch)
+    made.run()
+    assert (made.interrupted, made.step) == (False, 12)
+    assert made.executor.trained == trained
+    assert (saved, made.recorder.drains) == (saves, drains)
+
+
 def test_run_that_is_stopped_at_its_very_end_is_complete():
     made, saved = trainer([{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}])
+    made.executor.hooks.gate.end()
     made.executor.hooks.gate.hold()
     made.executor.hooks.gate.shut(12)
     made.run()

@@ -21,6 +21,7 @@ from pipetrain.launch.watchdog import Watchdog
 from pipetrain.launch.worker import main, simulate, watched
 from pipetrain.run.build import build_data, build_recompute_segments, replicated
 from pipetrain.run.job import Job
+from pipetrain.run.replayed_drains import replayed_drains
 from pipetrain.run.timetable import timetable_of
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -82,7 +83,7 @@ def job(run: Path, case: str | MethodCase, num_stages: int, /, *, resume: Path |
         run=RunDirectory(run),
         bounds=cut,
         plan=[{"layers": last - first, "parameters": 1} for first, last in cut],
-        timetable=timetable_of(chosen, len(build_data(chosen).train)),
+        timetable=timetable_of(chosen, len(build_data(chosen).train), replayed_drains(chosen)),
         segments=build_recompute_segments(chosen.train, num_stages, {first: r for r, (first, _) in enumerate(cut)}),
         placement=replicated(chosen.phases[0].schedule.build(), num_stages, chosen.replicas).placement(num_stages),
         replicas=chosen.replicas,
