@@ -54,6 +54,7 @@ class ReadCursor(Generic[AnyStage]):
         rules, stage = self.rules, self.stage
         # the list of an interval that ends there begins with what was carried out of the longer one
         self.planned = rules.planned(self.worker, minibatch, self.start) if minibatch else []
+        self._entered = minibatch - 1  # whoever ends the list lets through what it still has, also a round cut short
         awaited = {self.base + each.read.version for each in self.planned[self._done :]}
         for version in set(stage.weights.held()) - {stage.updates} - awaited:
             stage.weights.release(version)
