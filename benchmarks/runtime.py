@@ -268,7 +268,7 @@ class Bench:
 
     def torchs(self, schedule_class: type, num_microbatches: int) -> Row:
         bounds = self.bounds(PipelineRules(GPipe(), Synchronous(), STAGES, num_microbatches))
-        module = _Plain(self.stage(self.rank, bounds).module)
+        module = Plain(self.stage(self.rank, bounds).module)
         optimizer = sgd(list(module.parameters()))
         group = dist.new_group(backend="nccl", device_id=self.device) if self.device_to_device else None
         pipe = PipelineStage(module, self.rank, STAGES, self.device, group=group)
@@ -287,7 +287,7 @@ class Bench:
         return self.steps_of(gradient, optimizer)
 
 
-class _Plain(nn.Module):
+class Plain(nn.Module):
     """A stage without the key of its random numbers, which torch's pipelines do not pass."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -386,13 +386,6 @@ def measure(names: list[str], options: argparse.Namespace) -> Measured:
 def report(measured: Measured, options: argparse.Namespace) -> dict[str, Any]:
     speeds, workload = measured.speeds, WORKLOADS[options.model]
     rows = {name: statistics.median(values) for name, values in speeds.items()}
-    machine = {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "device": torch.cuda.get_device_name(0) if options.device == "cuda" else "cpu",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
     pictures = f"3x{workload.side}x{workload.side}, batch {workload.batch}"
     return {
         "what": f"{workload.what}, {pictures}, {STAGES} stages, one thread each, SGD with momentum, fused",
@@ -400,7 +393,7 @@ def report(measured: Measured, options: argparse.Namespace) -> dict[str, Any]:
         "unit": "samples per second, median over steps, then over rounds",
         "steps": options.steps - WARM_UP,
         "torch_keeps_freed_memory": options.alike,
-        "machine": machine,
+        "machine": machine(options.device),
         "rows": {name: round(value, 2) for name, value in rows.items()},
         "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in speeds.items()},
         "idle": {name: _medians(shares) for name, shares in measured.idle.items() if any(shares)},
@@ -437,6 +430,17 @@ def _ratios(rows: dict[str, float]) -> dict[str, float]:
         *((f"{a} / sequential", a, "sequential") for a in ("pipedream", "limit")),
     ]
     return {what: rows[a] / rows[b] for what, a, b in pairs if a in rows and b in rows}
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What was measured on; `device` is cpu or cuda."""
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "device": torch.cuda.get_device_name(0) if device == "cuda" else "cpu",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
 
 
 def _processor() -> str:

@@ -1,0 +1,230 @@
+"""Samples per second with replicas of stages, beside the same work without them and beside DistributedDataParallel.
+
+`make bench`, or `python benchmarks/replicas.py --model alexnet`. The workloads and the cuts are those of `runtime.py`,
+and so are the rounds: each measures every row in turn, every other one backwards; each row is the median over a round's
+steps behind the warm-up, then over the rounds; each ratio is of two rows of one round, and the median over the rounds.
+
+    ddp             torch's DistributedDataParallel: two processes, each with the whole model
+    data_parallel   pipetrain on the same minibatches: one stage with two replicas
+    pipedream       two stages
+    pipedream_rr    the same two stages, the first with two replicas: three processes
+
+Every process has one thread. Where there are fewer cores than processes, `pipedream_rr` says what replicas cost, not
+what they gain.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import socket
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from datetime import date
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from runtime import RESULTS, Plain, machine, sgd, show
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
+from workloads import WORKLOADS, Workload
+
+from pipetrain.data.loader import Loader
+from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.p2p import NEVER
+from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.pipeline import Training, build_stages, connect_stages
+from pipetrain.launch.memory import keep_freed_memory
+from pipetrain.losses import CrossEntropy, StepLoss
+from pipetrain.methods.pipedream import PipeDream
+from pipetrain.methods.synchronous import Synchronous
+from pipetrain.planner.partition_rules import Even
+from pipetrain.planner.plan import make_plan
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.run.weight_passes import passes_under
+from pipetrain.schedules import Replicas
+from pipetrain.schedules.one_f_one_b import OneFOneB
+from pipetrain.schedules.round_robin import RoundRobin
+from pipetrain.schedules.sequential import DataParallel
+from pipetrain.stage.stage import Stage
+
+WARM_UP = 4
+"""Minibatches of each round that are not counted."""
+DDP_PROCESSES = 2
+OURS = {
+    "data_parallel": PipelineRules(RoundRobin(DataParallel(), Replicas((2,))), Synchronous(), 1, 1),
+    "pipedream": PipelineRules(OneFOneB(), PipeDream(), 2, 1),
+    "pipedream_rr": PipelineRules(RoundRobin(OneFOneB(), Replicas((2, 1))), PipeDream(), 2, 1),
+}
+ROWS = ("ddp", *OURS)
+RATIOS = (("data_parallel", "ddp"), ("pipedream_rr", "pipedream"))
+
+Row = Callable[[], list[float]]
+"""Trains for a round; the seconds of each minibatch, where they are known."""
+
+
+def pictures(workload: Workload, steps: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(workload.batch * steps, 3, workload.side, workload.side, generator=generator)
+    return images, torch.randint(0, workload.classes, (workload.batch * steps,), generator=generator)
+
+
+def training(workload: Workload) -> Training:
+    return Training(sgd, lambda _: workload.lr, CrossEntropy())
+
+
+def whole(workload: Workload) -> Stage:
+    """The model in one stage."""
+    chain = workload.chain()
+    return build_stages(chain, [(0, len(chain))], training(workload))[0]
+
+
+def minibatch_seconds(times: list[float], together: int) -> list[float]:
+    """Of the times at which minibatches ended, `together` of them at once."""
+    ends = times[together - 1 :: together]
+    return [(b - a) / together for a, b in itertools.pairwise(ends[WARM_UP // together - 1 :])]
+
+
+def ddp(workload: Workload, rank: int, steps: int) -> Row:
+    images, labels = pictures(workload, steps)
+    model = DistributedDataParallel(Plain(whole(workload).module))
+    optimizer = sgd(list(model.parameters()))
+    mine = [*zip(images.split(workload.batch), labels.split(workload.batch), strict=True)][rank::DDP_PROCESSES]
+
+    def row() -> list[float]:
+        times = []
+        for x, y in mine:
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            loss.item()
+            times += [time.perf_counter()] * DDP_PROCESSES
+        return minibatch_seconds(times, DDP_PROCESSES)
+
+    return row
+
+
+def ours(workload: Workload, rank: int, steps: int, rounds: int, rules: PipelineRules) -> Row:
+    images, labels = pictures(workload, steps)
+    stage, replica = rules.replicas.places[rank]
+    passes = passes_under(rules, sgd([nn.Parameter(torch.zeros(2))]))
+    plan = make_plan(workload.chain(), Even(rules.num_stages), (images[: workload.batch],), lambda _stages: passes)
+    bounds = [(each.first, each.last) for each in plan.stages]
+    times: list[float] = []
+
+    def on_step(_minibatch: int, loss: StepLoss) -> None:
+        loss.mean.item()
+        times.append(time.perf_counter())
+
+    stages = build_stages(workload.chain(), bounds, training(workload), [stage], replica)
+    executor = connect_stages(stages, [Phase(rules, 0, steps * rounds)], RunHooks(on_step))
+    loader = Loader(TensorDataset(images, labels), batch_size=workload.batch, shuffle=False)
+    starts = itertools.count(step=steps)
+
+    def row() -> list[float]:
+        times.clear()
+        executor.train(loader, DrainInterval(epoch=0, first=0, last=steps, start=next(starts)))
+        return minibatch_seconds(times, rules.replicas.counts[-1]) if times else []
+
+    return row
+
+
+class Processes:
+    """The processes of one row; they wait, idle, between the rounds that they are asked for."""
+
+    def __init__(self, name: str, options: argparse.Namespace) -> None:
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        context, self._pipes = mp.get_context("spawn"), list[Connection]()
+        for rank in range(OURS[name].replicas.num_workers if name in OURS else DDP_PROCESSES):
+            here, there = context.Pipe()
+            context.Process(target=process, args=(there, rank, port, name, options), daemon=True).start()
+            there.close()
+            self._pipes.append(here)
+
+    def measure(self) -> float:
+        """Seconds of a minibatch in one round.
+
+        Raises:
+            EOFError: a process ended.
+        """
+        for pipe in self._pipes:
+            pipe.send(None)
+        return max(statistics.median(seconds) for pipe in self._pipes if (seconds := pipe.recv()))
+
+
+def process(pipe: Connection, rank: int, port: int, name: str, options: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
+    world_size = OURS[name].replicas.num_workers if name in OURS else DDP_PROCESSES
+    dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=NEVER)
+    workload, steps, rounds = WORKLOADS[options.model], options.steps, options.repeats + 1
+    row = ours(workload, rank, steps, rounds, OURS[name]) if name in OURS else ddp(workload, rank, steps)
+    while True:
+        try:
+            pipe.recv()
+        except EOFError:
+            return
+        dist.barrier()
+        pipe.send(row())
+
+
+def measure(names: list[str], options: argparse.Namespace) -> dict[str, list[float]]:
+    """Samples per second of each row in all rounds, behind one that warms up."""
+    rows, batch = {name: Processes(name, options) for name in names}, WORKLOADS[options.model].batch
+    speeds: dict[str, list[float]] = {name: [] for name in names}
+    for repeat in range(options.repeats + 1):
+        for name in names[:: -1 if repeat % 2 else 1]:
+            speed = batch / rows[name].measure()
+            if repeat:
+                speeds[name].append(speed)
+                print(f"round {repeat}/{options.repeats}  {name:14} {speed:8.1f} samples/s", flush=True)
+    return speeds
+
+
+def report(speeds: Mapping[str, list[float]], options: argparse.Namespace) -> dict[str, Any]:
+    workload = WORKLOADS[options.model]
+    picture = f"3x{workload.side}x{workload.side}, batch {workload.batch}"
+    pairs = [(a, b) for a, b in RATIOS if a in speeds and b in speeds]
+    return {
+        "what": f"{workload.what}, {picture}, processes of one thread each, SGD with momentum, fused",
+        "date": date.today().isoformat(),
+        "unit": "samples per second, median over minibatches, then over rounds",
+        "steps": options.steps - WARM_UP,
+        "machine": machine("cpu"),
+        "rows": {name: round(statistics.median(values), 2) for name, values in speeds.items()},
+        "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in speeds.items()},
+        "idle": {},
+        "ratios": {f"{a} / {b}": round(_ratio(speeds[a], speeds[b]), 3) for a, b in pairs},
+    }
+
+
+def _ratio(ones: list[float], others: list[float]) -> float:
+    return statistics.median(one / other for one, other in zip(ones, others, strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=WORKLOADS, default="resnet56")
+    parser.add_argument("--steps", type=int, default=12, help=f"minibatches of a round, the first {WARM_UP} to warm up")
+    parser.add_argument("--repeats", type=int, default=10, help="rounds, behind one that warms up")
+    parser.add_argument("--only", nargs="*", default=[], choices=ROWS, help="rows to measure; nothing is written then")
+    options = parser.parse_args()
+    result = report(measure(options.only or [*ROWS], options), options)
+    show(result)
+    if not options.only:
+        path = RESULTS / f"replicas{'' if options.model == 'resnet56' else f'_{options.model}'}.json"
+        path.write_text(json.dumps(result, indent=2) + "\n")
+        print(f"\nwritten to {path}")
+
+
+if __name__ == "__main__":
+    main()
