@@ -68,9 +68,9 @@ class Found:
     losses: list[StepLoss]
 
 
-def mean(parts: Sequence[Tensor]) -> Tensor:
-    """The mean in new memory, summed in the order of the parts: the same bits however it is cut into buckets."""
-    total = parts[0].clone()
+def mean_in_first(parts: Sequence[Tensor]) -> Tensor:
+    """The mean, in the memory of the first part; summed in their order, so it has the same bits in any buckets."""
+    total = parts[0]
     for part in parts[1:]:
         total.add_(part)
     return total.div_(len(parts)) if len(parts) > 1 else total
@@ -102,7 +102,7 @@ class GatheredRounds:
         """What they have found, in memory of its own for each that asks; each does once."""
         offers = [self._offers[this.first][replica] for replica in range(this.count)]
         gradients = {
-            name: mean(_laid_out(offers, name, layout))
+            name: mean_in_first(_laid_out(offers, name, layout))
             for name, layout in self._weights.items()
             if any(name in offer.gradients for offer in offers)
         }
@@ -133,8 +133,8 @@ class _Bucket:
 
     Attributes:
         weights: name -> weight.
-        own: what this replica sends: the gradients in the memory order of the weights, then for each weight whether
-            there is one; a stretch of it for each replica to sum.
+        own: what this replica sends, and in the end the means: the gradients in the memory order of the weights, then
+            for each weight whether there is one. Replica i sums the i-th of as many stretches.
         others: the stretch that this replica sums, of every replica.
         missing: names without a gradient yet.
         work: the exchange under way.
@@ -153,16 +153,32 @@ class _Bucket:
         own, others = (torch.zeros(-(-size // count) * count, dtype=dtype, device=device) for _ in range(2))
         return cls(weights, own, others)
 
-    def begin(self) -> None:
-        self.own.zero_()
-        self.missing, self.work = set(self.weights), None
-
     def views(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Name, the gradient and whether there is one, as memory of `own`."""
         start, flags = 0, sum(weight.numel() for weight in self.weights.values())
         for index, (name, weight) in enumerate(self.weights.items()):
             yield name, self.own.as_strided(weight.shape, weight.stride(), start), self.own[flags + index]
             start += weight.numel()
+
+    def begin(self) -> None:
+        """Begins a round."""
+        self.missing, self.work = set(self.weights), None
+
+    def collect(self, group: dist.ProcessGroup) -> None:
+        """Begins to send each replica the stretch that it sums."""
+        with connected():
+            self.work = dist.all_to_all_single(self.others, self.own, group=group, async_op=True)
+
+    def spread(self, contributing: int, group: dist.ProcessGroup) -> None:
+        """Sums this replica's stretch over the first so many replicas, and begins to send it to all."""
+        assert self.work is not None
+        with connected():
+            self.work.wait()
+            stretches = self.others.chunk(dist.get_world_size(group))
+            total = mean_in_first(stretches[:contributing])
+            for stretch in stretches[1:]:
+                stretch.copy_(total)
+            self.work = dist.all_to_all_single(self.own, self.others, group=group, async_op=True)
 
 
 @dataclass(frozen=True)
@@ -171,6 +187,7 @@ class ReplicaGroups:
 
     Attributes:
         count: R.
+        replica: the number of this one.
         apart, together: of gradients on the way to who sums them, and of their means on the way back, each of which
             keeps its own order.
         control: of what is told in host memory.
@@ -178,6 +195,7 @@ class ReplicaGroups:
     """
 
     count: int
+    replica: int
     apart: dist.ProcessGroup
     together: dist.ProcessGroup
     control: dist.ProcessGroup
@@ -195,7 +213,7 @@ class ReplicaGroups:
                 made = [dist.new_group(ranks, timeout=NEVER, backend=each) for each in (backend, backend, "gloo")]
                 if worker in ranks:
                     apart, together, control = made
-                    own = cls(count, apart, together, control, stage == len(replicas.counts) - 1)
+                    own = cls(count, ranks.index(worker), apart, together, control, stage == len(replicas.counts) - 1)
         if own is not None and device_to_device:
             for group in (own.apart, own.together):  # NCCL connects in the first call, which waits for all
                 dist.all_reduce(torch.zeros(1, device=device), group=group)
@@ -218,7 +236,8 @@ class ExchangedRounds:
     """The rounds of this process's stage whose other replicas are elsewhere.
 
     Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has found all of one.
-    Each replica sums a part of every bucket in the order of the replicas, and tells the others.
+    Each replica sums a stretch of every bucket in the order of the replicas, and sends its mean to the others, also
+    while the backward runs. All replicas take up the buckets in one order, as collective operations must.
 
     Args:
         weights: name -> weight of the stage, in the order of its layers.
@@ -230,37 +249,55 @@ class ExchangedRounds:
     def __init__(
         self, weights: Mapping[str, Tensor], groups: "ReplicaGroups", device: torch.device, waiting: Around
     ) -> None:
-        self._count = groups.count
         self._groups = groups
         self._waiting = waiting
-        self._buckets = [_Bucket.of(each, self._count, device) for each in _portions(_layouts(weights))]
+        self._buckets = [_Bucket.of(each, groups.count, device) for each in _portions(_layouts(weights))]
         self._of = {name: bucket for bucket in self._buckets for name in bucket.weights}
         self._views = {name: view for bucket in self._buckets for name, *view in bucket.views()}
-        self._sent = 0
-        self.begin()
+        self._begin()
 
-    def begin(self) -> None:
-        """Begins a round."""
-        self._sent = 0
+    def _begin(self) -> None:
+        self._sent = self._spread = 0
+        self._attendance: _Attendance | None = None
         for bucket in self._buckets:
             bucket.begin()
 
     def put(self, name: str, gradient: Tensor) -> None:
         """Takes a gradient that is complete; sends its bucket once that is, and those before it have been sent."""
-        bucket = self._of[name]
-        if name in bucket.missing:
-            values, there = self._views[name]
-            values.copy_(gradient)
-            there.fill_(1)
-            bucket.missing.discard(name)
+        if name in self._of[name].missing:
+            self._fill(name, gradient)
         while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
-            self._send()
+            self._send(has_minibatch=True)
+        while self._spread < self._sent and self._has_come(self._buckets[self._spread]):
+            self._spread_next()
 
-    def _send(self) -> None:
+    def _fill(self, name: str, gradient: Tensor | None) -> None:
+        values, there = self._views[name]
+        if gradient is None:
+            values.zero_()
+        else:
+            values.copy_(gradient)
+        there.fill_(gradient is not None)
+        self._of[name].missing.discard(name)
+
+    def _send(self, *, has_minibatch: bool) -> None:
+        if self._attendance is None:
+            self._attendance = _Attendance(self._groups, has_minibatch=has_minibatch)
         bucket = self._buckets[self._sent]
+        for name in [*bucket.missing]:
+            self._fill(name, None)
+        bucket.collect(self._groups.apart)
         self._sent += 1
-        with connected():
-            bucket.work = dist.all_to_all_single(bucket.others, bucket.own, group=self._groups.apart, async_op=True)
+
+    def _has_come(self, bucket: _Bucket) -> bool:
+        assert bucket.work is not None
+        assert self._attendance is not None
+        return self._attendance.known and bucket.work.is_completed()
+
+    def _spread_next(self) -> None:
+        assert self._attendance is not None
+        self._buckets[self._spread].spread(self._attendance.count, self._groups.together)
+        self._spread += 1
 
     def take(self, this: Round, found: Offer) -> Found:
         """What all replicas have found, once all have come to the end of the round; waits for them.
@@ -271,32 +308,56 @@ class ExchangedRounds:
         for name, gradient in found.gradients.items():
             self.put(name, gradient)
         while self._sent < len(self._buckets):
-            self._send()
+            self._send(has_minibatch=this.own(self._groups.replica) is not None)
         with self._waiting("the gradients of the other replicas"), connected():
-            spread = [self._summed(bucket, this) for bucket in self._buckets]
-            for work in spread:
-                work.wait()
+            while self._spread < len(self._buckets):
+                self._spread_next()
+            for bucket in self._buckets:
+                assert bucket.work is not None
+                bucket.work.wait()
             losses = self._all_losses(this, found.losses) if self._groups.have_losses else []
-        gradients = {name: values.clone() for name, (values, there) in self._views.items() if there.item() > 0}
-        self.begin()
+        gradients = {
+            name: _in_memory_of(found.gradients.get(name), values)
+            for name, (values, there) in self._views.items()
+            if there.item() > 0
+        }
+        self._begin()
         return Found(gradients, losses)
-
-    def _summed(self, bucket: _Bucket, this: Round) -> dist.Work:
-        """Sums this replica's part of a bucket, and starts to spread it."""
-        assert bucket.work is not None
-        bucket.work.wait()
-        part = mean(bucket.others.chunk(self._count)[: this.count])
-        stretches = [*bucket.own.chunk(self._count)]
-        work: dist.Work = dist.all_gather(stretches, part, group=self._groups.together, async_op=True)
-        return work
 
     def _all_losses(self, this: Round, losses: Sequence[StepLoss]) -> list[StepLoss]:
         own = torch.zeros(2, dtype=torch.float64)
         for loss in losses:
             own[0], own[1] = loss.mean.double(), loss.count
-        all_of_them = [torch.empty_like(own) for _ in range(self._count)]
+        all_of_them = [torch.empty_like(own) for _ in range(self._groups.count)]
         dist.all_gather(all_of_them, own, group=self._groups.control)
         return [StepLoss(each[0].float(), int(each[1])) for each in all_of_them[: this.count]]
+
+
+class _Attendance:
+    """How many replicas have a minibatch in a round, which one that is still in its backward learns from the others.
+
+    A run that is broken off cuts its last round short, and not every replica knows when its backward begins.
+    """
+
+    def __init__(self, groups: ReplicaGroups, *, has_minibatch: bool) -> None:
+        self._counts = torch.tensor([int(has_minibatch)])
+        with connected():
+            self._work = dist.all_reduce(self._counts, group=groups.control, async_op=True)
+
+    @property
+    def known(self) -> bool:
+        return bool(self._work.is_completed())
+
+    @property
+    def count(self) -> int:
+        """Waits for those that have not come to the round."""
+        self._work.wait()
+        return int(self._counts)
+
+
+def _in_memory_of(own: Tensor | None, mean: Tensor) -> Tensor:
+    """A mean in memory that no bucket uses: that of this replica's own gradient, where it lies in the same order."""
+    return own.copy_(mean) if own is not None and own.stride() == mean.stride() else mean.clone()
 
 
 def _portions(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
