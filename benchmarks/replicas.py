@@ -157,7 +157,8 @@ class Processes:
         """
         for pipe in self._pipes:
             pipe.send(None)
-        return max(statistics.median(seconds) for pipe in self._pipes if (seconds := pipe.recv()))
+        seconds: list[list[float]] = [pipe.recv() for pipe in self._pipes]
+        return max(statistics.median(each) for each in seconds if each)
 
 
 def process(pipe: Connection, rank: int, port: int, name: str, options: argparse.Namespace) -> None:
