@@ -76,13 +76,27 @@ def _times(panel: "Axes", comparison: Comparison) -> None:
 def _memory(panel: "Axes", comparison: Comparison) -> None:
     values = [stage.memory_bytes / 1e9 for stage in comparison.best.stages]
     panel.bar(range(len(values)), values, color=GREEN, width=0.7)
-    if limit := comparison.topology.device(0).memory_bytes:
-        panel.axhline(limit / 1e9, color=INK, linewidth=1, linestyle=(0, (4, 2)), label=f"device: {size_of(limit)}")
+    if limits := rooms_of(comparison):
+        same = len(set(limits)) == 1
+        for r, limit in enumerate(limits):
+            label = "_" if r else f"device: {size_of(limit)}" if same else "device"
+            ends = (-0.5, len(limits) - 0.5) if same else (r - 0.45, r + 0.45)
+            panel.hlines(limit / 1e9, *ends, color=INK, linewidth=1, linestyle=(0, (4, 2)), label=label)
         panel.legend(loc="upper right")
-        panel.set_ylim(0, 1.25 * max(*values, limit / 1e9))
+        panel.set_ylim(0, 1.25 * max(*values, *(limit / 1e9 for limit in limits)))
     panel.set_ylabel("memory of a replica (GB)")
     panel.set_title("What they keep")
     _stage_axis(panel, comparison)
+
+
+def rooms_of(comparison: Comparison) -> list[float]:
+    """The memory of the smallest device of each stage; none where it is not limited."""
+    rooms, device = [], 0
+    for stage in comparison.best.stages:
+        of_stage = [comparison.topology.device(device + each).memory_bytes for each in range(stage.replicas)]
+        rooms.append(min((room for room in of_stage if room), default=0.0))
+        device += stage.replicas
+    return rooms if all(rooms) else []
 
 
 def _stage_axis(panel: "Axes", comparison: Comparison) -> None:
