@@ -19,7 +19,7 @@ LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench bench-planner drill reproduce clean $(PAPERS)
+.PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench bench-planner drill reproduce clean map $(PAPERS)
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -83,8 +83,8 @@ drill: setup  ## Have 300 short runs fail in random ways, and check what becomes
 reproduce: $(PAPERS)  ## Run all experiments of the papers at SCALE=small or full, and write their pages
 	$(BIN)/pipetrain report papers
 
-# A paper, a table or figure of it, or one preset: make zhang, make zhang-table2, make zhang-table2_lenet5 SCALE=full
-$(sort $(PAPERS) $(PRESETS) $(foreach preset,$(PRESETS),$(firstword $(subst _, ,$(preset))))): setup
+# A paper, a table or figure of it, one preset, or the map of the field: make zhang, make zhang-table2, make map
+$(sort $(PAPERS) map $(PRESETS) $(foreach preset,$(PRESETS),$(firstword $(subst _, ,$(preset))))): setup
 	$(BIN)/pipetrain reproduce $@ --scale $(SCALE)
 
 clean:  ## Remove what the other targets created, except results

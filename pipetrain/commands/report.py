@@ -81,7 +81,7 @@ def _add_papers(kinds: Subparsers) -> None:
     parser = kinds.add_parser(
         "papers", help=text, description=text, epilog="For example: pipetrain report papers pipemare -o pages"
     )
-    parser.add_argument("names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, zhang, ...; default all")
+    parser.add_argument("names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, ..., or map; default all")
     parser.add_argument(
         "--results", type=Path, default=Path("results"), metavar="FOLDER", help="with published/; default results"
     )

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Runs the presets of an experiment, a table, a figure or a whole paper as sweeps, one after the other, and keeps the
 measured numbers, their figure, the command, versions, seeds, time and kind of machine. A second call goes on where the
-first was broken off."""
+first was broken off; what was measured until then is kept, too."""
+_KEPT = (ExitCode.COMPLETED, ExitCode.DIVERGED, ExitCode.INTERRUPTED)
+"""A method that diverges is a result, and so is a part of a sweep."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -28,7 +30,11 @@ def add_parser(subparsers: Subparsers) -> None:
         description=_DESCRIPTION,
         epilog="For example: pipetrain reproduce zhang/table2_lenet5 --scale small",
     )
-    parser.add_argument("name", metavar="NAME", help="such as pipeoptim, pipeoptim/table4 or zhang/table2_lenet5")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help="such as pipeoptim, pipeoptim/table4, zhang/table2_lenet5, or map",
+    )
     parser.add_argument("--scale", default="small", help="small (default): minutes on two cores; full: the paper's own")
     parser.add_argument("--list", action="store_true", help="print the commands and run none")
     parser.add_argument(
@@ -65,8 +71,8 @@ def _run(target: "Target", options: argparse.Namespace) -> ExitCode:
     words = target.words(runs)
     print(shlex.join(["pipetrain", *words]), flush=True)
     ended = subprocess.run([sys.executable, "-m", "pipetrain", *words], check=False).returncode
-    if ended not in (ExitCode.COMPLETED, ExitCode.DIVERGED):  # a method that diverges is a result
+    if ended not in _KEPT or not any(runs.glob("*/summary.json")):
         return ExitCode(ended) if ended in set(ExitCode) else ExitCode.FAILED
     for path in keep(target, runs, target.results(options.output)):
         print(f"written to {path}")
-    return ExitCode.COMPLETED
+    return ExitCode.INTERRUPTED if ended == ExitCode.INTERRUPTED else ExitCode.COMPLETED

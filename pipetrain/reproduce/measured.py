@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.report.sweep import report
+from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.reproduce.targets import Target
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.whole_file import write_whole
 
 _MADE_WITH = ("pipetrain_version", "torch_version", "python_version", "git_commit", "platform", "cpu", "cores", "gpus")
+_SETTINGS = ("method", "partition.stages", "optimizer.lr", "seed")
 
 
 def keep(target: Target, runs: Path, folder: Path) -> list[Path]:
-    """Writes runs.csv, sweep.md, .json and .png, and made.json; returns the files.
+    """Writes runs.csv, sweep.md, .json, .png and .html, and made.json; returns the files.
 
     Args:
         target: what was run.
@@ -36,14 +38,18 @@ def keep(target: Target, runs: Path, folder: Path) -> list[Path]:
 
 
 def _table(groups: Sequence[SweepGroup]) -> str:
-    rows = [{"name": group.name, "seed": run.settings.get("seed"), "status": run.status, **run.values}
-            for group in groups for run in group.runs]  # fmt: skip
+    rows = [_row(group.name, run) for group in groups for run in group.runs]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     file = io.StringIO()
     writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
+
+
+def _row(name: str, run: ComparedRun) -> dict[str, Any]:
+    settings = {setting: run.settings.get(setting) for setting in _SETTINGS}
+    return {"name": name, **settings, "status": run.status, **run.values}
 
 
 def _made(target: Target, runs: Path, groups: Sequence[SweepGroup]) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from pipetrain.reproduce.orders import companions
 from pipetrain.reproduce.paper import Paper
 from pipetrain.reproduce.published import Tables
 from pipetrain.reproduce.results import Measured, MeasuredGroup, Results
+from pipetrain.reproduce.targets import SMALL
 from pipetrain.tracking.throughput import MEASURED, PREDICTED
 
 Block = Sequence[str]
@@ -42,7 +43,8 @@ def measured_section(paper: Paper, tables: Tables, results: Results, page: Path)
 def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measured], page: Path) -> Iterator[Block]:
     preset = choice_of("experiment", f"{paper.name}/{parts[0].experiment}")
     yield [f"### {preset.summary}"]
-    yield [f"{preset.remarks['paper']}. {_made(paper, parts)}"]
+    changed = f" Changed for the small scale: `{preset.remarks['small']}`." if parts[0].scale == SMALL else ""
+    yield [f"{preset.remarks['paper']}. {_made(paper, parts)}{changed}"]
     yield _table(printed, parts)
     for part in parts:
         if len(part.groups) > 1 or len(parts) == 1:

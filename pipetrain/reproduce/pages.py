@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipetrain.errors import ConfigError
+from pipetrain.reproduce.field_map import NAME, maps_of
+from pipetrain.reproduce.map_page import FIGURE, draw, map_page
 from pipetrain.reproduce.page import page
 from pipetrain.reproduce.papers import pipedream, pipemare, pipeoptim, timeprest, zhang
 from pipetrain.reproduce.published import tables_of
@@ -17,7 +19,7 @@ def write(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:
     """Writes the pages and figures of these papers, or of all, and yields the files.
 
     Args:
-        names: of papers; none: all.
+        names: of papers, or `map`; none: all.
         results: the folder with `published/`, and with what experiments measured.
         output: where the pages go; figures go to `images/` in it.
 
@@ -25,17 +27,28 @@ def write(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:
         ConfigError: there is no such paper or no file of its numbers, or results are damaged.
     """
     for name in names:
-        if name not in PAPERS:
-            raise ConfigError(f"report papers {name}: no paper of that name; there are {', '.join(PAPERS)}")
-    papers = [PAPERS[name] for name in names or PAPERS]
+        if name not in (*PAPERS, NAME):
+            raise ConfigError(f"report papers {name}: no paper of that name; there are {', '.join((*PAPERS, NAME))}")
+    papers = [PAPERS[name] for name in names or PAPERS if name != NAME]
     tables = {paper.name: tables_of(results, paper.name) for paper in papers}
     found = {paper.name: results_of(results, paper.name) for paper in papers}
+    images = output / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    if not names or NAME in names:
+        yield from _write_map(results, output)
     for paper in papers:
-        images = output / "images"
-        images.mkdir(parents=True, exist_ok=True)
         for figure in paper.figures:
             figure.draw(images / figure.name)
             yield images / figure.name
         text = page(paper, tables[paper.name], found[paper.name], output)
         write_whole(output / f"{paper.name}.md", text)
         yield output / f"{paper.name}.md"
+
+
+def _write_map(results: Path, output: Path) -> Iterator[Path]:
+    maps = maps_of(results)
+    if maps:
+        draw(output / "images" / FIGURE, maps)
+        yield output / "images" / FIGURE
+    write_whole(output / f"{NAME}.md", map_page(maps))
+    yield output / f"{NAME}.md"

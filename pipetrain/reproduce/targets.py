@@ -64,5 +64,5 @@ def targets_of(name: str, scale: str) -> list[Target]:
 
 
 def presets() -> Sequence[str]:
-    """The presets of the papers' experiments."""
+    """The presets of the papers' experiments and of the map of the field."""
     return [name for name in names_of("experiment") if "/" in name]

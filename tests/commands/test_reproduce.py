@@ -2,10 +2,14 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import pytest
+from support.stored_runs import write_run
 
 from pipetrain import cli
+from pipetrain.commands import reproduce
+from pipetrain.errors import ExitCode
 from pipetrain.reproduce.targets import Target
 
 
@@ -21,6 +25,19 @@ def test_list_prints_the_commands_and_runs_none(tmp_path, monkeypatch, capsys):
 def test_unknown_name_is_refused_in_one_line(capsys):
     assert cli.carry_out(["reproduce", "zhang/table22"]) == 2
     assert "pipetrain list experiments shows them" in capsys.readouterr().err
+
+
+def test_what_was_measured_until_it_was_broken_off_is_kept(tmp_path, monkeypatch):
+    ended = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(returncode=ExitCode.INTERRUPTED))
+    monkeypatch.setattr(reproduce, "subprocess", ended)
+    words = ["reproduce", "map/gpt_2bw", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+    assert cli.carry_out(words) == ExitCode.INTERRUPTED
+    assert not (tmp_path / "out").exists()
+    write_run(tmp_path / "runs" / "map" / "gpt_2bw" / "small" / "0", "method=pipedream_2bw", "partition.stages=2")
+    assert cli.carry_out(words) == ExitCode.INTERRUPTED
+    with (tmp_path / "out" / "map" / "gpt_2bw" / "small" / "runs.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["method"], row["partition.stages"], row["seed"]) == ("pipedream_2bw", "2", "0")
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ from support.cli import pipetrain
 
 from pipetrain import cli
 from pipetrain.reproduce.comparison import Agreement
+from pipetrain.reproduce.field_map import maps_of
+from pipetrain.reproduce.map_page import map_page
 from pipetrain.reproduce.page import page
 from pipetrain.reproduce.pages import PAPERS
 from pipetrain.reproduce.published import tables_of
@@ -64,7 +66,7 @@ def test_memory_of_deep_resnets_is_the_printed_one():
 def test_paper_that_is_none_of_the_five_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.carry_out(["report", "papers", "gpipe"]) == 2
-    assert "there are pipeoptim, pipemare, zhang, timeprest, pipedream" in capsys.readouterr().err
+    assert "there are pipeoptim, pipemare, zhang, timeprest, pipedream, map" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -75,3 +77,9 @@ def test_command_writes_page_and_figures_of_one_paper(tmp_path):
     assert (tmp_path / "pages" / "zhang.md").is_file()
     for name in ("zhang_fig08.png", "zhang_fig09.png"):
         assert (tmp_path / "pages" / "images" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_committed_map_is_what_the_command_writes():
+    committed = ROOT / "docs" / "reproduction" / "map.md"
+    made = map_page(maps_of(ROOT / "results"))
+    assert committed.read_text(encoding="utf-8") == made, "run `pipetrain report papers map`"
