@@ -52,7 +52,7 @@ def _reading(found: FieldMap) -> str:
         return f"Plain asynchrony is like plain training at all depths measured, up to D = {found.depths[-1]}."
     cures = [method for method in found.methods if found.like_plain(method, depth)]
     like = ", ".join(cures) or "none of those measured"
-    return f"From D = {depth} on a cure is needed; like plain training there: {like}."
+    return f"Of the depths so far, D = {depth} is the first that needs a cure; like plain training there: {like}."
 
 
 def _cell(found: FieldMap, method: str, depth: int) -> str:

@@ -42,7 +42,7 @@ def test_loss_is_that_of_the_best_rate_over_seeds_and_diverged_runs_are_worst(ma
 def test_cure_is_needed_from_the_first_depth_at_which_plain_asynchrony_loses(maps):
     assert maps[0].needed_from() == 8
     page = map_page(maps)
-    assert "From D = 8 on a cure is needed; like plain training there: pipemare." in page
+    assert "Of the depths so far, D = 8 is the first that needs a cure; like plain training there: pipemare." in page
     (line,) = (line for line in page.splitlines() if line.startswith("| naive_async | **"))
     assert [cell.strip() for cell in line.split("|")[2:5]] == ["**1.100 ± 0.14**", "2.000", "diverged"]
 
