@@ -45,7 +45,7 @@ BATCH_SIZES = {"lenet5": 256, "resnet20": 32, "alexnet_cifar": 64}
 WAYS = (("pipedream", 1, 1.0), ("pipedream", 1, 0.02), ("gpipe", 4, 0.05))
 """Method, its microbatches, and the bandwidth of the links in GB/s."""
 WEIGHT_BYTES = 4
-STEPS, WINDOW = 40, 4
+STEPS, WINDOW = 28, 4
 """Of a run, and how many steps are timed together."""
 COLORS = dict(zip(CUTS, (BLUE, ORANGE, GREEN), strict=True))
 
