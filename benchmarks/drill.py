@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,12 @@ class Drill:
     Attributes:
         run: the directory of its run.
         chance: what is drawn of it.
-        references: undisturbed runs, by method.
+        undisturbed: the directory of an undisturbed run of a method.
     """
 
     run: Path
     chance: random.Random
-    references: dict[str, Path]
+    undisturbed: Callable[[str], Path]
 
     def start(self, method: str, *more: str) -> "subprocess.Popen[str]":
         return started(self.run, method, *more)
@@ -68,7 +69,7 @@ class Drill:
         _, error = process.communicate(timeout=_PATIENCE_SECONDS)
         if process.returncode:
             raise Wrong(f"exit code {process.returncode}: {error}")
-        found, expected = hashes(self.run), hashes(self.references[method])
+        found, expected = hashes(self.run), hashes(self.undisturbed(method))
         if found != expected:
             raise Wrong(f"other bits: {found}, not {expected}")
         return "same bits"
@@ -123,7 +124,7 @@ def batch_system(drill: Drill) -> str:
 
 def byte_changed(drill: Drill) -> str:
     """A byte of a checkpoint changes; what is damaged must be named, and never be read."""
-    shutil.copytree(drill.references["pipedream"], drill.run)
+    shutil.copytree(drill.undisturbed("pipedream"), drill.run)
     last = max((drill.run / "checkpoints").iterdir())
     shutil.rmtree(last)
     (drill.run / "summary.json").unlink()
@@ -228,13 +229,16 @@ def main() -> None:
     counts: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        references = {method: folder / method for method in ("pipedream", "gpipe")}
-        for method, run in references.items():
-            if started(run, method, "executor=simulated").wait():
+
+        @cache
+        def undisturbed(method: str) -> Path:
+            if started(folder / method, method, "executor=simulated").wait():
                 sys.exit(f"the undisturbed run of {method} fails")
+            return folder / method
+
         for number in numbers:
             fault = FAULTS[number % len(FAULTS)]
-            drill = Drill(folder / f"{number}", random.Random(f"{options.seed}/{number}"), references)
+            drill = Drill(folder / f"{number}", random.Random(f"{options.seed}/{number}"), undisturbed)
             found = outcome(drill, fault)
             print(f"{number:4} {fault.__name__:16} {found}", flush=True)
             counts[fault.__name__, found.split(":")[0]] += 1
