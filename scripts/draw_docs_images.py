@@ -29,6 +29,10 @@ _DRAWN: dict[str, tuple[int, list[str]]] = {
         ],
     ),
     "microbatches": (28, [f"method=pipeoptim {_N2}"]),
+    "replicas": (
+        28,
+        [f"method={m} partition.stages=2 partition.replicas=[2,1]" for m in ("pipedream", "gpipe")],
+    ),
     "recomputation": (28, [f"method=pipemare train.recompute=true {_D4}", f"method=pipemare {_CUTS}"]),
     "methods/synchronous": (22, _SYNCHRONOUS),
     "methods/naive_async": (24, [f"method=naive_async {_D4}"]),

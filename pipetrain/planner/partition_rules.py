@@ -38,9 +38,15 @@ class PartitionRule(Protocol):
 
 @dataclass(frozen=True)
 class Even(PartitionRule):
-    """So many stages, the slowest of them as fast as can be by the estimated times; each has weights, if it can."""
+    """So many stages, the slowest of them as fast as can be by the estimated times; each has weights, if it can.
+
+    Attributes:
+        stages: D.
+        replicas: how many processes share the minibatches of each stage, and so its time; none: one each.
+    """
 
     stages: int
+    replicas: tuple[int, ...] = ()
     name: ClassVar[str] = "even"
 
     @override
@@ -63,7 +69,8 @@ class Even(PartitionRule):
             raise ConfigError(f"partition.stages={self.stages}: the model has {has}; {at_most}")
         if self.stages == most:
             return units(len(chain), glued)[1:]
-        by_stage = [[cost.at(each) for cost in costs] for each in passes(self.stages)]
+        shared = self.replicas or (1,) * self.stages
+        by_stage = [[cost.at(each) / n for cost in costs] for each, n in zip(passes(self.stages), shared, strict=True)]
         return balanced(by_stage, glued, [cost.parameters > 0 for cost in costs])
 
 

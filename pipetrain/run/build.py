@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from pipetrain.optim.fused import can_be_fused
 from pipetrain.optim.lr_schedules import LearningRateSchedule
 from pipetrain.planner.automatic import Automatic
 from pipetrain.planner.finegrained import FineGrained, stages_of_layers, weight_units
-from pipetrain.planner.partition_rules import PartitionRule
+from pipetrain.planner.partition_rules import Even, PartitionRule
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.data_shape import from_data
 from pipetrain.run.timetable import Timetable
@@ -184,7 +184,9 @@ def build_rule(settings: Settings) -> PartitionRule | Automatic | FineGrained:
     rule: PartitionRule | Automatic | FineGrained = settings.partition.build()
     if not isinstance(rule, Automatic | FineGrained) and not callable(getattr(rule, "cuts", None)):
         raise settings.partition.returned(rule, "a partition rule")
-    return rule
+    counts = settings.replicas.counts or ()
+    # another count of stages is refused with the schedule, by name
+    return replace(rule, replicas=counts) if isinstance(rule, Even) and len(counts) == rule.stages else rule
 
 
 def build_loss(settings: Settings, dataset: Any) -> Loss:

@@ -1,11 +1,12 @@
 """Replicated stages, simulated: against plain training with larger minibatches, and against closed forms."""
 
+import copy
 import math
 
 import pytest
 import torch
 from support.methods import METHODS, MethodCase
-from support.pipelines import batches, difference, pipeline
+from support.pipelines import batches, difference, pipeline, sgd
 from torch import nn
 
 from pipetrain.errors import ConfigError
@@ -126,6 +127,23 @@ def test_asynchronous_replicas_are_as_late_as_the_arrivals_that_were_drawn():
     assert report["forward_staleness"] == report["backward_staleness"] == sorted(late)
     assert len(late) > 3
     assert report["weight_versions_max"] <= 5
+
+
+def test_asynchronous_replicas_learn_what_an_owner_and_its_replicas_written_by_hand_do():
+    method, net = ASP(replicas=[3], seed=5), nn.Sequential(nn.Linear(4, 4))
+    inputs, targets = torch.randn(48, 4), torch.arange(48) % 4
+    owner, fetched = copy.deepcopy(net), [copy.deepcopy(net) for _ in range(3)]
+    optimizer = sgd(list(owner.parameters()))
+    optimizer.param_groups[0]["lr"] = 0.1
+    for t, (x, y) in enumerate(zip(inputs.split(2), targets.split(2), strict=True)):
+        replica = fetched[method.replica(t)]
+        found = torch.autograd.grad(nn.functional.cross_entropy(replica(x), y), list(replica.parameters()))
+        for weight, gradient in zip(owner.parameters(), found, strict=True):
+            weight.grad = gradient
+        optimizer.step()
+        replica.load_state_dict(owner.state_dict())
+    ours = pipeline(net, [], MethodCase(method, DataParallel()), rate=lambda _k: 0.1)
+    assert difference(ours.train(batches(inputs, targets, 2)).stages[0].state(), owner.state_dict()) < 1e-6
 
 
 def test_mean_staleness_of_asynchronous_replicas_is_one_less_than_there_are():

@@ -49,6 +49,12 @@ def test_even_stages_count_what_a_weight_costs_at_each_update():
     assert Even(2).cuts(chain, costs, lambda _stages: [1e6, 0.0], []) == [1]
 
 
+def test_even_stages_share_their_time_among_their_replicas():
+    chain = chain_of(nn.Sequential(*[nn.Linear(64, 64) for _ in range(12)]))
+    costs = layer_costs(chain, [torch.zeros(16, 64)])
+    assert [Even(2, each).cuts(chain, costs, no_passes, []) for each in ((), (2, 1), (1, 3))] == [[6], [8], [3]]
+
+
 @pytest.mark.parametrize("stages", [2, 3, 4, 5])
 def test_even_stages_all_have_weights_while_there_are_enough(stages):
     bounds = itertools.pairwise([0, *cuts(Even(stages)), len(LENET)])

@@ -84,14 +84,15 @@ class PhaseTimeline:
             list(boxes(row, rules.planned(w, self.minibatches), 0, rules.replicas.counts[r]))
             for w, (row, (r, _)) in enumerate(zip(self._slices, rules.replicas.places, strict=True))
         ]
+        firsts = [rules.replicas.workers_of(r)[0] for r in range(rules.num_stages)]
         facts = (
             f"steady state: {self._rate()}",
             f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in self._steady.idle)}",
-            f"most microbatches in flight, by stage: {', '.join(map(str, self._peaks()))}",
+            f"most microbatches in flight, by stage: {', '.join(str(self._peaks()[w]) for w in firsts)}",
         )
         unit = "s" if self.given_times.seconds else ""
         end = max(row[-1].end for row in rows)
-        idle = sum(self._steady.idle) / len(self._steady.idle)
+        idle = sum(self._steady.idle[r] for r, _ in rules.replicas.places) / len(rows)
         names = rules.replicas.names
         return Panel(
             self.title, rules.num_microbatches, unit, rows, 0.0, end, facts=facts, idle_share=idle, names=names
