@@ -67,7 +67,8 @@ def _panel(panel: Panel, top: float, pixels: float) -> Iterator[str]:
     yield _text(8, top + 17, title, _fitting(title, 13, _LEFT + width), anchor="start", weight="bold")
     for r in range(len(panel.rows)):
         y = top + _TITLE + r * _ROW
-        yield _text(8, y + _ROW / 2 + 4, panel.name(r), 12, anchor="start")
+        name = panel.name(r)
+        yield _text(8, y + _ROW / 2 + 4, name, _fitting(name, 12, _LEFT), anchor="start")
         yield _rect(_LEFT, y, width, _ROW - _GAP, "#ffffff", "#d7dbe0")
     for r, row in enumerate(panel.rows):
         yield from _row(row, panel, top + _TITLE + r * _ROW, pixels)
@@ -78,13 +79,19 @@ def _panel(panel: Panel, top: float, pixels: float) -> Iterator[str]:
 
 
 def _row(row: Sequence[Box], panel: Panel, y: float, pixels: float) -> Iterator[str]:
-    """The boxes of a stage; an update that takes no time is a bar at the end of the box before it."""
-    for box, following in zip(row, [*row[1:], None], strict=True):
+    """The boxes of a stage; an update that takes no time is a bar, at the end of a box that it follows at once."""
+    for before, box, following in zip([None, *row], row, [*row[1:], None], strict=False):
         if box.operation.kind is not Kind.UPDATE:
-            yield from _box(box, panel, y, pixels, updates=following is not None and _instant(following))
-        elif not _instant(box):
+            yield from _box(box, panel, y, pixels, updates=_follows_at_once(box, following))
+        elif not _follows_at_once(before, box):
             x, end = _within(box, panel, pixels)
-            yield _rect(x, y, end - x, _ROW - _GAP, INK)
+            width = max(_BAR, end - x)
+            yield _rect(end - width, y, width, _ROW - _GAP, INK)
+
+
+def _follows_at_once(box: Box | None, following: Box | None) -> bool:
+    """Whether an update that takes no time comes with the end of a box, and not later, as one that waits does."""
+    return box is not None and following is not None and _instant(following) and following.start == box.end
 
 
 def _instant(box: Box) -> bool:

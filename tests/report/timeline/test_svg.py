@@ -9,7 +9,7 @@ import pytest
 
 from pipetrain.report.timeline.given_times import GivenTimes
 from pipetrain.report.timeline.of_settings import PhaseTimeline, titled_phases
-from pipetrain.report.timeline.panels import Box, Message, Panel
+from pipetrain.report.timeline.panels import INK, Box, Message, Panel
 from pipetrain.report.timeline.svg import svg
 from pipetrain.schedules import Operation
 
@@ -90,3 +90,11 @@ def test_images_of_the_docs_are_what_their_settings_draw():
     assert {path.relative_to(images).with_suffix("").as_posix() for path in images.rglob("*.svg")} == set(script._DRAWN)
     for name in script._DRAWN:
         assert script.drawn(name) == (images / f"{name}.svg").read_text(encoding="utf-8"), name
+
+
+def test_svg_draws_the_update_of_a_replica_that_waited_for_the_others_when_all_make_it():
+    root = drawn(panel("method=pipedream partition.stages=2 partition.replicas=[2,1]", 4))
+    bars = [rect.attrib for rect in root.iter(f"{SVG}rect") if rect.get("fill") == INK and rect.get("stroke") is None]
+    of_row = [[bar["x"] for bar in bars if bar["y"] == y] for y in sorted({bar["y"] for bar in bars}, key=float)]
+    assert of_row[0] == of_row[1]
+    assert root.find(f"{SVG}title").text.endswith("idle share 33%")
