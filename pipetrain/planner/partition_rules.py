@@ -69,8 +69,8 @@ class Even(PartitionRule):
             raise ConfigError(f"partition.stages={self.stages}: the model has {has}; {at_most}")
         if self.stages == most:
             return units(len(chain), glued)[1:]
-        shared = self.replicas or (1,) * self.stages
-        by_stage = [[cost.at(each) / n for cost in costs] for each, n in zip(passes(self.stages), shared, strict=True)]
+        counts = self.replicas or (1,) * self.stages
+        by_stage = [[cost.at(each) / n for cost in costs] for each, n in zip(passes(self.stages), counts, strict=True)]
         return balanced(by_stage, glued, [cost.parameters > 0 for cost in costs])
 
 
