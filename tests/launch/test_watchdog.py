@@ -222,8 +222,8 @@ def test_order_of_the_launcher_holds_the_gate_and_shuts_it_where_all_agree(tmp_p
     with watchdog:
         assert watchdog.gate.passes()
         launcher.close()
-        eventually(lambda: store.check(["pipetrain/begun/0"]))
-        store.set("pipetrain/begun/1", "3")
+        eventually(lambda: store.check(["pipetrain/begun/0/0"]))
+        store.set("pipetrain/begun/0/1", "3")
         assert [watchdog.gate.passes() for _ in range(3)] == [True, True, False]
     order.close()
 
