@@ -12,6 +12,7 @@ import time
 import pytest
 from torch.distributed import HashStore
 
+from pipetrain.errors import ExitCode
 from pipetrain.launch import watchdog
 from pipetrain.launch.failure_note import failure_notes
 from pipetrain.launch.watchdog import Watchdog, Watched
@@ -137,7 +138,7 @@ def test_worker_ends_by_a_signal_though_how_it_ended_cannot_be_told(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert process.wait(timeout=60) == ExitCode.PREEMPTED
 
 
 def test_worker_that_goes_on_in_small_steps_does_not_hang(tmp_path):
@@ -170,7 +171,7 @@ def test_worker_that_waits_does_not_hang_and_ends_when_it_is_told_to(tmp_path, n
     assert process.poll() is None
     process.send_signal(number)
     assert process.communicate(timeout=60)[0] == f"told {number}\n"
-    assert process.returncode == 128 + number
+    assert process.returncode == (ExitCode.PREEMPTED if number == signal.SIGTERM else 128 + number)
     assert failure_notes(RunDirectory(tmp_path)) == {}
 
 
