@@ -36,13 +36,23 @@ def add_parser(subparsers: Subparsers) -> None:
     text = "list the choices of every group: models, methods, schedules and so on"
     parser = subparsers.add_parser("list", help=text, description=_DESCRIPTION)
     parser.add_argument(
-        "kind", nargs="?", choices=list(_GROUPS), metavar="KIND", help=f"{', '.join(_GROUPS)}; default all"
+        "kind",
+        nargs="?",
+        type=_listed,
+        choices=list(_GROUPS),
+        metavar="KIND",
+        help=f"{', '.join(_GROUPS)}, or a group by its name, such as model; default all",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable rows")
     parser.add_argument(
         "--sizes", action="store_true", help="also the layers and parameters of models, which takes seconds to find"
     )
     parser.set_defaults(carry_out=carry_out)
+
+
+def _listed(kind: str) -> str:
+    """A group goes by its own name, too, as in model=resnet20."""
+    return {group: listed for listed, group in _GROUPS.items()}.get(kind, kind)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:

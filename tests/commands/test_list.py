@@ -27,7 +27,7 @@ def test_list_has_a_row_for_every_file_of_every_group(capsys):
         files = {path.stem for path in (config_dir() / group).rglob("*.yaml")} - {"custom"}
         assert {row["name"].split("/")[-1] for row in rows} == files
     assert {"resnet20", "vgg16", "lenet5"} <= {row["name"] for row in found["models"]}
-    assert listed(capsys, "methods") == found["methods"]
+    assert listed(capsys, "methods") == listed(capsys, "method") == found["methods"]
     assert cli.carry_out(["list", "optimizers"]) == 0
     assert "sgdm" in capsys.readouterr().out
 
