@@ -15,13 +15,15 @@ from pipetrain.data.loader import Loader
 from pipetrain.executors import exchange
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.evaluation import PartScore, metrics_of
+from pipetrain.executors.exchanged_rounds import ExchangedRounds
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import Around, RunHooks
 from pipetrain.executors.message_keys import evaluation_keys, training_keys
 from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing, meet
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.executors.replicas import ExchangedRounds, Found, Offer, ReplicaGroups, Round
+from pipetrain.executors.replica_groups import ReplicaGroups
+from pipetrain.executors.rounds import Found, Offer, Round
 from pipetrain.executors.stage_runner import BackwardId, StageRunner
 from pipetrain.executors.tied_messages import TiedMessages
 from pipetrain.program.drain_interval import DrainInterval

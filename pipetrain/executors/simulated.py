@@ -13,7 +13,7 @@ from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.executors.replicas import Found, GatheredRounds, Offer, Round
+from pipetrain.executors.rounds import Found, GatheredRounds, Offer, Round
 from pipetrain.executors.stage_runner import BackwardId, StageRunner
 from pipetrain.executors.tied_gradients import TiedGradients
 from pipetrain.program.drain_interval import DrainInterval

@@ -11,7 +11,7 @@ from pipetrain.executors.clipping import Clipping, clipped, squared_norm
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.executors.replicas import Found, Offer, Round
+from pipetrain.executors.rounds import Found, Offer, Round
 from pipetrain.losses import StepLoss, count_of, share, step_loss
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.weight_reads import WeightRead

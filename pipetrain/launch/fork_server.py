@@ -50,7 +50,8 @@ def start(*targets: str) -> None:
     _environment.update(os.environ)
     _forget_foreign_method()
     multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
-    resource_tracker.ensure_running()  # which the fork server needs, and whose start unblocks signals
+    with blocked():  # the fork server needs it; its start unblocks some signals, so it has a block of its own
+        resource_tracker.ensure_running()
     # a linear algebra library that numpy brings may start its threads when it is imported
     modules = {path.rpartition(".")[0] for path in targets if path.startswith("pipetrain.")}
     with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1", MODULES: " ".join(sorted(modules))}), blocked():

@@ -28,8 +28,12 @@ def test_signal_raises_within_a_run_and_does_afterwards_what_it_did_before(numbe
 @pytest.mark.parametrize("number", ENDING)
 def test_signal_of_a_batch_system_is_told_from_one_of_a_user(number):
     batch_system = number in (signal.SIGTERM, signal.SIGUSR1)
-    with pytest.raises(KeyboardInterrupt) as end, interruptible():
-        os.kill(os.getpid(), number)
+    before = signal.signal(number, signal.default_int_handler)  # one that a shell has set to be ignored would stay so
+    try:
+        with pytest.raises(KeyboardInterrupt) as end, interruptible():
+            os.kill(os.getpid(), number)
+    finally:
+        signal.signal(number, before)
     assert (end.type is PreemptedError) == batch_system
 
 

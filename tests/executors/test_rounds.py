@@ -11,7 +11,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
-from pipetrain.executors.replicas import GatheredRounds, Offer, Round, mean_in_first
+from pipetrain.executors.rounds import GatheredRounds, Offer, Round, mean_in_first
 from pipetrain.methods.asp import ASP
 from pipetrain.schedules import Replicas
 from pipetrain.schedules.round_robin import RoundRobin

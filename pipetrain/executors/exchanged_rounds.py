@@ -1,0 +1,142 @@
+"""The rounds of a stage whose replicas are in several processes, which exchange gradients while the backward runs."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipetrain.executors.buckets import Bucket, portions
+from pipetrain.executors.exchange import connected
+from pipetrain.executors.hooks import Around
+from pipetrain.executors.replica_groups import ReplicaGroups
+from pipetrain.executors.rounds import Found, Offer, Round, layouts
+from pipetrain.losses import StepLoss
+
+
+class ExchangedRounds:
+    """The rounds of this process's stage whose other replicas are elsewhere.
+
+    Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has found all of one.
+    Each replica sums a stretch of every bucket in the order of the replicas, and sends its mean to the others, also
+    while the backward runs. All replicas take up the buckets in one order, as collective operations must.
+
+    Args:
+        weights: name -> weight of the stage, in the order of its layers.
+        groups: of its replicas.
+        device: where buffers are; the stage's own, or host memory.
+        waiting: a context around every wait for another process.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, Tensor], groups: ReplicaGroups, device: torch.device, waiting: Around
+    ) -> None:
+        self._groups = groups
+        self._waiting = waiting
+        self._buckets = [Bucket.of(each, groups.count, device) for each in portions(layouts(weights))]
+        self._of = {name: bucket for bucket in self._buckets for name in bucket.weights}
+        self._views = {name: view for bucket in self._buckets for name, *view in bucket.views()}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._sent = self._spread = 0
+        self._attendance: _Attendance | None = None
+        for bucket in self._buckets:
+            bucket.begin()
+
+    def put(self, name: str, gradient: Tensor) -> None:
+        """Takes a gradient that is complete; sends its bucket once that is, and those before it have been sent."""
+        if name in self._of[name].missing:
+            self._fill(name, gradient)
+        while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
+            self._send(has_minibatch=True)
+        while self._spread < self._sent and self._has_come(self._buckets[self._spread]):
+            self._spread_next()
+
+    def _fill(self, name: str, gradient: Tensor | None) -> None:
+        values, there = self._views[name]
+        if gradient is None:
+            values.zero_()
+        else:
+            values.copy_(gradient)
+        there.fill_(gradient is not None)
+        self._of[name].missing.discard(name)
+
+    def _send(self, *, has_minibatch: bool) -> None:
+        if self._attendance is None:
+            self._attendance = _Attendance(self._groups, has_minibatch=has_minibatch)
+        bucket = self._buckets[self._sent]
+        for name in [*bucket.missing]:
+            self._fill(name, None)
+        bucket.collect(self._groups.apart)
+        self._sent += 1
+
+    def _has_come(self, bucket: Bucket) -> bool:
+        assert bucket.work is not None
+        assert self._attendance is not None
+        return self._attendance.known and bucket.work.is_completed()
+
+    def _spread_next(self) -> None:
+        assert self._attendance is not None
+        self._buckets[self._spread].spread(self._attendance.count, self._groups.together)
+        self._spread += 1
+
+    def take(self, this: Round, found: Offer) -> Found:
+        """What all replicas have found, once all have come to the end of the round; waits for them.
+
+        Raises:
+            LostStageError: one is gone.
+        """
+        for name, gradient in found.gradients.items():
+            self.put(name, gradient)
+        while self._sent < len(self._buckets):
+            self._send(has_minibatch=this.own(self._groups.replica) is not None)
+        with self._waiting("the gradients of the other replicas"), connected():
+            while self._spread < len(self._buckets):
+                self._spread_next()
+            for bucket in self._buckets:
+                assert bucket.work is not None
+                bucket.work.wait()
+            losses = self._all_losses(this, found.losses) if self._groups.have_losses else []
+        gradients = {
+            name: _in_memory_of(found.gradients.get(name), values)
+            for name, (values, there) in self._views.items()
+            if there.item() > 0
+        }
+        self._begin()
+        return Found(gradients, losses)
+
+    def _all_losses(self, this: Round, losses: Sequence[StepLoss]) -> list[StepLoss]:
+        own = torch.zeros(2, dtype=torch.float64)
+        for loss in losses:
+            own[0], own[1] = loss.mean.double(), loss.count
+        all_of_them = [torch.empty_like(own) for _ in range(self._groups.count)]
+        dist.all_gather(all_of_them, own, group=self._groups.control)
+        return [StepLoss(each[0].float(), int(each[1])) for each in all_of_them[: this.count]]
+
+
+class _Attendance:
+    """How many replicas have a minibatch in a round, which one that is still in its backward learns from the others.
+
+    A run that is broken off cuts its last round short, and not every replica knows when its backward begins.
+    """
+
+    def __init__(self, groups: ReplicaGroups, *, has_minibatch: bool) -> None:
+        self._counts = torch.tensor([int(has_minibatch)])
+        with connected():
+            self._work = dist.all_reduce(self._counts, group=groups.control, async_op=True)
+
+    @property
+    def known(self) -> bool:
+        return bool(self._work.is_completed())
+
+    @property
+    def count(self) -> int:
+        """Waits for those that have not come to the round."""
+        self._work.wait()
+        return int(self._counts)
+
+
+def _in_memory_of(own: Tensor | None, mean: Tensor) -> Tensor:
+    """A mean in memory that no bucket uses: that of this replica's own gradient, where it lies in the same order."""
+    return own.copy_(mean) if own is not None and own.stride() == mean.stride() else mean.clone()

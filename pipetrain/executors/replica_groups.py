@@ -1,0 +1,65 @@
+"""The process groups of a stage's replicas."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipetrain.executors import exchange
+from pipetrain.executors.exchange import connected
+from pipetrain.executors.p2p import NEVER
+from pipetrain.schedules import Replicas
+
+
+@dataclass(frozen=True)
+class ReplicaGroups:
+    """The process groups of a stage's replicas.
+
+    Attributes:
+        count: R.
+        replica: the number of this one.
+        apart, together: of gradients on the way to who sums them, and of their means on the way back, each of which
+            keeps its own order.
+        control: of what is told in host memory.
+        have_losses: whether it is the last stage.
+    """
+
+    count: int
+    replica: int
+    apart: dist.ProcessGroup
+    together: dist.ProcessGroup
+    control: dist.ProcessGroup
+    have_losses: bool
+
+    @classmethod
+    def of(
+        cls, replicas: Replicas, worker: int, device: torch.device, *, device_to_device: bool
+    ) -> "ReplicaGroups | None":
+        """Those of a worker, whose rank that is; None where its stage has no other. All processes call it together."""
+        own, backend = None, "nccl" if device_to_device else "gloo"
+        for stage, count in enumerate(replicas.counts):
+            ranks = [*replicas.workers_of(stage)]
+            if count > 1:  # every process makes all groups, in one order, as torch requires
+                made = [dist.new_group(ranks, timeout=NEVER, backend=each) for each in (backend, backend, "gloo")]
+                if worker in ranks:
+                    apart, together, control = made
+                    own = cls(count, ranks.index(worker), apart, together, control, stage == len(replicas.counts) - 1)
+        if own is not None and device_to_device:
+            for group in (own.apart, own.together):  # NCCL connects in the first call, which waits for all
+                dist.all_reduce(torch.zeros(1, device=device), group=group)
+        return own
+
+    def of_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The first replica's tensors, which all of them have under the same names; all call it together."""
+        found = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        for tensor in found.values():
+            with connected():
+                dist.broadcast(tensor, group=self.control, group_src=0)
+        return found
+
+    def from_all(self, value: Any) -> list[Any]:
+        """The value of JSON's that each replica gives, in each of them."""
+        return exchange.from_all(value, self.control)

@@ -1,0 +1,118 @@
+"""The rounds of a stage's replicas: what each has found in one, and the mean, in one order of summation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipetrain.losses import StepLoss
+from pipetrain.schedules import Replicas
+
+
+@dataclass(frozen=True)
+class Round:
+    """The minibatches of one update of a stage, one on each of its first replicas.
+
+    Attributes:
+        first: the first of them, counted from the last drain.
+        count: how many; fewer than the stage has replicas where a drain cut the round short.
+    """
+
+    first: int
+    count: int
+
+    @classmethod
+    def ending(cls, replicas: Replicas, stage: int, last: int) -> "Round":
+        """The round of a stage whose last minibatch is `last`."""
+        first = replicas.round_of(stage, last) * replicas.counts[stage]
+        return cls(first, last + 1 - first)
+
+    def own(self, replica: int) -> int | None:
+        """The minibatch of a replica; None where it has none."""
+        return self.first + replica if replica < self.count else None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a replica has found in a round.
+
+    Attributes:
+        gradients: name -> sum over the microbatches; a weight that its minibatch did not touch has none.
+        losses: that of its minibatch, on the last stage and if it has one.
+    """
+
+    gradients: Mapping[str, Tensor]
+    losses: Sequence[StepLoss] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the replicas of a stage have found together.
+
+    Attributes:
+        gradients: name -> mean over the minibatches of the round.
+        losses: of these minibatches in order, on the last stage.
+    """
+
+    gradients: dict[str, Tensor]
+    losses: list[StepLoss]
+
+
+def mean_in_first(parts: Sequence[Tensor]) -> Tensor:
+    """The mean, in the memory of the first part; summed in their order, so it has the same bits in any buckets."""
+    total = parts[0]
+    for part in parts[1:]:
+        total.add_(part)
+    return total.div_(len(parts)) if len(parts) > 1 else total
+
+
+class GatheredRounds:
+    """The rounds of one stage whose replicas are all in this process.
+
+    Args:
+        weights: name -> weight, in whose memory order gradients are summed.
+        count: R.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], count: int) -> None:
+        self._weights = layouts(weights)
+        self._offers: dict[int, dict[int, Offer]] = {}
+        self._taken: dict[int, int] = {}
+        self._count = count
+
+    def offer(self, this: Round, replica: int, found: Offer) -> None:
+        """Takes a replica's part; also of one without a minibatch, which waits for the others."""
+        self._offers.setdefault(this.first, {})[replica] = found
+
+    def complete(self, this: Round) -> bool:
+        """Whether all replicas have come to the end of the round."""
+        return len(self._offers.get(this.first, ())) == self._count
+
+    def take(self, this: Round) -> Found:
+        """What they have found, in memory of its own for each that asks; each does once."""
+        offers = [self._offers[this.first][replica] for replica in range(this.count)]
+        gradients = {
+            name: mean_in_first(_laid_out(offers, name, layout))
+            for name, layout in self._weights.items()
+            if any(name in offer.gradients for offer in offers)
+        }
+        self._taken[this.first] = self._taken.get(this.first, 0) + 1
+        if self._taken[this.first] == self._count:
+            del self._offers[this.first], self._taken[this.first]
+        return Found(gradients, [loss for offer in offers for loss in offer.losses])
+
+
+def layouts(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors without memory, which keep no version of the weights alive."""
+    return {name: torch.empty_like(weight, device="meta") for name, weight in weights.items()}
+
+
+def _laid_out(offers: Sequence[Offer], name: str, layout: Tensor) -> list[Tensor]:
+    """The gradients of a weight in its memory order; zeros where there is none."""
+    given = next(offer.gradients[name] for offer in offers if name in offer.gradients)
+    parts = [torch.zeros_like(layout, device=given.device) for _ in offers]
+    for part, offer in zip(parts, offers, strict=True):
+        if name in offer.gradients:
+            part.copy_(offer.gradients[name])
+    return parts
