@@ -11,6 +11,7 @@ from torch.distributed import Store
 from pipetrain.launch import lifeline
 from pipetrain.launch.failure_note import FailureKind, FailureNote, failure_notes
 from pipetrain.launch.heartbeat import Heartbeat
+from pipetrain.launch.reach import Reach
 from pipetrain.launch.roll_call import RollCall, is_gone
 from pipetrain.launch.watchdog import Watched
 
@@ -27,6 +28,7 @@ class Peers:
         self._watched = watched
         self._store = store
         self._calls = RollCall()
+        self._reach = Reach(watched)
 
     def meet(self, own: Heartbeat) -> None:
         """Waits for the first sign of life of every other worker, so that none is lost unheard of."""
@@ -35,6 +37,7 @@ class Peers:
         for p in range(self._watched.num_processes):
             if p != own.process:
                 self._calls.hear(Heartbeat.decoded(self._store.get(_key(p))))
+        self._reach.begin()
 
     def exchange(self, own: Heartbeat) -> None:
         """Gives a sign of life, and looks at those of the others."""
@@ -44,6 +47,13 @@ class Peers:
             if p != own.process and self._store.check([_key(p)]):
                 self._calls.hear(Heartbeat.decoded(self._store.get(_key(p))))
                 self._judge(p)
+        self._reach.answered()
+        if own.finished:
+            self.close()
+
+    def close(self) -> None:
+        """Nobody looks any more."""
+        self._reach.close()
 
     def failure(self, name: Callable[[int], str]) -> str | None:
         """Which of them failed, and how, as far as one can tell from here; None where the run was merely told to end.

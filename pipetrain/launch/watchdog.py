@@ -134,6 +134,8 @@ class Watchdog:
         self._pipe.wake()
         self._thread.join()
         self._pipe.close()
+        if self.peers is not None:
+            self.peers.close()
 
     def begin(self) -> None:
         """All is built and connected; tells so at once, as a run that trains can be broken off."""

@@ -31,8 +31,8 @@ def started(tmp_path):
     )  # fmt: skip
     metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + 180
-    while not (metrics.exists() and '"epoch": 2' in metrics.read_text()):
-        assert time.monotonic() < deadline, "not in its second epoch"
+    while not ([*folder.glob("checkpoints/step-*")] and '"epoch": 2' in metrics.read_text()):
+        assert time.monotonic() < deadline, "no checkpoint, or not in its second epoch"
         time.sleep(0.1)
     yield process, folder
     process.kill()

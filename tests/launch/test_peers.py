@@ -56,6 +56,8 @@ def test_worker_that_is_killed_after_the_first_meeting_is_known_to_be_lost(tmp_p
         killed.kill()
         killed.wait()
         assert one.lost() == [1]
+    one.close()
+    other.close()
 
 
 def named(process):
