@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from torch.distributed import Store
 
-from pipetrain.launch import lifeline
 from pipetrain.launch.failure_note import FailureKind, FailureNote, failure_notes
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.reach import Reach
@@ -22,6 +21,9 @@ class Peers:
     Args:
         watched: this worker.
         store: a connection that only the watching thread uses.
+
+    Attributes:
+        parted: whether one of another machine gives no sign of life any more.
     """
 
     def __init__(self, watched: Watched, store: Store) -> None:
@@ -29,6 +31,7 @@ class Peers:
         self._store = store
         self._calls = RollCall()
         self._reach = Reach(watched)
+        self.parted = False
 
     def meet(self, own: Heartbeat) -> None:
         """Waits for the first sign of life of every other worker, so that none is lost unheard of."""
@@ -89,7 +92,8 @@ class Peers:
             return
         FailureNote(FailureKind.HUNG, f"no sign of life for {limit:.0f} s").leave(self._watched.run, process)
         if beat.host != socket.gethostname():
-            lifeline.end(lifeline.EXIT_LOST)
+            self.parted = True
+            return
         with contextlib.suppress(ProcessLookupError):
             os.kill(beat.pid, signal.SIGKILL)
 

@@ -226,6 +226,13 @@ class Watchdog:
             finally:
                 lifeline.leave(lifeline.EXIT_LOST)
 
+    def _part(self) -> NoReturn:
+        """Ends a worker that hears nothing of one of another machine, which it cannot end."""
+        try:
+            self._on_signal(0)
+        finally:
+            lifeline.end(lifeline.EXIT_LOST)
+
     def _end(self, number: int) -> NoReturn:
         try:
             self._on_signal(number)
@@ -269,6 +276,8 @@ class Watchdog:
             return
         with contextlib.suppress(OSError, RuntimeError):  # whoever listened is gone, or too busy
             self.tell(self.heartbeat())
+        if self.peers is not None and self.peers.parted:
+            self._part()
 
     def _answer(self) -> None:
         if self._store is None:

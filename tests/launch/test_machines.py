@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 from support.cli import TINY, environment, run, summary
@@ -9,24 +10,45 @@ from support.machines import two_machines
 
 pytestmark = pytest.mark.slow
 
-CHOSEN = (*TINY, "train.max_steps=4", "eval.every_epochs=0", "threads=1", "method=pipedream", "partition.stages=2")
+CHOSEN = (*TINY, "eval.every_epochs=0", "threads=1", "method=pipedream", "partition.stages=2")
+
+
+def start(machines, folder, *words):
+    """A launcher on each machine."""
+    return [
+        subprocess.Popen(
+            machine.command(
+                sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={rank}",
+                "--nproc-per-node=1", f"--master-addr={machines[0].address}", "--master-port=29500",
+                "-m", "pipetrain", "run", *CHOSEN, *words, "hydra.run.dir=run",
+            ),
+            cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank, machine in enumerate(machines)
+    ]  # fmt: skip
 
 
 def test_two_machines_train_with_the_bits_of_one(tmp_path):
     with two_machines() as machines:
-        nodes = [
-            subprocess.Popen(
-                machine.command(
-                    sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={rank}",
-                    "--nproc-per-node=1", f"--master-addr={machines[0].address}", "--master-port=29500",
-                    "-m", "pipetrain", "run", *CHOSEN, "hydra.run.dir=run",
-                ),
-                cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )
-            for rank, machine in enumerate(machines)
-        ]  # fmt: skip
+        nodes = start(machines, tmp_path, "train.max_steps=4")
         said = [node.communicate(timeout=250)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
-    run(tmp_path / "simulated", *CHOSEN, "executor=simulated")
+    run(tmp_path / "simulated", *CHOSEN, "train.max_steps=4", "executor=simulated")
     for name in ("status", "steps", "weights_sha256", "loss_sha256"):
         assert summary(tmp_path / "run")[name] == summary(tmp_path / "simulated")[name], name
+
+
+def test_both_sides_of_a_cut_link_end_and_say_whom_they_do_not_hear(tmp_path):
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    with two_machines() as machines:
+        nodes = start(machines, tmp_path, "train.epochs=10000", "launch.hang_timeout=5")
+        until = time.monotonic() + 180
+        while not (metrics.exists() and "interval" in metrics.read_text()):
+            assert time.monotonic() < until, "not begun"
+            time.sleep(0.2)
+        machines[1].cut_off()
+        first, second = (node.communicate(timeout=60)[0] for node in nodes)
+    assert [node.returncode for node in nodes] == [1, 1]
+    assert "pipetrain: error: stage 1 hung: no sign of life for 5 s; logs in" in first
+    assert "pipetrain: error: process 1 has not reached the machine of the first process for 5 s" in second
+    assert summary(tmp_path / "run")["status"] == "failed"
