@@ -194,20 +194,21 @@ def line(pipeline: Pipeline, predicted: Seen, measured: Seen) -> str:
     return f"{what:46}{rates}; {predicted.memory_bytes / 1e6:.2f} and {measured.memory_bytes / 1e6:.2f} MB"
 
 
-def chosen_share(every: Sequence[Outcome]) -> float:
-    """The least, over groups that differ in their cut alone, of the chosen pipeline's share of the best one's rate."""
+def chosen_shares(every: Sequence[Outcome]) -> list[float]:
+    """The chosen pipeline's share of the best one's rate, in each group of those that differ in their cut alone."""
     groups: dict[tuple[Setting, int], list[Outcome]] = defaultdict(list)
     for each in every:
         groups[each.pipeline.setting, each.pipeline.processes].append(each)
-    return min(
+    return [
         max(group, key=lambda each: each.predicted.rate).measured.rate / max(each.measured.rate for each in group)
         for group in groups.values()
-    )
+    ]
 
 
 def summary_of(every: Sequence[Outcome]) -> dict[str, float]:
     predicted = np.array([each.predicted.rate for each in every])
     measured = np.array([each.measured.rate for each in every])
+    shares = chosen_shares(every)
     off = [abs(each.predicted.memory_bytes / each.measured.memory_bytes - 1) for each in every]
     within = {
         f"correlation_{model}": correlation([each for each in every if each.pipeline.setting.model == model])
@@ -217,7 +218,9 @@ def summary_of(every: Sequence[Outcome]) -> dict[str, float]:
         "correlation": correlation(every),
         **within,
         "rate_off_median": float(np.median(np.abs(predicted / measured - 1))),
-        "chosen_of_best": chosen_share(every),
+        "chosen_of_best": min(shares),
+        "chosen_within": sum(share >= 1 - OF_BEST for share in shares),
+        "groups": len(shares),
         "memory_off": max(off),
     }
 
@@ -254,7 +257,10 @@ def main() -> None:
         every = list(outcomes(settings_of(options.models), options.rounds, Path(folder)))
     found = summary_of(every)
     print(f"correlation {found['correlation']:.3f} (at least {CORRELATION})")
-    print(f"the chosen cut has {found['chosen_of_best']:.1%} of the best one's rate (at least {1 - OF_BEST:.0%})")
+    print(
+        f"the chosen cut is within {OF_BEST:.0%} of the best one in {found['chosen_within']} of {found['groups']} "
+        f"groups, and has {found['chosen_of_best']:.1%} of its rate at worst"
+    )
     print(f"memory is off by {found['memory_off']:.1%} at most (at most {MEMORY:.0%})")
     options.output.parent.mkdir(parents=True, exist_ok=True)
     content = {
