@@ -12,6 +12,8 @@ import pytest
 from support.cli import TINY, arguments, environment, fails, pipetrain, run, summary
 from support.processes import is_alive, workers
 
+from pipetrain.run.checkpoint import checkpoints, model_state
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker processes in /proc"),
@@ -31,8 +33,8 @@ def started(tmp_path):
     )  # fmt: skip
     metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + 180
-    while not ([*folder.glob("checkpoints/step-*")] and '"epoch": 2' in metrics.read_text()):
-        assert time.monotonic() < deadline, "no checkpoint, or not in its second epoch"
+    while not (checkpoints(folder) and '"epoch": 2' in metrics.read_text()):
+        assert time.monotonic() < deadline, "no whole checkpoint, or not in its second epoch"
         time.sleep(0.1)
     yield process, folder
     process.kill()
@@ -47,12 +49,10 @@ def ended(process: subprocess.Popen[str], pids: list[int], within: float) -> str
 
 
 def checkpoints_load(folder: Path) -> None:
-    from pipetrain.run import checkpoint
-
-    found = checkpoint.checkpoints(folder)
+    found = checkpoints(folder)
     assert found
     for each in found:
-        assert checkpoint.model_state(each)
+        assert model_state(each)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
