@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.commands import Subparsers
+from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
 
@@ -38,7 +38,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FOLDER", help="folder to write to; default plan, plan-2, ..."
     )
-    parser.add_argument("-cd", "--config-dir", type=Path, metavar="FOLDER", help="look for choices here as well")
+    add_config_dir(parser)
     parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
 
 
@@ -48,6 +48,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: a setting cannot work, or no plan fits into the devices' memory.
     """
+    from pipetrain.commands.chosen_profile import chosen_profile
     from pipetrain.config.composition import composed_one
     from pipetrain.report.plan_figure import draw
     from pipetrain.tracking.new_folder import new_folder
@@ -56,7 +57,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     output: Path | None = options.output
     check_writable(f"-o {output or 'plan'}", output or Path("plan"))
     settings = composed_one(options.words, options.config_dir)
-    comparison = compared(_profile(settings), settings)
+    comparison = compared(chosen_profile(settings), settings)
     print(*comparison.lines(), sep="\n")
     folder = output or new_folder(Path("plan"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,18 +65,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     draw(folder / "plan.png", comparison)
     print(f"written to {folder}: plan.json, plan.png")
     return ExitCode.COMPLETED
-
-
-def _profile(settings: "Settings") -> "Profile":
-    """The stored profile, or one that is measured now."""
-    from pipetrain.planner.profile import read
-
-    if settings.profile is not None:
-        return read(Path(settings.profile))
-    # from here on torch is needed, which takes seconds to import
-    from pipetrain.run.profiling import profile_of
-
-    return profile_of(settings)
 
 
 def compared(profile: "Profile", settings: "Settings") -> "Comparison":

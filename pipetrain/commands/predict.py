@@ -4,9 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from pipetrain.commands import Subparsers
+from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.commands.output_folder import check_writable
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.errors import ExitCode
 
 _DESCRIPTION = """\
 With settings of `pipetrain run`: simulates the operation lists that such a run would execute with the times of the
@@ -33,7 +33,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--fit", action="store_true", help="find the largest batch that fits topology.memory_gigabytes; draws nothing"
     )
-    parser.add_argument("-cd", "--config-dir", type=Path, metavar="FOLDER", help="look for choices here as well")
+    add_config_dir(parser)
     parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
 
 
@@ -43,10 +43,9 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: a setting cannot work, or a pipeline cannot be predicted.
     """
-    folder: Path | None = options.config_dir
-    if folder is not None and not folder.is_dir():
-        raise ConfigError(f"--config-dir {folder}: there is no such folder")
-    words = [*options.words, *([] if folder is None else [f"hydra.searchpath=['file://{folder.resolve()}']"])]
+    from pipetrain.config.composition import with_choices_of
+
+    words = with_choices_of(options.config_dir, options.words)
     if options.fit:
         return _fit(words)
     output: Path = options.output or Path("prediction")

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pipetrain.commands import Subparsers
+from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
 
@@ -32,7 +32,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("words", nargs="*", metavar="SETTING", help="such as model=resnet56 train.batch_size=128")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"file to write; default {_DEFAULT}")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    parser.add_argument("-cd", "--config-dir", type=Path, metavar="FOLDER", help="look for choices here as well")
+    add_config_dir(parser)
     parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, takes_settings=True)
 
 
@@ -42,8 +42,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: a setting cannot work, the file is there already, or the profile is none.
     """
+    from pipetrain.commands.chosen_profile import chosen_profile
     from pipetrain.config.composition import composed_one
-    from pipetrain.planner.profile import Profile, read
     from pipetrain.report.profile_table import profile_table
     from pipetrain.tracking.whole_file import write_whole
 
@@ -51,13 +51,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     output: Path | None = options.output or (None if settings.profile else Path(_DEFAULT))
     if output is not None:
         _check_free(output, force=options.force)
-    if settings.profile is not None:
-        profile: Profile = read(Path(settings.profile))
-    else:
-        # from here on torch is needed, which takes seconds to import
-        from pipetrain.run.profiling import profile_of
-
-        profile = profile_of(settings)
+    profile = chosen_profile(settings)
     print(*profile_table(profile, f"layers, in {output or settings.profile}"), sep="\n")
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.commands import Subparsers
+from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.tracking.new_folder import new_folder
@@ -49,7 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="how many to draw; default: enough to fill the pipeline twice, or 6 of RUN",
     )
     parser.add_argument("--svg", action="store_true", help="also write timeline.svg")
-    parser.add_argument("-cd", "--config-dir", type=Path, metavar="FOLDER", help="look for choices here as well")
+    add_config_dir(parser)
     parser.add_argument(
         "--from", type=int, dest="first", metavar="K", help="the first minibatch of RUN to draw, counted from 0"
     )
@@ -117,14 +117,12 @@ def _run_of(words: Sequence[str]) -> Path | None:
 
 def _composing(words: Sequence[str], folder: Path | None) -> list[str]:
     """The words with the user's folder of choices among them, once Hydra has composed what they choose."""
-    from pipetrain.config.composition import combinations, composed
+    from pipetrain.config.composition import combinations, composed, with_choices_of
 
-    if folder is not None and not folder.is_dir():
-        raise ConfigError(f"--config-dir {folder}: there is no such folder")
-    words = [*words, *([] if folder is None else [f"hydra.searchpath=['file://{folder.resolve()}']"])]
-    for combination in islice(combinations(words), _CHECKED):
+    chosen = with_choices_of(folder, words)
+    for combination in islice(combinations(chosen), _CHECKED):
         composed(combination)
-    return words
+    return chosen
 
 
 def _given(options: argparse.Namespace) -> "GivenTimes":

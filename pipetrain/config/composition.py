@@ -13,6 +13,19 @@ from pipetrain.config.settings import Settings, choices_made, settings_of
 from pipetrain.errors import ConfigError
 
 
+def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
+    """The words, and one that has Hydra look for choices in the folder of `--config-dir` as well.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    if folder is None:
+        return list(words)
+    if not folder.is_dir():
+        raise ConfigError(f"--config-dir {folder}: there is no such folder")
+    return [*words, f"hydra.searchpath=['file://{folder.resolve()}']"]
+
+
 def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
     """The overrides of every member of a sweep such as `method=gpipe,pipedream`, in Hydra's grammar and order."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
@@ -42,9 +55,7 @@ def composed_one(words: Sequence[str], folder: Path | None = None) -> Settings:
     Raises:
         ConfigError: they are a sweep, or there is no such folder.
     """
-    if folder is not None and not folder.is_dir():
-        raise ConfigError(f"--config-dir {folder}: there is no such folder")
     chosen = list(itertools.islice(combinations(words), 2))
     if len(chosen) > 1:
         raise ConfigError(f"{' '.join(words)}: a sweep; one value of each setting is needed")
-    return composed([*words, *([] if folder is None else [f"hydra.searchpath=['file://{folder.resolve()}']"])])
+    return composed(with_choices_of(folder, words))

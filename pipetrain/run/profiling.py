@@ -1,4 +1,4 @@
-"""The profile of a configured model: read from a file, remembered, or measured."""
+"""The profile of a configured model: remembered, or measured."""
 
 import contextlib
 from collections.abc import Mapping
@@ -26,13 +26,11 @@ from pipetrain.tracking.progress import counting, status
 
 
 def profile_of(settings: Settings) -> Profile:
-    """The profile of the model that these settings of a run choose, or of the file that `profile` names.
+    """The profile of the model that these settings of a run choose.
 
     Raises:
-        ConfigError: the file is no profile, or the model or its data cannot be built.
+        ConfigError: the model or its data cannot be built.
     """
-    if settings.profile is not None:
-        return read(Path(settings.profile))
     settings.check_targets()
     if isinstance(build_rule(settings), FineGrained):
         raise ConfigError("partition=finegrained cuts layers apart, and a profile is of whole layers; leave it out")
@@ -42,7 +40,7 @@ def profile_of(settings: Settings) -> Profile:
 
 
 def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profile:
-    """The same of a model that is built already.
+    """The same of a model that is built already, or of the file that `profile` names.
 
     Raises:
         ConfigError: the file is no profile, or is of another model.

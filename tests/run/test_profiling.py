@@ -95,15 +95,6 @@ def test_a_profile_with_finegrained_stages_is_refused():
         profile(partition=FINEGRAINED)
 
 
-def test_a_stored_profile_takes_the_place_of_a_measurement(counter, tmp_path):
-    stored = tmp_path / "profile.json"
-    stored.write_text(json.dumps(profile().to_json()))
-    assert profile(profile=str(stored)).layers == profile().layers
-    assert counter.layers == 1
-    with pytest.raises(ConfigError, match=r"profile=none\.json: cannot be read"):
-        profile(profile="none.json")
-
-
 @pytest.mark.usefixtures("counter")
 def test_a_stored_profile_of_another_model_is_refused(tmp_path):
     found, stored = profile(), tmp_path / "profile.json"

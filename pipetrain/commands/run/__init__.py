@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.commands import Subparsers
+from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.commands.run.batch_size import with_batch_size
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.failure import described
@@ -47,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     instead.add_argument("--hydra-help", action="store_true", help="show Hydra's own settings and exit")
     flags.add_argument("-p", "--package", metavar="GROUP", help="with --cfg: print only this part")
     flags.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations")
-    flags.add_argument("-cd", "--config-dir", type=Path, metavar="FOLDER", help="look for choices here as well")
+    add_config_dir(flags)
     parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, parser=parser, takes_settings=True)
 
 
