@@ -1,10 +1,9 @@
 """Carries out F, R, B and U on one stage: its layers, computing with the weights that the method names."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage, BuildOptimizer
 from pipetrain.stage.carried_state import State
+from pipetrain.stage.final_gradients import FinalGradients, OnGradient
 from pipetrain.stage.forward_graph import ForwardGraph
 from pipetrain.stage.in_place_check import InPlaceCheck
 from pipetrain.stage.loss_scaler import LossScaler
@@ -30,8 +30,6 @@ from pipetrain.tensors import Tensors
 _PLAIN = Arithmetic()
 _CPU = torch.device("cpu")
 _UNMEASURED = ActivationBytes()
-OnGradient = Callable[[str, Tensor], None]
-"""Called with the name of a weight and the sum of its gradients, while a backward still runs."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +122,7 @@ class Stage(BaseStage):
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
         self._in_place = InPlaceCheck()
+        self._final_gradients = FinalGradients(self.full_names)
         self.on_final_gradient: OnGradient | None = None
 
     # -- forward and recomputation -------------------------------------------------------------------------------
@@ -335,23 +334,10 @@ class Stage(BaseStage):
         self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
         return graph.gradients_of_inputs()
 
-    @contextmanager
-    def _told_of_gradients(self, graph: ForwardGraph) -> Iterator[None]:
-        """Tells `on_final_gradient`, if anybody asks, of each sum as soon as this backward has added to it."""
+    def _told_of_gradients(self, graph: ForwardGraph) -> AbstractContextManager[None]:
+        """Around the last backward of a minibatch: tells `on_final_gradient`, if anybody asks, of each whole sum."""
         told = self.on_final_gradient
-        if told is None:
-            yield
-            return
-        handles = [
-            leaf.register_post_accumulate_grad_hook(partial(_tell, told, name))
-            for name, leaf in graph.leaves.items()
-            if leaf.requires_grad
-        ]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        return nullcontext() if told is None else self._final_gradients.told_to(told, graph.leaves)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 
@@ -373,8 +359,3 @@ class Stage(BaseStage):
     @override
     def state(self) -> dict[str, Tensor]:
         return {self.full_names[local]: tensor for local, tensor in self.module.state_dict().items()}
-
-
-def _tell(told: OnGradient, name: str, leaf: Tensor) -> None:
-    assert leaf.grad is not None
-    told(name, leaf.grad)

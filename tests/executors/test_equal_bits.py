@@ -148,35 +148,46 @@ def test_adam_with_clipping_has_equal_bits_in_both_executors(tmp_path):
     check(tmp_path, 2, cases)
 
 
-REPLICATED = {
-    (2, 1): (("gpipe", 1), ("pipedream", 2), ("pipeoptim", 1), ("pipemare", 2)),
-    (1, 2): (("gpipe", 2), ("pipedream", 1), ("pipeoptim", 2), ("pipemare", 1)),
-    (2, 2): (("pipedream", 2), ("pipeoptim", 1)),
-    (3, 1): (("gpipe", 2), ("pipemare", 1)),
-    (2, 3, 1): (("pipedream", 1), ("pipeoptim", 2)),
-}
-"""Replicas of each stage -> methods and microbatches: a choice that has each method with each number."""
+REPLICAS = ((1, 1), (2, 1), (1, 2), (2, 2), (3, 1), (2, 3, 1))
+REPLICATED = [
+    (counts, method, N)
+    for counts in REPLICAS
+    for method in ("pipedream", "pipeoptim", "gpipe", "pipemare")
+    for N in (1, 2)
+]
+DIAGONAL = [case for k, case in enumerate(REPLICATED) if (k + k // 8) % 4 == 0]
+"""Two cases of each vector of replicas, three of each method, six of each number of microbatches."""
+CHECKPOINTED = {"model": {"_target_": "support.checkpointed_model.build"}}
 
 
 @pytest.mark.slow
 def test_replicated_stages_have_equal_bits_in_both_executors(tmp_path):
-    for counts, cases in REPLICATED.items():
-        made = {
-            name: job(
-                tmp_path / f"{name}-{counts}",
-                method,
-                len(counts),
-                partition={"replicas": list(counts)},
-                train={"microbatches": N, "epochs": 1},
-            )
-            for name, (method, N) in {f"{method}-{N}": (method, N) for method, N in cases}.items()
-        }
-        alone = {
-            name: simulated(replace(each, run=RunDirectory(tmp_path / f"s-{name}-{counts}")))
-            for name, each in made.items()
-        }
-        for (name, one), two in zip(alone.items(), distributed(list(made.values())), strict=True):
-            same = ("weights_sha256", "loss_sha256", "final")
-            assert [one[field] for field in same] == [two[field] for field in same], (counts, name)
-            staleness = [[stage["forward_staleness"] for stage in each["per_stage"]] for each in (one, two)]
-            assert staleness[0] == staleness[1], (counts, name)
+    cases = {case: replicated(*case) for case in DIAGONAL}
+    cases["checkpointed"] = replicated((1, 2), "pipedream", 2, **CHECKPOINTED)
+    check_replicas(tmp_path, cases)
+
+
+@pytest.mark.slow
+# @pytest.mark.exhaustive
+@pytest.mark.timeout(1800)
+def test_every_method_on_all_replicas_has_equal_bits_in_both_executors(tmp_path):
+    check_replicas(tmp_path, {case: replicated(*case) for case in REPLICATED})
+
+
+def replicated(counts, method, N, **changes):
+    """(method, stages, settings) of an epoch with these replicas."""
+    settings = {"partition": {"replicas": list(counts)}, "train": {"microbatches": N, "epochs": 1}, **changes}
+    return method, len(counts), settings
+
+
+def check_replicas(folder, cases):
+    """name -> (method, stages, settings): runs all distributed, in one start of the processes, and each simulated."""
+    made = [
+        job(folder / f"{k}", method, stages, **settings) for k, (method, stages, settings) in enumerate(cases.values())
+    ]
+    for name, one, theirs in zip(cases, made, distributed(made), strict=True):
+        ours = simulated(replace(one, run=RunDirectory(one.run.path / "simulated")))
+        for field in ("weights_sha256", "loss_sha256", "final"):
+            assert ours[field] == theirs[field], f"{name}: {field}"
+        staleness = [[stage["forward_staleness"] for stage in each["per_stage"]] for each in (ours, theirs)]
+        assert staleness[0] == staleness[1], name

@@ -105,14 +105,22 @@ def simulated(job: Job) -> dict[str, Any]:
 
 
 def distributed(jobs: list[Job]) -> list[dict[str, Any]]:
-    """The summaries of the distributed runs of `jobs`, all on as many processes."""
+    """The summaries of the distributed runs of `jobs`, one after the other on the same processes.
+
+    A process without a part in a job goes on to the next.
+    """
     for each in jobs:
         each.run.path.mkdir(parents=True, exist_ok=True)
     jobs = [on("distributed", each) for each in jobs]
     # a store for each, as a worker that is ahead must not reach that of the job before
     stores = [TCPStore("localhost", 0, is_master=True, wait_for_workers=False) for _ in jobs]
-    forked(_process, jobs, [store.port for store in stores], count=jobs[0].placement.num_processes)
+    forked(_process, jobs, [store.port for store in stores], count=max(map(num_processes, jobs)))
     return [json.loads(each.run.summary.read_text()) for each in jobs]
+
+
+def num_processes(job: Job) -> int:
+    """How many processes a distributed run has."""
+    return job.placement.num_processes
 
 
 def forked(function: Callable[..., None], *arguments: Any, count: int) -> None:
@@ -123,10 +131,12 @@ def forked(function: Callable[..., None], *arguments: Any, count: int) -> None:
 
 def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:
     for each, port in zip(jobs, ports, strict=True):
+        if rank >= num_processes(each):
+            continue
         os.environ.update(
             RANK=str(rank),
             LOCAL_RANK=str(rank),
-            WORLD_SIZE=str(each.placement.num_processes),
+            WORLD_SIZE=str(num_processes(each)),
             MASTER_ADDR="localhost",
             MASTER_PORT=str(port),
             TORCHELASTIC_USE_AGENT_STORE="True",
