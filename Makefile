@@ -77,7 +77,7 @@ bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda 
 bench-planner: setup  ## Measure predicted against measured throughput and memory of pipelines, on a quiet machine
 	$(BIN)/python benchmarks/planner.py
 
-drill: setup  ## Have 300 short runs fail in random ways, and check what becomes of each (FAULTS=300 SEED=0; hours)
+drill: setup  ## Have 300 short runs fail in random ways, and check what becomes of each (FAULTS=300 SEED=0; under an hour)
 	$(BIN)/python benchmarks/drill.py --faults $(FAULTS) --seed $(SEED)
 
 reproduce: $(PAPERS)  ## Run all experiments of the papers at SCALE=small or full, and write their pages

@@ -1,4 +1,4 @@
-"""A short version of the fault drill: a worker is killed, the command is killed, a byte of a checkpoint changes."""
+"""A short version of the fault drill, and its link between two machines where one can be made."""
 
 import subprocess
 import sys
@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.cli import environment
+from support.processes import needs_proc
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc"),
-]
+pytestmark = [pytest.mark.slow, needs_proc]
 
 DRILL = Path(__file__).resolve().parents[1] / "benchmarks" / "drill.py"
 

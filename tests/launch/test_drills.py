@@ -4,19 +4,17 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 from support.cli import arguments, environment, fails, run, summary
-from support.processes import children, command, is_alive, workers
+from support.processes import children, command, is_alive, needs_proc, workers
+from support.waiting import eventually
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc"),
-]
+pytestmark = [pytest.mark.slow, needs_proc]
 
 QUICK = ("dataset.limit=128", "train.batch_size=16", "train.epochs=2", "threads=1", "launch.hang_timeout=4")
 LENET = ("model=lenet5", "dataset.limit=640", "train.batch_size=16", "train.epochs=500", "threads=1")
+_START_SECONDS = 180.0  # a busy machine takes long
 
 
 def model(point, how, rank=1, nth=1):
@@ -78,13 +76,6 @@ def started(tmp_path, *words, launcher=()):
     )  # fmt: skip
 
 
-def until(holds, seconds=180.0):  # a start takes long on a busy machine
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "never"
-        time.sleep(0.05)
-
-
 def trains(folder):
     metrics = folder / "metrics.jsonl"
     return lambda: metrics.exists() and metrics.read_text().count("\n") > 5
@@ -99,22 +90,22 @@ def test_no_process_outlives_its_launcher(tmp_path, when):
     launcher = started(tmp_path)
     try:
         if when == "importing":
-            until(lambda: any("forkserver" in command(child) for child in children(launcher.pid)))
+            eventually(lambda: any("forkserver" in command(child) for child in children(launcher.pid)), _START_SECONDS)
         elif when == "starting":
-            until(lambda: len(workers(launcher.pid)) == 2)
+            eventually(lambda: len(workers(launcher.pid)) == 2, _START_SECONDS)
         else:
-            until(trains(tmp_path / "run"))
+            eventually(trains(tmp_path / "run"), _START_SECONDS)
             os.kill(workers(launcher.pid)[1], signal.SIGSTOP)
         left = below(launcher.pid)
     finally:
         launcher.kill()
         launcher.communicate()
-    until(lambda: not any(map(is_alive, left)), seconds=5)
+    eventually(lambda: not any(map(is_alive, left)), seconds=5)
 
 
 def test_run_that_was_stopped_and_goes_on_is_not_taken_for_one_that_hangs(tmp_path):
     process = started(tmp_path, "launch.hang_timeout=3", "train.epochs=4")
-    until(trains(tmp_path / "run"))
+    eventually(trains(tmp_path / "run"), _START_SECONDS)
     os.killpg(process.pid, signal.SIGSTOP)
     time.sleep(6)
     os.killpg(process.pid, signal.SIGCONT)
@@ -127,7 +118,7 @@ def test_ctrl_c_ends_a_sweep_whatever_its_jobs_are(tmp_path):
     launcher = arguments("run", *words)
     process = started(tmp_path, "train.epochs=1", "dataset.limit=64", launcher=launcher)
     second = tmp_path / "sweep"
-    until(lambda: len(list(second.rglob("metrics.jsonl"))) == 2)
+    eventually(lambda: len(list(second.rglob("metrics.jsonl"))) == 2, _START_SECONDS)
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
@@ -137,7 +128,7 @@ def test_ctrl_c_ends_a_sweep_whatever_its_jobs_are(tmp_path):
 def test_closed_terminal_does_not_end_what_nohup_started(tmp_path):
     launcher = ["nohup", *arguments("run", "hydra.run.dir=run")]
     process = started(tmp_path, "train.epochs=4", launcher=launcher)
-    until(trains(tmp_path / "run"))
+    eventually(trains(tmp_path / "run"), _START_SECONDS)
     os.killpg(process.pid, signal.SIGHUP)
     process.communicate(timeout=100)
     assert summary(tmp_path / "run")["status"] == "completed"
@@ -148,7 +139,7 @@ def test_worker_of_torchrun_that_is_killed_is_named_by_the_other(tmp_path, rank)
     torchrun = [*arguments()[:1], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     launcher = [*torchrun, "-m", "pipetrain", "run", "hydra.run.dir=run"]
     process = started(tmp_path, launcher=launcher)
-    until(trains(tmp_path / "run"))
+    eventually(trains(tmp_path / "run"), _START_SECONDS)
     ranks = [child for child in children(process.pid) if "pipetrain" in command(child)]
     os.kill(ranks[rank], signal.SIGKILL)
     _, error = process.communicate(timeout=60)

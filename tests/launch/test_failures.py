@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 from support.cli import TINY, arguments, environment, fails, pipetrain, run, summary
-from support.processes import is_alive, workers
+from support.processes import is_alive, needs_proc, workers
 
 from pipetrain.run.checkpoint import checkpoints, model_state
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker processes in /proc"),
-]
+pytestmark = [pytest.mark.slow, needs_proc]
 
 LONG = ("train.epochs=500", "partition.stages=3", "model=lenet5", "dataset.limit=3200")
 

@@ -6,11 +6,11 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from support.processes import is_alive, needs_proc
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
+pytestmark = needs_proc
 
 LAUNCHER = """
 import multiprocessing, sys, time
@@ -43,13 +43,6 @@ process.stdout.readline()
 print(process.pid, flush=True)
 time.sleep(60)
 '''
-
-
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def ends_with(script, *arguments, stopped=False):

@@ -6,31 +6,31 @@ import time
 
 import pytest
 from support.cli import TINY, environment, run, summary
-from support.machines import two_machines
+from support.machines import machines
 
 pytestmark = pytest.mark.slow
 
 CHOSEN = (*TINY, "eval.every_epochs=0", "threads=1", "method=pipedream", "partition.stages=2")
 
 
-def start(machines, folder, *words):
+def start(both, folder, *words):
     """A launcher on each machine."""
     return [
         subprocess.Popen(
             machine.command(
                 sys.executable, "-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={rank}",
-                "--nproc-per-node=1", f"--master-addr={machines[0].address}", "--master-port=29500",
+                "--nproc-per-node=1", f"--master-addr={both[0].address}", "--master-port=29500",
                 "-m", "pipetrain", "run", *CHOSEN, *words, "hydra.run.dir=run",
             ),
             cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
-        for rank, machine in enumerate(machines)
+        for rank, machine in enumerate(both)
     ]  # fmt: skip
 
 
 def test_two_machines_train_with_the_bits_of_one(tmp_path):
-    with two_machines() as machines:
-        nodes = start(machines, tmp_path, "train.max_steps=4")
+    with machines() as both:
+        nodes = start(both, tmp_path, "train.max_steps=4")
         said = [node.communicate(timeout=250)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
     run(tmp_path / "simulated", *CHOSEN, "train.max_steps=4", "executor=simulated")
@@ -40,13 +40,13 @@ def test_two_machines_train_with_the_bits_of_one(tmp_path):
 
 def test_both_sides_of_a_cut_link_end_and_say_whom_they_do_not_hear(tmp_path):
     metrics = tmp_path / "run" / "metrics.jsonl"
-    with two_machines() as machines:
-        nodes = start(machines, tmp_path, "train.epochs=10000", "launch.hang_timeout=5")
+    with machines() as both:
+        nodes = start(both, tmp_path, "train.epochs=10000", "launch.hang_timeout=5")
         until = time.monotonic() + 180
         while not (metrics.exists() and "interval" in metrics.read_text()):
             assert time.monotonic() < until, "not begun"
             time.sleep(0.2)
-        machines[1].cut_off()
+        both[1].cut_off()
         first, second = (node.communicate(timeout=60)[0] for node in nodes)
     assert [node.returncode for node in nodes] == [1, 1]
     assert "pipetrain: error: stage 1 hung: no sign of life for 5 s; logs in" in first

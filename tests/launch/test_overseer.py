@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.sleepers import beat_of, sleeper
+from support.waiting import eventually
 from support.worker_pool import job
 
 from pipetrain.errors import RunError
@@ -43,13 +44,6 @@ def missing(watching, within=20.0):
             return error.process, str(error)
         time.sleep(0.05)
     raise AssertionError("nobody is missing")
-
-
-def eventually(holds):
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline, "never"
-        time.sleep(0.01)
 
 
 def tell(watching, *beats):

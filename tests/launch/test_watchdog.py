@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from support.waiting import eventually
 from torch.distributed import HashStore
 
 from pipetrain.errors import ExitCode
@@ -19,13 +20,6 @@ from pipetrain.launch.watchdog import Watchdog, Watched
 from pipetrain.tracking.run_directory import RunDirectory
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are read from a pipe")
-
-
-def eventually(holds):
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline, "never"
-        time.sleep(0.01)
 
 
 def watched(run, process=0, hang_timeout=60.0, start_timeout=60.0):

@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+
 
 def workers(launcher: int) -> list[int]:
     """The workers of a run, stage 0 first: what its fork server has forked."""

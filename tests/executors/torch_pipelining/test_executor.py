@@ -7,13 +7,12 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from support.cli import arguments, environment, fails, pipetrain, run, summary
 from support.pipelines import difference
-from support.processes import workers
+from support.processes import needs_proc, workers
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain import cli
@@ -202,7 +201,7 @@ def test_failed_process_of_several_stages_is_named_by_its_stages(tmp_path, how, 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker processes in /proc")
+@needs_proc
 def test_killed_process_of_several_stages_is_named_by_its_stages(tmp_path):
     folder = tmp_path / "run"
     words = ("method=gpipe", "schedule=torch_interleaved_1f1b", "partition.stages=4", "train.epochs=50")
