@@ -367,7 +367,7 @@ class Measured:
 
 def measure(names: list[str], options: argparse.Namespace) -> Measured:
     """All rounds, behind one that warms up."""
-    repeats: int = options.repeats
+    repeats: int = options.repeats or WORKLOADS[options.model].rounds
     choices = options.model, options.device, options.steps, repeats + 1
     ours = Processes(*choices, keep_memory=True)
     torchs = Processes(*choices, keep_memory=options.alike)
@@ -454,7 +454,7 @@ def main() -> None:
     parser.add_argument("--model", choices=WORKLOADS, default="resnet56")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--steps", type=int, default=8, help=f"of each row in a round, the first {WARM_UP} to warm up")
-    parser.add_argument("--repeats", type=int, default=10, help="rounds, behind one that warms up")
+    parser.add_argument("--repeats", type=int, help="rounds, behind one that warms up; default 10, of vgg16_bn 5")
     parser.add_argument("--alike", action="store_true", help="torch's processes keep freed memory, as pipetrain's do")
     parser.add_argument("--only", nargs="*", default=[], help="rows to measure; nothing is written then")
     options = parser.parse_args()

@@ -25,6 +25,7 @@ class Workload:
         microbatches: the N of the synchronous rows.
         heavy: whether its weights take so much memory that a row is built anew for each round, and dropped after it.
         lr: the learning rate.
+        rounds: so many are measured unless told otherwise; a large model's take minutes each.
     """
 
     what: str
@@ -35,6 +36,7 @@ class Workload:
     microbatches: tuple[int, ...]
     heavy: bool
     lr: float
+    rounds: int = 10
 
     def chain(self) -> LayerChain:
         """The model with its initial weights, the same at every call."""
@@ -61,5 +63,5 @@ WORKLOADS = {
         "ResNet-56, 0.86 M weights", lambda: resnet_cifar(56, 3, 10), 32, 10, 64, (2, 4, 8), heavy=False, lr=0.01
     ),
     "alexnet": Workload("AlexNet, 61 M weights", lambda: alexnet(3, 1000), 224, 1000, 16, (2,), heavy=True, lr=0.001),
-    "vgg16_bn": Workload("VGG-16-BN, 138 M weights", _vgg16_bn, 64, 1000, 16, (2,), heavy=True, lr=0.001),
+    "vgg16_bn": Workload("VGG-16-BN, 138 M weights", _vgg16_bn, 64, 1000, 16, (2,), heavy=True, lr=0.001, rounds=5),
 }
