@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.multiprocessing import start_processes
 
 from pipetrain.executors import loopback
-from pipetrain.executors.distributed import groups_of_neighbors
+from pipetrain.executors.neighbors import groups_of_neighbors
 from pipetrain.executors.p2p import Incoming, Link, Outgoing
 from pipetrain.schedules import Replicas
 

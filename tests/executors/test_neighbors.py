@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from pipetrain.executors.distributed import groups_of_neighbors
+from pipetrain.executors.neighbors import groups_of_neighbors
 from pipetrain.schedules import Replicas
 
 

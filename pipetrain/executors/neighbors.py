@@ -1,0 +1,213 @@
+"""The ports of a process: links to the workers of the stages before and behind, and to its stage's other replicas."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from typing_extensions import override
+
+from pipetrain.executors import exchange
+from pipetrain.executors.exchanged_rounds import ExchangedRounds
+from pipetrain.executors.hooks import Around
+from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing, meet
+from pipetrain.executors.read_cursor import ReadCursor
+from pipetrain.executors.replica_groups import ReplicaGroups
+from pipetrain.executors.rounds import Found, Offer, Round
+from pipetrain.executors.stage_runner import BackwardId, Ports
+from pipetrain.executors.tied_messages import TiedMessages
+from pipetrain.program.steady_state import peak_in_flight
+from pipetrain.schedules import Kind, Operation, Replicas
+from pipetrain.stage.module import MicrobatchId
+from pipetrain.stage.stage import Stage
+from pipetrain.tensors import Tensors
+
+Pair = tuple[int, int]
+"""A worker of a stage, and one of the next."""
+
+
+class Neighbors(Ports):
+    """The ports of one worker: links to those of the stages before and behind that it shares minibatches with.
+
+    Args:
+        stage: of this process.
+        replicas: of all stages.
+        waiting: a context around every wait for another process.
+        device_to_device: whether tensors go over NCCL from device to device.
+    """
+
+    def __init__(self, stage: Stage, replicas: Replicas, waiting: Around, *, device_to_device: bool) -> None:
+        self._stage = stage
+        self._replicas = replicas
+        self._waiting = waiting
+        r, device = stage.index, stage.device
+        self._worker = replicas.workers_of(r)[stage.replica]
+        groups = groups_of_neighbors(replicas, device, device_to_device=device_to_device)
+
+        def link(peer: int, *, forward: bool) -> Link:
+            pair = min(self._worker, peer), max(self._worker, peer)
+            return Link(peer, replicas.stage_of(peer), groups[pair, forward], device, device_to_device, waiting)
+
+        before, behind = neighbors_of(replicas, self._worker)
+        name = replicas.name
+        self.activations_in = {w: Incoming(link(w, forward=True), f"activations from {name(w)}") for w in before}
+        self.gradients_out = {w: Outgoing(link(w, forward=False), f"gradients to {name(w)}") for w in before}
+        self.activations_out = {w: Outgoing(link(w, forward=True), f"activations to {name(w)}") for w in behind}
+        self.gradients_in = {w: Incoming(link(w, forward=False), f"gradients from {name(w)}") for w in behind}
+        self._activations_kept = 0
+        self._gradients_kept = 0
+        self._keys: dict[BackwardId, Key] = {}
+        self._start = 0
+        self._own_norm = torch.zeros(())
+        self._tied = TiedMessages([stage], lambda r: r, waiting, device_to_device=device_to_device)
+        self.replica_groups = ReplicaGroups.of(replicas, self._worker, device, device_to_device=device_to_device)
+        self._rounds: ExchangedRounds | None = None
+        self._offered: Offer | None = None
+        if self.replica_groups is not None:
+            wire = device if device_to_device else torch.device("cpu")
+            self._rounds = ExchangedRounds(stage.weights.trainable, self.replica_groups, wire, waiting)
+
+    def begin(
+        self, lists: Sequence[Sequence[Operation]], cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]
+    ) -> None:
+        """Announces an interval: which messages will come, and how many sent ones may be unread at any time.
+
+        Args:
+            lists: of all workers.
+            cursor: at the beginning of this worker's list.
+            keys: what determines the shapes of each message.
+        """
+        self._keys, self._start = keys, cursor.start
+        num_microbatches = cursor.rules.num_microbatches
+        # when F(k) of a stage runs, the messages of all microbatches that it has taken back are long delivered
+        self._activations_kept = peak_in_flight(lists[self._worker], num_microbatches) + 1
+        self._gradients_kept = max(
+            (peak_in_flight(lists[w], num_microbatches) + 1 for w in self.gradients_out), default=0
+        )
+        r = self._stage.index
+        for inboxes, kind, other in (
+            (self.activations_in, Kind.FORWARD, r - 1),
+            (self.gradients_in, Kind.BACKWARD, r + 1),
+        ):
+            arriving = [op for op in lists[self._worker] if op.kind is kind]
+            for peer, inbox in inboxes.items():
+                inbox.begin(
+                    keys[cursor.start + op.minibatch, op.microbatch]
+                    for op in arriving
+                    if self._replicas.worker(other, op.minibatch) == peer
+                )
+
+    def _peer(self, stage: int, microbatch: BackwardId) -> int:
+        """The worker of another stage that has a microbatch, too."""
+        return self._replicas.worker(stage, microbatch[0] - self._start)
+
+    def end(self) -> None:
+        """Waits until the neighbors have taken everything."""
+        for outbox in (*self.activations_out.values(), *self.gradients_out.values()):
+            outbox.settle(0)
+
+    @override
+    def receive_activations(self, microbatch: MicrobatchId) -> Tensors:
+        return self.activations_in[self._peer(self._stage.index - 1, microbatch)].take()
+
+    @override
+    def send_activations(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
+        outbox = self.activations_out[self._peer(self._stage.index + 1, microbatch)]
+        outbox.send(self._keys[microbatch], tensors)
+        outbox.settle(self._activations_kept)
+
+    @override
+    def receive_gradients(self, microbatch: BackwardId) -> Tensors:
+        return self.gradients_in[self._peer(self._stage.index + 1, microbatch)].take()
+
+    @override
+    def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
+        outbox = self.gradients_out[self._peer(self._stage.index - 1, microbatch)]
+        outbox.send(self._keys[microbatch], tensors)
+        outbox.settle(self._gradients_kept)
+
+    @override
+    def put_gradient(self, name: str, gradient: Tensor) -> None:
+        assert self._rounds is not None, "a stage without replicas"
+        self._rounds.put(name, gradient)
+
+    @override
+    def offer_round(self, _this: Round, found: Offer) -> None:
+        self._offered = found
+
+    @override
+    def found(self, this: Round) -> Found:
+        assert self._rounds is not None, "a stage without replicas"
+        assert self._offered is not None, "nothing was offered"
+        found, self._offered = self._rounds.take(this, self._offered), None
+        return found
+
+    @override
+    def receive_recomputed(self) -> Tensors:
+        raise RuntimeError("only the simulator recomputes across stages")
+
+    @override
+    def send_recomputed(self, _: Tensors) -> None:
+        raise RuntimeError("only the simulator recomputes across stages")
+
+    @override
+    def offer_norm(self, norm: Tensor) -> None:
+        self._own_norm = norm.cpu()
+
+    @override
+    def norms(self) -> list[Tensor]:
+        norms = [torch.empty_like(self._own_norm) for _ in self._replicas.places]
+        with self._waiting("the gradient norms of all stages"), exchange.connected():
+            dist.all_gather(norms, self._own_norm)
+        return [norm for norm, (_, replica) in zip(norms, self._replicas.places, strict=True) if replica == 0]
+
+    @override
+    def offer_tied(self, gradients: Mapping[str, Tensor]) -> None:
+        self._tied.offer(self._stage, gradients)
+
+    @override
+    def tied_totals(self) -> dict[str, Tensor]:
+        return self._tied.totals(self._stage)
+
+
+def neighbors_of(replicas: Replicas, worker: int) -> tuple[list[int], list[int]]:
+    """The workers of the stage before and of the one behind that some minibatch also goes to."""
+    r, last = replicas.stage_of(worker), len(replicas.counts) - 1
+    before = _others(_pairs(replicas, r - 1), worker) if r > 0 else []
+    behind = _others(_pairs(replicas, r), worker) if r < last else []
+    return before, behind
+
+
+def _others(pairs: Sequence[Pair], worker: int) -> list[int]:
+    return [sum(pair) - worker for pair in pairs if worker in pair]
+
+
+def _pairs(replicas: Replicas, stage: int) -> list[Pair]:
+    """A worker of a stage and one of the next that share minibatches, in the order of the first that they share."""
+    pairs = (
+        (replicas.worker(stage, t), replicas.worker(stage + 1, t))
+        for t in range(math.lcm(replicas.counts[stage], replicas.counts[stage + 1]))
+    )
+    return list(dict.fromkeys(pairs))
+
+
+def groups_of_neighbors(
+    replicas: Replicas, device: torch.device, *, device_to_device: bool
+) -> dict[tuple[Pair, bool], dist.ProcessGroup]:
+    """((worker, one of the next stage), forward) -> group.
+
+    Every process makes all of them, in one order, as torch requires.
+    """
+    pairs = [pair for stage in range(len(replicas.counts) - 1) for pair in _pairs(replicas, stage)]
+    if not device_to_device:
+        both = {forward: dist.new_group(timeout=NEVER, backend="gloo") for forward in (True, False)}
+        return {(pair, forward): both[forward] for pair in pairs for forward in (True, False)}
+    groups = {
+        (pair, forward): dist.new_group([*pair], timeout=NEVER, backend="nccl")
+        for pair in pairs
+        for forward in (True, False)
+    }
+    for (pair, _), group in groups.items():
+        meet(*pair, group, device)
+    return groups
