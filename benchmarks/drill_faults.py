@@ -140,7 +140,7 @@ def link_cut(drill: Drill) -> str:
     except NotAllowedError:
         return "not allowed here"
     for code, error in ends:
-        if code and (code not in (1, 75) or error.count("pipetrain: error: ") != 1 or "Traceback" in error):
+        if code and (code not in (1, 70, 75) or error.count("pipetrain: error: ") != 1 or "Traceback" in error):
             raise Wrong(f"exit code {code}: {error}")
     if any(code for code, _ in ends):
         return drill.resumed("pipedream")
@@ -163,7 +163,8 @@ FAULTS: tuple[Callable[[Drill], str], ...] = (
 
 def _on_machine(drill: Drill, machines: tuple[Machine, Machine], rank: int) -> Process:
     """The process of a rank, started as `srun` starts it."""
-    words = command("run", *WORDS, "method=pipedream", "launch.hang_timeout=5", f"hydra.run.dir={drill.run}")
+    limits = ("launch.hang_timeout=5", "launch.start_timeout=40")
+    words = command("run", *WORDS, "method=pipedream", *limits, f"hydra.run.dir={drill.run}")
     return drill.started(
         machines[rank].command(*words),
         RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,6 +54,17 @@ def failure_notes(run: RunDirectory) -> dict[int, FailureNote]:
     """The notes that there are, by process; one that a full disk has cut short is left out."""
     found = {process: _read(run, process) for process in run.failed_processes()}
     return {process: note for process, note in found.items() if note is not None}
+
+
+def named_failure(run: RunDirectory, name: Callable[[int], str]) -> str | None:
+    """Which worker failed, and how, such as `stage 1 hung: 8 s in F3.0`; None where no note blames one.
+
+    Args:
+        run: where the notes are.
+        name: what a process is called.
+    """
+    notes = failure_notes(run).items()
+    return next((f"{name(process)} {note.line}" for process, note in notes if note.kind is not FailureKind.LOST), None)
 
 
 def _read(run: RunDirectory, process: int) -> FailureNote | None:

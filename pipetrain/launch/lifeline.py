@@ -5,13 +5,15 @@ import ctypes
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import NoReturn
+
+from pipetrain.launch import master
+from pipetrain.tracking import run_lock
 
 EXIT_LOST = 75
 """Exit code of a worker that lost a neighbor or its launcher (EX_TEMPFAIL)."""
@@ -22,7 +24,6 @@ orphaned = threading.Event()
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
 _POLL_SECONDS = 0.5
 _LAST_SECONDS = 3.0
-_CONNECT_SECONDS = 10.0
 
 
 def follow_launcher() -> None:
@@ -38,7 +39,8 @@ def follow_parent() -> None:
     parent = os.getppid()
 
     def until_gone() -> None:
-        alive = _has_store()  # else the parent had ended before this process could ask for its number
+        # else the parent had ended before this process could ask for its number
+        alive = not (master.is_torchruns() and isinstance(master.refusal(), ConnectionRefusedError))
         while alive and os.getppid() == parent:
             time.sleep(_POLL_SECONDS)
         orphaned.set()
@@ -46,20 +48,6 @@ def follow_parent() -> None:
         time.sleep(_LAST_SECONDS)
 
     _start(until_gone)
-
-
-def _has_store() -> bool:
-    """Whether the store still answers that torchrun has for its workers from before they start."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return True
-    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    try:
-        socket.create_connection(address, timeout=_CONNECT_SECONDS).close()
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        pass  # nobody can tell
-    return True
 
 
 def die_with_parent(number: signal.Signals) -> None:
@@ -73,6 +61,7 @@ def end(code: int) -> NoReturn:
     for child in multiprocessing.active_children():
         with contextlib.suppress(Exception):  # its main thread may be about to end it, too
             child.kill()
+    run_lock.free_all()
     os._exit(code)
 
 

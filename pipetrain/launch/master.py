@@ -24,10 +24,10 @@ def reach(who: str) -> None:
     Raises:
         RunError: nobody is there: the name is unknown, there is no way to the address, or nothing answers.
     """
-    if _is_here():
+    if os.environ["RANK"] == "0" and not is_torchruns():
         return
     began, told = time.monotonic(), False
-    while (error := _refusal()) is not None:
+    while (error := refusal()) is not None:
         if time.monotonic() - began > PATIENCE_SECONDS:
             if not isinstance(error, ConnectionRefusedError):
                 raise RunError(
@@ -39,35 +39,37 @@ def reach(who: str) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def address_towards() -> str | None:
-    """The address of this machine from which the master is reached, such as `10.0.0.7`; None where there is no way."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_is_sent:
-            nothing_is_sent.connect(_address())
-            return str(nothing_is_sent.getsockname()[0])
-    except OSError:
-        return None
+def is_torchruns() -> bool:
+    """Whether it is torchrun's own process, which answers from before the workers start, rather than rank 0."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
-def _is_here() -> bool:
-    """Whether this process is the master, rather than one of torchrun's is."""
-    return os.environ["RANK"] == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-
-
-def _address() -> tuple[str, int]:
+def address() -> tuple[str, int]:
+    """Where the master listens."""
     return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 
 
-def _refusal() -> OSError | None:
+def refusal() -> OSError | None:
+    """Why a connection to the master cannot be made; None where it answers."""
     try:
-        socket.create_connection(_address(), timeout=_CONNECT_SECONDS).close()
+        socket.create_connection(address(), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
         return error
     return None
 
 
+def address_towards() -> str | None:
+    """The address of this machine from which the master is reached, such as `10.0.0.7`; None where there is no way."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_is_sent:
+            nothing_is_sent.connect(address())
+            return str(nothing_is_sent.getsockname()[0])
+    except OSError:
+        return None
+
+
 def _told(who: str, error: OSError) -> str:
-    host, port = _address()
+    host, port = address()
     return (
         f"{who}, on {socket.gethostname()}, has not reached MASTER_ADDR={host}, MASTER_PORT={port} in "
         f"{PATIENCE_SECONDS:.0f} s: {one_line(error.strerror or error)}"

@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 from torch.distributed import Store
 
-from pipetrain.launch.failure_note import FailureKind, FailureNote, failure_notes
+from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.reach import Reach
 from pipetrain.launch.roll_call import RollCall, is_gone
 from pipetrain.launch.watchdog import Watched
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 class Peers:
@@ -20,17 +21,19 @@ class Peers:
 
     Args:
         watched: this worker.
+        run: the run directory.
         store: a connection that only the watching thread uses.
 
     Attributes:
         parted: whether one of another machine gives no sign of life any more.
     """
 
-    def __init__(self, watched: Watched, store: Store) -> None:
+    def __init__(self, watched: Watched, run: RunDirectory, store: Store) -> None:
         self._watched = watched
+        self._run = run
         self._store = store
         self._calls = RollCall()
-        self._reach = Reach(watched)
+        self._reach = Reach(watched, run)
         self.parted = False
 
     def meet(self, own: Heartbeat) -> None:
@@ -64,9 +67,8 @@ class Peers:
         Args:
             name: what a process is called.
         """
-        for process, note in failure_notes(self._watched.run).items():
-            if note.kind is not FailureKind.LOST:
-                return f"{name(process)} {note.line}"
+        if failure := named_failure(self._run, name):
+            return failure
         lost = self.lost()
         return f"{name(lost[0])} failed: its process ended without a word" if lost else None
 
@@ -90,7 +92,7 @@ class Peers:
         beat, limit = self._calls.last(process), self._watched.hang_timeout
         if beat is None or beat.finished or is_gone(beat) or self._calls.silence(process) <= limit:
             return
-        FailureNote(FailureKind.HUNG, f"no sign of life for {limit:.0f} s").leave(self._watched.run, process)
+        FailureNote(FailureKind.HUNG, f"no sign of life for {limit:.0f} s").leave(self._run, process)
         if beat.host != socket.gethostname():
             self.parted = True
             return

@@ -79,7 +79,7 @@ def device_at(kind: str, local_rank: int) -> torch.device:
 
 def own_store() -> Store:
     """A second connection to the store, for the watching thread alone: a request on one connection blocks the next."""
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    host, port = master.address()
     attempt = [os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT")]
     return dist.PrefixStore(
         "pipetrain/" + "/".join(attempt), dist.TCPStore(host, port, is_master=False, wait_for_workers=False)

@@ -8,6 +8,7 @@ from pipetrain.launch import lifeline
 from pipetrain.launch.awake_clock import AwakeClock
 from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.heartbeat import BEAT_SECONDS
+from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pipetrain.launch.watchdog import Watched
@@ -21,10 +22,12 @@ class Reach:
 
     Args:
         watched: the worker.
+        run: the run directory.
     """
 
-    def __init__(self, watched: "Watched") -> None:
+    def __init__(self, watched: "Watched", run: RunDirectory) -> None:
         self._watched = watched
+        self._run = run
         self._seconds = self._answered_at = 0.0
         self._closed = threading.Event()
 
@@ -53,6 +56,6 @@ class Reach:
             f"process {self._watched.process} has not reached the machine of the first process for "
             f"{self._watched.hang_timeout:g} s (launch.hang_timeout)"
         )
-        FailureNote(FailureKind.LOST, reason).leave(self._watched.run, self._watched.process)
+        FailureNote(FailureKind.LOST, reason).leave(self._run, self._watched.process)
         print(f"pipetrain: error: {reason}", file=sys.stderr, flush=True)
         lifeline.end(lifeline.EXIT_LOST)

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -50,7 +51,7 @@ class Watched:
 
     Attributes:
         process, num_processes: its number, and how many there are.
-        run: the run directory.
+        run: the run directory; None of a process of an outer launcher that has yet to hear of it from the first one.
         hang_timeout: seconds that it may take for one thing.
         start_timeout: seconds that it may take until the run begins.
         stop_timeout: seconds that it may take to end, with a checkpoint, when a signal asks for that; 0: none.
@@ -58,7 +59,7 @@ class Watched:
 
     process: int
     num_processes: int
-    run: RunDirectory
+    run: RunDirectory | None
     hang_timeout: float
     start_timeout: float
     stop_timeout: float = 0.0
@@ -73,7 +74,8 @@ class Watchdog:
     Args:
         watched: the worker.
         tell: passes its heartbeats on to whoever watches all workers; None where nobody does yet.
-        on_signal: called with the signal's number before it ends the process; with 0 where another worker was lost.
+        on_signal: called with the signal's number before it ends the process; with 0 where this worker hangs, or
+            another was lost.
         order: closed at the other end where a launcher of ours has the run broken off.
 
     Attributes:
@@ -259,8 +261,15 @@ class Watchdog:
             self._hang(f"not started after launch.start_timeout={limit:g} s; it was {self.activity.what}")
 
     def _hang(self, reason: str) -> None:
-        FailureNote(FailureKind.HUNG, reason).leave(self.watched.run, self.watched.process)
-        lifeline.end(EXIT_HUNG)
+        note = FailureNote(FailureKind.HUNG, reason)
+        if self.watched.run is None:
+            print(f"pipetrain: error: process {self.watched.process} {note.line}", file=sys.stderr, flush=True)
+        else:
+            note.leave(self.watched.run, self.watched.process)
+        try:
+            self._on_signal(0)
+        finally:
+            lifeline.end(EXIT_HUNG)
 
     def heartbeat(self) -> Heartbeat:
         """What there is to tell of this worker."""

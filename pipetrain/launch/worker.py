@@ -17,7 +17,7 @@ from pipetrain.executors.pipeline import build_stages, connect_stages
 from pipetrain.failure import Failure
 from pipetrain.launch import lifeline
 from pipetrain.launch.breaking_off import broken_off_by
-from pipetrain.launch.failure_note import FailureKind, FailureNote
+from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.lines import WorkerLines
 from pipetrain.launch.memory import keep_freed_memory
@@ -101,12 +101,13 @@ def joined(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> d
     """
 
     def on_signal(_number: int) -> None:
-        peers, agreed = watchdog.peers, replace(job, run=watchdog.watched.run)
+        run, peers, name = watchdog.watched.run, watchdog.peers, job.placement.name
         if peers is None or not peers.is_first():
             time.sleep(_PRECEDENCE_SECONDS)
-        on_end(agreed, peers.failure(job.placement.name) if peers else None)
+        if run is not None:
+            on_end(replace(job, run=run), peers.failure(name) if peers else named_failure(run, name))
 
-    watchdog = Watchdog(watched(job), on_signal=on_signal)
+    watchdog = Watchdog(watched(job, agreed=os.environ["RANK"] == "0"), on_signal=on_signal)
     watchdog.interruption = interruption
     watchdog.start()
     result = main(job, watchdog, show)
@@ -118,12 +119,22 @@ def joined(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> d
     return result
 
 
-def watched(job: Job) -> Watched:
-    """This worker, as its watchdog needs to know it."""
+def watched(job: Job, *, agreed: bool = True) -> Watched:
+    """This worker, as its watchdog needs to know it.
+
+    Args:
+        job: the run.
+        agreed: whether the run directory is the one of all its processes.
+    """
     limits = job.settings.launch
     rank = int(os.environ["RANK"])
     return Watched(
-        rank, job.placement.num_processes, job.run, limits.hang_timeout, limits.start_timeout, limits.stop_timeout
+        rank,
+        job.placement.num_processes,
+        job.run if agreed else None,
+        limits.hang_timeout,
+        limits.start_timeout,
+        limits.stop_timeout,
     )
 
 
@@ -141,14 +152,15 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         with activity.wait("the other processes"):
             process, job = join(job)
     except LostStageError as error:
-        FailureNote(FailureKind.LOST, str(error)).leave(job.run, watchdog.watched.process)
+        if watchdog.watched.run is not None:
+            FailureNote(FailureKind.LOST, str(error)).leave(watchdog.watched.run, watchdog.watched.process)
         watchdog.lose()
     if job.finished:
         dist.destroy_process_group()
         return None
     watchdog.meet(own_store(), job.run)
     if watchdog.tell is None:
-        peers = Peers(watchdog.watched, own_store())
+        peers = Peers(watchdog.watched, job.run, own_store())
         with activity.wait("the other processes"):
             peers.meet(watchdog.heartbeat())
         watchdog.peers, watchdog.tell = peers, peers.exchange

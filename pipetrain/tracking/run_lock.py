@@ -174,9 +174,13 @@ class _LockFile:
             ended.set()
             alive.join()
             _kept.discard(self)
-            if self.is_in_place():
-                self.path.unlink()
+            self.remove()
             self.close()
+
+    def remove(self) -> None:
+        """Removes the file, unless it has been replaced by another's."""
+        if self.is_in_place():
+            self.path.unlink()
 
     def _show_life(self, ended: threading.Event) -> None:
         while not ended.wait(SIGN_OF_LIFE_SECONDS):
@@ -185,6 +189,13 @@ class _LockFile:
 
 
 _kept: set[_LockFile] = set()
+
+
+def free_all() -> None:
+    """Frees the locks of a process that ends at once: other machines would take them for those of a live one."""
+    for file in _kept.copy():
+        with contextlib.suppress(OSError):
+            file.remove()
 
 
 def _close_in_child() -> None:

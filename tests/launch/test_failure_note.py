@@ -1,6 +1,6 @@
 """Notes of why workers failed."""
 
-from pipetrain.launch.failure_note import FailureKind, FailureNote, failure_notes
+from pipetrain.launch.failure_note import FailureKind, FailureNote, failure_notes, named_failure
 from pipetrain.tracking.run_directory import RunDirectory
 
 FAILED = FailureNote(FailureKind.FAILED, "KeyError: 'hung'", "Traceback\n")
@@ -13,6 +13,14 @@ def test_notes_are_read_as_they_were_left_by_process(tmp_path):
     FAILED.leave(run, 10)
     HUNG.leave(run, 2)
     assert list(failure_notes(run).items()) == [(2, HUNG), (10, FAILED)]
+
+
+def test_failure_of_a_run_is_that_of_a_worker_to_blame(tmp_path):
+    run = RunDirectory(tmp_path)
+    FailureNote(FailureKind.LOST, "stage 1 is gone").leave(run, 0)
+    assert named_failure(run, "stage {}".format) is None
+    HUNG.leave(run, 1)
+    assert named_failure(run, "stage {}".format) == "stage 1 hung: 8 s in F3.0"
 
 
 def test_line_names_the_kind_and_the_reason_without_line_breaks(tmp_path):

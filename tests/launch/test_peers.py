@@ -16,7 +16,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 
 def peers(run, store, process=0, hang_timeout=60.0):
-    return Peers(Watched(process, 2, RunDirectory(run), hang_timeout, 60.0), store)
+    return Peers(Watched(process, 2, None, hang_timeout, 60.0), RunDirectory(run), store)
 
 
 def test_worker_without_a_sign_of_life_is_named_and_killed(tmp_path):

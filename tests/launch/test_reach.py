@@ -25,7 +25,7 @@ def ended(monkeypatch):
 
 
 def reach(run, hang_timeout):
-    return Reach(Watched(1, 2, RunDirectory(run), hang_timeout, 60.0))
+    return Reach(Watched(1, 2, None, hang_timeout, 60.0), RunDirectory(run))
 
 
 def test_worker_that_a_cut_link_leaves_without_answers_says_so_and_ends(tmp_path, ended, capsys):

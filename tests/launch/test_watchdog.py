@@ -94,7 +94,8 @@ from pipetrain.launch import watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
 
-watched = watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 0.3, 1.5)
+run = None if "unknown" in sys.argv else RunDirectory(Path(sys.argv[1]))
+watched = watchdog.Watched(0, 1, run, 0.3, 1.5)
 with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, flush=True)) as watch:
     if "starts" not in sys.argv:
         watch.activity.begin()
@@ -110,7 +111,8 @@ with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, f
 
 
 def hanging(tmp_path, *how):
-    return subprocess.Popen([sys.executable, "-c", HANGING, str(tmp_path), *how], stdout=subprocess.PIPE, text=True)
+    words = [sys.executable, "-c", HANGING, str(tmp_path), *how]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def note(tmp_path):
@@ -120,6 +122,18 @@ def note(tmp_path):
 def test_worker_that_hangs_names_itself_and_what_it_does(tmp_path):
     assert hanging(tmp_path).wait(timeout=60) == watchdog.EXIT_HUNG
     assert re.fullmatch(r"hung: \d+ s in F3\.0", note(tmp_path))
+
+
+def test_worker_that_hangs_has_how_the_run_ended_told(tmp_path):
+    process = hanging(tmp_path)
+    assert process.communicate(timeout=60)[0] == "ready\ntold 0\n"
+    assert process.returncode == watchdog.EXIT_HUNG
+
+
+def test_worker_that_hangs_before_it_knows_the_run_directory_says_so_itself(tmp_path):
+    error = hanging(tmp_path, "starts", "unknown").communicate(timeout=60)[1]
+    assert error == ("pipetrain: error: process 0 hung: not started after launch.start_timeout=1.5 s; it was F3.0\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_worker_that_hangs_ends_though_it_cannot_leave_a_note(tmp_path):

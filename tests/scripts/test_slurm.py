@@ -41,6 +41,15 @@ def test_each_task_is_a_worker_of_one_run_that_goes_on_where_the_job_was_requeue
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("restarts", "left"), [("0", True), ("1", False)])
+def test_job_that_starts_again_removes_the_lock_that_a_crash_left_and_no_other(tmp_path, restarts, left):
+    lock = tmp_path / "runs" / "77" / ".lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    submitted(tmp_path, 0, SLURM_RESTART_COUNT=restarts)
+    assert lock.exists() == left
+
+
 @pytest.mark.parametrize(("ends_with", "restarts", "requeued"), [(75, "0", True), (75, "20", False), (1, "0", False)])
 def test_job_is_requeued_where_slurm_ended_it_but_not_for_ever(tmp_path, ends_with, restarts, requeued):
     done = submitted(tmp_path, ends_with, SLURM_RESTART_COUNT=restarts)

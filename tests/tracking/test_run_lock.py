@@ -64,6 +64,13 @@ def test_lock_of_a_killed_process_is_free_at_once(tmp_path, holder):
         assert owner_of(tmp_path).pid == os.getpid()
 
 
+@pytest.mark.parametrize("how", ["leave", "end"])
+def test_process_that_ends_at_once_leaves_no_lock_for_other_machines(tmp_path, how):
+    script = HOLD.replace("time.sleep(60)", f"from pipetrain.launch import lifeline; lifeline.{how}(75)")
+    assert subprocess.run([sys.executable, "-c", script, str(tmp_path)]).returncode == 75
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_lock_leaves_nothing_behind(tmp_path):
     with locked(tmp_path / "new"):
         assert (tmp_path / "new" / NAME).exists()
