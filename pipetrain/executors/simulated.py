@@ -174,7 +174,8 @@ class SimulatedExecutor(OneProcess):
         played = self._played(rules, minibatches)
         if self.hooks.trace is not None:
             self._write(self.hooks.trace, interval, runners, played)
-        return IntervalTimes(idle_shares(played), step_times(played))
+        at_once = rules.method.independent_replicas
+        return IntervalTimes(idle_shares(played), [seconds / at_once for seconds in step_times(played)])
 
     def _boxes(self, replicas: Replicas, start: int) -> list[_Mailbox]:
         tied = TiedGradients(self.stages[0].ties, [stage.index for stage in self.stages])

@@ -31,7 +31,6 @@ class ASP(Method):
     name: ClassVar[str] = "asp"
     family: ClassVar[Family] = Family.SYNCHRONOUS
     simulated_only: ClassVar[bool] = True
-    averages_replicas: ClassVar[bool] = False
     replicas: Any = None  # whatever the configuration holds
     seed: int = 0
 
@@ -42,9 +41,14 @@ class ASP(Method):
                 "partition.stages=1 partition.replicas=[4] works"
             )
 
+    @property
+    @override
+    def independent_replicas(self) -> int:
+        return int(self.replicas[0])
+
     def replica(self, minibatch_of_run: int) -> int:
         """Whose gradient arrives as that of a minibatch."""
-        return key(self.seed, minibatch_of_run, _PURPOSE) % int(self.replicas[0])
+        return key(self.seed, minibatch_of_run, _PURPOSE) % self.independent_replicas
 
     @override
     def forward(self, moment: Moment) -> WeightRead:
@@ -60,4 +64,4 @@ class ASP(Method):
     @override
     def weight_versions(self, context: StageContext) -> int:
         """One for each replica, of which one has the newest; in the first round after a drain also that."""
-        return int(self.replicas[0]) + 1
+        return self.independent_replicas + 1

@@ -22,14 +22,17 @@ class Method:
         needs_prediction: whether it reads weights `Predicted` with the optimizer's next step, for which the optimizer
             may have to keep the last gradients.
         simulated_only: whether it reads what no pipeline of processes could give it.
-        averages_replicas: whether replicas of a stage wait for each other and apply the mean of their gradients.
     """
 
     name: ClassVar[str]
     family: ClassVar[Family]
     needs_prediction: ClassVar[bool] = False
     simulated_only: ClassVar[bool] = False
-    averages_replicas: ClassVar[bool] = True
+
+    @property
+    def independent_replicas(self) -> int:
+        """Replicas of the whole model that do not wait for each other; 1: those of a stage average their gradients."""
+        return 1
 
     @property
     def needs_even_replicas(self) -> bool:

@@ -260,7 +260,7 @@ def build_rules(
     if not isinstance(method, Method):
         raise phase.method.returned(method, "a pipetrain.Method")
     _check_pair(method, schedule, phase.choices)
-    if method.averages_replicas:
+    if method.independent_replicas == 1:
         schedule = replicated(schedule, num_stages, replicas)
     return PipelineRules(schedule, method, num_stages, num_microbatches, segments)
 

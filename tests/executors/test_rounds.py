@@ -13,6 +13,8 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.rounds import GatheredRounds, Offer, Round, mean_in_first
 from pipetrain.methods.asp import ASP
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.times import TimeSpan
 from pipetrain.schedules import Replicas
 from pipetrain.schedules.round_robin import RoundRobin
 from pipetrain.schedules.sequential import DataParallel
@@ -152,6 +154,14 @@ def test_mean_staleness_of_asynchronous_replicas_is_one_less_than_there_are():
         late.append(t - last.get(method.replica(t), t - 3))
         last[method.replica(t)] = t + 1
     assert math.isclose(sum(late) / len(late), 3, rel_tol=0.1)
+
+
+def test_asynchronous_replicas_are_predicted_to_compute_all_at_once(monkeypatch):
+    pipe = pipeline(nn.Sequential(nn.Linear(4, 4)), [], MethodCase(ASP(replicas=[4]), DataParallel()))
+    seconds = [TimeSpan(start, 1.0) for start in range(3 * 12)]
+    monkeypatch.setattr(pipe.stages[0].clock, "take", lambda: seconds)
+    loader = batches(torch.randn(24, 4), torch.arange(24) % 4, 2)
+    assert pipe.executor.train(loader, DrainInterval.whole(12)).predicted == [3 / 4] * 12
 
 
 @pytest.mark.parametrize("replicas", [None, [2, 1], 3])
