@@ -44,11 +44,6 @@ class Replicas:
         return tuple((r, replica) for r, count in enumerate(self.counts) for replica in range(count))
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """What figures call the workers: `stage 1`, `stage 1.0`."""
-        return tuple(f"stage {label}" for label in self.labels)
-
-    @property
     def labels(self) -> tuple[str, ...]:
         """What tables of stages call them: `1`, or `1.0` for replica 0 of stage 1."""
         return tuple(f"{r}" if self.counts[r] == 1 else f"{r}.{replica}" for r, replica in self.places)

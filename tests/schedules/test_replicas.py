@@ -21,7 +21,7 @@ def test_rounds_of_a_stage_end_with_its_last_replica_or_with_the_drain():
 def test_worker_is_called_by_its_stage_and_where_there_are_several_by_its_replica():
     replicas = Replicas((2, 1))
     assert [replicas.name(w) for w in range(3)] == ["stage 0, replica 0", "stage 0, replica 1", "stage 1"]
-    assert (replicas.labels, replicas.names[1]) == (("0.0", "0.1", "1"), "stage 0.1")
+    assert replicas.labels == ("0.0", "0.1", "1")
 
 
 def test_placement_of_replicas_has_a_process_for_each_and_records_with_the_first_of_the_last_stage():

@@ -103,7 +103,7 @@ class TimelinePair:
     def _panel(self, title: str, rows: Sequence[Sequence[Box]], slices: Rows) -> Panel:
         in_ms = [scaled(row, _MS) for row in rows]
         rules, facts = self.traced.rules, (self._rate(slices),)
-        return Panel(title, rules.num_microbatches, "ms", in_ms, 0.0, 0.0, facts=facts, names=rules.replicas.names)
+        return Panel(title, rules.num_microbatches, "ms", in_ms, 0.0, 0.0, facts=facts, replicas=rules.replicas)
 
     def _cut(self, panel: Panel, rows: Rows) -> Panel:
         """From the first forward of the first minibatch shown to the last update of the last."""

@@ -93,10 +93,10 @@ class PhaseTimeline:
         unit = "s" if self.given_times.seconds else ""
         end = max(row[-1].end for row in rows)
         idle = sum(self._steady.idle[r] for r, _ in rules.replicas.places) / len(rows)
-        names = rules.replicas.names
         return Panel(
-            self.title, rules.num_microbatches, unit, rows, 0.0, end, facts=facts, idle_share=idle, names=names
-        )
+            self.title, rules.num_microbatches, unit, rows, 0.0, end,
+            facts=facts, idle_share=idle, replicas=rules.replicas,
+        )  # fmt: skip
 
     def lines(self) -> Iterator[str]:
         """What is printed of it."""

@@ -34,7 +34,9 @@ def data_of(panels: Sequence[Panel]) -> dict[str, Any]:
 
 def _panel(panel: Panel) -> dict[str, Any]:
     return {
-        **{name: value for name, value in asdict(panel).items() if name not in ("rows", "messages")},
+        **{name: value for name, value in asdict(panel).items() if name not in ("rows", "messages", "replicas")},
+        "workers": [panel.workers.name(row) for row in range(len(panel.rows))],
+        "stages": [asdict(stage) for stage in panel.stages],
         "rows": [[_operation(box) for box in row] for row in panel.rows],
         "messages": [[_message(message) for message in row] for row in panel.messages],
     }

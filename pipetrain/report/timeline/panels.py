@@ -8,7 +8,7 @@ from typing import Any
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.playback import Slice
 from pipetrain.program.weight_reads import staleness
-from pipetrain.schedules import Kind, Operation
+from pipetrain.schedules import Kind, Operation, Replicas
 
 FILL = {
     Kind.FORWARD: ("#c6dbf3", "#a3c3e8"),
@@ -74,6 +74,26 @@ class Message:
     end: float
 
 
+@dataclass(frozen=True, slots=True)
+class StageRows:
+    """The rows of a stage, one for each replica, or its only one.
+
+    Attributes:
+        name: of the stage.
+        first: the number of its first row.
+        count: how many it has.
+    """
+
+    name: str
+    first: int
+    count: int
+
+    @property
+    def middle(self) -> float:
+        """The height of their middle, in rows."""
+        return self.first + self.count / 2
+
+
 @dataclass(frozen=True)
 class Panel:
     """One timeline.
@@ -87,7 +107,7 @@ class Panel:
         begin, end: the part to show first, in the unit.
         facts: what to say of it, a line each.
         idle_share: of all stages together in steady state; None where there is no such state to tell of.
-        names: of the rows; none where they are stages.
+        replicas: of the stages; None: one of each.
     """
 
     title: str
@@ -99,11 +119,18 @@ class Panel:
     messages: list[list[Message]] = field(default_factory=list)
     facts: tuple[str, ...] = ()
     idle_share: float | None = None
-    names: tuple[str, ...] = ()
+    replicas: Replicas | None = None
 
-    def name(self, row: int) -> str:
-        """What a row is called."""
-        return self.names[row] if self.names else f"stage {row}"
+    @property
+    def workers(self) -> Replicas:
+        """Who the rows are."""
+        return self.replicas or Replicas.one_each(len(self.rows))
+
+    @property
+    def stages(self) -> list[StageRows]:
+        """The rows by stage."""
+        rows = map(self.workers.workers_of, range(len(self.workers.counts)))
+        return [StageRows(f"stage {r}", each.start, len(each)) for r, each in enumerate(rows)]
 
     def between(self, begin: float, end: float) -> "Panel":
         """What shows between two times, which become 0 and `end - begin`; boxes at the borders stay whole."""

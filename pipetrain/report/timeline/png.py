@@ -15,6 +15,7 @@ from pipetrain.report.timeline.panels import (
     Box,
     Message,
     Panel,
+    StageRows,
     kinds_of,
     message_colors,
     note,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _UNIT, _LEAST, _MOST = 0.36, 7.0, 20.0
 """Inches: of a usual operation, and the least and most of the width."""
-_ROW, _TITLE, _BAR = 0.34, 0.36, 0.02
+_ROW, _TITLE, _BAR, _BRACKET = 0.34, 0.36, 0.02, 0.22
 _HEIGHT = 0.86
 """Of a box, in rows; the rest is the gap to the next stage."""
 _MARGIN = 0.75
@@ -50,12 +51,31 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
         top, ticks = 0.0, []
         for panel in panels:
             _panel(axes, panel, top + title, span, width / span, size)
-            ticks += [(top + title + r + _HEIGHT / 2, panel.name(r)) for r in range(len(panel.rows))]
+            ticks += [tick for stage in panel.stages for tick in _names(axes, stage, top + title)]
             top += title + len(panel.rows)
         axes.set_yticks([y for y, _ in ticks], [text for _, text in ticks])
         axes.locator_params(axis="x", steps=[1, 2, 5, 10])
         axes.set_xlabel(f"time{f', {panels[0].unit}' if panels[0].unit else ''}")
         _legend(axes, panels, width)
+
+
+def _names(axes: "Axes", stage: StageRows, top: float) -> Iterator[tuple[float, str]]:
+    """Where the rows of a stage have which names; those of replicas are numbers, in a bracket with the stage's."""
+    begin, end = top + stage.first, top + stage.first + stage.count - 1 + _HEIGHT
+    if stage.count == 1:
+        yield (begin + end) / 2, stage.name
+        return
+    from matplotlib.markers import TICKRIGHT
+    from matplotlib.transforms import ScaledTranslation
+
+    beside = axes.get_yaxis_transform() + ScaledTranslation(-_BRACKET, 0, axes.figure.dpi_scale_trans)
+    axes.plot(
+        [0, 0], [begin, end], transform=beside, clip_on=False,
+        color=LINE, linewidth=0.8, marker=TICKRIGHT, markersize=4, markeredgewidth=0.8,
+    )  # fmt: skip
+    axes.text(-0.003, (begin + end) / 2, stage.name, transform=beside, ha="right", va="center_baseline")
+    for replica in range(stage.count):
+        yield begin + replica + _HEIGHT / 2, str(replica)
 
 
 def _panel(axes: "Axes", panel: Panel, top: float, span: float, inches: float, size: float) -> None:

@@ -12,6 +12,7 @@ from pipetrain.report.timeline.panels import (
     Box,
     Message,
     Panel,
+    StageRows,
     kinds_of,
     message_colors,
     note,
@@ -21,7 +22,7 @@ from pipetrain.schedules import Kind
 
 _ROW, _GAP = 32.0, 4.0
 _LEFT, _RIGHT, _TOP, _TITLE, _LEGEND = 62.0, 10.0, 8.0, 26.0, 46.0
-_BAR = 3.0
+_BAR, _BRACKET = 3.0, 50.0
 _UNIT, _MOST = 32.0, 3000.0
 """Pixels: of the unit that a panel counts in, and of the widest drawing."""
 _FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
@@ -65,17 +66,29 @@ def _title(panel: Panel) -> str:
 def _panel(panel: Panel, top: float, pixels: float) -> Iterator[str]:
     title, width = _title(panel), panel.end * pixels
     yield _text(8, top + 17, title, _fitting(title, 13, _LEFT + width), anchor="start", weight="bold")
-    for r in range(len(panel.rows)):
-        y = top + _TITLE + r * _ROW
-        name = panel.name(r)
-        yield _text(8, y + _ROW / 2 + 4, name, _fitting(name, 12, _LEFT), anchor="start")
-        yield _rect(_LEFT, y, width, _ROW - _GAP, "#ffffff", "#d7dbe0")
+    for stage in panel.stages:
+        yield from _names(stage, top + _TITLE)
+        for r in range(stage.first, stage.first + stage.count):
+            yield _rect(_LEFT, top + _TITLE + r * _ROW, width, _ROW - _GAP, "#ffffff", "#d7dbe0")
     for r, row in enumerate(panel.rows):
         yield from _row(row, panel, top + _TITLE + r * _ROW, pixels)
     for r, messages in enumerate(panel.messages):
         for message in messages:
             x, end = _within(message, panel, pixels)
             yield _rect(x, top + _TITLE + (r + 1) * _ROW - _GAP + 1, end - x, _GAP - 2, MESSAGES[message.what])
+
+
+def _names(stage: StageRows, top: float) -> Iterator[str]:
+    """The name of a stage at the left, and the numbers of its replicas in a bracket."""
+    several = stage.count > 1
+    size = _fitting(stage.name, 12, _BRACKET if several else _LEFT)
+    yield _text(8, top + stage.middle * _ROW + 4, stage.name, size, anchor="start")
+    if several:
+        y = top + stage.first * _ROW
+        line = f"M{_BRACKET + 3:g} {y:g}h-3v{stage.count * _ROW - _GAP:g}h3"
+        yield f'<path d="{line}" fill="none" stroke="{LINE}"/>'
+        for replica in range(stage.count):
+            yield _text(_LEFT - 5, y + (replica + 0.5) * _ROW + 2, str(replica), 10)
 
 
 def _row(row: Sequence[Box], panel: Panel, y: float, pixels: float) -> Iterator[str]:

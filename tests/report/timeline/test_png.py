@@ -1,6 +1,7 @@
 """What the PNG of a timeline shows, against the operation lists."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
@@ -8,6 +9,7 @@ from support.panels import box, panel
 
 from pipetrain.report.timeline import png
 from pipetrain.report.timeline.panels import Message, Panel
+from pipetrain.schedules import Replicas
 
 
 @pytest.fixture
@@ -35,6 +37,15 @@ def test_png_bears_the_labels_of_the_lists(axes, tmp_path):
     ticks = [label.get_text() for label in axes.get_yticklabels()]
     assert ticks == ["stage 0", "stage 1", "stage 2", "stage 0", "stage 1"]
     assert axes.get_ylim()[0] > axes.get_ylim()[1], "stage 0 is at the top"
+
+
+def test_png_names_a_stage_once_beside_a_bracket_around_its_replicas(axes, tmp_path):
+    png.draw(tmp_path / "a.png", [replace(panel("a", D=3), replicas=Replicas((1, 2)))])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["stage 0", "0", "1"]
+    assert [text.get_text() for text in axes.texts if text.get_text().startswith("stage")] == ["stage 1"]
+    (bracket,) = axes.lines
+    first, last = (y for y in axes.get_yticks()[1:])
+    assert bracket.get_ydata()[0] < first < last < bracket.get_ydata()[1]
 
 
 def test_legend_names_what_is_shown(axes, tmp_path):

@@ -1,5 +1,6 @@
 """Timelines as SVG, and the images of the docs, which are drawn so."""
 
+import re
 import runpy
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -98,3 +99,14 @@ def test_svg_draws_the_update_of_a_replica_that_waited_for_the_others_when_all_m
     of_row = [[bar["x"] for bar in bars if bar["y"] == y] for y in sorted({bar["y"] for bar in bars}, key=float)]
     assert of_row[0] == of_row[1]
     assert root.find(f"{SVG}title").text.endswith("idle share 33%")
+
+
+def test_svg_names_a_stage_once_beside_a_bracket_around_its_replicas():
+    root = drawn(panel("method=pipedream partition.stages=3 partition.replicas=[1,3,1]", 4))
+    words = [text.text for text in root.findall(f"{SVG}text")]
+    assert words[1:7] == ["stage 0", "stage 1", "0", "1", "2", "stage 2"]
+    (bracket,) = root.iter(f"{SVG}path")
+    rows = sorted({float(r.get("y")) for r in root.findall(f"{SVG}rect") if r.get("stroke") == "#d7dbe0"})
+    _, top, height, _ = re.fullmatch(r"M([\d.]+) ([\d.]+)h-3v([\d.]+)(h3)", bracket.get("d")).groups()
+    assert float(top) == rows[1]
+    assert rows[3] < float(top) + float(height) < rows[4]
