@@ -1,11 +1,15 @@
 """A link slowed down on purpose, to try on one machine what a slower network does to a pipeline."""
 
+import math
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+from pipetrain.errors import ConfigError
+from pipetrain.number_range import POSITIVE
 
 _VARIABLE = "PIPETRAIN_LINK_GIGABYTES_PER_S"
 _GIGA = 1e9
@@ -20,9 +24,21 @@ class Transfer(Protocol):
 
 
 def given_bytes_per_s() -> float | None:
-    """The bandwidth that the environment asks for; None: as it is."""
+    """The bandwidth that the environment asks for; None: as it is.
+
+    Raises:
+        ConfigError: it is no number above 0.
+    """
     given = os.environ.get(_VARIABLE)
-    return None if given is None else float(given) * _GIGA
+    if given is None:
+        return None
+    try:
+        gigabytes = float(given)
+    except ValueError:
+        gigabytes = math.nan
+    if gigabytes not in POSITIVE:
+        raise ConfigError(f"{_VARIABLE}={given}: {POSITIVE} is needed, such as 0.02; unset, links run at full speed")
+    return gigabytes * _GIGA
 
 
 class SlowLink:

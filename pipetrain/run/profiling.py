@@ -11,6 +11,7 @@ import torch
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
+from pipetrain.executors.slow_link import given_bytes_per_s
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.profile import Profile, read
@@ -114,11 +115,17 @@ def _provenance(settings: Settings, minibatch: Minibatch, how: Measuring) -> Map
 
 
 def _bytes_per_s(settings: Settings, device: str) -> float | None:
-    """Between two workers; None where nobody asks."""
+    """Between two workers; None where nobody asks.
+
+    Raises:
+        ConfigError: links are to be slowed down to what is no bandwidth.
+    """
     if not settings.planner.bandwidth:
         return None
     devices = torch.cuda.device_count() if device == "cuda" else 0
-    measurement = Measurement.of("bandwidth", {"device": device, "devices": devices, **machine(device)})
+    slowed = given_bytes_per_s()
+    key = {"device": device, "devices": devices, **machine(device)} | ({} if slowed is None else {"slowed_to": slowed})
+    measurement = Measurement.of("bandwidth", key)
     known = measurement.load() if settings.planner.cache == "use" else None
     if isinstance(known, float) and known > 0:
         return known

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from pipetrain.errors import ConfigError
 from pipetrain.executors import slow_link
 from pipetrain.executors.slow_link import SlowLink
 
@@ -43,3 +44,10 @@ def test_bandwidth_is_that_of_the_environment(monkeypatch):
     assert slow_link.given_bytes_per_s() is None
     monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", "0.5")
     assert slow_link.given_bytes_per_s() == 5e8
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "0", "-1", "fast", ""])
+def test_what_is_no_bandwidth_is_refused_by_the_name_of_the_variable(monkeypatch, given):
+    monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", given)
+    with pytest.raises(ConfigError, match=f"^PIPETRAIN_LINK_GIGABYTES_PER_S={given}: a number above 0 is needed"):
+        slow_link.given_bytes_per_s()

@@ -233,6 +233,12 @@ def test_run_that_cannot_work_is_refused_before_it_starts(tmp_path, case, change
     assert not (tmp_path / "run").exists()
 
 
+def test_link_that_cannot_be_slowed_down_as_asked_is_refused_before_a_process_starts(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", "0")
+    with pytest.raises(ConfigError, match=r"^PIPETRAIN_LINK_GIGABYTES_PER_S=0: a number above 0 is needed"):
+        prepared(tmp_path, "gpipe", executor={"name": "distributed"})
+
+
 def test_run_that_is_over_cannot_be_resumed_without_more_steps(tmp_path):
     simulated(prepared(tmp_path).job)
     resume = str(tmp_path / "run")

@@ -89,6 +89,15 @@ def test_the_bandwidth_is_left_out_on_request(counter):
     assert counter.links == 0
 
 
+def test_the_bandwidth_of_links_slowed_down_is_no_other_link_s(counter, monkeypatch):
+    plain = profile().bytes_per_s
+    monkeypatch.setenv("PIPETRAIN_LINK_GIGABYTES_PER_S", "0.02")
+    slowed = profile().bytes_per_s
+    monkeypatch.delenv("PIPETRAIN_LINK_GIGABYTES_PER_S")
+    assert (plain, slowed, profile().bytes_per_s) == (1e9, 2e9, 1e9)
+    assert counter.links == 2
+
+
 @pytest.mark.usefixtures("counter")
 def test_a_profile_with_finegrained_stages_is_refused():
     with pytest.raises(ConfigError, match="partition=finegrained cuts layers apart"):

@@ -7,6 +7,7 @@ from torch import nn
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
+from pipetrain.executors import slow_link
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
 from pipetrain.models.chain import LayerChain
@@ -40,9 +41,10 @@ def _check_planned(_settings: Settings, components: Components) -> list[str]:
 
 
 def _check_executor(settings: Settings, components: Components) -> list[str]:
-    """What processes cannot do and a simulation can."""
+    """What processes cannot do and a simulation can, and whether their links can be slowed down as asked."""
     if settings.executor.simulated:
         return []
+    slow_link.given_bytes_per_s()
     for phase, chosen in zip(components.phases, settings.phases, strict=True):
         if phase.rules.method.simulated_only:
             with chosen.naming_errors():
