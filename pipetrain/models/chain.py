@@ -79,6 +79,18 @@ class LayerChain:
                 holders.setdefault(id(tensor), []).append(i)
         return sorted({pair for held in holders.values() for pair in itertools.pairwise(held)})
 
+    def shared_weights(self) -> dict[tuple[int, ...], int]:
+        """The layers that share weights, ascending -> the bytes that just these share."""
+        holders: dict[nn.Parameter, list[int]] = {}
+        for i, layer in enumerate(self.layers):
+            for weight in layer.parameters():
+                holders.setdefault(weight, []).append(i)
+        shared: dict[tuple[int, ...], int] = {}
+        for weight, layers in holders.items():
+            if len(layers) > 1:
+                shared[tuple(layers)] = shared.get(tuple(layers), 0) + weight.nbytes
+        return shared
+
 
 Inputs = Mapping[str, Tensor] | Sequence[Tensor]
 """Inputs of a few samples: by the names of the forward's parameters, or in their order."""

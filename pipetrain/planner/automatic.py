@@ -14,6 +14,7 @@ from pipetrain.planner.estimate import LayerCost, WeightPasses
 from pipetrain.planner.partition_rules import Pairs, PartitionRule
 from pipetrain.planner.plan import Plan
 from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.shared_weights import moved
 
 NAME = "auto"
 
@@ -73,19 +74,24 @@ class Planned(PartitionRule):
 
 def merged(profile: Profile, starts: Sequence[int]) -> Profile:
     """The profile of a chain with the layers from each start to the next as one: no cut comes between them."""
-    bounds = pairwise([*starts, len(profile.layers)])
-    layers = tuple(_merged(profile.layers[first:last]) for first, last in bounds)
-    edges = tuple((i, i + 1) for i in range(len(layers) - 1))
-    return replace(profile, layers=layers, edges=edges)
+    parts = [range(*bounds) for bounds in pairwise([*starts, len(profile.layers)])]
+    edges = tuple((i, i + 1) for i in range(len(parts) - 1))
+    places = {layer: i for i, part in enumerate(parts) for layer in part}
+    return replace(
+        profile,
+        layers=tuple(_merged(profile.layers[part.start : part.stop], profile.weight_bytes_of(part)) for part in parts),
+        edges=edges,
+        shared_weights=moved(profile.shared_weights, places),
+    )
 
 
-def _merged(layers: Sequence[ProfiledLayer]) -> ProfiledLayer:
+def _merged(layers: Sequence[ProfiledLayer], weight_bytes: int) -> ProfiledLayer:
     return ProfiledLayer(
         label=layers[0].label,
         forward_s=sum(layer.forward_s for layer in layers),
         backward_s=sum(layer.backward_s for layer in layers),
         output_bytes=layers[-1].output_bytes,
-        weight_bytes=sum(layer.weight_bytes for layer in layers),
+        weight_bytes=weight_bytes,
         activation_bytes=sum(layer.activation_bytes for layer in layers),
         shared_bytes=layers[0].shared_bytes,
     )

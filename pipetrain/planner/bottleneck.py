@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from pipetrain.planner.cut_states import Vector
+from pipetrain.planner.cut_states import Table, Vector
 
-Table = np.ndarray[Any, np.dtype[np.float64]]
 _BLOCK = 1 << 15
 """Numbers that are compared at a time: as many as the processor's cache holds."""
 _EQUAL = 1e-12

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
+from pipetrain.planner.memory import StageSizes
 from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.row import Row
 from pipetrain.planner.topology import Device, Topology
 
 
@@ -36,8 +37,8 @@ class CutProfile:
 
     @property
     def weight_bytes(self) -> list[int]:
-        """Bytes of the weights of each stage."""
-        return [round(each) for each in self._sums(lambda layer: layer.weight_bytes)]
+        """Bytes of the weights of each stage, those that its layers share once."""
+        return [self.profile.weight_bytes_of(layers) for layers in self.stages]
 
     @property
     def activation_bytes(self) -> list[int]:
@@ -68,11 +69,16 @@ class CutProfile:
         return sent[:-1]
 
     @property
+    def stage_sizes(self) -> list[StageSizes[float]]:
+        """What each stage consists of; the first is given its inputs by the data."""
+        inputs = [0, *self.sent_bytes]
+        sizes = zip(self.weight_bytes, self.activation_bytes, inputs, strict=True)
+        return [StageSizes(*map(float, each)) for each in sizes]
+
+    @property
     def link_bytes_per_s(self) -> list[float]:
         """The bandwidth of each link; with replicas that between the devices farthest from each other."""
-        ends = [0, *accumulate(self.replicas)]
-        pairs = ((ends[r], ends[r + 2] - 1) for r in range(len(self.stages) - 1))
-        return [self.topology.bandwidth_between(first, last) for first, last in pairs]
+        return self._row.link_bytes_per_s
 
     @property
     def averaging_s(self) -> list[float]:
@@ -100,8 +106,11 @@ class CutProfile:
     @property
     def devices(self) -> list[list[Device]]:
         """Of each stage."""
-        ends = [0, *accumulate(self.replicas)]
-        return [[self.topology.device(i) for i in range(first, last)] for first, last in pairwise(ends)]
+        return self._row.devices
+
+    @property
+    def _row(self) -> Row:
+        return Row(self.topology, self.replicas)
 
     def _computed(self, time: Callable[[ProfiledLayer], float]) -> list[float]:
         """The slowest replica decides."""

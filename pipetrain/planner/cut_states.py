@@ -12,6 +12,7 @@ import numpy as np
 from pipetrain.planner.profile import Profile
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
+Table = np.ndarray[Any, np.dtype[np.float64]]
 _ROUNDING = 1e-9
 MOST_STATES = 1500
 """More make a search slow. Of a graph that has more, the branches that lie side by side are then cut in one order."""
@@ -75,8 +76,21 @@ class CutStates:
 
     @cached_property
     def weight_bytes(self) -> Vector:
-        """Bytes of their weights."""
+        """Bytes of their weights, those that layers share counted at each."""
         return self._sums([layer.weight_bytes for layer in self.profile.layers])
+
+    def between(self, sums: Vector, impossible: float = 0.0) -> Table:
+        """At [first state, last state], the difference of two sums."""
+        return np.where(self.follows, sums - sums[:, np.newaxis], impossible)
+
+    @cached_property
+    def stage_weight_bytes(self) -> Table:
+        """At [first state, last state], bytes of the weights between the two, those that layers share once."""
+        table = self.between(self.weight_bytes)
+        for shared in self.profile.shared_weights:
+            held = self.between(self._sums([float(i in shared.layers) for i in range(len(self.profile.layers))]))
+            table -= np.maximum(held - 1, 0) * shared.weight_bytes
+        return table
 
     @cached_property
     def activation_bytes(self) -> Vector:

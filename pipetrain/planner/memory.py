@@ -1,6 +1,6 @@
 """The memory of a stage: what its weights, its optimizer, its method and the minibatches in flight keep."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -9,6 +9,7 @@ import numpy as np
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
 from pipetrain.schedules import ListSchedule, Schedule
 from pipetrain.theory.closed_forms import CLOSED, Position
 
@@ -41,32 +42,93 @@ class StageSizes(Generic[Size]):
 
 
 @dataclass(frozen=True)
+class StagePlace:
+    """Where a stage stands in its pipeline.
+
+    Attributes:
+        r: how many stages are in front of it.
+        behind: how many stages follow.
+        replicas: of the stage.
+        workers_behind: replicas of the stages that follow.
+        even: whether all stages have as many replicas; where that is not known yet, they are taken to have not.
+    """
+
+    r: int
+    behind: int
+    replicas: int = 1
+    workers_behind: int = 0
+    even: bool = False
+
+    @classmethod
+    def row(cls, replicas: Sequence[int]) -> "list[StagePlace]":
+        """Those of all stages of a pipeline."""
+        even = len(set(replicas)) == 1
+        last = len(replicas) - 1
+        return [cls(r, last - r, count, sum(replicas[r + 1 :]), even) for r, count in enumerate(replicas)]
+
+    @property
+    def rounds_behind(self) -> int:
+        """How many stages of one worker would keep as much in flight behind it (1F1B-RR, PipeDream § 3.2)."""
+        return (self.workers_behind + self.replicas - 1) // self.replicas
+
+
+@dataclass(frozen=True)
 class MemoryRules:
     """What schedule, method and optimizer keep in a phase of a run.
 
     Attributes:
         microbatches: N.
-        in_flight: (r, D, N) -> forwards that a stage has started and not finished backward, in microbatches.
-        versions: sets of weights that a stage holds at most.
+        schedule: says what is in flight.
+        versions: (where, updates that a minibatch's own comes late) -> sets of weights that a stage holds at most.
         states: tensors of a weight's size beside weights and gradients: the optimizer's, and the method's statistic.
         recompute: whether only the inputs of a stage are kept.
     """
 
     microbatches: int
-    in_flight: Callable[[int, int, int], int]
-    versions: Callable[[Position], int]
+    schedule: Schedule
+    versions: Callable[[Position, int], int]
     states: int
     recompute: bool = False
 
-    def stage_bytes(self, r: int, behind: int, sizes: StageSizes[Size]) -> Size:
-        """The peak of stage `r`, behind which `behind` follow."""
-        N = self.microbatches
-        at = Position(r, r + 1 + behind, N)
-        held = self.in_flight(at.r, at.D, N) / N
-        weights = (self.versions(at) + 1 + self.states) * sizes.weights
+    def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
+        """The peak of a replica of a stage."""
+        N, ahead = self.microbatches, self._ahead(place)
+        behind = place.behind if self.drains else place.rounds_behind
+        at = Position(place.r, place.r + 1 + behind, N)
+        delay = self.schedule.delay(at.r, at.D, N) if ahead is None else ahead
+        held = self._in_flight(at, ahead) / N
+        weights = (self.versions(at, delay) + 1 + self.states) * sizes.weights
         if self.recompute:
             return weights + held * sizes.inputs + sizes.activations / N
         return weights + held * sizes.activations
+
+    @property
+    def drains(self) -> bool:
+        """Whether the pipeline is empty after each minibatch: how deep it is then counts, not on how many workers."""
+        return self.schedule.synchronous
+
+    def pipeline_bytes(self, replicas: Sequence[int], sizes: Sequence[StageSizes[float]]) -> list[int]:
+        """The peak of a replica of each stage."""
+        places = zip(StagePlace.row(replicas), sizes, strict=True)
+        return [round(self.stage_bytes(place, each)) for place, each in places]
+
+    def _ahead(self, place: StagePlace) -> int | None:
+        """Minibatches by which a replica's forwards run ahead; None where it is as if all replicas were one."""
+        if place.even or self.drains or not isinstance(self.schedule, ListSchedule):
+            return None
+        try:
+            self.schedule.check_uneven()
+        except ConfigError:
+            return None
+        return self.schedule.ahead(place.workers_behind + place.replicas - 1, place.replicas)
+
+    def _in_flight(self, at: Position, ahead: int | None) -> int:
+        """Microbatches that a replica has started and not finished backward; without lists a whole minibatch."""
+        if not isinstance(self.schedule, ListSchedule):
+            return at.N
+        if ahead is None:
+            return self.schedule.in_flight(at.r, at.D, at.N)
+        return self.schedule.in_flight_ahead(ahead, at.N)
 
 
 @dataclass(frozen=True)
@@ -85,12 +147,27 @@ class MemoryModel:
         optimizer = optimizer_states(settings.optimizer.target)
         return cls(tuple(_rules(phase, optimizer, settings) for phase in settings.phases))
 
-    def stage_bytes(self, r: int, behind: int, sizes: StageSizes[Size]) -> Size:
-        """The largest peak of stage `r`, behind which `behind` follow, in any phase."""
-        first, *others = (rules.stage_bytes(r, behind, sizes) for rules in self.phases)
+    def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
+        """The largest peak of a replica of a stage in any phase."""
+        first, *others = (rules.stage_bytes(place, sizes) for rules in self.phases)
         for other in others:
             first = np.maximum(first, other)
         return first
+
+    def pipeline_bytes(self, replicas: Sequence[int], sizes: Sequence[StageSizes[float]]) -> list[int]:
+        """That of each stage of a pipeline."""
+        by_phase = (rules.pipeline_bytes(replicas, sizes) for rules in self.phases)
+        return [max(peaks) for peaks in zip(*by_phase, strict=True)]
+
+    @property
+    def drains(self) -> bool:
+        """Whether some phase drains."""
+        return any(rules.drains for rules in self.phases)
+
+    @property
+    def flows(self) -> bool:
+        """Whether some phase does not."""
+        return not all(rules.drains for rules in self.phases)
 
     def recomputing(self) -> "MemoryModel":
         """The same run with recomputation."""
@@ -98,17 +175,7 @@ class MemoryModel:
 
     def of_one_version(self) -> "MemoryModel":
         """The same run under a method that keeps one weight version."""
-        return MemoryModel(tuple(replace(rules, versions=lambda _: 1) for rules in self.phases))
-
-
-def stages_behind(workers: int, replicas: int) -> int:
-    """How many unreplicated stages would keep as much in flight behind one with replicas (1F1B-RR, PipeDream § 3.2).
-
-    Args:
-        workers: from this stage to the last, its own included.
-        replicas: of this stage.
-    """
-    return (workers - 1) // replicas
+        return MemoryModel(tuple(replace(rules, versions=_one_version) for rules in self.phases))
 
 
 def optimizer_states(optimizer: Target) -> int:
@@ -122,28 +189,28 @@ def _rules(phase: PhaseSettings, optimizer: int, settings: Settings) -> MemoryRu
     schedule: Schedule = phase.schedule.build()
     return MemoryRules(
         microbatches=settings.train.microbatches,
-        in_flight=schedule.in_flight if isinstance(schedule, ListSchedule) else _all_of_a_minibatch,
+        schedule=schedule,
         versions=_versions(phase, schedule),
         states=optimizer + int(_keeps_statistic(phase)),
         recompute=settings.train.recompute or settings.train.recompute_boundaries is not None,
     )
 
 
-def _all_of_a_minibatch(_r: int, _D: int, N: int) -> int:
-    return N
+def _one_version(_at: Position, _delay: int) -> int:
+    return 1
 
 
-def _versions(phase: PhaseSettings, schedule: Schedule) -> Callable[[Position], int]:
+def _versions(phase: PhaseSettings, schedule: Schedule) -> Callable[[Position, int], int]:
     """By the method's closed form; one that has none is taken to stash as many as there are minibatches in flight."""
     name, options = phase.choices["method"], phase.method.options
     if schedule.synchronous or (name == "pipemare" and not options.get("t2", True)):
-        return lambda _: 1
+        return _one_version
     if name in _PREDICTING:
-        return CLOSED["pipeoptim"].versions
+        return lambda at, _: CLOSED["pipeoptim"].versions(at)
     if name == "pipedream" or name not in CLOSED:
         entered = bool(options.get("vertical_sync"))
-        return lambda at: schedule.delay(0 if entered else at.r, at.D, at.N) + 1
-    return CLOSED[name].versions
+        return lambda at, delay: (schedule.delay(0, at.D, at.N) if entered else delay) + 1
+    return lambda at, _: CLOSED[name].versions(at)
 
 
 def _keeps_statistic(phase: PhaseSettings) -> bool:

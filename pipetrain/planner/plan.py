@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.estimate import LayerCost, WeightPasses, layer_costs, no_passes
 from pipetrain.planner.partition_rules import PartitionRule
+from pipetrain.planner.shared_weights import SharedWeight
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,14 @@ def _stage(chain: LayerChain, costs: list[LayerCost], bounds: tuple[int, int], w
         labels=chain.labels[first:last],
         parameters=_parameters(chain.layers[first:last]),
         estimated_seconds=sum(cost.at(weight_passes) for cost in costs[first:last]),
-        estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last]),
+        estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last]) - 2 * _counted_again(chain, first, last),
     )
+
+
+def _counted_again(chain: LayerChain, first: int, last: int) -> int:
+    """Bytes of weights that layers of one stage share, beyond those of one."""
+    shared = (SharedWeight(*each) for each in chain.shared_weights().items())
+    return sum(each.counted_again(range(first, last)) for each in shared)
 
 
 def _parameters(modules: Sequence[nn.Module]) -> int:

@@ -1,18 +1,21 @@
 """The plans that settings ask for: the best one, and those that it is compared with."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
+from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.cut_states import CutStates
-from pipetrain.planner.memory import MemoryModel, StageSizes, stages_behind
+from pipetrain.planner.found_stage import FoundStage
+from pipetrain.planner.memory import MemoryModel
 from pipetrain.planner.memory_search import LeastMemory
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile import Profile
-from pipetrain.planner.search import FoundStage, Place, Search
+from pipetrain.planner.row import Row
+from pipetrain.planner.row_search import RowSearch
+from pipetrain.planner.search import Search
 from pipetrain.planner.shortage import shortage
 from pipetrain.planner.stage_costs import CostModel, cost_model
 from pipetrain.planner.topology import Device, Topology
@@ -31,7 +34,7 @@ class Planner:
         topology: the devices.
         costs: of replicas and links.
         memory: what a stage keeps.
-        straight: whether the best plan may have no replicas.
+        replicas: that each stage must have; None: any.
         balances_memory: whether it is the one whose fullest device is least full, and only then fast.
     """
 
@@ -39,51 +42,47 @@ class Planner:
     topology: Topology
     costs: CostModel
     memory: MemoryModel
-    straight: bool = False
+    replicas: tuple[int, ...] | None = None
     balances_memory: bool = False
 
     @classmethod
     def of(cls, profile: Profile, settings: Settings) -> "Planner":
-        """The planner of the sections `planner` and `topology`.
+        """The planner of the sections `planner` and `topology`, and of partition.replicas.
 
         Raises:
-            ConfigError: they contradict each other.
+            ConfigError: they contradict each other, or the model has too few layers.
         """
-        topology = Topology.of(settings.topology, profile.bytes_per_s)
+        topology = topology_of(settings, profile.bytes_per_s)
         by_memory = settings.planner.objective == "memory"
-        straight = settings.planner.straight or by_memory
-        if len(topology.workers) > 1 and not topology.uniform and not straight:
+        replicas = _replicas(settings, topology.num_devices, len(profile.layers))
+        if len(topology.workers) > 1 and not topology.uniform and replicas is None:
             raise ConfigError(
                 f"topology.workers={list(topology.workers)}: devices that differ are planned in one level, or with "
                 "planner.straight=true"
             )
         memory = MemoryModel.of(settings)
-        return cls(profile, topology, cost_model(settings.planner), memory, straight, by_memory)
+        return cls(profile, topology, cost_model(settings.planner), memory, replicas, by_memory)
 
     def best(self) -> PipelinePlan:
         """The plan that was asked for.
 
         Raises:
-            ConfigError: the model cannot be cut so often, or no plan fits into the devices' memory.
+            ConfigError: no plan fits into the devices' memory.
         """
-        if self.straight and self.topology.num_devices > len(self.profile.layers):
-            raise ConfigError(
-                f"planner.straight=true with {self.topology.num_devices} devices: the model has "
-                f"{len(self.profile.layers)} layers, at most one device for each; fewer devices work"
-            )
-        plan = self._searched(self._roomy_enough(), straight=self.straight)
+        plan = self._searched(self._roomy_enough(), self.replicas)
         if plan is None:
-            raise ConfigError(shortage(self._states, self.topology, self.memory))
+            given = self.replicas if self.replicas and max(self.replicas) > 1 else None
+            raise ConfigError(shortage(self._states, self.topology, self.memory, given))
         return plan
 
     def straight_pipeline(self) -> PipelinePlan | None:
         """The fastest pipeline of one device for each stage; None where there is none."""
-        return self._searched(self.topology, straight=True)
+        return self._searched(self.topology, (1,) * self.topology.num_devices)
 
     def data_parallel(self) -> PipelinePlan:
         """One stage on all devices, whether or not it fits."""
         everything = len(self._states) - 1
-        found = FoundStage(0, everything, Place(copies=self.topology.num_devices), self._data_parallel_s)
+        found = FoundStage(0, everything, self.topology.num_devices, self._data_parallel_s)
         return self._plan([found], self._data_parallel_s)
 
     def fits(self, plan: PipelinePlan) -> bool:
@@ -101,7 +100,8 @@ class Planner:
         """Few enough for the tables of all levels but the outermost, which take time as the cube of their number."""
         pairs = sum(members * (members - 1) // 2 for members in self.topology.workers[:-1])
         states = CutStates.of(self.profile)
-        return states if self.straight or not pairs else states.thinned(int((6 * _MOST_WORK / pairs) ** (1 / 3)))
+        flat = self.replicas is not None or not pairs
+        return states if flat else states.thinned(int((6 * _MOST_WORK / pairs) ** (1 / 3)))
 
     @cached_property
     def _single_device_s(self) -> float:
@@ -111,7 +111,7 @@ class Planner:
     def _data_parallel_s(self) -> float:
         devices = (self.topology.device(each) for each in range(self.topology.num_devices))
         time = self._single_device_s / min(device.speed for device in devices)
-        weights = float(sum(layer.weight_bytes for layer in self.profile.layers))
+        weights = float(self.profile.weight_bytes)
         for members, bandwidth in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
             time = self.costs.replicated(time, weights, members, bandwidth)
         return float(time)
@@ -120,40 +120,85 @@ class Planner:
         """The devices; where memory is balanced, with so little of it that only balanced plans fit."""
         if not self.balances_memory:
             return self.topology
-        share = LeastMemory(self._states, self.topology, self.memory).share * (1 + _ROUNDING)
+        share = LeastMemory(self._states, self.topology, self.memory, self.replicas).share * (1 + _ROUNDING)
         if any(device.memory_bytes for device in self.topology.devices) and share > 1 + _ROUNDING:
             return self.topology
         devices = (self.topology.device(each) for each in range(self.topology.num_devices))
         limited = (Device(device.speed, share * (device.memory_bytes or 1.0)) for device in devices)
         return replace(self.topology, devices=tuple(limited))
 
-    def _searched(self, topology: Topology, *, straight: bool) -> PipelinePlan | None:
-        limited = any(device.memory_bytes for device in topology.devices)
-        search = Search(self._states, topology, self.costs, self.memory if limited else None, straight)
+    def _searched(self, topology: Topology, replicas: tuple[int, ...] | None) -> PipelinePlan | None:
+        memory = self.memory if any(device.memory_bytes for device in topology.devices) else None
+        search = (
+            Search(self._states, topology, self.costs, memory)
+            if replicas is None
+            else RowSearch(self._states, Row(topology, replicas), self.costs, memory)
+        )
         time = search.time_s()
         return None if time == inf else self._plan(list(search.stages()), time)
 
     def _plan(self, found: list[FoundStage], time_s: float) -> PipelinePlan:
+        stages = tuple(self._states.layers(stage.first, stage.last) for stage in found)
+        cut = CutProfile(self.profile, stages, tuple(stage.replicas for stage in found), self.topology)
+        kept = self.memory.pipeline_bytes(cut.replicas, cut.stage_sizes)
+        rows = zip(stages, cut.replicas, (stage.time_s for stage in found), kept, strict=True)
         return PipelinePlan(
-            stages=tuple(self._stages(found)),
+            stages=tuple(PlannedStage(*row) for row in rows),
             time_per_minibatch_s=time_s,
             single_device_time_s=self._single_device_s,
             data_parallel_time_s=self._data_parallel_s,
             labels=tuple(layer.label for layer in self.profile.layers),
         )
 
-    def _stages(self, found: list[FoundStage]) -> Iterator[PlannedStage]:
-        workers = sum(stage.place.copies for stage in found)
-        for r, (first, last, place, time_s) in enumerate(found):
-            layers = self._states.layers(first, last)
-            sizes = StageSizes(
-                float(sum(self.profile.layers[layer].weight_bytes for layer in layers)),
-                float(
-                    sum(self.profile.layers[layer].activation_bytes for layer in layers)
-                    + self._states.entering_bytes[first]
-                ),
-                float(self._states.sent_bytes[first]),
+
+def _replicas(settings: Settings, devices: int, layers: int) -> tuple[int, ...] | None:
+    """Those that each stage must have; None: any.
+
+    Raises:
+        ConfigError: the model has too few layers for so many stages.
+    """
+    given = settings.replicas.counts
+    if given is not None:
+        if len(given) > layers:
+            raise ConfigError(
+                f"partition.replicas={list(given)}: {len(given)} stages, and the model has {layers} parts that can be "
+                f"cut apart; at most {layers} stages"
             )
-            kept = self.memory.stage_bytes(r, stages_behind(workers, place.copies), sizes)
-            yield PlannedStage(layers, place.copies, time_s, round(float(kept)))
-            workers -= place.copies
+        return given
+    if not settings.planner.straight and settings.planner.objective != "memory":
+        return None
+    if devices > layers:
+        raise ConfigError(
+            f"planner.straight=true with {devices} devices: the model has {layers} layers, at most one device for "
+            "each; fewer devices work"
+        )
+    return (1,) * devices
+
+
+def topology_of(settings: Settings, measured: float | None = None) -> Topology:
+    """The devices of the section `topology`, or where it names none, one for each of partition.replicas.
+
+    Args:
+        settings: of a run.
+        measured: bytes/s between two workers by the profile; None: unknown.
+
+    Raises:
+        ConfigError: they are not as many as the replicas, or a number is wrong.
+    """
+    given, replicas = settings.topology, settings.replicas.counts
+    if replicas is None:
+        return Topology.of(given, measured)
+    if settings.planner.straight and max(replicas) > 1:
+        raise ConfigError(
+            f"planner.straight=true with partition.replicas={list(replicas)}: straight pipelines have no replicas; "
+            "leave one of the two out"
+        )
+    if given.devices is None and given.workers is None:
+        given = replace(given, devices=sum(replicas))
+    topology = Topology.of(given, measured)
+    if topology.num_devices != sum(replicas):
+        raise ConfigError(
+            f"partition.replicas={list(replicas)}: they take {sum(replicas)} devices, and `topology` has "
+            f"{topology.num_devices}; leave topology.devices and topology.workers out, or give as many"
+        )
+    return topology

@@ -2,14 +2,15 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.planner import graph_txt
 from pipetrain.planner.layer_order import topological_order
+from pipetrain.planner.shared_weights import SharedWeight, moved
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Profile:
         batch_size: samples of the minibatch; None where it is not known.
         bytes_per_s: between two workers; None where it was not measured.
         provenance: what was measured, where and when.
+        shared_weights: those that several layers have, each of which counts them as its own.
     """
 
     layers: tuple[ProfiledLayer, ...]
@@ -56,11 +58,22 @@ class Profile:
     batch_size: int | None = None
     bytes_per_s: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    shared_weights: tuple[SharedWeight, ...] = ()
 
     @property
     def is_chain(self) -> bool:
         """Whether each layer feeds the next one alone."""
         return set(self.edges) == {(i, i + 1) for i in range(len(self.layers) - 1)}
+
+    def weight_bytes_of(self, layers: Collection[int]) -> int:
+        """Bytes of the weights of some layers together, those that they share once."""
+        again = sum(each.counted_again(layers) for each in self.shared_weights)
+        return sum(self.layers[layer].weight_bytes for layer in layers) - again
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights of the model."""
+        return self.weight_bytes_of(range(len(self.layers)))
 
     def to_json(self) -> dict[str, Any]:
         """The content of a profile's file."""
@@ -70,6 +83,7 @@ class Profile:
             "provenance": dict(self.provenance),
             "layers": [asdict(layer) for layer in self.layers],
             "edges": [list(edge) for edge in self.edges],
+            "shared_weights": [each.to_json() for each in self.shared_weights],
         }
 
     @classmethod
@@ -77,7 +91,8 @@ class Profile:
         """The profile of which a file holds `to_json`.
 
         Raises:
-            ConfigError: something is missing or no number, an edge names no layer, or there is a cycle.
+            ConfigError: something is missing or no number, an edge or a shared weight names no layer, or there is a
+                cycle.
         """
         if not isinstance(content, dict) or not isinstance(content.get("layers"), list) or not content["layers"]:
             raise ConfigError("no profile: it has no layers")
@@ -90,8 +105,35 @@ class Profile:
         if bytes_per_s is not None and not (_is_amount(bytes_per_s) and bytes_per_s > 0):
             raise ConfigError(f"bytes_per_s={bytes_per_s}: a number above 0 is needed, or null")
         provenance = content.get("provenance")
-        return cls(
-            *_ordered(layers, edges), batch_size, bytes_per_s, provenance if isinstance(provenance, dict) else {}
+        sizes = [layer.weight_bytes for layer in layers]
+        shared = content.get("shared_weights", [])
+        if not isinstance(shared, list):
+            raise ConfigError(f"shared_weights={shared}: a list of weights that layers share is needed")
+        read = cls(
+            tuple(layers),
+            tuple(edges),
+            batch_size,
+            bytes_per_s,
+            provenance if isinstance(provenance, dict) else {},
+            tuple(SharedWeight.from_json(each, sizes) for each in shared),
+        )
+        return read.ordered()
+
+    def ordered(self) -> Self:
+        """The same graph with its layers in an order in which they can be computed.
+
+        Raises:
+            ConfigError: there are none, or there is a cycle.
+        """
+        if not self.layers:
+            raise ConfigError("no profile: it has no layers")
+        order = topological_order([layer.label for layer in self.layers], self.edges)
+        place = {layer: i for i, layer in enumerate(order)}
+        return replace(
+            self,
+            layers=tuple(self.layers[i] for i in order),
+            edges=tuple(sorted({(place[a], place[b]) for a, b in self.edges})),
+            shared_weights=moved(self.shared_weights, place),
         )
 
 
@@ -128,18 +170,7 @@ def _of_graph(text: str) -> Profile:
         )
         for node in graph.nodes.values()
     ]
-    return Profile(*_ordered(layers, [(index[a], index[b]) for a, b in graph.edges]))
-
-
-def _ordered(
-    layers: Sequence[ProfiledLayer], edges: Sequence[tuple[int, int]]
-) -> tuple[tuple[ProfiledLayer, ...], tuple[tuple[int, int], ...]]:
-    """The same graph with its layers in an order in which they can be computed."""
-    if not layers:
-        raise ConfigError("no profile: it has no layers")
-    order = topological_order([layer.label for layer in layers], edges)
-    place = {layer: i for i, layer in enumerate(order)}
-    return tuple(layers[i] for i in order), tuple(sorted({(place[a], place[b]) for a, b in edges}))
+    return Profile(tuple(layers), tuple((index[a], index[b]) for a, b in graph.edges)).ordered()
 
 
 def _layer(index: int, values: Any) -> ProfiledLayer:

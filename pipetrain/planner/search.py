@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipetrain.planner.bottleneck import Bottleneck, Part, Table
-from pipetrain.planner.cut_states import CutStates, Vector
-from pipetrain.planner.memory import MemoryModel, StageSizes, stages_behind
+from pipetrain.planner.bottleneck import Bottleneck, Part
+from pipetrain.planner.cut_states import CutStates, Table
+from pipetrain.planner.found_stage import FoundStage
+from pipetrain.planner.memory import MemoryModel, StagePlace
+from pipetrain.planner.memory_table import memory_table
 from pipetrain.planner.stage_costs import CostModel
 from pipetrain.planner.topology import Device, Topology
 
@@ -22,42 +24,33 @@ class Place(NamedTuple):
         device: the first.
         copies: how many of it take minibatches in turn.
         after: the devices of the stages behind it.
+        stages_after: how many stages these are, at most.
     """
 
     device: int = 0
     copies: int = 1
     after: int = 0
-
-
-class FoundStage(NamedTuple):
-    """A stage between two states, with the seconds that it takes for each minibatch."""
-
-    first: int
-    last: int
-    place: Place
-    time_s: float
+    stages_after: int = 0
 
 
 @dataclass(frozen=True)
 class Search:
-    """The best pipeline on all devices.
+    """The best pipeline on all devices, with as many replicas of each stage as are best.
 
     A level's members are the workers of a dynamic program (`Bottleneck`), whose stages cost what the level below says
-    (PipeDream § 3.1). Straight pipelines, and devices that differ, are planned on one level: the devices in order.
+    (PipeDream § 3.1). Under a memory limit a stage is taken to keep as much as in the deepest pipeline on its devices.
 
     Attributes:
         states: where the model may be cut.
-        topology: the devices; with several levels they must be alike, unless the pipeline is `straight`.
+        topology: the devices; with several levels they must be alike.
         costs: of replicas and links.
         memory: what a stage keeps; None: it fits whatever it keeps.
-        straight: whether no stage is replicated.
     """
 
     states: CutStates
     topology: Topology
     costs: CostModel
     memory: MemoryModel | None = None
-    straight: bool = False
     _tables: dict[tuple[int, Place], Table] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def time_s(self) -> float:
@@ -70,7 +63,7 @@ class Search:
 
     @property
     def _levels(self) -> int:
-        return 1 if self.straight else len(self.topology.workers)
+        return len(self.topology.workers)
 
     @cached_property
     def _top(self) -> Bottleneck:
@@ -90,20 +83,21 @@ class Search:
             inner, each = self._inner(level, place, part.worker, part.workers), (part.workers, *counts)
             if level == 1:
                 time = float(self._compute(inner)[part.first, part.last])
-                yield FoundStage(part.first, part.last, inner, self._synchronized(time, part, each))
+                yield FoundStage(part.first, part.last, inner.copies, self._synchronized(time, part, each))
             else:
                 yield from self._expand(level - 1, part.first, part.last, inner, each)
 
     def _synchronized(self, time: float, part: Part, counts: tuple[int, ...]) -> float:
         """The seconds of a stage whose replicas, so many on each level, exchange weights over its links."""
-        weights = float(self._weights[part.first, part.last])
+        weights = float(self.states.stage_weight_bytes[part.first, part.last])
         for count, bandwidth in zip(counts, self.topology.bytes_per_s, strict=False):
             time = self.costs.replicated(time, weights, count, bandwidth)
         return float(time)
 
     def _level(self, level: int, place: Place) -> Bottleneck:
         """The dynamic program of a level whose members are at `place`."""
-        members, links = self._members(level), self._links(level)
+        members, bandwidth = self.topology.workers[level - 1], self.topology.bytes_per_s[level - 1]
+        links = [self.costs.link_s(self.states, bandwidth)] * members
         if self.memory is None and self.topology.uniform:
             shared = self._replicated(level, place, 0)
             return Bottleneck(lambda worker: shared[: members - worker], links)
@@ -112,34 +106,26 @@ class Search:
         each = [self._replicated(level, place, worker) for worker in range(members)]
         return Bottleneck(each.__getitem__, links)
 
-    def _members(self, level: int) -> int:
-        return self.topology.num_devices if self.straight else self.topology.workers[level - 1]
-
-    def _links(self, level: int) -> list[Vector]:
-        topology, members = self.topology, self._members(level)
-        if not self.straight:
-            return [self.costs.link_s(self.states, topology.bytes_per_s[level - 1])] * members
-        by_bandwidth = {each: self.costs.link_s(self.states, each) for each in topology.bytes_per_s}
-        between = (topology.bandwidth_between(device - 1, device) for device in range(1, members))
-        return [np.zeros(len(self.states)), *(by_bandwidth[each] for each in between)]
-
     def _replicated(self, level: int, place: Place, worker: int) -> Table:
         """What stages cost that begin with a member, on one of them and more."""
         bandwidth = self.topology.bytes_per_s[level - 1]
-        most = 1 if self.straight else self._members(level) - worker
+        most = self.topology.workers[level - 1] - worker
+        weights = self.states.stage_weight_bytes
         table = np.empty((most, len(self.states), len(self.states)))
         for count in range(1, most + 1):
             inner = self._inner(level, place, worker, count)
-            table[count - 1] = self.costs.replicated(self._on_one(level, inner), self._weights, count, bandwidth)
+            table[count - 1] = self.costs.replicated(self._on_one(level, inner), weights, count, bandwidth)
         return table
 
     def _inner(self, level: int, place: Place, worker: int, count: int) -> Place:
         """The place of a part on `count` members from `worker` on."""
         size = prod(self.topology.workers[: level - 1])
+        behind = (self.topology.workers[level - 1] - worker - count) * size
         return Place(
             device=place.device + worker * size,
             copies=place.copies * count,
-            after=place.after + place.copies * (self._members(level) - worker - count) * size,
+            after=place.after + place.copies * behind,
+            stages_after=place.stages_after + behind,
         )
 
     def _on_one(self, level: int, place: Place) -> Table:
@@ -155,7 +141,10 @@ class Search:
         """One place for all at which stages keep as much in flight; many devices behind are rounded up."""
         if self.memory is None:
             return Place()
-        return Place(after=_rounded_up((place.after - 1) // place.copies + 1))
+        return Place(
+            after=_rounded_up((place.after - 1) // place.copies + 1) if self.memory.flows else 0,
+            stages_after=_rounded_up(place.stages_after) if self.memory.drains else 0,
+        )
 
     def _compute(self, place: Place) -> Table:
         """What stages cost that are computed on one device at a time; infinite where they do not fit."""
@@ -164,39 +153,18 @@ class Search:
         limit = min(device.memory_bytes or inf for device in devices)
         if self.memory is None or limit == inf:
             return time
-        return np.where(memory_table(self.states, self.memory, self._before(place), place) <= limit, time, inf)
+        before = place.device if self._levels == 1 else 0  # stages, at most
+        stage = StagePlace(before, place.stages_after, place.copies, place.after)
+        return np.where(memory_table(self.states, self.memory, stage) <= limit, time, inf)
 
     def _devices(self, place: Place) -> list[Device]:
         if self.topology.uniform or self._levels > 1:
             return [self.topology.device(0)]
         return [self.topology.device(place.device + each) for each in range(place.copies)]
 
-    def _before(self, place: Place) -> int:
-        """Stages before, at most."""
-        return place.device if self._levels == 1 else 0
-
     @cached_property
     def _seconds(self) -> Table:
-        return between(self.states, self.states.compute_s, inf)
-
-    @cached_property
-    def _weights(self) -> Table:
-        return between(self.states, self.states.weight_bytes, 0.0)
-
-
-def memory_table(states: CutStates, memory: MemoryModel, before: int, place: Place) -> Table:
-    """At [first state, last state], the peak bytes of a stage between the two."""
-    inputs, entering = (
-        np.where(states.follows, sizes[:, np.newaxis], 0.0) for sizes in (states.sent_bytes, states.entering_bytes)
-    )
-    activations = between(states, states.activation_bytes, 0.0) + entering
-    sizes = StageSizes(between(states, states.weight_bytes, 0.0), activations, inputs)
-    return memory.stage_bytes(before, stages_behind(place.copies + place.after, place.copies), sizes)
-
-
-def between(states: CutStates, sums: Vector, impossible: float) -> Table:
-    """At [first state, last state], the difference of two sums."""
-    return np.where(states.follows, sums - sums[:, np.newaxis], impossible)
+        return self.states.between(self.states.compute_s, inf)
 
 
 def _rounded_up(count: int) -> int:

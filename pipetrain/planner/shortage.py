@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from pipetrain.planner.cut_states import CutStates
 from pipetrain.planner.memory import MemoryModel
@@ -15,15 +16,25 @@ _FRACTIONS = (2, 4, 8, 16, 32, 64)
 """Of the minibatch, and multiples of the devices, that are tried."""
 
 
-def shortage(states: CutStates, topology: Topology, memory: MemoryModel) -> str:
-    """By how much the plan that needs least memory does not fit, and what would."""
+def shortage(
+    states: CutStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None = None
+) -> str:
+    """By how much the plan that needs least memory does not fit, and what would.
+
+    Args:
+        states: where the model may be cut.
+        topology: the devices.
+        memory: what a stage keeps.
+        replicas: of each stage; None: any.
+    """
+    least = partial(_least, states, topology, replicas=replicas)
     limits = sorted({topology.device(each).memory_bytes or 0.0 for each in range(topology.num_devices)})
     setting = f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}"
-    share = _least(states, topology, memory)
+    share = least(memory)
     needed = f"the one that needs least takes {_shown(share, limits)}"
     if len(limits) == 1:
         needed += f", {_shown(share - 1, limits)} more than there is"
-    changes = [f"{change} ({_shown(other, limits)})" for change, other in _changes(states, topology, memory)]
+    changes = [f"{change} ({_shown(other, limits)})" for change, other in _changes(states, topology, memory, replicas)]
     advice = (
         f"these would fit: {'; '.join(changes)}"
         if changes
@@ -32,21 +43,31 @@ def shortage(states: CutStates, topology: Topology, memory: MemoryModel) -> str:
     return f"{setting}: no plan fits; {needed}; {advice}"
 
 
-def _changes(states: CutStates, topology: Topology, memory: MemoryModel) -> Iterator[tuple[str, float]]:
+def _changes(
+    states: CutStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
+) -> Iterator[tuple[str, float]]:
     """The smallest changes with which some plan fits, each with the share of a device that it would take."""
+    least = partial(_least, states, topology, replicas=replicas)
     one_version = "a method of one weight version, such as naive_async"
     tried = {
-        "train.recompute=true": _least(states, topology, memory.recomputing()),
-        one_version: _least(states, topology, memory.of_one_version()),
+        "train.recompute=true": least(memory.recomputing()),
+        one_version: least(memory.of_one_version()),
     }
     if min(tried.values()) > 1:
         both = memory.recomputing().of_one_version()
-        tried[f"train.recompute=true with {one_version}"] = _least(states, topology, both)
+        tried[f"train.recompute=true with {one_version}"] = least(both)
     fitting = [(change, share) for change, share in tried.items() if share <= 1]
-    yield from fitting or [*_smaller_minibatches(states, topology, memory), *_more_devices(states, topology, memory)]
+    if fitting:
+        yield from fitting
+        return
+    yield from _smaller_minibatches(states, topology, memory, replicas)
+    if replicas is None:
+        yield from _more_devices(states, topology, memory)
 
 
-def _smaller_minibatches(states: CutStates, topology: Topology, memory: MemoryModel) -> Iterator[tuple[str, float]]:
+def _smaller_minibatches(
+    states: CutStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
+) -> Iterator[tuple[str, float]]:
     for parts in _FRACTIONS:
         layers = (
             replace(
@@ -58,7 +79,7 @@ def _smaller_minibatches(states: CutStates, topology: Topology, memory: MemoryMo
             for layer in states.profile.layers
         )
         smaller = CutStates(replace(states.profile, layers=tuple(layers)), states.members)
-        if (share := _least(smaller, topology, memory)) <= 1:
+        if (share := _least(smaller, topology, memory, replicas)) <= 1:
             yield f"a minibatch of 1/{parts} the size", share
             return
 
@@ -74,10 +95,13 @@ def _more_devices(states: CutStates, topology: Topology, memory: MemoryModel) ->
             return
 
 
-def _least(states: CutStates, topology: Topology, memory: MemoryModel) -> float:
-    size = topology.num_devices * len(states)
-    replicated = size <= _QUICK or topology.num_devices > len(states.profile.layers)
-    return LeastMemory(states, topology, memory, straight=not replicated).share
+def _least(
+    states: CutStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None = None
+) -> float:
+    devices = topology.num_devices
+    if replicas is None and devices * len(states) > _QUICK and devices <= len(states.profile.layers):
+        replicas = (1,) * devices
+    return LeastMemory(states, topology, memory, replicas).share
 
 
 def _shown(share: float, limits: list[float]) -> str:

@@ -12,8 +12,7 @@ def sent_bytes(profile: Profile, plan: PipelinePlan) -> float:
     """
     total, front = 0.0, set[int]()
     for stage in plan.stages:
-        weights = sum(profile.layers[layer].weight_bytes for layer in stage.layers)
-        total += 2 * (stage.replicas - 1) / stage.replicas * weights
+        total += 2 * (stage.replicas - 1) / stage.replicas * profile.weight_bytes_of(stage.layers)
         front |= set(stage.layers)
         leaving = {source for source, target in profile.edges if source in front and target not in front}
         total += 2 * sum(profile.layers[layer].output_bytes for layer in leaving)

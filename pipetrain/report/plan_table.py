@@ -67,14 +67,13 @@ class Comparison:
         return sent_bytes(self.profile, plan) / self.batch_size
 
     def _subject(self) -> str:
-        layers = self.profile.layers
-        weights = size_of(sum(layer.weight_bytes for layer in layers))
+        weights = size_of(self.profile.weight_bytes)
         levels = zip(self.topology.workers, self.topology.bytes_per_s, strict=True)
         devices = " x ".join(f"{members} at {bandwidth / 1e9:g} GB/s" for members, bandwidth in levels)
         time = seconds(self.best.single_device_time_s)
         return (
-            f"{len(layers)} layers, {weights} of weights, {time} for a minibatch of {self.batch_size} on one device; "
-            f"devices: {devices}"
+            f"{len(self.profile.layers)} layers, {weights} of weights, {time} for a minibatch of {self.batch_size} on "
+            f"one device; devices: {devices}"
         )
 
     def _row(self, row: ComparedPlan) -> list[str]:

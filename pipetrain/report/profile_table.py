@@ -19,7 +19,7 @@ def profile_table(profile: Profile, rest: str) -> list[str]:
         sum(layer.forward_s for layer in profile.layers),
         sum(layer.backward_s for layer in profile.layers),
         0,
-        sum(layer.weight_bytes for layer in profile.layers),
+        profile.weight_bytes,
         sum(layer.activation_bytes for layer in profile.layers),
     )
     heads = ("layer", "", "forward ms", "backward ms", "output", "weights", "activations")

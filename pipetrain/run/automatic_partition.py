@@ -99,6 +99,9 @@ def stored_cuts(settings: Settings, found: Resumption) -> Planned | None:
 
 def _numbers_of_devices(settings: Settings, wanted: Automatic, most: int) -> list[int]:
     """Those among which the fastest is chosen; straight pipelines have as many stages, `most` at most."""
+    if settings.replicas.counts is not None:
+        _check_replicas(settings.replicas.counts, wanted, most)
+        return [sum(settings.replicas.counts)]
     topology = settings.topology
     fixed = any(isinstance(each, list) for each in (topology.workers, topology.speeds, topology.memory_gigabytes))
     given = topology.devices is not None or fixed
@@ -117,6 +120,24 @@ def _numbers_of_devices(settings: Settings, wanted: Automatic, most: int) -> lis
             "of the two out"
         )
     return [wanted.stages]
+
+
+def _check_replicas(counts: Sequence[int], wanted: Automatic, most: int) -> None:
+    """Checks the replicas of each stage against the number of stages.
+
+    Raises:
+        ConfigError: they are of other stages.
+    """
+    setting = f"partition.replicas={list(counts)}"
+    if wanted.replicated:
+        raise ConfigError(f"{setting} with partition.replicated=true: the latter has them planned; leave one out")
+    if wanted.stages not in (None, len(counts)):
+        raise ConfigError(f"{setting} with partition.stages={wanted.stages}: a number for each stage is needed")
+    if len(counts) > most:
+        raise ConfigError(
+            f"{setting}: {len(counts)} stages, and the model has {most} parts that can be cut apart; at most {most} "
+            "stages"
+        )
 
 
 def _devices_here(settings: Settings) -> int:
@@ -144,9 +165,12 @@ def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, str
 
 
 def _planned(profile: Profile, settings: Settings, devices: int, *, straight: bool) -> PipelinePlan:
-    section = settings.topology if settings.topology.workers else replace(settings.topology, devices=devices)
-    search = replace(settings.planner, straight=straight or settings.planner.straight)
-    return Planner.of(profile, replace(settings, topology=section, planner=search)).best()
+    """The best on so many devices; with replicas of its own `Planner` counts these."""
+    if settings.replicas.counts is None:
+        section = settings.topology if settings.topology.workers else replace(settings.topology, devices=devices)
+        search = replace(settings.planner, straight=straight or settings.planner.straight)
+        settings = replace(settings, topology=section, planner=search)
+    return Planner.of(profile, settings).best()
 
 
 def _slowest(plan: PipelinePlan) -> float:

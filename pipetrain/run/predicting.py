@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from pipetrain.planner.automatic import Automatic
 from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planner.finegrained import FineGrained
-from pipetrain.planner.memory import MemoryModel, StageSizes, stages_behind
+from pipetrain.planner.memory import MemoryModel
 from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.prediction import PipelineProgram, Prediction, predicted
 from pipetrain.planner.profile import Profile, read
@@ -97,21 +96,10 @@ class ProfiledRun:
             batch_size: samples of a minibatch; None: as profiled.
             activations: what a minibatch of that size keeps in each stage; () as profiled.
         """
-        rules, cut = MemoryModel.of(self.settings).phases[phase], self.cut
-        scale = 1.0 if batch_size is None else batch_size / (cut.profile.batch_size or 1)
-        inputs = [0.0, *(scale * size for size in cut.sent_bytes)]
-        sizes = map(StageSizes, map(float, cut.weight_bytes), activations or cut.activation_bytes, inputs)
-        drained = self.settings.phases[phase].schedule.build().synchronous
-        behind = range(len(cut.stages))[::-1] if drained else map(stages_behind, self._workers_from, cut.replicas)
-        return [
-            round(rules.stage_bytes(r, stages, each))
-            for r, (stages, each) in enumerate(zip(behind, sizes, strict=True))
-        ]
-
-    @property
-    def _workers_from(self) -> list[int]:
-        """The devices of each stage and of those behind it."""
-        return list(accumulate(reversed(self.cut.replicas)))[::-1]
+        scale = 1.0 if batch_size is None else batch_size / (self.cut.profile.batch_size or 1)
+        kept = zip(self.cut.stage_sizes, activations or self.cut.activation_bytes, strict=True)
+        sizes = [replace(each, activations=float(own), inputs=scale * each.inputs) for each, own in kept]
+        return MemoryModel.of(self.settings).phases[phase].pipeline_bytes(self.cut.replicas, sizes)
 
     def _rules(self, phase: PhaseSettings) -> PipelineRules:
         replicas = replace(self.settings.replicas, counts=self.cut.replicas)

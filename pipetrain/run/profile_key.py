@@ -24,6 +24,7 @@ def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how
             [label, [[name, shape_of(weight)] for name, weight in layer.named_parameters()]]
             for label, layer in zip(chain.labels, chain.layers, strict=True)
         ],
+        "shared_weights": list(chain.shared_weights().items()),
         "loss": _of_target(settings.loss),
         "inputs": [shape_of(tensor) for tensor in inputs],
         "targets": [shape_of(tensor) for tensor in targets],

@@ -15,6 +15,7 @@ from pipetrain.executors.slow_link import given_bytes_per_s
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.profile import Profile, read
+from pipetrain.planner.shared_weights import SharedWeight
 from pipetrain.run.build import Data, build_arithmetic, build_chain, build_data, build_loss, build_rule
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.device import device_of
@@ -101,7 +102,13 @@ def _measured(settings: Settings, chain: LayerChain, minibatch: Minibatch, how: 
     with counting(f"measuring {len(chain)} layers", how.passes) as bar:
         layers = measured_layers(chain, minibatch, how, bar.update)
     edges = tuple((i, i + 1) for i in range(len(layers) - 1))
-    return Profile(layers, edges, len(minibatch[0][0]), provenance=_provenance(settings, minibatch, how))
+    return Profile(
+        layers,
+        edges,
+        len(minibatch[0][0]),
+        provenance=_provenance(settings, minibatch, how),
+        shared_weights=tuple(SharedWeight(*each) for each in chain.shared_weights().items()),
+    )
 
 
 def _provenance(settings: Settings, minibatch: Minibatch, how: Measuring) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from pipetrain.models.chain import chain_of
 from pipetrain.planner.automatic import Automatic, Planned, merged
 from pipetrain.planner.plan import make_plan
 from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.shared_weights import SharedWeight
 
 
 def test_merged_layers_cost_what_their_parts_cost():
@@ -14,6 +15,14 @@ def test_merged_layers_cost_what_their_parts_cost():
     parts = merged(Profile(layers, ((0, 1), (1, 2), (2, 3)), 8, 1e9), [0, 1, 3])
     assert parts.layers == (layers[0], ProfiledLayer("b", 2.0, 4.0, 2, 20, 200), layers[3])
     assert (parts.edges, parts.batch_size, parts.bytes_per_s) == (((0, 1), (1, 2)), 8, 1e9)
+
+
+def test_weight_of_merged_layers_that_they_share_counts_once_and_stays_shared_with_others():
+    layers = tuple(ProfiledLayer(name, 1.0, 2.0, 1, 10, 100) for name in "abc")
+    shared = (SharedWeight((0, 1), 4), SharedWeight((1, 2), 3))
+    parts = merged(Profile(layers, ((0, 1), (1, 2)), shared_weights=shared), [0, 2])
+    assert [layer.weight_bytes for layer in parts.layers] == [16, 10]
+    assert parts.shared_weights == (SharedWeight((0, 1), 3),)
 
 
 def test_a_plan_has_the_cuts_that_were_found_and_their_measured_times():

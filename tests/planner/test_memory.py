@@ -7,7 +7,7 @@ from support.worker_pool import phase, settings
 from pipetrain.methods.lwp import LinearWeightPrediction
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.pipemare import PipeMare
-from pipetrain.planner.memory import MemoryModel, StageSizes, stages_behind
+from pipetrain.planner.memory import MemoryModel, StagePlace, StageSizes
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 
@@ -21,7 +21,7 @@ UNCORRECTED = MethodCase(PipeMare(t2=False), PipeMareSchedule())
 def kept(case, r=0, optimizer=SGD, **train):
     """Of stage r of four."""
     model = MemoryModel.of(settings(case, optimizer=optimizer, train={"batch_size": 4, **train}))
-    return model.stage_bytes(r, 3 - r, SIZES)
+    return model.stage_bytes(StagePlace.row((1,) * 4)[r], SIZES)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,9 @@ def test_recomputation_keeps_inputs_and_the_activations_of_one_microbatch():
 
 def test_run_of_several_phases_must_fit_its_largest():
     several = settings("gpipe", optimizer=SGD, phases=[phase("gpipe", epochs=1), phase("naive_async")])
-    assert MemoryModel.of(several).stage_bytes(0, 3, SIZES) == 200 + 4 * 12
+    assert MemoryModel.of(several).stage_bytes(StagePlace.row((1,) * 4)[0], SIZES) == 200 + 4 * 12
 
 
 def test_replicas_share_what_is_in_flight():
-    assert [stages_behind(16, 15), stages_behind(1, 1), stages_behind(16, 16), stages_behind(4, 1)] == [1, 0, 0, 3]
+    rounds = [StagePlace.row(counts)[0].rounds_behind for counts in ((15, 1), (1,), (16,), (1, 1, 1, 1))]
+    assert rounds == [1, 0, 0, 3]

@@ -10,7 +10,9 @@ from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
 from pipetrain.planner.planning import Planner
+from pipetrain.planner.shared_weights import SharedWeight
 from pipetrain.planner.traffic import sent_bytes
+from pipetrain.run.predicting import ProfiledRun
 
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
 HEAVY_END = chain(
@@ -56,6 +58,36 @@ def test_stage_of_a_plan_keeps_what_arrives_where_its_first_layer_needs_it():
     assert [stage.memory_bytes for stage in plan.stages] == [2 * 2000, 2050]
     limited = planner(chain(*[kept] * 4), 2, planner={"straight": True}, memory_gigabytes=[1e-5, 2.049e-6])
     assert layers(limited.best()) == [3, 1]
+
+
+def test_weight_that_layers_of_one_stage_share_counts_once_in_its_memory_and_for_its_replicas():
+    layer_of = layer(1.0, weight_bytes=1000)
+    profile = replace(chain(*[layer_of] * 3), shared_weights=(SharedWeight((0, 2), 900),))
+    whole = planner(profile, 2).data_parallel()
+    assert whole.stages[0].memory_bytes == 2 * 2100
+    assert sent_bytes(profile, whole) == 2100
+    plan = planner(profile, 2, planner={"straight": True}, memory_gigabytes=[3.0e-6, 1]).best()
+    assert [stage.memory_bytes for stage in plan.stages] == [3 * 1000, 2 * 2000]
+    alone = planner(profile, 1, memory_gigabytes=4.2e-6).best()
+    assert [stage.memory_bytes for stage in alone.stages] == [4200]
+
+
+@pytest.mark.parametrize("case", ["gpipe", "pipedream_flush", "pipedream", "pipedream_2bw"])
+@pytest.mark.parametrize("replicas", [(2, 1, 1, 1), (2, 2), (1, 1, 1)])
+def test_plan_s_memory_is_that_of_the_prediction(case, replicas):
+    profile = replace(chain(*(layer(1.0, 64, 100 * i, 1000) for i in range(1, 6))), batch_size=8)
+    asked = settings(
+        case,
+        optimizer=SGD,
+        topology={"gigabytes_per_s": [1.0]},
+        train={"batch_size": 8, "microbatches": 4},
+        partition={"_target_": "pipetrain.planner.automatic.Automatic", "replicas": list(replicas)},
+    )
+    plan = Planner.of(profile, asked).best()
+    assert tuple(stage.replicas for stage in plan.stages) == replicas
+    run = ProfiledRun.of(asked, profile=profile)
+    assert run.cut.stages == tuple(stage.layers for stage in plan.stages)
+    assert run.memory(0) == [stage.memory_bytes for stage in plan.stages]
 
 
 def test_limited_memory_makes_another_plan_best():
@@ -119,6 +151,32 @@ def test_shortage_of_memory_names_a_smaller_minibatch_or_more_devices_where_noth
         planner(profile, 1, memory_gigabytes=1.5).best()
     assert "these would fit: a minibatch of 1/4 the size (1.008 GB)" in str(error.value)
     assert "devices" not in str(error.value)  # the first of several keeps as many minibatches
+
+
+def test_replicas_that_are_given_are_planned_for():
+    asked = {"partition": {"_target_": "pipetrain.planner.automatic.Automatic", "replicas": [1, 3]}}
+    profile = chain(*[layer(1.0)] * 8)
+    plan = Planner.of(profile, settings("pipedream", topology={"gigabytes_per_s": [1.0]}, **asked)).best()
+    assert (plan.replicas, layers(plan), plan.time_per_minibatch_s) == ("1-3", [2, 6], 2.0)
+    short = settings("pipedream", topology={"gigabytes_per_s": [1.0], "memory_gigabytes": 1e-6}, **asked)
+    heavy = chain(*[layer(1.0, weight_bytes=1000)] * 8)
+    with pytest.raises(ConfigError, match=r"topology\.memory_gigabytes=1e-06: no plan fits; the one that needs least"):
+        Planner.of(heavy, short).best()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "changes", "message"),
+    [
+        ([2, 1], {"topology": {"devices": 4}}, "they take 3 devices, and `topology` has 4; leave topology.devices and"),
+        ([2, 1], {"planner": {"straight": True}}, "planner.straight=true with partition.replicas=[2, 1]: straight"),
+        ([1] * 7, {}, "partition.replicas=[1, 1, 1, 1, 1, 1, 1]: 7 stages, and the model has 6 parts"),
+    ],
+)
+def test_replicas_that_contradict_other_settings_are_refused(replicas, changes, message):
+    partition = {"_target_": "pipetrain.planner.automatic.Automatic", "replicas": replicas}
+    measured = replace(HEAVY_END, bytes_per_s=1e9)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        Planner.of(measured, settings("pipedream", partition=partition, **changes))
 
 
 def seconds(profile, devices, **topology):

@@ -5,6 +5,7 @@ import pytest
 
 from pipetrain.errors import ConfigError
 from pipetrain.planner.profile import Profile, ProfiledLayer, read
+from pipetrain.planner.shared_weights import SharedWeight
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "profiles"
 LAYERS = tuple(ProfiledLayer(label, 0.25, 0.5, 64, 16, 128) for label in ("conv", "relu", "fc"))
@@ -45,6 +46,16 @@ def test_a_published_graph_becomes_layers_in_the_order_of_computation(tmp_path):
     assert (profile.batch_size, profile.bytes_per_s) == (None, None)
 
 
+def test_weight_that_layers_share_counts_once_wherever_the_layers_stand(tmp_path):
+    shared = [{"layers": [2, 0], "weight_bytes": 12}]
+    profile = read(written(tmp_path, changed(shared_weights=shared, edges=[[2, 0], [0, 1]])))
+    assert [layer.label for layer in profile.layers] == ["fc", "conv", "relu"]
+    assert profile.shared_weights == (SharedWeight((0, 1), 12),)
+    assert [profile.weight_bytes_of(each) for each in ((0,), (0, 1), (1, 2))] == [16, 20, 32]
+    assert profile.weight_bytes == 3 * 16 - 12
+    assert read(written(tmp_path, profile.to_json())) == profile
+
+
 def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
     profile = read(written(tmp_path, changed(edges=[[2, 0], [0, 1]])))
     assert [layer.label for layer in profile.layers] == ["fc", "conv", "relu"]
@@ -64,6 +75,13 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         (
             changed(layers=[{**CHAIN.to_json()["layers"][0], "weight_bytes": 1.5}]),
             r"layer 0 \(conv\) has weight_bytes=1.5: a whole number of at least 0",
+        ),
+        (changed(shared_weights=3), "shared_weights=3: a list of weights that layers share"),
+        (changed(shared_weights=[{"layers": [1, 1]}]), r"has layers=\[1, 1\]: two or more of the 3 layers"),
+        (changed(shared_weights=[{"layers": [0, 3]}]), r"has layers=\[0, 3\]: two or more of the 3 layers"),
+        (
+            changed(shared_weights=[{"layers": [0, 2], "weight_bytes": 17}]),
+            r"that layers \[0, 2\] share has weight_bytes=17: a whole number of at most 16",
         ),
         (changed(edges=[[0, 3]]), r"edge \[0, 3\]: two indices of its 3 layers"),
         (changed(edges=[[0, 1], [1, 0]]), "a cycle of layers: (conv -> relu -> conv|relu -> conv -> relu)$"),

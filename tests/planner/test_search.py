@@ -11,9 +11,12 @@ from support.plans import PUBLISHED, VGG16, best_by_trying, chain, layer
 from pipetrain.planner.cut_states import CutStates
 from pipetrain.planner.memory import MemoryModel, MemoryRules
 from pipetrain.planner.profile import read
+from pipetrain.planner.row import Row
+from pipetrain.planner.row_search import RowSearch
 from pipetrain.planner.search import Search
 from pipetrain.planner.stage_costs import PipeDreamPaper, RingAllReduce
 from pipetrain.planner.topology import Device, Topology
+from pipetrain.schedules.one_f_one_b import OneFOneB
 
 NUMBERS = st.integers(0, 20)
 LAYERS = st.lists(st.builds(layer, st.integers(1, 20), NUMBERS, NUMBERS), min_size=1, max_size=4)
@@ -25,11 +28,11 @@ VGG_ROWS = [
     ((16,), (3.125e9,), "15-1", 0.0423406),
     ((8, 2), (30e9, 3.125e9), "8-6-2", 0.06576668672),
 ]
-STASHING = MemoryModel((MemoryRules(1, lambda r, D, _: D - r, lambda at: at.behind + 1, states=0),))
+STASHING = MemoryModel((MemoryRules(1, OneFOneB(), lambda _, delay: delay + 1, states=0),))
 
 
 def replicas(search):
-    return "-".join(str(stage.place.copies) for stage in search.stages())
+    return "-".join(str(stage.replicas) for stage in search.stages())
 
 
 def stashed_bytes(layers, count, behind):
@@ -85,8 +88,8 @@ def test_paper_recurrence_matches_every_reference_answer(model):
 def test_of_equal_pipelines_earlier_stages_have_more_replicas_then_fewer_layers():
     tied = chain(layer(1.0), layer(1.0), layer(0.0), layer(1.0, output_bytes=0))
     search = Search(CutStates.of(tied), Topology((3,), (1.0,)), RingAllReduce())
-    assert [(stage.first, stage.last, stage.place.copies) for stage in search.stages()] == [(0, 4, 3)]
-    straight = Search(CutStates.of(tied), Topology((3,), (1.0,)), RingAllReduce(), straight=True)
+    assert [(stage.first, stage.last, stage.replicas) for stage in search.stages()] == [(0, 4, 3)]
+    straight = RowSearch(CutStates.of(tied), Row(Topology((3,), (1.0,)), (1, 1, 1)), RingAllReduce())
     assert [stage.last for stage in straight.stages()] == [1, 2, 4]
 
 
@@ -97,22 +100,10 @@ def test_synchronization_after_the_computation_adds_to_it():
     assert Search(states, topology, RingAllReduce(overlap=False)).time_s() == 3.5
 
 
-def test_straight_pipeline_pays_for_the_link_that_each_cut_crosses():
-    for sizes, slowest in (((4, 1, 8, 0), 2 * 8 / 8.0), ((4, 5, 8, 0), 2 * 5 / 2.0)):
-        layers = [layer(1.0, output_bytes=each) for each in sizes]
-        search = Search(CutStates.of(chain(*layers)), Topology((2, 2), (8.0, 2.0)), RingAllReduce(), straight=True)
-        assert search.time_s() == slowest
-
-
-def test_straight_pipeline_of_more_devices_than_layers_is_impossible():
-    search = Search(CutStates.of(chain(layer(), layer())), Topology((3,), (1.0,)), RingAllReduce(), straight=True)
-    assert search.time_s() == inf
-
-
 def test_slow_device_gets_fewer_layers():
     states = CutStates.of(chain(*[layer(1.0)] * 6))
     devices = (Device(1.0), Device(0.5))
-    search = Search(states, Topology((2,), (1.0,), devices), RingAllReduce(), straight=True)
+    search = Search(states, Topology((2,), (1.0,), devices), RingAllReduce())
     assert ([stage.last for stage in search.stages()], search.time_s()) == ([4, 6], 4.0)
     search = Search(states, Topology((2,), (1.0,), devices[::-1]), RingAllReduce())
     assert ([stage.last for stage in search.stages()], search.time_s()) == ([2, 6], 4.0)
@@ -139,4 +130,4 @@ def test_pipeline_inside_each_machine_may_be_replicated_between_them():
     layers = [layer(3.0), layer(1.0, weight_bytes=10)]
     search = Search(CutStates.of(chain(*layers)), Topology((4, 2), (1.0, 1000.0)), RingAllReduce())
     assert search.time_s() == 0.5
-    assert [(stage.place.copies, stage.time_s) for stage in search.stages()] == [(6, 0.5), (2, 0.5)]
+    assert [(stage.replicas, stage.time_s) for stage in search.stages()] == [(6, 0.5), (2, 0.5)]

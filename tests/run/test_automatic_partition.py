@@ -79,6 +79,33 @@ def test_replicas_are_planned_where_they_are_asked_for(tmp_path, stored):
     assert any("1 stage with 3 replicas on 3 devices" in note for note in run.notes)
 
 
+def test_replicas_that_are_given_are_planned_for(tmp_path, stored):
+    partition = {**AUTO, "replicas": [1, 2]}
+    train = {"epochs": 1}
+    wanted = settings("pipedream", partition=partition, profile=str(stored), device="cpu", train=train)
+    run = prepare(wanted, RunDirectory(tmp_path / "run"))
+    assert bounds(run) == [(0, 4), (4, 7)]  # 4 ms, and 12 ms on two devices; half of the layers' time each without
+    assert run.job.replicas.counts == (1, 2)
+    assert any("2 stages with 1-2 replicas on 3 devices" in note for note in run.notes)
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        ({"stages": 3, "replicas": [2, 1]}, r"replicas=\[2, 1\] with partition\.stages=3: a number for each stage"),
+        (
+            {"replicated": True, "replicas": [2, 1]},
+            r"replicas=\[2, 1\] with partition\.replicated=true: .* leave one out",
+        ),
+        ({"replicas": [1] * 8}, r"8 stages, and the model has 7 parts that can be cut apart; at most 7 stages"),
+    ],
+)
+def test_replicas_of_other_stages_are_refused(tmp_path, stored, partition, message):
+    wanted = settings("pipedream", partition={**AUTO, **partition}, profile=str(stored), device="cpu")
+    with pytest.raises(ConfigError, match=message):
+        prepare(wanted, RunDirectory(tmp_path / "run"))
+
+
 def test_both_executors_get_the_same_cut(tmp_path, stored):
     simulated = prepared(tmp_path, stored, 2, executor={"name": "simulated"})
     assert bounds(simulated) == bounds(prepared(tmp_path, stored, 2))

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.cli import summary
 
 from pipetrain import cli
 from pipetrain.config.composition import composed
@@ -28,3 +29,22 @@ def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path, capsy
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     batches = {row[0]: int(row[4]) for row in rows}
     assert all(batch > 0 and batch % 4 == 0 for batch in batches.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", [(), (2,)])
+def test_tied_weight_takes_the_memory_that_its_run_has(tmp_path, cut):
+    """Once in one stage, and once in each of two that share it."""
+    words = ["model=gpt", "model.tied=true", "model.width=16", "model.layers=1", "dataset.limit=64", "device=cpu"]
+    words += ["train.batch_size=8", "method=gpipe", "threads=1", "partition=explicit", f"partition.boundaries={[*cut]}"]
+    measuring = ["planner.repeats=1", "planner.cache=ignore", "planner.bandwidth=false", "topology.gigabytes_per_s=[1]"]
+    assert cli.carry_out(["predict", *words, *measuring, "-o", str(tmp_path / "prediction")]) == 0
+    (case,) = json.loads((tmp_path / "prediction" / "prediction.json").read_text())
+    running = ["executor=simulated", "train.max_steps=2", "eval.every_epochs=0", f"hydra.run.dir={tmp_path / 'run'}"]
+    assert cli.carry_out(["run", *words, *running]) == 0
+    beside = 1 + 2  # gradients, and the averages of AdamW
+    measured = [
+        stage["weight_bytes_peak"] + stage["activation_bytes_peak"] + beside * 4 * stage["parameters"]
+        for stage in summary(tmp_path / "run")["per_stage"]
+    ]
+    assert [stage["memory_bytes"] for stage in case["stages"]] == pytest.approx(measured, rel=0.02)
