@@ -21,12 +21,21 @@ STALENESS = ("forward_staleness", "backward_staleness")
 
 
 def of_stages(reports: Sequence[Mapping[str, Any]]) -> Record:
-    """What was measured of each stage, as `stage0_idle_share`; of the staleness values seen, the largest."""
+    """What was measured of each stage, as `stage0_idle_share`, and of its replicas, as `stage0_replica1_idle_share`.
+
+    Of the staleness values seen, the largest.
+    """
     record: Record = {}
     for r, report in enumerate(reports):
-        record.update({f"stage{r}_{name}": report.get(name) for name in MEASURED_OF_STAGES})
-        record.update({f"stage{r}_{name}": max(report.get(name) or [], default=None) for name in STALENESS})
+        record.update(_measured(f"stage{r}_", report))
+        for replica, own in enumerate(report.get("replicas", ())):
+            record.update(_measured(f"stage{r}_replica{replica}_", own))
     return record
+
+
+def _measured(prefix: str, report: Mapping[str, Any]) -> Record:
+    measured = {f"{prefix}{name}": report.get(name) for name in MEASURED_OF_STAGES}
+    return measured | {f"{prefix}{name}": max(report.get(name) or [], default=None) for name in STALENESS}
 
 
 def measured_of_stages(record: Mapping[str, Any], num_stages: int) -> list[Record]:

@@ -17,7 +17,7 @@ _MB = 1e-6
 
 
 class Chart(NamedTuple):
-    """A quantity of the stages: its tags are `name/stage0` and so on."""
+    """A quantity of the stages: its tags are `name/stage0` and so on, those of replicas `name/stage0/replica1`."""
 
     name: str
     scale: float = 1.0
@@ -34,9 +34,10 @@ _CHARTS = {
     "lr": Chart("stage_lr"),
 }
 """Field of a record, after `stageR_` -> its chart."""
-_OF_STAGE = re.compile(r"stage(\d+)_(\w+)")
-_LAYOUT = {"stages": {chart.name: ["Multiline", [rf"{chart.name}/stage\d+"]] for chart in _CHARTS.values()}}
-"""On the page of custom scalars, every quantity has the lines of all stages in one chart."""
+_OF_STAGE = re.compile(r"(stage\d+)_(?:(replica\d+)_)?(\w+)")
+_STAGES = r"stage\d+(/replica\d+)?"
+_LAYOUT = {"stages": {chart.name: ["Multiline", [f"{chart.name}/{_STAGES}"]] for chart in _CHARTS.values()}}
+"""On the page of custom scalars, every quantity has the lines of all stages and replicas in one chart."""
 
 
 class Board:
@@ -78,8 +79,9 @@ class Board:
     def _add_stages(self, record: Record) -> None:
         for name, value in record.items():
             if (found := _OF_STAGE.fullmatch(name)) and value is not None:
-                chart = _CHARTS[found[2]]
-                self._writer.add_scalar(f"{chart.name}/stage{found[1]}", value * chart.scale, record["step"])
+                *worker, field = (part for part in found.groups() if part)
+                chart = _CHARTS[field]
+                self._writer.add_scalar("/".join([chart.name, *worker]), value * chart.scale, record["step"])
 
     def _add(self, record: Record, points: Mapping[str, float | None]) -> None:
         for tag, value in points.items():

@@ -131,12 +131,21 @@ def test_checkpoints_of_the_clock_drain_the_pipeline_and_another_run_repeats_tha
     assert (clocked["weights_sha256"] == whole["weights_sha256"]) == (method == "gpipe")
 
 
+def test_checkpoints_of_the_clock_cut_the_rounds_of_replicas_short_and_another_run_repeats_that(tmp_path):
+    changes = {"partition": {"replicas": [3, 2]}, "train": {"epochs": 1}}
+    clocked = simulated(job(tmp_path / "a", "pipedream", 2, checkpoint={"every_minutes": 1e-9}, **changes))
+    again = simulated(job(tmp_path / "b", "pipedream", 2, replay_drains=str(tmp_path / "a"), **changes))
+    assert clocked["extra_drains"] == [1, 2, 3, 4, 5]
+    assert [again[name] for name in (*BITS, "extra_drains")] == [clocked[name] for name in (*BITS, "extra_drains")]
+
+
 BITS = ("status", "steps", "weights_sha256", "loss_sha256")
 
 
 @pytest.mark.slow
-def test_processes_drain_when_the_clock_asks_and_a_simulation_repeats_that(tmp_path):
-    tiny = [*TINY, "method=pipedream", "dataset.limit=3200", "eval.every_epochs=0"]
+@pytest.mark.parametrize("replicas", ["[1,1]", "[2,1]"])
+def test_processes_drain_when_the_clock_asks_and_a_simulation_repeats_that(tmp_path, replicas):
+    tiny = [*TINY, "method=pipedream", "dataset.limit=3200", "eval.every_epochs=0", f"partition.replicas={replicas}"]
     run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.02")
     clocked = cli.summary(tmp_path / "clocked")
     assert clocked["extra_drains"]

@@ -38,6 +38,13 @@ def points(run):
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
+def charts(run):
+    """Title -> the pattern of its tags, on the page of custom scalars."""
+    (event,) = read(run).Tensors("custom_scalars__config__")
+    layout = Layout.FromString(event.tensor_proto.string_val[0])
+    return {chart.title: chart.multiline.tag[0] for chart in layout.category[0].chart}
+
+
 @pytest.fixture
 def run(tmp_path):
     return RunDirectory(tmp_path)
@@ -68,13 +75,26 @@ def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
     board.start({"seed": 3})
     board.epoch({"step": 2, "loss": 2.0, **TIMES, **of_stages([STAGE, STAGE])})
     board.close({}, SUMMARY)
-    (event,) = read(run).Tensors("custom_scalars__config__")
-    layout = Layout.FromString(event.tensor_proto.string_val[0])
-    charts = {chart.title: chart.multiline.tag[0] for chart in layout.category[0].chart}
-    tags = [tag for tag in points(run) if re.fullmatch(charts["activations_MB"], tag)]
+    tags = [tag for tag in points(run) if re.fullmatch(charts(run)["activations_MB"], tag)]
     assert tags == ["activations_MB/stage0", "activations_MB/stage1"]
     (event,) = read(run).Tensors("config/text_summary")
     assert b"seed: 3" in event.tensor_proto.string_val[0]
+
+
+def test_board_has_what_each_replica_measured_in_the_charts_of_the_stages(run):
+    board = Board(run, None)
+    board.start({})
+    replicas = [{**STAGE, "idle_share": share, "forward_staleness": [k]} for k, share in enumerate((0.125, 0.375))]
+    board.epoch({"step": 2, "loss": 2.0, **TIMES, **of_stages([STAGE, {**STAGE, "replicas": replicas}])})
+    board.close({}, SUMMARY)
+    found = points(run)
+    assert [found[f"idle_share/stage1{replica}"] for replica in ("", "/replica0", "/replica1")] == [
+        [(2, 0.25)], [(2, 0.125)], [(2, 0.375)],
+    ]  # fmt: skip
+    assert found["forward_staleness/stage1/replica1"] == [(2, 1.0)]
+    assert "idle_share/stage0/replica0" not in found
+    tags = [tag for tag in found if re.fullmatch(charts(run)["memory_MB"], tag)]
+    assert tags == [f"memory_MB/stage{each}" for each in ("0", "1", "1/replica0", "1/replica1")]
 
 
 def test_hyperparameters_come_with_all_results_of_the_run(run):

@@ -21,11 +21,6 @@ def _check_replicas(settings: Settings, components: Components) -> list[str]:
         raise ConfigError(
             f"{given}: replicas cannot scale the loss of train.precision=fp16; train.precision=bf16 works"
         )
-    if settings.checkpoint.every_minutes is not None:
-        raise ConfigError(
-            f"checkpoint.every_minutes={settings.checkpoint.every_minutes}: {given} drain only where all replicas know "
-            "beforehand; checkpoint.every_steps works"
-        )
     steps, most = components.timetable.steps_per_epoch, max(replicas.counts)
     if most > steps:
         raise ConfigError(

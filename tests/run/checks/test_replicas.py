@@ -44,11 +44,6 @@ def test_one_replica_of_each_stage_is_as_none_said(tmp_path):
             "partition.replicas=[7, 1]: an epoch, after which the pipeline drains, has 6 minibatches, too few",
         ),
         ([2, 1], {"train": {"precision": "fp16"}}, "partition.replicas=[2, 1]: replicas cannot scale the loss"),
-        (
-            [2, 1],
-            {"checkpoint": {"every_minutes": 5}},
-            "checkpoint.every_minutes=5.0: partition.replicas=[2, 1] drain only",
-        ),
         ([2, 1], {"case": "vertical_sync"}, "method=pipedream compares the versions of different stages"),
         ([2, 1], {"model": {"_target_": "support.tied_model.build"}, "case": "gpipe"}, "model.untie=true works"),
         ([2], {"partition": ONE, "case": "gpipe", "train": {"precision": "fp16"}}, "train.precision=bf16 works"),
