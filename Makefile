@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 DEVICE ?= cpu
 SCALE ?= small
 FAULTS ?= 300
+PYTEST ?=
 SEED ?= 0
 
 PAPERS := pipeoptim pipemare zhang timeprest pipedream
@@ -19,10 +20,10 @@ LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-lower test-cuda lint format docs bench bench-planner drill reproduce clean map $(PAPERS)
+.PHONY: help setup demo test test-slow test-exhaustive test-lower test-cuda lint format docs bench bench-planner drill reproduce clean map $(PAPERS)
 
 help:  ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 setup: $(VENV)/.installed  ## Create a virtual environment with pipetrain and the tested versions
 
@@ -38,7 +39,10 @@ test: setup  ## Run the quick tests
 	$(BIN)/python -m pytest -m "not slow and not cuda" -n 2 --dist worksteal
 
 test-slow: setup  ## Run the tests that take longer
-	$(BIN)/python -m pytest -m "slow and not cuda" -n 3 --dist worksteal
+	$(BIN)/python -m pytest -m "slow and not exhaustive and not cuda" -n 3 --dist worksteal
+
+test-exhaustive: setup  ## Train every model at its full size in both executors, to compare their bits (hours; PYTEST="-k resnet20": one model)
+	$(BIN)/python -m pytest -m exhaustive -v $(PYTEST)
 
 test-lower: $(VENV_LOWER)/.installed  ## Run part of the quick tests on the lowest versions that pyproject.toml allows
 	$(VENV_LOWER)/bin/python -m pytest -m "not slow and not cuda" -n 2 --dist worksteal $(LOWER_TESTS)
