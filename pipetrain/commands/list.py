@@ -123,17 +123,17 @@ def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
 
 
 def _described(kind: str, choice: "Choice") -> Mapping[str, str | None]:
-    from pipetrain.config.choices import choice_of, choices_of_run
+    from pipetrain.config.choices import choices_of_run
+    from pipetrain.config.tasks import task_of
 
     if kind == "datasets":
-        return {"task": choice.remarks["task"]}
+        return {"task": task_of("dataset", choice.name)}
     if kind == "experiments":
         return {name: choice.remarks[name] for name in ("paper", "cost", "small") if name in choice.remarks}
     if kind != "models":
         return {}
     dataset = choices_of_run({"model": choice.name})["dataset"]
-    task = choice_of("dataset", dataset).remarks["task"]
-    return {"task": task, "dataset": dataset, "paper": choice.remarks.get("paper")}
+    return {"task": task_of("dataset", dataset), "dataset": dataset, "paper": choice.remarks.get("paper")}
 
 
 class _Sizes:

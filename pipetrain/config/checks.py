@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import MISSING
 
+from pipetrain.config.tasks import check_tasks
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.number_range import NOT_NEGATIVE, POSITIVE, NumberRange
 
@@ -66,6 +67,7 @@ def check(settings: "Settings") -> None:
     for setting, choices in _CHOICES.items():
         if (value := attrgetter(setting)(settings)) not in choices:
             raise ConfigError(f"{setting}={value}: one of {', '.join(choices)}")
+    check_tasks(settings)
     _check_portions(settings.train)
     _check_target(settings)
     _check_checkpoints(settings)

@@ -57,6 +57,11 @@ class CaptionedVideos:
     def __len__(self) -> int:
         return len(self._samples)
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether the features come from files, which may be damaged."""
+        return getattr(self.videos, "reads_files", False)
+
     def __getitem__(self, index: int) -> tuple[Tensors, Tensor]:
         video, ids = self._samples[index]
         return (self.videos.frames(video), torch.tensor([BEGINNING, *ids])), self.target(index)

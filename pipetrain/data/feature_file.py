@@ -2,6 +2,7 @@
 
 import os
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError, one_line
 
-_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 class FeatureFile(ABC):

@@ -1,6 +1,7 @@
 """Images in files, decoded when they are read."""
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ class ImageFiles:
         normalize: makes it float32 (3, H, W).
         augment: changes it before, as uint8.
     """
+
+    reads_files: ClassVar[bool] = True
 
     def __init__(
         self,

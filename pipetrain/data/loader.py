@@ -36,6 +36,7 @@ class Loader:
     - `batches(batch_size, samples)`: the samples of each minibatch, made of its first `samples` ones, as lists, the
       same for every epoch; a shuffle then changes the order of the minibatches alone;
     - `ordered`, true where each minibatch continues the one before it: nothing is shuffled;
+    - `reads_files`, true where a sample is a file that may be damaged: a run tries some of them before it starts;
     - `collate(pairs)`: the (input, target) pairs of a minibatch -> its inputs and targets, such as padded ones. Each
       is a tensor, or a tuple of tensors, with a row for each sample.
     """

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,10 +26,12 @@ class FeatureVideos:
 
     Args:
         file: of the features, and maybe of the captions.
-        captions: name of a video -> its captions.
+        captions: name of a video -> its captions; each has as many features of a frame as the first one.
         names: of the videos.
         frames: of each video: longer ones are read at so many even steps, shorter ones end in zeros.
     """
+
+    reads_files: ClassVar[bool] = True
 
     def __init__(
         self, file: FeatureFile, captions: Mapping[str, Sequence[str]], names: Sequence[str], frames: int
@@ -37,6 +40,7 @@ class FeatureVideos:
         self._captions = [list(captions[name]) for name in names]
         prefix = _OF_FEATURES if any(name.startswith(_OF_FEATURES) for name in file.names) else ""
         self._names = [prefix + name for name in names]
+        self._first = prefix + next(iter(captions))
         self._frames = frames
 
     def __len__(self) -> int:
@@ -52,17 +56,31 @@ class FeatureVideos:
         Raises:
             ConfigError: they are of another form.
         """
-        found: Any = self._file.read(self._names[index])
-        if found.ndim != 2 or not len(found) or not np.issubdtype(found.dtype, np.number):
+        found = self._read(self._names[index])
+        if found.shape[1] != self._features:
             raise ConfigError(
-                f"{self._file.path}: {self._names[index]} is {found.dtype} {found.shape}; the features of a video are "
-                "numbers (frames, features)"
+                f"{self._file.path}: {self._names[index]} has {found.shape[1]} features of a frame, and {self._first} "
+                f"has {self._features}; all videos must have as many"
             )
         steps = np.arange(self._frames) * len(found) // self._frames if len(found) > self._frames else slice(None)
         features = torch.zeros(self._frames, found.shape[1])
         kept = torch.from_numpy(np.ascontiguousarray(found[steps], dtype=np.float32))
         features[: len(kept)] = kept
         return features
+
+    @cached_property
+    def _features(self) -> int:
+        """Of a frame of the first video."""
+        return int(self._read(self._first).shape[1])
+
+    def _read(self, name: str) -> Any:
+        found = self._file.read(name)
+        if found.ndim != 2 or not len(found) or not np.issubdtype(found.dtype, np.number):
+            raise ConfigError(
+                f"{self._file.path}: {name} is {found.dtype} {found.shape}; the features of a video are numbers "
+                "(frames, features)"
+            )
+        return found
 
 
 def msvd(  # noqa: PLR0913  (one for each setting of the choice)
@@ -100,8 +118,9 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
         raise ConfigError(f"dataset.split={split}: one of {', '.join(_SPLITS)}")
     folder = Path(root)
     file = feature_file(_found(folder))
-    captions = _captions(folder, file)
-    names = sorted(captions, key=_number)
+    found = _captions(folder, file)
+    names = sorted(found, key=_number)
+    captions = {name: found[name] for name in names}
     first = train_videos + (0 if split == "validation" else validation_videos)
     last = train_videos + validation_videos if split == "validation" else len(names)
     if not names[first:last]:

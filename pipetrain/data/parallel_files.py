@@ -90,7 +90,7 @@ def _lines(path: Path) -> Iterator[str]:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             for line in stream:
                 number += 1
-                yield line.decode().strip()
+                yield line.decode().removeprefix("\ufeff").strip()  # a byte order mark
     except UnicodeDecodeError as error:
         raise ConfigError(f"dataset: line {number} of {path} is not in UTF-8: {error.reason}") from error
     except (EOFError, zlib.error, OSError) as error:

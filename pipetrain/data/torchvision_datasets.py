@@ -134,9 +134,13 @@ def _read(source: Source, root: str, *, download: bool) -> list[tuple[Tensor, Te
         if download:
             _download(source, build, base)
         try:
-            return [_tensors(build(base, train=train)) for train in (True, False)]
+            read = [_tensors(build(base, train=train)) for train in (True, False)]
         except (RuntimeError, ValueError, AssertionError, LookupError, OSError, EOFError, pickle.PickleError) as error:
             raise ConfigError(_missing(source, root, folder)) from error
+    for images, labels in read:
+        if len(images) != len(labels):
+            raise ConfigError(f"dataset.root={root}: {folder} has {len(images)} images with {len(labels)} labels")
+    return read
 
 
 def _tensors(read: Any) -> tuple[Tensor, Tensor]:

@@ -117,8 +117,8 @@ def _kept(pairs: tuple[Sentences, Sentences], max_length: int | None) -> tuple[l
         f"with more than dataset.max_length={max_length} tokens in a line": len(filled) - len(kept),
     }
     told = " and ".join(f"{count} {why}" for why, count in left_out.items() if count)
+    if not lengths:
+        raise ConfigError("dataset: the files to train on have no lines")
     if not kept:
-        raise ConfigError(
-            f"dataset: no pair of sentences to train on: of {len(lengths)}, {told or 'none'} are left out"
-        )
+        raise ConfigError(f"dataset: no pair of sentences to train on: of {len(lengths)}, {told} are left out")
     return (kept, [f"training leaves out {told}, of {len(lengths)} pairs"]) if told else (None, [])

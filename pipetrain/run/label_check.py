@@ -38,6 +38,8 @@ def check_labels(settings: Settings, data: Data, trial: Trial, labels: LabelRang
             f"model._target_={settings.model.target.path}: {labels.classes} outputs, and the data object says that "
             f"there are {known} classes{larger}"
         )
+    if labels.classes < 2:
+        raise ConfigError("dataset: all samples are of one class, so there is nothing to learn; two or more work")
     labels.check(trial.all_targets[0], trial.indices)
     _check_split(data.train, labels)
     if settings.eval.every_epochs:

@@ -67,3 +67,11 @@ def test_files_that_are_missing_or_wrong_are_told_in_one_line(tmp_path, broken, 
     broken(written(tmp_path))
     with pytest.raises(ConfigError, match=message):
         msvd(str(tmp_path), **{**SMALL, **options})
+
+
+def test_video_with_other_features_than_the_first_is_named(tmp_path):
+    features = {f"vid{i}": np.ones((3, 2 if i == 5 else 4), np.float32) for i in range(1, 7)}
+    np.savez(written(tmp_path) / "features.npz", **features)
+    videos = msvd(str(tmp_path), **SMALL).eval.videos
+    with pytest.raises(ConfigError, match=r"features.npz: vid5 has 2 features of a frame, and vid1 has 4"):
+        videos.frames(0)

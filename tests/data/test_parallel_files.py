@@ -76,3 +76,9 @@ def test_text_in_another_encoding_is_refused_with_the_line(tmp_path):
 @pytest.mark.parametrize("names", [[], 3, [3], None])
 def test_names_that_are_none_are_refused(tmp_path, names):
     assert f"dataset.train={names}: a name such as `train`" in refused(tmp_path, names)
+
+
+def test_byte_order_mark_is_no_part_of_a_line(tmp_path):
+    write(tmp_path, "train.de", "\ufeffeins\n")
+    write(tmp_path, "train.en", "one\n")
+    assert read(tmp_path) == [("eins", "one")]

@@ -189,3 +189,10 @@ def test_root_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"dataset.root=.*cannot write to"):
         torchvision_datasets.mnist(root=str(tmp_path / "file"), download=True)
+
+
+def test_images_without_as_many_labels_are_refused(tmp_path):
+    write_mnist(tmp_path, "MNIST")
+    write_idx(tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte", np.arange(6))
+    with pytest.raises(ConfigError, match=r"MNIST/raw has 5 images with 6 labels"):
+        torchvision_datasets.mnist(str(tmp_path))

@@ -45,6 +45,8 @@ def test_evaluation_leaves_out_nothing():
 def test_training_text_without_a_usable_pair_is_refused():
     with pytest.raises(ConfigError, match="no pair of sentences to train on: of 1, 1 with an empty line are left out"):
         built([("", "x")])
+    with pytest.raises(ConfigError, match="the files to train on have no lines"):
+        built([])
 
 
 def test_decoding_has_the_sources_and_the_plain_references():

@@ -16,7 +16,7 @@ OPTIONS = {"gpt2": ["model.untie=true"]}
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize("method", ["pipedream", "pipeoptim"])
-@pytest.mark.parametrize("model", sorted(set(names_of("model")) - {"custom"}))
+@pytest.mark.parametrize("model", names_of("model"))
 def test_model_at_its_default_size_has_equal_bits_in_both_executors(tmp_path, model, method, stages):
     results = {}
     for executor in ("distributed", "simulated"):

@@ -40,11 +40,11 @@ def known(labels):
     return TensorDataset(torch.zeros(len(labels), 2), torch.tensor(labels))
 
 
-def tried(train, evaluation=(0,), loss=None, split=known, **attributes):
-    """Checks data sets of these labels for a model of three outputs."""
+def tried(train, evaluation=(0,), loss=None, split=known, outputs=3, **attributes):
+    """Checks data sets of these labels for a model of so many outputs."""
     dataset = SimpleNamespace(train=split(train), eval=split(evaluation), **attributes)
     data = Data(dataset, *(Loader(each, batch_size=1, shuffle=False) for each in (dataset.train, dataset.eval)))
-    scores = torch.zeros(1, 3)
+    scores = torch.zeros(1, outputs)
     trial = Trial((scores,), (torch.tensor(train[:1]),), [0], (torch.tensor(train[:1]),))
     labels = label_range(CHOSEN.model.target, dataset, trial, loss or CrossEntropy())
     check_labels(CHOSEN, data, trial, labels)
@@ -127,3 +127,8 @@ def test_outputs_without_a_setting_get_no_advice_on_one():
     labels = label_range(Target("model", "torch.nn.Sequential", {}), SimpleNamespace(), trial, CrossEntropy())
     with pytest.raises(ConfigError, match=r"correct the label$"):
         labels.check(torch.tensor([3]), [0])
+
+
+def test_data_of_one_class_are_refused():
+    with pytest.raises(ConfigError, match="all samples are of one class, so there is nothing to learn"):
+        tried([0, 0], outputs=1)

@@ -43,6 +43,11 @@ def _read(path: Path, setting: str, remedy: str) -> bytes:
 
 
 def split_text(text: str, share: float) -> tuple[str, str]:
-    """The text up to a line's end, and the last `share` of it or a little less."""
-    cut = text.find("\n", int(len(text) * (1 - share))) + 1
+    """The text up to a line's end, and the last `share` of it or a little less.
+
+    Where no line begins behind the cut, as in a text of a single line, it goes through the line.
+    """
+    cut = int(len(text) * (1 - share))
+    end = text.find("\n", cut, len(text) - 1)
+    cut = cut if end < 0 else end + 1
     return text[:cut], text[cut:]

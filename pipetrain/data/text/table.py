@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from pipetrain.errors import ConfigError, one_line
+from pipetrain.errors import ConfigError, check_whole, one_line
 
 if TYPE_CHECKING:
     import _csv
@@ -70,8 +70,9 @@ class Columns:
                         f"dataset: {where}: {len(row)} columns, and dataset.text={self.text} "
                         f"dataset.label={self.label} need {max(text, label) + 1}"
                     )
-                if not row[text].strip():
-                    raise ConfigError(f"dataset: {where}: the text is empty; take the line out")
+                for what, column in (("text", text), ("label", label)):
+                    if not row[column].strip():
+                        raise ConfigError(f"dataset: {where}: the {what} is empty; take the line out")
                 yield Row(where, row[text].strip(), row[label].strip())
         except csv.Error as error:
             raise ConfigError(f"dataset: {path}, line {reader.line_num}: {error}") from error
@@ -79,8 +80,12 @@ class Columns:
     def _numbers(self, path: Path, reader: Iterator[list[str]]) -> tuple[int, int]:
         """Where the columns stand; reads the line of names if they are given by name."""
         if isinstance(self.text, int) and isinstance(self.label, int):
+            check_whole("dataset.text", self.text, least=0)
+            check_whole("dataset.label", self.label, least=0)
             return self.text, self.label
         names = next(reader, [])
+        if not names:
+            raise ConfigError(f"dataset: {path} does not begin with a line of names")
         for setting, column in (("text", self.text), ("label", self.label)):
             if column not in names:
                 raise ConfigError(
@@ -92,8 +97,8 @@ class Columns:
 
 def _opened(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")  # spreadsheets put a byte order mark first
+    return path.open(encoding="utf-8-sig", newline="")
 
 
 def _reader(path: Path, lines: Iterable[str]) -> "_csv.Reader":

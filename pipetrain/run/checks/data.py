@@ -1,10 +1,12 @@
 """The data set: what the model and the loss can make of its samples."""
 
 from pipetrain.config.settings import Settings
+from pipetrain.data.fetch import Fetch
 from pipetrain.run.build import build_rate
 from pipetrain.run.components import Components
 from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.decoder import decoded_metrics, problem_of
+from pipetrain.run.first_samples import read_some
 from pipetrain.run.label_check import check_labels
 from pipetrain.run.loss_check import check_loss
 from pipetrain.run.token_check import check_tokens
@@ -35,6 +37,15 @@ def _check_pinned(settings: Settings, components: Components) -> list[str]:
     return ["dataset.pin_memory=true changes nothing: device=cpu copies no minibatch"] if useless else []
 
 
+def _check_files(settings: Settings, components: Components) -> list[str]:
+    """Finds files that cannot be read, as far as there is time; the others are found when their turn comes."""
+    data = components.data
+    for loader in (data.train, data.evaluation) if settings.eval.every_epochs else (data.train,):
+        if getattr(loader.dataset, "reads_files", False):
+            read_some(Fetch(loader.dataset, loader.seed, inputs=True, targets=True), loader.samples_per_epoch)
+    return []
+
+
 def _check_targets(settings: Settings, components: Components) -> list[str]:
     """What only the workers use can be built as well."""
     if components.labels is not None:
@@ -61,6 +72,7 @@ CHECKS = (
     _check_notes,
     _check_dropped,
     _check_pinned,
+    _check_files,
     _check_targets,
     _check_decoding,
 )

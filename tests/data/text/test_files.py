@@ -45,3 +45,9 @@ def test_folder_in_place_of_a_text_is_refused(tmp_path):
 def test_text_is_split_at_the_end_of_a_line():
     text = "one\ntwo\nthree\nfour\n"
     assert split_text(text, 0.5) == ("one\ntwo\nthree\n", "four\n")
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_text_without_a_further_line_is_split_within_its_last_one(end):
+    assert split_text(f"a book of one line{end}", 0.5) == ("a book of", f" one line{end}")
+    assert split_text(f"A title\nand a text{end}", 0.5) == ("A title\na", f"nd a text{end}")

@@ -96,3 +96,22 @@ def test_missing_or_damaged_file_is_named(tmp_path):
     refused("has no lines", file=written(tmp_path, "empty.tsv"), text=0, label=1)
     refused("called .tsv or .csv", file=written(tmp_path, "a.txt", "a"), text=0, label=1)
     refused(r"dataset\.thresholds=\[1, ?0\]", file=whole, text=2, label=1, thresholds=[1, 0])
+
+
+def test_empty_label_is_named_by_its_line(tmp_path):
+    file = written(tmp_path, "a.tsv", *RATED, "20\t \ttext")
+    refused("line 21: the label is empty; take the line out", file=file, text=2, label=1, thresholds=[0])
+
+
+def test_byte_order_mark_of_a_spreadsheet_is_no_part_of_a_name(tmp_path):
+    file = written(tmp_path, "a.csv", "\ufefftext,label", *["well,9", "bad,10"] * 3)
+    assert list(labelled_table(file, eval_file=file).classes) == ["9", "10"]
+
+
+def test_columns_are_not_counted_from_the_end(tmp_path):
+    file = written(tmp_path, "a.tsv", *["a\t1", "b\t2"] * 2)
+    refused("dataset.label=-1: a whole number of at least 0", file=file, text=0, label=-1)
+
+
+def test_file_without_a_line_of_names_is_told_so(tmp_path):
+    refused("empty.tsv does not begin with a line of names", file=written(tmp_path, "empty.tsv"))
