@@ -26,6 +26,7 @@ _GROUPS = {
     "experiments": "experiment",
 }
 """What is listed -> the configuration group that it is read from."""
+_OF_EXPERIMENTS = ("paper", "cost", "small", "minutes")
 _DESCRIPTION = """\
 Describes the choices of a group, or of every group, in a line each. A choice is made by GROUP=NAME, such as
 method=pipedream; those of your own are made by GROUP=custom GROUP._target_=mylib.Thing."""
@@ -91,7 +92,7 @@ def _details(row: dict[str, Any]) -> Iterator[str]:
     if "dataset" in row:
         yield f"    {row['task']}; by default dataset={row['dataset']}"
     if row.get("cost"):
-        yield f"    {row['paper']}; {row['cost']}"
+        yield f"    {row['paper']}; {row['cost']}; the small scale {row['minutes']} min on two cores"
     elif row.get("paper"):
         yield f"    in its paper {row['paper']}"
 
@@ -105,8 +106,9 @@ def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
 
     Returns:
         `name` and `summary` of each; of a data set its `task`; of a model the `task`, the `dataset` that it brings, the
-        overrides of its `paper`; of an experiment its table or figure in the `paper`, its `cost`, and the
-        overrides of its `small` size; and with `sizes` the numbers of its `parameters` and `layers` for that data set.
+        overrides of its `paper`; of an experiment its table or figure in the `paper`, its `cost`, the overrides of its
+        `small` scale and the `minutes` that this takes; and with `sizes` the numbers of its `parameters` and `layers`
+        for that data set.
     """
     from pipetrain.config.choices import choices_of
 
@@ -129,7 +131,7 @@ def _described(kind: str, choice: "Choice") -> Mapping[str, str | None]:
     if kind == "datasets":
         return {"task": task_of("dataset", choice.name)}
     if kind == "experiments":
-        return {name: choice.remarks[name] for name in ("paper", "cost", "small") if name in choice.remarks}
+        return {name: choice.remarks[name] for name in _OF_EXPERIMENTS if name in choice.remarks}
     if kind != "models":
         return {}
     dataset = choices_of_run({"model": choice.name})["dataset"]
