@@ -84,8 +84,8 @@ bench-planner: setup  ## Measure predicted against measured throughput and memor
 drill: setup  ## Have 300 short runs fail in random ways, and check what becomes of each (FAULTS=300 SEED=0; under an hour)
 	$(BIN)/python benchmarks/drill.py --faults $(FAULTS) --seed $(SEED)
 
-reproduce: $(PAPERS)  ## Run all experiments of the papers at SCALE=small or full, and write their pages
-	$(BIN)/pipetrain report papers
+reproduce: setup  ## Run all experiments of the papers at SCALE=small or full, the cheapest first, and write their pages
+	$(BIN)/pipetrain reproduce papers --scale $(SCALE); code=$$?; $(BIN)/pipetrain report papers && exit $$code
 
 # A paper, a table or figure of it, one preset, or the map of the field: make zhang, make zhang-table2, make map
 $(sort $(PAPERS) map $(PRESETS) $(foreach preset,$(PRESETS),$(firstword $(subst _, ,$(preset))))): setup

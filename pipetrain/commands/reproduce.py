@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pipetrain.reproduce.targets import Target
 
 _DESCRIPTION = """\
-Runs the presets of an experiment, a table, a figure or a whole paper as sweeps, one after the other, and keeps the
-measured numbers, their figure, the command, versions, seeds, time and kind of machine. A second call goes on where the
-first was broken off; what was measured until then is kept, too."""
+Runs the presets of an experiment, a table, a figure or whole papers as sweeps, one after the other, the cheapest first,
+and keeps the measured numbers, their figure, the command, versions, seeds, time and kind of machine. One that fails is
+listed at the end. A second call goes on where the first was broken off; what was measured until then is kept, too."""
 _KEPT = (ExitCode.COMPLETED, ExitCode.DIVERGED, ExitCode.INTERRUPTED)
 """A method that diverges is a result, and so is a part of a sweep."""
 
@@ -33,9 +33,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "name",
         metavar="NAME",
-        help="such as pipeoptim, pipeoptim/table4, zhang/table2_lenet5, or map",
+        help="such as pipeoptim, pipeoptim/table4, zhang/table2_lenet5, map, or papers: all that they have",
     )
     parser.add_argument("--scale", default="small", help="small (default): minutes on two cores; full: the paper's own")
+    parser.add_argument(
+        "--untimed", action="store_true", help="keep neither times nor throughput, where other work shares the machine"
+    )
     parser.add_argument("--list", action="store_true", help="print the commands and run none")
     parser.add_argument(
         "--outputs", type=Path, default=Path("outputs/reproduce"), metavar="FOLDER", help="for the runs"
@@ -45,7 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Runs all; where one fails the others follow, and the first exit code other than 0 is returned."""
+    """Runs all; where one fails the others follow, it is listed at the end, and its exit code is returned."""
     from pipetrain.reproduce.targets import targets_of
 
     targets = targets_of(options.name, options.scale)
@@ -55,13 +58,16 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         return ExitCode.COMPLETED
     for folder in (options.output, options.outputs):
         check_writable(str(folder), folder)
-    worst = ExitCode.COMPLETED
+    failed: dict[str, ExitCode] = {}
     for target in targets:
-        code = _run(target, options)
-        worst = worst or code
+        if code := _run(target, options):
+            failed[target.experiment] = code
         if code in (ExitCode.INTERRUPTED, ExitCode.PREEMPTED):
             break
-    return worst
+    if failed and len(targets) > 1:
+        print(f"{len(failed)} of {len(targets)} experiments did not complete; the same command goes on with them:")
+        print(*(f"  {name}: {code.name.lower()}" for name, code in failed.items()), sep="\n")
+    return next(iter(failed.values()), ExitCode.COMPLETED)
 
 
 def _run(target: "Target", options: argparse.Namespace) -> ExitCode:
@@ -73,6 +79,6 @@ def _run(target: "Target", options: argparse.Namespace) -> ExitCode:
     ended = subprocess.run([sys.executable, "-m", "pipetrain", *words], check=False).returncode
     if ended not in _KEPT or not any(runs.glob("*/summary.json")):
         return ExitCode(ended) if ended in set(ExitCode) else ExitCode.FAILED
-    for path in keep(target, runs, target.results(options.output)):
+    for path in keep(target, runs, target.results(options.output), timed=not options.untimed):
         print(f"written to {path}")
     return ExitCode.INTERRUPTED if ended == ExitCode.INTERRUPTED else ExitCode.COMPLETED

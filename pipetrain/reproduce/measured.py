@@ -5,10 +5,12 @@ import io
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipetrain.report.sweep import report
+from pipetrain.report.sweep.columns import TIMINGS
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.reproduce.targets import Target
@@ -19,22 +21,37 @@ _MADE_WITH = ("pipetrain_version", "torch_version", "python_version", "git_commi
 _SETTINGS = ("method", "partition.stages", "optimizer.lr", "seed")
 
 
-def keep(target: Target, runs: Path, folder: Path) -> list[Path]:
+def keep(target: Target, runs: Path, folder: Path, *, timed: bool = True) -> list[Path]:
     """Writes runs.csv, sweep.md, .json, .png and .html, and made.json; returns the files.
 
     Args:
         target: what was run.
         runs: the folder of the sweep.
         folder: for the files.
+        timed: whether times and throughput are kept; they say little where other work shared the machine.
 
     Raises:
         ConfigError: there are no runs.
     """
     groups, metric = report.ranked(collect([runs], {}), None)
+    made = _made(target, runs, groups) | {"timed": timed}
+    groups = [replace(group, runs=[_kept(run, runs, timed=timed) for run in group.runs]) for group in groups]
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "runs.csv", _table(groups))
-    write_whole(folder / "made.json", strict_json.dumps(_made(target, runs, groups), indent=1) + "\n")
+    write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
     return [folder / "runs.csv", folder / "made.json", *report.write(groups, metric, folder / "sweep")]
+
+
+def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
+    """The run by its name in the sweep, which says nothing of where it was made, and without what is not kept."""
+    left_out = () if timed else TIMINGS
+    return replace(
+        run,
+        path=run.path.relative_to(runs),
+        numbers={name: value for name, value in run.numbers.items() if name not in left_out},
+        by_stage={name: values for name, values in run.by_stage.items() if name not in left_out},
+        curves={name: curve for name, curve in run.curves.items() if name not in left_out},
+    )
 
 
 def _table(groups: Sequence[SweepGroup]) -> str:
@@ -52,7 +69,7 @@ def _row(name: str, run: ComparedRun) -> dict[str, Any]:
     return {"name": name, **settings, "status": run.status, **run.values}
 
 
-def _made(target: Target, runs: Path, groups: Sequence[SweepGroup]) -> Mapping[str, Any]:
+def _made(target: Target, runs: Path, groups: Sequence[SweepGroup]) -> dict[str, Any]:
     """The command, versions, machine kind, seeds and time; neither names of machines nor folders of runs."""
     every = [run for group in groups for run in group.runs]
     return {

@@ -15,11 +15,14 @@ from pipetrain.reproduce.targets import SMALL
 from pipetrain.tracking.throughput import MEASURED, PREDICTED
 
 Block = Sequence[str]
+Cells = tuple[str, ...]
 _INTRODUCTION = (
     "Means and sample standard deviations over seeds. The small scale has the methods and the depth of the paper on a "
     "smaller model and smaller data, so the numbers are not those of the paper; their order may be. Throughput marked "
     "with ~ is that of the simulated pipeline, predicted from the measured times of its stages."
 )
+
+_UNTIMED = ", which other work shared, so times and throughput are left out"
 
 
 def measured_section(paper: Paper, tables: Tables, results: Results, page: Path) -> Iterator[Block]:
@@ -59,7 +62,8 @@ def _made(paper: Paper, parts: Sequence[Measured]) -> str:
     seconds = sum(part.made["wall_s"] for part in parts)
     runs = counted(sum(part.made["runs"] for part in parts), "run", "runs")
     machine = parts[0].made["made_with"]
-    return f"{commands}: {runs}, {seconds / 60:.0f} minutes on {machine['cores']} cores ({machine['cpu']})."
+    shared = "" if all(part.made.get("timed", True) for part in parts) else _UNTIMED
+    return f"{commands}: {runs}, {seconds / 60:.0f} minutes on {machine['cores']} cores ({machine['cpu']}){shared}."
 
 
 def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
@@ -69,6 +73,7 @@ def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
             group.name,
             printed.get(group.name, ""),
             _mean(group, metric),
+            _mean(group, "target_epochs"),
             _throughput(group),
             f"{group.means['idle_share']:.0%}" if "idle_share" in group.means else "",
             size_of(group.means["weight_bytes"]) if "weight_bytes" in group.means else "",
@@ -78,8 +83,24 @@ def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
         for part in parts
         for group in part.groups
     ]
-    heads = ("", "printed", column_of(metric).head, "samples/s", "idle", "weights", "activations", "runs")
-    return markdown_table(heads, rows)
+    heads = (
+        "",
+        "printed",
+        column_of(metric).head,
+        column_of("target_epochs").head,
+        "samples/s",
+        "idle",
+        "weights",
+        "activations",
+        "runs",
+    )
+    return markdown_table(*_without_empty(heads, rows))
+
+
+def _without_empty(heads: Cells, rows: Sequence[Cells]) -> tuple[Cells, list[Cells]]:
+    """The columns that have anything; the names always."""
+    kept = [index for index in range(len(heads)) if not heads[index] or any(row[index] for row in rows)]
+    return tuple(heads[index] for index in kept), [tuple(row[index] for index in kept) for row in rows]
 
 
 def _mean(group: MeasuredGroup, metric: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipetrain.reproduce.comparison import Comparison, Value
-from pipetrain.reproduce.orders import Order, verdict
+from pipetrain.reproduce.orders import Rule, verdict
 from pipetrain.reproduce.published import Row, Tables
 from pipetrain.reproduce.results import Results
 from pipetrain.reproduce.verdict import Verdict
@@ -59,7 +59,7 @@ class Paper:
         notes: name in `stated.csv` -> why text and tables differ there.
         exact: what needs no training.
         verdicts: on claims, without training.
-        orders: name in `claims.csv` -> the orders of trained models that it claims.
+        rules: name in `claims.csv` -> what trained models have to show for it.
         printed: numbers of trained models.
         figures: of the page.
     """
@@ -71,13 +71,13 @@ class Paper:
     notes: Mapping[str, str] = field(default_factory=dict)
     remarks: Sequence[str] = ()
     verdicts: Verdicts = no_verdicts
-    orders: Mapping[str, Sequence[Order]] = field(default_factory=dict)
+    rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)
     printed: Printed = nothing_printed
     figures: Sequence[PaperFigure] = ()
 
     def judged(self, tables: Tables, results: Results) -> Mapping[str, Verdict]:
         """Name in `claims.csv` -> the verdict, of the claims that were tested."""
-        trained = {claim: verdict(orders, results) for claim, orders in self.orders.items()}
+        trained = {claim: verdict(rules, results) for claim, rules in self.rules.items()}
         return {**self.verdicts(tables), **{claim: found for claim, found in trained.items() if found}}
 
     def stated(self, tables: Tables) -> Iterator[Comparison]:

@@ -9,6 +9,8 @@ from pipetrain.config.choices import choice_of, names_of
 from pipetrain.errors import ConfigError
 
 FULL, SMALL = "full", "small"
+EVERY_PAPER = "papers"
+"""The name that stands for the experiments of all papers."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Target:
             return []
         return shlex.split(choice_of("experiment", self.experiment).remarks["small"])
 
+    @property
+    def minutes(self) -> float:
+        """What the small scale takes of two quiet cores, estimated; the full one is dear where this is."""
+        return float(choice_of("experiment", self.experiment).remarks["minutes"])
+
     def words(self, runs: Path) -> list[str]:
         """The whole command, without `pipetrain`; a second one goes on where the first was broken off."""
         folder = [f"hydra.sweep.dir={runs}", "resume=auto"]
@@ -45,10 +52,12 @@ class Target:
 
 
 def targets_of(name: str, scale: str) -> list[Target]:
-    """The targets of a preset, of a table or figure such as `pipeoptim/table4`, or of a whole paper.
+    """The targets of a preset, of a table or figure such as `pipeoptim/table4`, or of whole papers, the cheapest first.
+
+    Those of one experiment, which differ in a last word such as `_baseline`, stay together.
 
     Args:
-        name: its folder and name; `-` in place of `/` will do.
+        name: its folder and name; `-` in place of `/` will do. `papers`: those of all papers, without the map.
         scale: `full` or `small`.
 
     Raises:
@@ -57,10 +66,31 @@ def targets_of(name: str, scale: str) -> list[Target]:
     if scale not in (FULL, SMALL):
         raise ConfigError(f"--scale {scale}: {SMALL} or {FULL}")
     wanted = name if "/" in name else name.replace("-", "/", 1)
-    found = [each for each in presets() if each == wanted or each.startswith((f"{wanted}_", f"{wanted}/"))]
+    found = [Target(each, scale) for each in presets() if _is_of(each, wanted)]
     if not found:
         raise ConfigError(f"reproduce {name}: no experiment of that name; pipetrain list experiments shows them")
-    return [Target(each, scale) for each in found]
+    return _cheapest_first(found)
+
+
+def _is_of(experiment: str, wanted: str) -> bool:
+    if wanted == EVERY_PAPER:
+        return not experiment.startswith("map/")
+    return experiment == wanted or experiment.startswith((f"{wanted}_", f"{wanted}/"))
+
+
+def _cheapest_first(targets: Sequence[Target]) -> list[Target]:
+    """Sorted by what an experiment takes with its companions."""
+    first = {target.experiment: _first_of(target, targets) for target in targets}
+    minutes = dict.fromkeys(first.values(), 0.0)
+    for target in targets:
+        minutes[first[target.experiment]] += target.minutes
+    return sorted(targets, key=lambda target: (minutes[first[target.experiment]], first[target.experiment]))
+
+
+def _first_of(target: Target, targets: Sequence[Target]) -> str:
+    """The experiment that a target belongs to: the shortest name that is its own, or its beginning before a `_`."""
+    own = f"{target.experiment}_"
+    return min((each.experiment for each in targets if own.startswith(f"{each.experiment}_")), key=len)
 
 
 def presets() -> Sequence[str]:

@@ -10,15 +10,18 @@ _BYTES = 4
 def of_all_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """What is known of `per_stage` of a summary, taken together.
 
-    `idle_share` is the mean, `weight_bytes` and `activation_bytes` are sums, `memory_bytes` is that of the process that
-    has the most, and `copies` are the weights held over those of one version.
+    `idle_share` is the mean, `weight_bytes` and `activation_bytes` are sums, `stage_bytes` are both of the stage that
+    has the most, `memory_bytes` is that of the process that has the most, and `copies` are the weights held over those
+    of one version.
     """
     weights = _known(stages, "weight_bytes_peak")
+    activations = _known(stages, "activation_bytes_peak")
     one = _BYTES * sum(_known(stages, "parameters"))
     found = {
         "idle_share": statistics.fmean(idle) if (idle := _known(stages, "idle_share")) else None,
         "weight_bytes": sum(weights) or None,
-        "activation_bytes": sum(_known(stages, "activation_bytes_peak")) or None,
+        "activation_bytes": sum(activations) or None,
+        "stage_bytes": max(map(sum, zip(weights, activations, strict=False)), default=None),
         "memory_bytes": max(_known(stages, "peak_memory_bytes"), default=None),
         "copies": sum(weights) / one if weights and one else None,
     }

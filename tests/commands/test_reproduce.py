@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from support.stored_runs import write_run
 from pipetrain import cli
 from pipetrain.commands import reproduce
 from pipetrain.errors import ExitCode
+from pipetrain.reproduce import measured
 from pipetrain.reproduce.targets import Target
 
 
@@ -38,6 +40,34 @@ def test_what_was_measured_until_it_was_broken_off_is_kept(tmp_path, monkeypatch
     with (tmp_path / "out" / "map" / "gpt_2bw" / "small" / "runs.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["method"], row["partition.stages"], row["seed"]) == ("pipedream_2bw", "2", "0")
+
+
+def test_experiment_that_fails_does_not_stop_the_others_and_is_listed_at_the_end(tmp_path, monkeypatch, capsys):
+    def ended(words, **_):
+        if "experiment=zhang/table4_resnet20" in words:
+            return SimpleNamespace(returncode=ExitCode.FAILED)
+        (folder,) = (word.partition("=")[2] for word in words if word.startswith("hydra.sweep.dir="))
+        write_run(Path(folder) / "0", "method=sequential")
+        return SimpleNamespace(returncode=ExitCode.COMPLETED)
+
+    monkeypatch.setattr(reproduce, "subprocess", SimpleNamespace(run=ended))
+    monkeypatch.setattr(measured, "keep", lambda _target, _runs, folder, **_: [folder])
+    words = ["reproduce", "zhang/table4", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+    assert cli.carry_out(words) == ExitCode.FAILED
+    *_, last, failed = capsys.readouterr().out.splitlines()
+    assert last.startswith("1 of 3 experiments did not complete")
+    assert failed == "  zhang/table4_resnet20: failed"
+
+
+def test_results_name_runs_within_their_sweep_and_have_no_times_of_a_shared_machine(tmp_path):
+    write_run(tmp_path / "runs" / "0", "method=gpipe", status="diverged", reason="diverged")
+    target = Target("zhang/table2_lenet5_baseline", "small")
+    for path in measured.keep(target, tmp_path / "runs", tmp_path / "out", timed=False):
+        assert path.suffix == ".png" or str(tmp_path) not in path.read_text(encoding="utf-8")
+    (group,) = json.loads((tmp_path / "out" / "sweep.json").read_text())["groups"]
+    assert {"top1", "steps"} <= group["mean"].keys()
+    assert not {"wall_s", "samples_per_second", "idle_share"} & group["mean"].keys()
+    assert json.loads((tmp_path / "out" / "made.json").read_text())["timed"] is False
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from pipetrain.errors import ConfigError
 from pipetrain.reproduce.measured_section import measured_section
-from pipetrain.reproduce.orders import Order, Relation, verdict
+from pipetrain.reproduce.orders import Growth, Order, Relation, verdict
 from pipetrain.reproduce.pages import PAPERS
 from pipetrain.reproduce.published import PublishedTable
 from pipetrain.reproduce.results import results_of
@@ -59,6 +59,53 @@ def test_claim_holds_partly_where_one_of_its_orders_does_and_companions_count(tm
     found = verdict([order(Relation.BETTER, "pipedream", "pipedream_2bw")], results_of(tmp_path, "pipeoptim"))
     assert found.verdict == "holds partly"
     assert "small, top1: pipeoptim 80 ± 0.1 (3 runs) against pipedream_2bw 90 ± 0.1 (3 runs)" in found.why
+
+
+def write_measured(folder, name, scale, means):
+    """Results of one run a group: name of a group -> its means."""
+    groups = [
+        {"name": group, "statuses": {"completed": 1}, "mean": {"top1": 50.0, **found}, "standard_deviation": {}}
+        for group, found in means.items()
+    ]
+    path = folder / "zhang" / name / scale
+    path.mkdir(parents=True)
+    (path / "sweep.json").write_text(json.dumps({"metric": "top1", "groups": groups}))
+    (path / "made.json").write_text(json.dumps({}))
+
+
+def test_run_that_never_reached_its_target_is_behind_one_that_did_and_where_none_has_the_column_there_is_no_verdict(
+    tmp_path,
+):
+    write_measured(tmp_path, "table4_resnet20", "small", {"a": {"target_epochs": 3}, "b": {}})
+    results = results_of(tmp_path, "zhang")
+
+    def found(first, other, column):
+        return verdict([Order("table4_resnet20", first, Relation.BETTER, (other,), column)], results)
+
+    assert found("a", "b", "target_epochs").verdict == "holds"
+    assert found("b", "a", "target_epochs").verdict == "does not hold"
+    assert found("a", "b", "predicted_target_s") is None
+
+
+def test_order_at_full_scale_takes_the_measured_time_in_place_of_the_predicted_one(tmp_path):
+    write_measured(tmp_path, "table5_resnet56", "full", {"a": {"samples_per_second": 9.0}, "b": {}})
+    write_measured(tmp_path, "table6_resnet56", "full", {"b": {"samples_per_second": 7.0}})
+    rule = Order(
+        "table5_resnet56", "a", Relation.BETTER, ("b",), "predicted_samples_per_second", against="table6_resnet56"
+    )
+    found = verdict([rule], results_of(tmp_path, "zhang"))
+    assert found.verdict == "holds"
+    assert "full, samples_per_second: a 9 (1 run) against b 7 (1 run)" in found.why
+
+
+@pytest.mark.parametrize(("scale", "word"), [("full", "holds"), ("small", None)])
+def test_growth_compares_the_ratios_of_networks_that_only_the_full_scale_tells_apart(tmp_path, scale, word):
+    for name, speed in (("table5_resnet56", 1.2), ("table5_resnet110", 1.5)):
+        write_measured(tmp_path, name, scale, {"stale": {"samples_per_second": speed}})
+        write_measured(tmp_path, f"{name}_baseline", scale, {"sequential": {"samples_per_second": 1.0}})
+    rule = Growth(("table5_resnet56", "table5_resnet110"), "stale", "sequential", "predicted_samples_per_second")
+    found = verdict([rule], results_of(tmp_path, "zhang"))
+    assert (found and found.verdict) == word
 
 
 def test_claim_without_results_has_no_verdict(tmp_path):

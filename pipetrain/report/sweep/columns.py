@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import size_of
 from pipetrain.tracking.evaluations import LOWER_IS_BETTER
-from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, in_tokens
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, SIMULATOR, in_tokens
 
 _USUAL = ("bleu", "meteor", "top1", "perplexity", "loss")
 _DIGITS, _MOST_DECIMALS = 4, 6
@@ -38,6 +38,8 @@ def _factor(value: float) -> str:
 
 MEASUREMENTS = {
     "target_s": Column("to target, s"),
+    "predicted_target_s": Column("to target, s, predicted"),
+    "target_epochs": Column("to target, epochs"),
     MEASURED: Column("samples/s", higher=True),
     PREDICTED: Column("samples/s, predicted", higher=True),
     SIMULATOR: Column("samples/s of the simulator", higher=True),
@@ -53,8 +55,13 @@ MEASUREMENTS = {
     "weight_bytes": Column("weights", text=size_of),
     "activation_bytes": Column("activations", text=size_of),
     "memory_bytes": Column("peak memory", text=size_of),
+    "stage_bytes": Column("largest stage", text=size_of),
     "copies": Column("copies", text=_factor),
 }
+TO_TARGET = ("target_s", "predicted_target_s", "target_epochs")
+"""What tells when a run reached its target: seconds, those of the pipeline that is simulated, and epochs."""
+TIMINGS = (*ALL_THROUGHPUTS, "target_s", "predicted_target_s", "wall_s", "train_s", "eval_s", "idle_share")
+"""What other work on the machine changes."""
 
 
 def metric_of(groups: Sequence[SweepGroup], column: str | None) -> str | None:

@@ -16,7 +16,7 @@ from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.records import Record, metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
-from pipetrain.tracking.throughput import ALL_THROUGHPUTS
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS, PREDICTED
 
 Curve = list[tuple[float, float]]
 """(epoch, value), in the order of epochs."""
@@ -85,17 +85,18 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
     asked = _asked(run)
     records = metrics_file.read(run)
     stages = content.get("per_stage", [])
-    reached = _time_to(target, records) if target else (content.get("target") or {}).get("wall_s")
-    numbers = {name: content.get(name) for name in _NUMBERS} | of_all_stages(stages) | {"target_s": reached}
+    settings = {**asked, **_settings(run, content)}
+    reached = _first(target, records) if target else content.get("target") or {}
+    numbers = {name: content.get(name) for name in _NUMBERS} | of_all_stages(stages)
     return ComparedRun(
         run.path,
         content["status"],
         content.get("reason"),
-        {**asked, **_settings(run, content)},
+        settings,
         list(asked),
         _finite(content.get("final", {})),
         _finite(content.get("best", {})),
-        _finite(numbers),
+        _finite(numbers | _to_target(reached, settings, content)),
         bool(target or content.get("target_metrics")),
         [max(stage.get("forward_staleness") or [], default=0) for stage in stages],
         _by_stage(stages),
@@ -122,13 +123,21 @@ def _settings(run: RunDirectory, content: Mapping[str, Any]) -> dict[str, Any]:
     return values_set(config, choices) | {"seed": content.get("seed", config.get("seed"))}
 
 
-def _time_to(target: Mapping[str, float], records: Sequence[Record]) -> float | None:
-    """Wall time of the first evaluation that reached all metrics of the target."""
+def _to_target(reached: Mapping[str, Any], settings: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds and epochs to the target; of a simulation also the seconds that its pipeline would have taken."""
+    found = {"target_s": reached.get("wall_s"), "target_epochs": reached.get("epoch")}
+    samples = reached.get("step", 0) * (settings.get("train.batch_size") or 0)
+    speed = content.get(PREDICTED)
+    return found | ({"predicted_target_s": samples / speed} if samples and speed else {})
+
+
+def _first(target: Mapping[str, float], records: Sequence[Record]) -> Record:
+    """The first evaluation that reached all metrics of the target; empty where none did."""
     for record in records:
         metrics = metrics_of(record) if record["kind"] == "eval" else {}
         if all(name in metrics and reaches(name, metrics[name], wanted) for name, wanted in target.items()):
-            return float(record["wall_s"])
-    return None
+            return record
+    return {}
 
 
 def _finite(numbers: Mapping[str, Any]) -> dict[str, float]:

@@ -5,8 +5,8 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from pipetrain.report.sweep.colors import looks
-from pipetrain.report.sweep.columns import cells, column_of, metric_of
+from pipetrain.report.sweep.colors import Look, looks
+from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.course import course
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.sweep.stage_bars import memory_bars, staleness_bars
@@ -36,7 +36,7 @@ def page(title: str, metric: str | None, groups: Sequence[SweepGroup]) -> str:
 def columns_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[str]:
     """The columns that any group has: first what the runs came to, then what it took."""
     evaluated = metric_of(groups, metric)
-    named = [metric, evaluated, f"best_{evaluated}", "target_s", *_SPEEDS, *_TOOK]
+    named = [metric, evaluated, f"best_{evaluated}", *TO_TARGET, *_SPEEDS, *_TOOK]
     return [name for name in dict.fromkeys(named) if name and any(group.values(name) for group in groups)]
 
 
@@ -45,14 +45,14 @@ def _table(metric: str | None, groups: Sequence[SweepGroup]) -> str:
     heads = [_head(name, ranked=name == metric) for name in names]
     shown = list(zip(*(cells(groups, name) for name in names), strict=True)) or [()] * len(groups)
     rows = []
-    for index, (group, texts) in enumerate(zip(groups, shown, strict=True)):
+    for index, (group, look, texts) in enumerate(zip(groups, looks(groups), shown, strict=True)):
         numbers = [
             f'<td data-value="{_value(group.mean(name))}">{escape(text)}</td>'
             for name, text in zip(names, texts, strict=True)
         ]
         ended = escape(statuses(group))
         rows.append(
-            f'<tr data-group="{index}"><th scope="row">{_swatch(groups, index)}{escape(group.name)}</th>'
+            f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(group.name)}</th>'
             f'{"".join(numbers)}<td data-value="{len(group.completed)}">{ended}</td></tr>'
         )
     head = f'<tr><th scope="col">run</th>{"".join(heads)}<th scope="col" data-higher="1">runs</th></tr>'
@@ -69,8 +69,8 @@ def _value(mean: float | None) -> str:
     return "" if mean is None else repr(mean)
 
 
-def _swatch(groups: Sequence[SweepGroup], index: int) -> str:
-    return f'<i style="background:{looks(groups)[index].color}"></i>'
+def _swatch(look: Look) -> str:
+    return f'<i style="background:{look.color}"></i>'
 
 
 def _courses(metric: str | None, groups: Sequence[SweepGroup]) -> list[str]:
@@ -83,10 +83,10 @@ def _courses(metric: str | None, groups: Sequence[SweepGroup]) -> list[str]:
 def _stages(groups: Sequence[SweepGroup]) -> str:
     """A row for each group: memory and staleness of its stages as bars."""
     rows = [
-        f'<tr data-group="{index}"><th scope="row">{_swatch(groups, index)}{escape(group.name)}</th>'
+        f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(group.name)}</th>'
         f"<td>{memory}</td><td>{staleness}</td></tr>"
-        for index, (group, memory, staleness) in enumerate(
-            zip(groups, memory_bars(groups), staleness_bars(groups), strict=True)
+        for index, (group, look, memory, staleness) in enumerate(
+            zip(groups, looks(groups), memory_bars(groups), staleness_bars(groups), strict=True)
         )
     ]
     head = (

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Sequence
 
-from pipetrain.report.sweep.columns import cells, column_of, metric_of
+from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import counted, markdown_table, shortened, text_table
@@ -50,7 +50,7 @@ def _ending(run: ComparedRun) -> str:
 def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
     evaluated = metric_of(groups, metric)
     own = [metric, evaluated, f"best_{evaluated}"]
-    named = dict.fromkeys([*(name for name in own if name), "target_s", "wall_s"])
+    named = dict.fromkeys([*(name for name in own if name), *TO_TARGET, "wall_s"])
     aims = any(run.aims for group in groups for run in group.runs)
     shown = [name for name in named if any(group.values(name) for group in groups) or (aims and name == "target_s")]
     columns = [("", *(group.name for group in groups))]
@@ -71,7 +71,7 @@ def _took(groups: Sequence[SweepGroup]) -> Columns:
 def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
     """The cells of a column; those of the time to a target also say how many runs reached it, where others did not."""
     found = cells(groups, name)
-    if name != "target_s":
+    if name not in TO_TARGET:
         return found
     counts = [(len(group.values(name)), len(group.counted)) for group in groups]
     return [f"{cell} ({n} of {m})" if 0 < n < m else cell for cell, (n, m) in zip(found, counts, strict=True)]

@@ -129,7 +129,17 @@ def _verdicts(_tables: Tables) -> Mapping[str, Verdict]:
     }
 
 
-_ORDERS = {
+_RULES = {
+    # GPipe updates as data parallelism does
+    "statistical_efficiency": [
+        Order(f"table1_{model}", "pipedream", Relation.LIKE, ("gpipe",), "target_epochs")
+        for model in ("vgg16", "resnet50", "gnmt8", "gnmt16")
+    ],
+    "memory_like_data_parallel": [Order("fig16_vgg16", "pipedream", Relation.LIKE, ("sequential",), "stage_bytes")],
+    "depth_throughput": [
+        Order("fig18_gnmt8", "depth=4", Relation.BETTER, ("depth=1", "depth=2"), PREDICTED),
+        Order("fig18_gnmt8", "depth=7", Relation.LIKE, ("depth=4",), PREDICTED),
+    ],
     "model_parallel": [Order("fig14_vgg16", "pipedream", Relation.BETTER, ("sequential",), PREDICTED)],
     "gpipe_slower": [Order("gpipe_gnmt16", "pipedream", Relation.BETTER, ("gpipe",), PREDICTED)],
 }
@@ -159,5 +169,5 @@ PAPER = Paper(
         "A slowdown of 42 % is a speed-up of 1.72X, of 71 % one of 3.4X; § 1 gives 1.7X.",
     ),
     verdicts=_verdicts,
-    orders=_ORDERS,
+    rules=_RULES,
 )

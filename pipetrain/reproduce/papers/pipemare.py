@@ -228,7 +228,7 @@ def _draw(path: Path) -> None:
 
 
 _BOTH = "t1=true t2=true"
-_ORDERS = {
+_RULES = {
     "cifar_matches": [Order("table2_cifar10", _BOTH, Relation.LIKE, ("gpipe",))],
     "imagenet_close": [Order("table2_imagenet", "pipemare_w", Relation.LIKE, ("gpipe",))],
     "pipedream_fails": [Order("table2_iwslt14", "pipedream", Relation.WORSE, ("gpipe",))],
@@ -268,7 +268,7 @@ PAPER = Paper(
         "17 at least, and 3,600 in microbatches of 245 are 15.",
     ),
     verdicts=_verdicts,
-    orders=_ORDERS,
+    rules=_RULES,
     figures=(
         PaperFigure(
             "pipemare_fig09.png",

@@ -109,12 +109,21 @@ def _pipeoptim(experiments: Iterable[str], relation: Relation, *others: str, met
     return [Order(experiment, "pipeoptim", relation, others, metric) for experiment in experiments]
 
 
-_ORDERS = {
+_RULES = {
     "sgdm_matches_gpipe": _pipeoptim(_SGDM, Relation.LIKE, "gpipe"),
     "sgdm_above_stashing": _pipeoptim(_SGDM, Relation.BETTER, "pipedream", "pipedream_2bw"),
     "sgdm_like_spectrain": _pipeoptim(_SGDM, Relation.LIKE, "spectrain"),
     "adamw_best": _pipeoptim(_ADAMW, Relation.BETTER, "gpipe", "pipedream", "pipedream_2bw"),
     "adam_effective": _pipeoptim(_ADAM, Relation.LIKE, "gpipe"),
+    "any_optimizer": _pipeoptim((*_SGDM, *_ADAMW, *_ADAM), Relation.LIKE, "gpipe"),
+    "larger_batches": [
+        Order(experiment, method, Relation.BETTER, ("pipedream",), "weight_bytes")
+        for experiment in ("table5_gnmt8", "table5_gnmt16")
+        for method in ("pipeoptim", "pipedream_2bw")
+    ],
+    "fastest_to_target": _pipeoptim(
+        ("table6_resnet101", "table6_inception_v3"), Relation.BETTER, *_OTHERS.values(), metric="predicted_target_s"
+    ),
     "throughput_above_gpipe": _pipeoptim(_THROUGHPUT, Relation.BETTER, "gpipe", metric=PREDICTED),
     "throughput_like_pipedream": _pipeoptim(_THROUGHPUT, Relation.LIKE, "pipedream", metric=PREDICTED),
 }
@@ -166,6 +175,6 @@ PAPER = Paper(
         "above all others.",
     ),
     verdicts=_verdicts,
-    orders=_ORDERS,
+    rules=_RULES,
     printed=_printed,
 )

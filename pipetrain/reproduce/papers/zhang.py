@@ -1,7 +1,7 @@
 """Zhang & Abdelrahman: drops and speed-ups from tables 2 to 6, tables 7 and 9 from our models, the bounds of § 4.2."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.reproduce.activation_count import ActivationCount, count
 from pipetrain.reproduce.comparison import Comparison, Value
 from pipetrain.reproduce.figures import draw_increase
-from pipetrain.reproduce.orders import Order, Relation
+from pipetrain.reproduce.orders import Growth, Order, Relation, Rule
 from pipetrain.reproduce.paper import Paper, PaperFigure
 from pipetrain.reproduce.published import Row, Tables
 from pipetrain.reproduce.verdict import Verdict
@@ -203,11 +203,22 @@ def _verdicts(tables: Tables) -> Mapping[str, Verdict]:
     }
 
 
+_TABLE_4 = {
+    "sequential": "baseline 30K",
+    "stale": "pipelined 30K",
+    "max_steps=30000": "hybrid 20K + 10K",
+    "max_steps=40000": "hybrid 20K + 20K",
+    "max_steps=450": "hybrid 20K + 10K",
+    "max_steps=600": "hybrid 20K + 20K",
+}
+"""Groups of both scales -> rows of table 4."""
 _NAMES = {"lenet5": "LeNet-5", "alexnet": "AlexNet", "vgg16": "VGG-16", "resnet20": "ResNet-20"}
 
 
 def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
-    """Accuracies of table 2, by the cuts of the presets."""
+    """Accuracies of table 2, by the cuts of the presets, and of table 4."""
+    if experiment == "table4_resnet20":
+        return {name: tables["table4"].row(training=training)["top1"] for name, training in _TABLE_4.items()}
     model = experiment.removeprefix("table2_")
     if model not in _NAMES:
         return {}
@@ -249,17 +260,28 @@ _CUTS = {
     "resnet20": ("[7]", "[7, 13, 19]"),
 }
 """Network of table 2 -> its cuts with the fewest stages and with the most."""
+_EVERY = "[3, 5, 7, 9, 11, 13, 15, 17, 19]"
+"""The most cuts of table 3, as many stale weights as one cut after layer 19 has."""
+_DEEP = ("table5_resnet56", "table5_resnet110", "table5_resnet224", "table5_resnet362")
 _WITHOUT = ("sequential",)
-_ORDERS = {
+_RULES: Mapping[str, Sequence[Rule]] = {
     "early_stages_harmless": [
         Order(f"table2_{model}", f"ppv={few}", Relation.LIKE, _WITHOUT) for model, (few, _) in _CUTS.items()
     ],
     "deep_stages_harm": [
         Order(f"table2_{model}", f"ppv={many}", Relation.WORSE, _WITHOUT) for model, (_, many) in _CUTS.items()
     ],
-    "speedup": [
-        Order(f"table5_resnet{depth}", "stale", Relation.BETTER, _WITHOUT, PREDICTED) for depth in (56, 110, 224, 362)
+    "share_decides": [
+        Order("fig6_resnet20", "ppv=[3]", Relation.BETTER, ("ppv=[11]", "ppv=[19]")),
+        Order("table3_resnet20", f"ppv={_EVERY}", Relation.LIKE, ("ppv=[19]",), against="fig6_resnet20"),
     ],
+    "hybrid_recovers": [
+        Order("table4_resnet20", hybrid, relation, (other,))
+        for hybrid in ("max_steps=30000", "max_steps=40000", "max_steps=450", "max_steps=600")
+        for relation, other in ((Relation.LIKE, "sequential"), (Relation.BETTER, "stale"))
+    ],
+    "larger_faster": [Growth(_DEEP, "stale", "sequential", PREDICTED)],
+    "speedup": [Order(experiment, "stale", Relation.BETTER, _WITHOUT, PREDICTED) for experiment in _DEEP],
 }
 
 
@@ -284,7 +306,7 @@ PAPER = Paper(
         "Speed-ups of table 5 are cut off in places (13,150 s / 7,570 s = 1.737 is printed as 1.73).",
     ),
     verdicts=_verdicts,
-    orders=_ORDERS,
+    rules=_RULES,
     printed=_printed,
     figures=(
         PaperFigure(

@@ -14,7 +14,7 @@ def test_numbers_of_a_run_are_its_summary_and_all_its_stages_together(tmp_path):
     assert run.values == {
         "top1": 60.0, "loss": 1.0, "best_top1": 65.0, "best_loss": 0.5, "steps": 10, "wall_s": 20.0,
         "samples_per_second": 300.0, "idle_share": 0.375, "weight_bytes": 1200, "activation_bytes": 40,
-        "memory_bytes": 7000, "copies": 1.5,
+        "memory_bytes": 7000, "stage_bytes": 830, "copies": 1.5,
     }  # fmt: skip
     assert run.staleness == [2, 0]
     assert run.curves["top1"] == [(1, 59.0), (2, 60.0)]
@@ -34,8 +34,16 @@ def test_numbers_of_a_run_are_its_summary_and_all_its_stages_together(tmp_path):
     ],
 )
 def test_time_to_a_target_is_that_of_the_first_evaluation_that_reached_it_or_of_the_runs_own(tmp_path, target, seconds):
-    write_run(tmp_path / "a", top1=60.0, target={"wall_s": 7.0})
+    write_run(tmp_path / "a", top1=60.0, target={"wall_s": 7.0, "step": 4, "epoch": 1.0})
     assert read(RunDirectory(tmp_path / "a"), target).numbers.get("target_s") == seconds
+
+
+def test_time_to_a_target_of_a_simulation_is_predicted_from_the_samples_until_then(tmp_path):
+    speed = {"samples_per_second": None, "predicted_samples_per_second": 50.0}
+    write_run(tmp_path / "a", "train.batch_size=20", top1=60.0, **speed)
+    found = read(RunDirectory(tmp_path / "a"), {"top1": 60.0}).numbers
+    assert (found["target_epochs"], found["predicted_target_s"]) == (2, 4.0), "10 steps of 20 samples"
+    assert "target_epochs" not in read(RunDirectory(tmp_path / "a"), {"top1": 61.0}).numbers
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,14 @@ def test_table_has_final_and_best_values_times_throughput_and_memory(tmp_path):
         write_run(tmp_path / f"a{seed}", "method=gpipe", f"seed={seed}", top1=top1)
     write_run(tmp_path / "b", "method=pipemare", "seed=0", top1=70.0)
     text = text_of(tmp_path, target={"top1": 80.0})
-    assert rows(text)["final top1"] == ["best top1", "to target, s", "samples/s", "wall time, s", "runs"]
+    assert rows(text)["final top1"] == [
+        "best top1", "to target, s", "to target, epochs", "samples/s", "wall time, s", "runs",
+    ]  # fmt: skip
     assert rows(text)["gpipe"] == [
-        "82.00 ± 2.83", "87.00 ± 2.83", "15.00 ± 7.07", "300.5 ± 0.7", "20.00 ± 0.00", "2",
+        "82.00 ± 2.83", "87.00 ± 2.83", "15.00 ± 7.07", "1.500 ± 0.707", "300.5 ± 0.7", "20.00 ± 0.00", "2",
         "38%", "1.2 kB", "1.50", "40 B", "7 kB", "2 0",
     ]  # fmt: skip
-    assert rows(text)["pipemare"][:5] == ["70.00", "75.00", "-", "300.0", "20.00"]
+    assert rows(text)["pipemare"][:5] == ["70.00", "75.00", "-", "-", "300.0"]
     assert "±: sample standard deviation over seeds" in text
 
 
