@@ -71,7 +71,8 @@ class Outcome:
 
 def carried_out(number: int, seed: int, folder: Path, undisturbed: Callable[[str], Path]) -> Outcome:
     fault, began = FAULTS[number % len(FAULTS)], time.monotonic()
-    drill = Drill(folder / f"{number}", random.Random(f"{seed}/{number}"), undisturbed)
+    (folder / f"{number}").mkdir()  # where resume=auto finds no other run beside its own
+    drill = Drill(folder / f"{number}" / "run", random.Random(f"{seed}/{number}"), undisturbed)
     with drill.to_its_end():
         try:
             what = fault(drill)
