@@ -1,6 +1,7 @@
 """The `pipetrain` command: finds the subcommand, and ends with its exit code."""
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from pipetrain.commands import (
 )
 from pipetrain.commands.standard_streams import make_lenient
 from pipetrain.errors import ConfigError, ExitCode, PreemptedError
-from pipetrain.launch.lifeline import leave_if_kept
+from pipetrain.launch.lifeline import leave, leave_if_kept
 from pipetrain.launch.signals import uninterrupted
 
 _COMMANDS = (
@@ -49,6 +50,8 @@ def main() -> None:
         code = ExitCode.PREEMPTED if isinstance(error, PreemptedError) else ExitCode.INTERRUPTED
     with uninterrupted():  # it is decided how the command ends
         sys.stdout.flush()
+        if "RANK" in os.environ:  # one of torchrun's: a connection of torch's that still closes would abort it
+            leave(code)
         leave_if_kept(code)
     sys.exit(code)
 

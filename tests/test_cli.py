@@ -326,3 +326,17 @@ def test_run_directory_that_cannot_be_made_is_one_line_that_says_how_to_name_ano
     shown = capsys.readouterr().err
     assert re.search(r"file.*: (Not a directory|File exists); hydra.run.dir=FOLDER", shown), shown
     assert shown.count("\n") == 1
+
+
+def test_process_of_an_outer_launcher_ends_without_the_last_rites_that_would_abort_it(tmp_path):
+    code = (
+        "import atexit, sys; from pipetrain import cli; atexit.register(print, 'rites'); "
+        "sys.argv = ['pipetrain', 'list', 'methods']; cli.main()"
+    )
+    words = [sys.executable, "-c", code]
+    alone, one_of_many = (
+        subprocess.run(words, cwd=tmp_path, env=environment(**more), capture_output=True, text=True)
+        for more in ({}, {"RANK": "0"})
+    )
+    assert (alone.returncode, one_of_many.returncode) == (0, 0)
+    assert alone.stdout == f"{one_of_many.stdout}rites\n"

@@ -11,6 +11,7 @@ from torch.distributed import Store
 from pipetrain.executors import exchange, loopback
 from pipetrain.executors.p2p import NEVER
 from pipetrain.launch import master
+from pipetrain.launch.start_name import agreed_name
 from pipetrain.run.job import Job
 from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory
@@ -22,12 +23,14 @@ class ProcessEnvironment:
 
     Attributes:
         rank: its number.
+        start: what all processes call this start of them.
         device: where it computes.
         device_to_device: whether tensors go from device to device, past the memory of the processes.
         placement: which process has which stages.
     """
 
     rank: int
+    start: str
     device: torch.device
     device_to_device: bool
     placement: Placement
@@ -65,9 +68,12 @@ def join(job: Job) -> tuple[ProcessEnvironment, Job]:
         if address := master.address_towards():  # the machine's own name may lead to another one, or nowhere
             loopback.use(address)
     device = device_at(job.device, int(os.environ.get("LOCAL_RANK", rank)))
-    dist.init_process_group("gloo", timeout=NEVER)
+    store = _store(hosts=rank == 0 and not master.is_torchruns())
+    size = job.placement.num_processes
+    start = agreed_name(store, rank, size)
+    dist.init_process_group("gloo", store=dist.PrefixStore(start, store), rank=rank, world_size=size, timeout=NEVER)
     job = _agreed(job)
-    return ProcessEnvironment(rank, device, _device_to_device(device, job.placement), job.placement), job
+    return ProcessEnvironment(rank, start, device, _device_to_device(device, job.placement), job.placement), job
 
 
 def device_at(kind: str, local_rank: int) -> torch.device:
@@ -77,13 +83,25 @@ def device_at(kind: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank % torch.cuda.device_count())
 
 
-def own_store() -> Store:
-    """A second connection to the store, for the watching thread alone: a request on one connection blocks the next."""
+def own_store(start: str) -> Store:
+    """A second connection to the store, for the watching thread alone: a request on one connection blocks the next.
+
+    Args:
+        start: what all processes call this start of them.
+    """
+    return dist.PrefixStore(f"pipetrain/{start}", _store())
+
+
+def restarted() -> bool:
+    """Whether torchrun has started rank 0, which is this process, before."""
+    if not master.is_torchruns():
+        return False
+    return _store().add("pipetrain/starts", 1) > 1
+
+
+def _store(*, hosts: bool = False) -> Store:
     host, port = master.address()
-    attempt = [os.environ.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT")]
-    return dist.PrefixStore(
-        "pipetrain/" + "/".join(attempt), dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
-    )
+    return dist.TCPStore(host, port, is_master=hosts, timeout=NEVER, wait_for_workers=False, multi_tenant=True)
 
 
 def _agreed(job: Job) -> Job:

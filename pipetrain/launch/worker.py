@@ -158,9 +158,9 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
     if job.finished:
         dist.destroy_process_group()
         return None
-    watchdog.meet(own_store(), job.run)
+    watchdog.meet(own_store(process.start), job.run)
     if watchdog.tell is None:
-        peers = Peers(watchdog.watched, job.run, own_store())
+        peers = Peers(watchdog.watched, job.run, own_store(process.start))
         with activity.wait("the other processes"):
             peers.meet(watchdog.heartbeat())
         watchdog.peers, watchdog.tell = peers, peers.exchange

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from support.cli import arguments, environment, fails, run, summary
+from support.cli import arguments, environment, fails, records, run, summary
 from support.processes import children, command, is_alive, needs_proc, workers
 from support.waiting import eventually
 
@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.slow, needs_proc]
 
 QUICK = ("dataset.limit=128", "train.batch_size=16", "train.epochs=2", "threads=1", "launch.hang_timeout=4")
 LENET = ("model=lenet5", "dataset.limit=640", "train.batch_size=16", "train.epochs=500", "threads=1")
+TORCHRUN = [*arguments()[:1], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 _START_SECONDS = 180.0  # a busy machine takes long
 
 
@@ -134,10 +135,22 @@ def test_closed_terminal_does_not_end_what_nohup_started(tmp_path):
     assert summary(tmp_path / "run")["status"] == "completed"
 
 
+def test_run_of_torchrun_whose_worker_is_killed_goes_on_from_its_checkpoint(tmp_path):
+    # the tenth update of a start: that from the checkpoint of step 4 has eight
+    words = (*model(UPDATE, "SIGKILL", nth=10), *QUICK, "train.max_steps=12", "checkpoint.every_steps=4")
+    torchrun = [*TORCHRUN, "--max-restarts", "1", "-m", "pipetrain", "run", "hydra.run.dir=run", *words]
+    done = subprocess.run(torchrun, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    run(tmp_path / "whole", *words, "executor=simulated")
+    for name in ("status", "steps", "weights_sha256", "loss_sha256"):
+        assert summary(tmp_path / "run")[name] == summary(tmp_path / "whole")[name], name
+    starts = [record["step"] for record in records(tmp_path / "run") if record["kind"] == "start"]
+    assert starts in ([0, 4], [0, 8])
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_worker_of_torchrun_that_is_killed_is_named_by_the_other(tmp_path, rank):
-    torchrun = [*arguments()[:1], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    launcher = [*torchrun, "-m", "pipetrain", "run", "hydra.run.dir=run"]
+    launcher = [*TORCHRUN, "-m", "pipetrain", "run", "hydra.run.dir=run"]
     process = started(tmp_path, launcher=launcher)
     eventually(trains(tmp_path / "run"), _START_SECONDS)
     ranks = [child for child in children(process.pid) if "pipetrain" in command(child)]

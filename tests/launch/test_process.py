@@ -19,6 +19,6 @@ def test_process_on_the_cpu_needs_no_index():
 
 def test_process_with_the_last_stage_records_the_run():
     cpu, placement = torch.device("cpu"), Placement.v(4)
-    processes = [ProcessEnvironment(r, cpu, device_to_device=False, placement=placement) for r in range(2)]
+    processes = [ProcessEnvironment(r, "start", cpu, device_to_device=False, placement=placement) for r in range(2)]
     assert [process.stages for process in processes] == [(0, 3), (1, 2)]
     assert [process.has_last_stage for process in processes] == [True, False]

@@ -16,6 +16,7 @@ from pipetrain.config.settings import check_hydra, settings_of
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import leave
+from pipetrain.launch.master import is_torchruns
 from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.libraries.imports import uncollected
 from pipetrain.report.error_line import message, report_error
@@ -25,6 +26,7 @@ from pipetrain.tracking.run_lock import locked
 
 if TYPE_CHECKING:
     from pipetrain.commands.run.reporting import Reporting
+    from pipetrain.config.settings import Settings
     from pipetrain.run.job import Job
     from pipetrain.run.preflight import PreparedRun
 
@@ -50,8 +52,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
                 lock.enter_context(locked(directory.path))
                 directory.complete_set_aside()
-                if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
-                    settings = replace(settings, resume="auto")
+                settings = _going_on(settings, directory)
             else:  # and finds the checkpoint to resume for all
                 settings = replace(settings, resume=None)
             if not settings.executor.simulated and "RANK" not in os.environ:
@@ -76,6 +77,16 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
         if hydra.get("mode") is RunMode.MULTIRUN:
             interruption.check()  # however this run has ended, no other of the sweep begins
         return code
+
+
+def _going_on(settings: "Settings", directory: RunDirectory) -> "Settings":
+    """The settings; those of a run that torchrun has started anew have it go on where it stands."""
+    if not is_torchruns():
+        return settings
+    from pipetrain.launch.process import restarted
+
+    anew = restarted() and (settings.resume is None or any(directory.checkpoints.glob("*")))
+    return replace(settings, resume="auto") if anew else settings
 
 
 def _lead(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption) -> ExitCode:
