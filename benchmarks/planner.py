@@ -146,7 +146,7 @@ def predicted_by(setting: Setting, profile: Path, folder: Path) -> Iterator[tupl
     command("predict", *setting.words(*cuts), f"profile={profile}", "-o", str(folder))
     for cut, case in zip(cuts, json.loads((folder / "prediction.json").read_text()), strict=True):
         stages = case["stages"]
-        busy_s = [stage["forward_s"] + stage["backward_s"] + stage["update_s"] for stage in stages]
+        busy_s = [sum(stage[f"{what}_s"] for what in ("forward", "backward", "update", "reading")) for stage in stages]
         seconds = max(case["time_per_minibatch_s"], shared_s(busy_s, usable_cores()))
         seen = Seen(case["batch_size"] / seconds, max(stage["memory_bytes"] for stage in stages))
         yield Pipeline(setting, tuple(cut)), seen

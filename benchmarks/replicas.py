@@ -39,13 +39,13 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.pipeline import Training, build_stages, connect_stages
-from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.losses import CrossEntropy, StepLoss
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.planner.partition_rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.run.freed_memory import keep_freed_memory
 from pipetrain.run.weight_passes import passes_under
 from pipetrain.schedules import Replicas
 from pipetrain.schedules.one_f_one_b import OneFOneB

@@ -11,8 +11,8 @@ then over the rounds; each ratio is of two rows of one round, and the median ove
     torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, same stages and optimizer
 
 All take SGD with momentum in torch's fused form. torch's rows have processes of their own, as torch leaves a process;
-those of pipetrain keep freed memory, as a run's do (`pipetrain.launch.memory`). With `--alike` torch's keep it too, and
-what still differs is the pipeline alone.
+those of pipetrain keep freed memory, as a run's do (`pipetrain.run.freed_memory`). With `--alike` torch's keep it too,
+and what still differs is the pipeline alone.
 """
 
 import argparse
@@ -46,7 +46,6 @@ from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.pipeline import Bounds, Training, build_pipeline, build_stages, connect_stages
-from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.losses import CrossEntropy, StepLoss
 from pipetrain.methods.base import Method
 from pipetrain.methods.naive_async import NaiveAsync
@@ -57,6 +56,7 @@ from pipetrain.methods.synchronous import Synchronous
 from pipetrain.planner.partition_rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.run.freed_memory import keep_freed_memory
 from pipetrain.run.weight_passes import passes_under
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.gpipe import GPipe

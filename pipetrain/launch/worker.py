@@ -20,7 +20,6 @@ from pipetrain.launch.breaking_off import broken_off_by
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.lines import WorkerLines
-from pipetrain.launch.memory import keep_freed_memory
 from pipetrain.launch.peers import Peers
 from pipetrain.launch.pipeline import in_one_process
 from pipetrain.launch.process import ProcessEnvironment, device_at, join, own_store
@@ -28,6 +27,7 @@ from pipetrain.launch.process_run import ProcessRun
 from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog, Watched
+from pipetrain.run.freed_memory import keep_freed_memory
 from pipetrain.run.job import Job
 from pipetrain.run.stage_reports import of_stages
 from pipetrain.tracking.recorder import Show

@@ -36,6 +36,14 @@ class CutProfile:
         return self._computed(lambda layer: layer.backward_s)
 
     @property
+    def reading_s(self) -> list[float]:
+        """Seconds in which a device of each stage reads the data of a minibatch."""
+        seconds = [0.0] * len(self.stages)
+        seconds[0] += self.profile.reading.inputs_s
+        seconds[-1] += self.profile.reading.targets_s
+        return seconds
+
+    @property
     def weight_bytes(self) -> list[int]:
         """Bytes of the weights of each stage, those that its layers share once."""
         return [self.profile.weight_bytes_of(layers) for layers in self.stages]

@@ -71,8 +71,11 @@ class CutStates:
 
     @cached_property
     def compute_s(self) -> Vector:
-        """Seconds of the layers in front of each state, forward and backward."""
-        return self._sums([layer.compute_s for layer in self.profile.layers])
+        """Seconds of the layers in front of each state, forward and backward, and of the data that their ends read."""
+        seconds, reading = self._sums([layer.compute_s for layer in self.profile.layers]), self.profile.reading
+        seconds[1:] += reading.inputs_s
+        seconds[-1] += reading.targets_s
+        return seconds
 
     @cached_property
     def weight_bytes(self) -> Vector:

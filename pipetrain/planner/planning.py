@@ -104,13 +104,9 @@ class Planner:
         return states if flat else states.thinned(int((6 * _MOST_WORK / pairs) ** (1 / 3)))
 
     @cached_property
-    def _single_device_s(self) -> float:
-        return sum(layer.compute_s for layer in self.profile.layers)
-
-    @cached_property
     def _data_parallel_s(self) -> float:
         devices = (self.topology.device(each) for each in range(self.topology.num_devices))
-        time = self._single_device_s / min(device.speed for device in devices)
+        time = self.profile.single_device_s / min(device.speed for device in devices)
         weights = float(self.profile.weight_bytes)
         for members, bandwidth in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
             time = self.costs.replicated(time, weights, members, bandwidth)
@@ -145,7 +141,7 @@ class Planner:
         return PipelinePlan(
             stages=tuple(PlannedStage(*row) for row in rows),
             time_per_minibatch_s=time_s,
-            single_device_time_s=self._single_device_s,
+            single_device_time_s=self.profile.single_device_s,
             data_parallel_time_s=self._data_parallel_s,
             labels=tuple(layer.label for layer in self.profile.layers),
         )

@@ -43,6 +43,7 @@ class PredictedStage:
         num_layers: how many there are.
         replicas: devices that take minibatches in turn.
         forward_s, backward_s, update_s: seconds.
+        reading_s: seconds in which it reads data.
         idle: the share of its time in which a device computes nothing.
         memory_bytes: the peak of one device; None where it is not known.
     """
@@ -53,6 +54,7 @@ class PredictedStage:
     forward_s: float
     backward_s: float
     update_s: float
+    reading_s: float
     idle: float
     memory_bytes: int | None
 
@@ -89,8 +91,9 @@ class Prediction:
     @property
     def bound(self) -> str:
         """What is busy all the time, and so decides the rate."""
-        busiest = min(range(len(self.stages)), key=lambda r: self.stages[r].idle)
-        if 1 - self.stages[busiest].idle >= _BOUND:
+        waiting = [each.idle - each.reading_s / each.replicas / self.time_per_minibatch_s for each in self.stages]
+        busiest = min(range(len(waiting)), key=waiting.__getitem__)
+        if 1 - waiting[busiest] >= _BOUND:
             return f"stage {busiest}"
         link = max(range(len(self.link_busy)), key=self.link_busy.__getitem__, default=None)
         if link is not None and self.link_busy[link] >= _BOUND:
@@ -110,7 +113,7 @@ def predicted(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | 
     times = _times(cut, program, latency_s)
     replication = Replication(cut.replicas, cut.averaging_s, program.overlapped)
     steady = steady_state(SteadyPipeline(program.cycles, times, replication, program.segments))
-    computing = zip(cut.forward_s, cut.backward_s, program.update_s, steady.idle, memory, strict=True)
+    computing = zip(cut.forward_s, cut.backward_s, program.update_s, cut.reading_s, steady.idle, memory, strict=True)
     labels = [layer.label for layer in cut.profile.layers]
     stages = [
         PredictedStage((labels[layers[0]], labels[layers[-1]]), len(layers), replicas, *others)
@@ -139,4 +142,6 @@ def _times(cut: CutProfile, program: PipelineProgram, latency_s: float) -> Stage
         num_microbatches=n,
         latency=[latency_s] * len(cut.sent_bytes),
         transmission=[size / speed / n for size, speed in zip(cut.sent_bytes, cut.link_bytes_per_s, strict=True)],
+        inputs=cut.profile.reading.inputs_s,
+        targets=cut.profile.reading.targets_s,
     )

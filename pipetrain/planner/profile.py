@@ -41,6 +41,31 @@ class ProfiledLayer:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What it takes to read the data of a minibatch.
+
+    Attributes:
+        inputs_s: seconds in which the first stage reads the inputs.
+        targets_s: seconds in which the last one reads the targets.
+    """
+
+    inputs_s: float = 0.0
+    targets_s: float = 0.0
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """The entry of a profile.
+
+        Raises:
+            ConfigError: it has other numbers.
+        """
+        names = [each.name for each in fields(cls)]
+        if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
+            raise ConfigError(f"reading={content}: {' and '.join(names)} are needed, numbers of at least 0")
+        return cls(**content)
+
+
+@dataclass(frozen=True)
 class Profile:
     """The measured layers of a model and how they feed each other.
 
@@ -51,6 +76,7 @@ class Profile:
         bytes_per_s: between two workers; None where it was not measured.
         provenance: what was measured, where and when.
         shared_weights: those that several layers have, each of which counts them as its own.
+        reading: of the data; none where it was not measured.
     """
 
     layers: tuple[ProfiledLayer, ...]
@@ -59,6 +85,7 @@ class Profile:
     bytes_per_s: float | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     shared_weights: tuple[SharedWeight, ...] = ()
+    reading: Reading = Reading()
 
     @property
     def is_chain(self) -> bool:
@@ -71,6 +98,11 @@ class Profile:
         return sum(self.layers[layer].weight_bytes for layer in layers) - again
 
     @property
+    def single_device_s(self) -> float:
+        """The seconds of a minibatch on one device, its data included."""
+        return sum(layer.compute_s for layer in self.layers) + self.reading.inputs_s + self.reading.targets_s
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the weights of the model."""
         return self.weight_bytes_of(range(len(self.layers)))
@@ -80,6 +112,7 @@ class Profile:
         return {
             "batch_size": self.batch_size,
             "bytes_per_s": self.bytes_per_s,
+            "reading": asdict(self.reading),
             "provenance": dict(self.provenance),
             "layers": [asdict(layer) for layer in self.layers],
             "edges": [list(edge) for edge in self.edges],
@@ -116,6 +149,7 @@ class Profile:
             bytes_per_s,
             provenance if isinstance(provenance, dict) else {},
             tuple(SharedWeight.from_json(each, sizes) for each in shared),
+            Reading.from_json(content["reading"]) if "reading" in content else Reading(),
         )
         return read.ordered()
 

@@ -64,11 +64,13 @@ class _Event(NamedTuple):
         number: of the event.
         time: what it takes.
         ahead: how many turns its minibatch is ahead of those that its device ends in the same turn.
+        reading: for how long its device reads data behind it.
     """
 
     number: int
     time: float
     ahead: int
+    reading: float = 0.0
 
 
 _Name = tuple[Kind, int, int | None]
@@ -108,7 +110,8 @@ class _Weaver:
         for first in range(replica, turn, replicas):
             for op in self._pipeline.cycles[r]:
                 ahead, minibatch = divmod(first + op.minibatch * replicas, turn)
-                event = _Event(next(self._numbers), self._pipeline.times.duration(r, op), ahead)
+                times = self._pipeline.times
+                event = _Event(next(self._numbers), times.duration(r, op), ahead, times.reading(r, op))
                 lane[op.kind, minibatch, op.microbatch] = event
         return lane
 
@@ -165,6 +168,6 @@ class _Weaver:
         if not events:
             return
         for (event, late), (following, later) in pairwise(events):
-            self.orders.append(_Edge(following.number, event.number, event.time, late - later))
+            self.orders.append(_Edge(following.number, event.number, event.time + event.reading, late - later))
         (first, early), (last, late) = events[0], events[-1]
-        self.orders.append(_Edge(first.number, last.number, last.time, late - early + 1))
+        self.orders.append(_Edge(first.number, last.number, last.time + last.reading, late - early + 1))

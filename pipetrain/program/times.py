@@ -20,6 +20,8 @@ class StageTimes:
         transmission: of a microbatch's message in addition, by link; N times as long for a whole minibatch's. So long
             the link takes no other message of that direction.
         replicas: of each stage; None: one of each. Replicas take equally long, and to average takes them no time.
+        inputs: in which the first stage reads those of the next minibatch, behind the last forward of one.
+        targets: in which the last stage reads those of the next, behind its update.
     """
 
     forward: Sequence[float]
@@ -30,6 +32,8 @@ class StageTimes:
     latency: Sequence[float]
     transmission: Sequence[float]
     replicas: Replicas | None = None
+    inputs: float = 0.0
+    targets: float = 0.0
 
     def _stage(self, worker: int) -> int:
         return worker if self.replicas is None else self.replicas.stage_of(worker)
@@ -45,6 +49,13 @@ class StageTimes:
             Kind.BACKWARD: self.backward,
         }
         return of_kind[operation.kind][stage] * len(operation.covers(self.num_microbatches))
+
+    def reading(self, stage: int, operation: Operation) -> float:
+        """How long a stage reads data behind an operation, whose output is under way by then."""
+        ends = operation.kind is Kind.FORWARD and self.num_microbatches - 1 in operation.covers(self.num_microbatches)
+        inputs = self.inputs if stage == 0 and ends else 0.0
+        last = stage == len(self.forward) - 1
+        return inputs + (self.targets if last and operation.kind is Kind.UPDATE else 0.0)
 
     def transfer(self, source: int, target: int, operation: Operation) -> float:
         """What the message takes that `operation` of the worker `target` waits for."""

@@ -1,6 +1,6 @@
 """A profile on the terminal: a line for each layer, and the whole."""
 
-from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.profile import Profile, ProfiledLayer, Reading
 from pipetrain.report.text_table import Row, both_ends, counted, shortened, size_of, text_table
 
 _LABEL = 40
@@ -24,7 +24,7 @@ def profile_table(profile: Profile, rest: str) -> list[str]:
     )
     heads = ("layer", "", "forward ms", "backward ms", "output", "weights", "activations")
     table = text_table(heads, [*both_ends(rows, rest), _row("all", "", whole)], "><>>>>>")
-    return [_origin(profile), *table, _throughput(profile, whole.compute_s)]
+    return [_origin(profile), *table, *_data(profile.reading), _throughput(profile)]
 
 
 def _row(number: str, label: str, layer: ProfiledLayer) -> tuple[str, ...]:
@@ -54,7 +54,15 @@ def _origin(profile: Profile) -> str:
     return ", ".join([*parts, counted(len(profile.layers), "layer", "layers")])
 
 
-def _throughput(profile: Profile, seconds: float) -> str:
+def _data(reading: Reading) -> list[str]:
+    if reading == Reading():
+        return []
+    inputs, targets = 1000 * reading.inputs_s, 1000 * reading.targets_s
+    return [f"the first stage reads inputs for {inputs:.2f} ms, the last one targets for {targets:.2f} ms"]
+
+
+def _throughput(profile: Profile) -> str:
+    seconds = profile.single_device_s
     text = f"one device takes {1000 * seconds:.2f} ms for a minibatch"
     if profile.batch_size is not None and seconds:
         text += f", {profile.batch_size / seconds:.0f} samples/s"

@@ -16,6 +16,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.profile import ProfiledLayer
+from pipetrain.run.freed_memory import freed_memory_kept
 from pipetrain.stage.module import Arrive, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.tensors import Tensors, storage_pointers
@@ -63,7 +64,8 @@ def measured_layers(
 ) -> tuple[ProfiledLayer, ...]:
     """What each layer of a model costs for a minibatch (PipeDream § 3.1).
 
-    A pass is one forward and backward of all layers in their order, so that each finds caches as training leaves them.
+    A pass is one forward and backward of all layers in their order, so that each finds caches as training leaves them,
+    and memory that the pass before has freed, as in a stage's process.
     The layers are copies, and random draws are the caller's again afterwards: neither weights, buffers nor random state
     change. Times are in seconds, sizes in bytes, both of the whole minibatch. The activations of a layer are what
     autograd saves for its backward, weights aside; a tensor that several layers save counts at the first of them.
@@ -79,7 +81,7 @@ def measured_layers(
     """
     devices = [how.device] if how.device.type == "cuda" else []
     try:
-        with _threads(how.threads), torch.random.fork_rng(devices=devices), torch.enable_grad():
+        with freed_memory_kept(), _threads(how.threads), torch.random.fork_rng(devices=devices), torch.enable_grad():
             return _Model(chain, minibatch, how).measured(tick)
     except torch.OutOfMemoryError as error:
         raise ConfigError(

@@ -26,6 +26,8 @@ def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how
         ],
         "shared_weights": list(chain.shared_weights().items()),
         "loss": _of_target(settings.loss),
+        "dataset": _of_target(settings.dataset.target),
+        "workers": settings.dataset.workers,
         "inputs": [shape_of(tensor) for tensor in inputs],
         "targets": [shape_of(tensor) for tensor in targets],
         **computation(how),

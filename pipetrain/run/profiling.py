@@ -24,6 +24,7 @@ from pipetrain.run.link_speed import measured_bytes_per_s
 from pipetrain.run.measurement_cache import Measurement
 from pipetrain.run.profile_key import computation, profile_key, shape_of
 from pipetrain.run.provenance import machine
+from pipetrain.run.reading_time import measured_reading
 from pipetrain.tracking.progress import counting, status
 
 
@@ -53,7 +54,7 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
     measurement = Measurement.of("profile", profile_key(settings, chain, minibatch, how))
     profile = _remembered(settings, measurement)
     if profile is None:
-        profile = _measured(settings, chain, minibatch, how)
+        profile = _measured(settings, data, chain, minibatch, how)
         _keep(settings, measurement, profile.to_json())
     return replace(profile, bytes_per_s=_bytes_per_s(settings, how.device.type))
 
@@ -98,7 +99,9 @@ def _processes(settings: Settings) -> int:
     return stages if isinstance(stages, int) else usable_cores()
 
 
-def _measured(settings: Settings, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> Profile:
+def _measured(settings: Settings, data: Data, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> Profile:
+    with status("measuring how long data is read"):
+        reading = measured_reading(data.train, how.repeats)
     with counting(f"measuring {len(chain)} layers", how.passes) as bar:
         layers = measured_layers(chain, minibatch, how, bar.update)
     edges = tuple((i, i + 1) for i in range(len(layers) - 1))
@@ -108,6 +111,7 @@ def _measured(settings: Settings, chain: LayerChain, minibatch: Minibatch, how: 
         len(minibatch[0][0]),
         provenance=_provenance(settings, minibatch, how),
         shared_weights=tuple(SharedWeight(*each) for each in chain.shared_weights().items()),
+        reading=reading,
     )
 
 

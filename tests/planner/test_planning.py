@@ -10,6 +10,7 @@ from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
 from pipetrain.planner.planning import Planner
+from pipetrain.planner.profile import Reading
 from pipetrain.planner.shared_weights import SharedWeight
 from pipetrain.planner.traffic import sent_bytes
 from pipetrain.run.predicting import ProfiledRun
@@ -58,6 +59,13 @@ def test_stage_of_a_plan_keeps_what_arrives_where_its_first_layer_needs_it():
     assert [stage.memory_bytes for stage in plan.stages] == [2 * 2000, 2050]
     limited = planner(chain(*[kept] * 4), 2, planner={"straight": True}, memory_gigabytes=[1e-5, 2.049e-6])
     assert layers(limited.best()) == [3, 1]
+
+
+def test_stages_that_read_data_get_fewer_layers():
+    profile = replace(chain(*[layer(1.0)] * 6), reading=Reading(inputs_s=2.0, targets_s=1.0))
+    plan = planner(profile, 3, planner={"straight": True}).best()
+    assert (layers(plan), [stage.time_s for stage in plan.stages]) == ([1, 3, 2], [3.0, 3.0, 3.0])
+    assert (plan.single_device_time_s, plan.data_parallel_time_s) == (9.0, 3.0)
 
 
 def test_weight_that_layers_of_one_stage_share_counts_once_in_its_memory_and_for_its_replicas():

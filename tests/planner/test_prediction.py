@@ -4,17 +4,19 @@ import pytest
 
 from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.prediction import PipelineProgram, predicted
-from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.profile import Profile, ProfiledLayer, Reading
 from pipetrain.planner.topology import Topology
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 
+_NONE = Reading()
 
-def prediction(schedule, forward=(1.0, 2.0), N=1, sent=8, bandwidth=1e9, update_s=0.0, latency_s=0.0):
+
+def prediction(schedule, forward=(1.0, 2.0), N=1, sent=8, bandwidth=1e9, update_s=0.0, latency_s=0.0, reading=_NONE):
     D = len(forward)
     layers = tuple(ProfiledLayer(f"l{i}", f, 2 * f, sent, 100, 5) for i, f in enumerate(forward))
-    profile = Profile(layers, tuple((i, i + 1) for i in range(D - 1)), batch_size=12)
+    profile = Profile(layers, tuple((i, i + 1) for i in range(D - 1)), batch_size=12, reading=reading)
     cut = CutProfile(profile, tuple((i,) for i in range(D)), (1,) * D, Topology((D,), (bandwidth,)))
     program = PipelineProgram([schedule.steady_cycle(r, D, N) for r in range(D)], N, [update_s] * D)
     return predicted(cut, program, [None] * D, latency_s)
@@ -26,6 +28,14 @@ def test_prediction_without_messages_is_that_of_the_slowest_stage_with_its_updat
     assert found.bound == "stage 1"
     assert [stage.idle for stage in found.stages] == pytest.approx([1 - 3.5 / 6.5, 0.0])
     assert found.samples_per_s == pytest.approx(12 / 6.5)
+
+
+def test_first_stage_that_reads_data_all_the_time_decides_the_rate():
+    found = prediction(OneFOneB(), bandwidth=1e30, reading=Reading(inputs_s=4.0, targets_s=0.5))
+    assert found.time_per_minibatch_s == pytest.approx(7.0)
+    assert found.bound == "stage 0"
+    assert [stage.reading_s for stage in found.stages] == [4.0, 0.5]
+    assert [stage.idle for stage in found.stages] == pytest.approx([4 / 7, 1 / 7])
 
 
 def test_prediction_of_a_drained_pipeline_has_its_fill_and_drain():

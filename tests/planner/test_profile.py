@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipetrain.errors import ConfigError
-from pipetrain.planner.profile import Profile, ProfiledLayer, read
+from pipetrain.planner.profile import Profile, ProfiledLayer, Reading, read
 from pipetrain.planner.shared_weights import SharedWeight
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "profiles"
@@ -56,6 +56,12 @@ def test_weight_that_layers_share_counts_once_wherever_the_layers_stand(tmp_path
     assert read(written(tmp_path, profile.to_json())) == profile
 
 
+def test_time_of_reading_data_is_read_back_and_counts_on_one_device(tmp_path):
+    read_one = read(written(tmp_path, changed(reading={"inputs_s": 0.5, "targets_s": 0.25})))
+    assert read_one.reading == Reading(0.5, 0.25)
+    assert read_one.single_device_s == 3 * 0.75 + 0.75
+
+
 def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
     profile = read(written(tmp_path, changed(edges=[[2, 0], [0, 1]])))
     assert [layer.label for layer in profile.layers] == ["fc", "conv", "relu"]
@@ -76,6 +82,8 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
             changed(layers=[{**CHAIN.to_json()["layers"][0], "weight_bytes": 1.5}]),
             r"layer 0 \(conv\) has weight_bytes=1.5: a whole number of at least 0",
         ),
+        (changed(reading={"inputs_s": 1.0}), "inputs_s and targets_s are needed, numbers of at least 0"),
+        (changed(reading={"inputs_s": -1, "targets_s": 0}), "inputs_s and targets_s are needed, numbers of at least 0"),
         (changed(shared_weights=3), "shared_weights=3: a list of weights that layers share"),
         (changed(shared_weights=[{"layers": [1, 1]}]), r"has layers=\[1, 1\]: two or more of the 3 layers"),
         (changed(shared_weights=[{"layers": [0, 3]}]), r"has layers=\[0, 3\]: two or more of the 3 layers"),

@@ -1,6 +1,7 @@
 """The period of pipelines, found without playing them, against playback, hand-computed cases and closed forms."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +26,27 @@ SCHEDULES = [
     Sequential(), GPipe(), OneFOneBFlush(), OneFOneB(), OneFOneB(2), OneFOneB(4), PipelinedBackprop(),
     PipeMareSchedule(), NF1B(),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schedule", "inputs", "targets", "expected"),
+    [
+        (GPipe(), 3.0, 0.0, 2 * 3.0),  # while the other stage computes
+        (GPipe(), 6.0, 0.0, 1.0 + 6.0 + 2.0),
+        (GPipe(), 0.0, 2.0, 2 * 3.0),
+        (OneFOneB(), 1.5, 0.5, 3.0 + 1.5),
+        (OneFOneB(), 0.5, 1.5, 3.0 + 1.5),
+    ],
+)
+def test_stages_at_the_ends_read_data_when_their_messages_are_under_way(schedule, inputs, targets, expected):
+    took = replace(times(2, 1), inputs=inputs, targets=targets)
+    assert period(schedule, took, 2, 1) == pytest.approx(expected)
+
+
+def test_inputs_are_read_once_for_all_microbatches_and_by_each_replica():
+    took = replace(times(1, 4, forward=0.25, backward=0.5), inputs=2.0)
+    assert period(GPipe(), took, 1, 4) == pytest.approx(3.0 + 2.0)
+    assert period(OneFOneB(), replace(times(1, 1), inputs=1.0), 1, 1, Replication([2], [0.0])) == pytest.approx(4.0 / 2)
 
 
 def times(D, N, forward=1.0, backward=2.0, update=0.0, latency=0.0, transmission=0.0):

@@ -26,8 +26,10 @@ def key(minibatch=MINIBATCH, channels=1, how=None, **changes):
         lambda: key(how=Measuring(CrossEntropy(), num_microbatches=2)),
         lambda: key(model={"untie": True}),
         lambda: key(loss={"_target_": "pipetrain.losses.TokenCrossEntropy"}),
+        lambda: key(dataset={"classes": 5}),
+        lambda: key(dataset={"workers": 1}),
     ],
-    ids=["layers", "input shape", "threads", "microbatches", "model options", "loss"],
+    ids=["layers", "input shape", "threads", "microbatches", "model options", "loss", "data set", "readers"],
 )
 def test_a_profile_depends_on(other):
     assert other() != key()

@@ -54,13 +54,14 @@ def _largest(prediction: Prediction) -> str:
 
 def stage_table(prediction: Prediction) -> Iterator[str]:
     """A row for each stage; of many the first and last."""
-    heads = ("stage", "layers", "", "replicas", "forward", "backward", "update", "idle", "memory", "link behind it")
+    times = ("forward", "backward", "update", "data")
+    heads = ("stage", "layers", "", "replicas", *times, "idle", "memory", "link behind it")
     links = [*(f"{share:.1%} busy" for share in prediction.link_busy), ""]
     rows: list[Row] = [
         (str(r), str(stage.num_layers), _span(stage), str(stage.replicas), *_times(stage), *_rest(stage), link)
         for r, (stage, link) in enumerate(zip(prediction.stages, links, strict=True))
     ]
-    yield from text_table(heads, both_ends(rows, "stages"), ">><>>>>>>>")
+    yield from text_table(heads, both_ends(rows, "stages"), ">><>>>>>>>>")
 
 
 def _span(stage: PredictedStage) -> str:
@@ -69,7 +70,8 @@ def _span(stage: PredictedStage) -> str:
 
 
 def _times(stage: PredictedStage) -> list[str]:
-    return [f"{milliseconds(each)} ms" for each in (stage.forward_s, stage.backward_s, stage.update_s)]
+    times = [f"{milliseconds(each)} ms" for each in (stage.forward_s, stage.backward_s, stage.update_s)]
+    return [*times, f"{milliseconds(stage.reading_s)} ms" if stage.reading_s else "-"]
 
 
 def _rest(stage: PredictedStage) -> tuple[str, str]:
