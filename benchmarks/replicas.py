@@ -28,25 +28,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from runtime import RESULTS, Plain, machine, sgd, show
-from torch import Tensor, nn
+from runtime import RESULTS, Plain, even_bounds, machine, sgd, show, stamps, training
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import TensorDataset
 from workloads import WORKLOADS, Workload
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.executors.pipeline import Training, build_stages, connect_stages
-from pipetrain.losses import CrossEntropy, StepLoss
+from pipetrain.executors.pipeline import build_stages, connect_stages
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.synchronous import Synchronous
-from pipetrain.planner.partition_rules import Even
-from pipetrain.planner.plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.run.freed_memory import keep_freed_memory
-from pipetrain.run.weight_passes import passes_under
 from pipetrain.schedules import Replicas
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.round_robin import RoundRobin
@@ -68,16 +63,6 @@ Row = Callable[[], list[float]]
 """Trains for a round; the seconds of each minibatch, where they are known."""
 
 
-def pictures(workload: Workload, steps: int) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(workload.batch * steps, 3, workload.side, workload.side, generator=generator)
-    return images, torch.randint(0, workload.classes, (workload.batch * steps,), generator=generator)
-
-
-def training(workload: Workload) -> Training:
-    return Training(sgd, lambda _: workload.lr, CrossEntropy())
-
-
 def whole(workload: Workload) -> Stage:
     """The model in one stage."""
     chain = workload.chain()
@@ -91,7 +76,7 @@ def minibatch_seconds(times: list[float], together: int) -> list[float]:
 
 
 def ddp(workload: Workload, rank: int, steps: int) -> Row:
-    images, labels = pictures(workload, steps)
+    images, labels = workload.pictures(steps).tensors
     model = DistributedDataParallel(Plain(whole(workload).module))
     optimizer = sgd(list(model.parameters()))
     mine = [*zip(images.split(workload.batch), labels.split(workload.batch), strict=True)][rank::DDP_PROCESSES]
@@ -111,20 +96,11 @@ def ddp(workload: Workload, rank: int, steps: int) -> Row:
 
 
 def ours(workload: Workload, rank: int, steps: int, rounds: int, rules: PipelineRules) -> Row:
-    images, labels = pictures(workload, steps)
     stage, replica = rules.replicas.places[rank]
-    passes = passes_under(rules, sgd([nn.Parameter(torch.zeros(2))]))
-    plan = make_plan(workload.chain(), Even(rules.num_stages), (images[: workload.batch],), lambda _stages: passes)
-    bounds = [(each.first, each.last) for each in plan.stages]
-    times: list[float] = []
-
-    def on_step(_minibatch: int, loss: StepLoss) -> None:
-        loss.mean.item()
-        times.append(time.perf_counter())
-
-    stages = build_stages(workload.chain(), bounds, training(workload), [stage], replica)
+    times, on_step = stamps()
+    stages = build_stages(workload.chain(), even_bounds(workload, rules), training(workload), [stage], replica)
     executor = connect_stages(stages, [Phase(rules, 0, steps * rounds)], RunHooks(on_step))
-    loader = Loader(TensorDataset(images, labels), batch_size=workload.batch, shuffle=False)
+    loader = Loader(workload.pictures(steps), batch_size=workload.batch, shuffle=False)
     starts = itertools.count(step=steps)
 
     def row() -> list[float]:
@@ -193,10 +169,9 @@ def measure(names: list[str], options: argparse.Namespace) -> dict[str, list[flo
 
 def report(speeds: Mapping[str, list[float]], options: argparse.Namespace) -> dict[str, Any]:
     workload = WORKLOADS[options.model]
-    picture = f"3x{workload.side}x{workload.side}, batch {workload.batch}"
     pairs = [(a, b) for a, b in RATIOS if a in speeds and b in speeds]
     return {
-        "what": f"{workload.what}, {picture}, processes of one thread each, SGD with momentum, fused",
+        "what": f"{workload.in_words}, processes of one thread each, SGD with momentum, fused",
         "date": date.today().isoformat(),
         "unit": "samples per second, median over minibatches, then over rounds",
         "steps": options.steps - WARM_UP,

@@ -36,7 +36,6 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch.utils.data import TensorDataset
 from typing_extensions import override
 from workloads import WORKLOADS, Workload
 
@@ -67,6 +66,7 @@ from pipetrain.stage.stage import Stage
 
 STAGES, WARM_UP = 2, 3
 MICROBATCHES = (2, 4, 8)
+_CPU = torch.device("cpu")
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "bench"
 
 OURS: dict[str, tuple[Schedule, Method, int]] = {
@@ -95,6 +95,29 @@ def rows_of(workload: Workload) -> list[str]:
 
 def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=5e-4, fused=True)
+
+
+def training(workload: Workload, device: torch.device = _CPU) -> Training:
+    return Training(sgd, lambda _: workload.lr, CrossEntropy(), device=device)
+
+
+def even_bounds(workload: Workload, rules: PipelineRules) -> Bounds:
+    """The stages that `partition=even` makes under these rules."""
+    passes = passes_under(rules, sgd([nn.Parameter(torch.zeros(2))]))
+    example = workload.pictures(1).tensors[:1]
+    plan = make_plan(workload.chain(), Even(rules.num_stages), example, lambda _stages: passes)
+    return [(stage.first, stage.last) for stage in plan.stages]
+
+
+def stamps() -> tuple[list[float], OnStep]:
+    """Times of the steps, and what records one; reading the loss waits for the device, as a run does."""
+    times: list[float] = []
+
+    def on_step(_minibatch: int, loss: StepLoss) -> None:
+        loss.mean.item()
+        times.append(time.perf_counter())
+
+    return times, on_step
 
 
 class Round(NamedTuple):
@@ -131,11 +154,7 @@ class Bench:
         self.device = device
         self.steps = steps
         self.rounds = rounds
-        generator = torch.Generator().manual_seed(0)
-        samples, side = workload.batch * steps, workload.side
-        images = torch.randn(samples, 3, side, side, generator=generator)
-        labels = torch.randint(0, workload.classes, (samples,), generator=generator)
-        self.data = TensorDataset(images, labels)
+        self.data = workload.pictures(steps)
         self._rows: dict[str, Row] = {}
 
     def measure(self, name: str) -> Round:
@@ -155,40 +174,23 @@ class Bench:
             return self.torchs(*TORCH[name])
         return {"sequential": self.sequential, "limit": self.limit}[name]()
 
-    def bounds(self, rules: PipelineRules) -> Bounds:
-        """The stages that `partition=even` makes under these rules."""
-        passes = passes_under(rules, sgd([nn.Parameter(torch.zeros(2))]))
-        example = (self.data.tensors[0][: self.workload.batch],)
-        plan = make_plan(self.workload.chain(), Even(STAGES), example, lambda _stages: passes)
-        return [(stage.first, stage.last) for stage in plan.stages]
-
     def stage(self, r: int, bounds: Bounds) -> Stage:
         return build_stages(self.workload.chain(), bounds, self.training, [r])[0]
 
     @property
     def training(self) -> Training:
-        return Training(sgd, lambda _: self.workload.lr, CrossEntropy(), device=self.device)
+        return training(self.workload, self.device)
 
     def synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-
-    def stamps(self) -> tuple[list[float], OnStep]:
-        """Times of the steps, and what records one; reading the loss waits for the device, as a run does."""
-        times: list[float] = []
-
-        def on_step(_minibatch: int, loss: StepLoss) -> None:
-            loss.mean.item()
-            times.append(time.perf_counter())
-
-        return times, on_step
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def sequential(self) -> Row:
         if self.rank:
             return lambda: Round([])
-        times, on_step = self.stamps()
+        times, on_step = stamps()
         chain = self.workload.chain()
         rules = PipelineRules(Sequential(), Synchronous(), 1, 1)
         executor = build_pipeline(chain, [(0, len(chain))], self.phases(rules), self.training, RunHooks(on_step))
@@ -196,7 +198,7 @@ class Bench:
 
     def limit(self) -> Row:
         """Each stage alone on stored tensors, both at once; the slower one would bind a pipeline."""
-        bounds = self.bounds(PipelineRules(OneFOneB(), NaiveAsync(), STAGES, 1))
+        bounds = even_bounds(self.workload, PipelineRules(OneFOneB(), NaiveAsync(), STAGES, 1))
         stage = self.stage(self.rank, bounds)
         module = stage.module
         optimizer = sgd(list(module.parameters()))
@@ -238,9 +240,9 @@ class Bench:
         return tensors, tuple(torch.randn_like(output) for output in outputs)
 
     def ours(self, rules: PipelineRules) -> Row:
-        times, on_step = self.stamps()
+        times, on_step = stamps()
         executor = connect_stages(
-            [self.stage(self.rank, self.bounds(rules))],
+            [self.stage(self.rank, even_bounds(self.workload, rules))],
             self.phases(rules),
             RunHooks(on_step),
             device_to_device=self.device_to_device,
@@ -267,7 +269,7 @@ class Bench:
         return self.device.type == "cuda" and torch.cuda.device_count() >= STAGES
 
     def torchs(self, schedule_class: type, num_microbatches: int) -> Row:
-        bounds = self.bounds(PipelineRules(GPipe(), Synchronous(), STAGES, num_microbatches))
+        bounds = even_bounds(self.workload, PipelineRules(GPipe(), Synchronous(), STAGES, num_microbatches))
         module = Plain(self.stage(self.rank, bounds).module)
         optimizer = sgd(list(module.parameters()))
         group = dist.new_group(backend="nccl", device_id=self.device) if self.device_to_device else None
@@ -384,11 +386,10 @@ def measure(names: list[str], options: argparse.Namespace) -> Measured:
 
 
 def report(measured: Measured, options: argparse.Namespace) -> dict[str, Any]:
-    speeds, workload = measured.speeds, WORKLOADS[options.model]
+    speeds, model = measured.speeds, WORKLOADS[options.model].in_words
     rows = {name: statistics.median(values) for name, values in speeds.items()}
-    pictures = f"3x{workload.side}x{workload.side}, batch {workload.batch}"
     return {
-        "what": f"{workload.what}, {pictures}, {STAGES} stages, one thread each, SGD with momentum, fused",
+        "what": f"{model}, {STAGES} stages, one thread each, SGD with momentum, fused",
         "date": date.today().isoformat(),
         "unit": "samples per second, median over steps, then over rounds",
         "steps": options.steps - WARM_UP,

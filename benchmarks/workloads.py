@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from pipetrain.libraries import torchvision_shim
 from pipetrain.models.chain import LayerChain, chain_of, out_of_place
@@ -17,7 +18,7 @@ class Workload:
     """A model and its data.
 
     Attributes:
-        what: in words, for the report.
+        what: the model in words.
         build: the model.
         side: of its pictures, in pixels.
         classes: of its data.
@@ -42,6 +43,17 @@ class Workload:
         """The model with its initial weights, the same at every call."""
         torch.manual_seed(0)
         return self.build()
+
+    def pictures(self, minibatches: int) -> TensorDataset:
+        """Pictures and labels drawn at random, the same at every call."""
+        generator, count = torch.Generator().manual_seed(0), self.batch * minibatches
+        images = torch.randn(count, 3, self.side, self.side, generator=generator)
+        return TensorDataset(images, torch.randint(0, self.classes, (count,), generator=generator))
+
+    @property
+    def in_words(self) -> str:
+        """The model and a minibatch, for the report."""
+        return f"{self.what}, 3x{self.side}x{self.side}, batch {self.batch}"
 
 
 def _vgg16_bn() -> LayerChain:
