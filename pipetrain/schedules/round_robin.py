@@ -44,7 +44,7 @@ class RoundRobin(ListSchedule):
     @override
     def check(self, D: int, N: int) -> None:
         self.each.check(D, N)
-        if not self.workers.even and not self.synchronous:
+        if not self._keeps_lists:
             self.each.check_uneven()
 
     @override
@@ -59,6 +59,11 @@ class RoundRobin(ListSchedule):
     def rate_scale(self, _r: int) -> float:
         return self.workers.counts[_r] / self.workers.counts[0] if self.scale_lr else 1.0
 
+    @property
+    def _keeps_lists(self) -> bool:
+        """Whether each replica has the list of its schedule as it stands, of its own minibatches."""
+        return self.workers.even or self.synchronous
+
     def _ahead(self, r: int) -> int:
         """Minibatches by which the forwards of a replica are ahead, where stages have unlike numbers of replicas."""
         return self.each.ahead(self.workers.behind(r), self.workers.counts[r])
@@ -70,7 +75,7 @@ class RoundRobin(ListSchedule):
         Where all stages have as many replicas, those of the schedule of a replica. Else whole minibatches are ahead,
         as each goes to a worker of its own.
         """
-        if self.workers.even or self.synchronous:
+        if self._keeps_lists:
             return self.each.in_flight(r, D, N)
         return self.each.in_flight_ahead(self._ahead(r), N)
 
@@ -78,13 +83,13 @@ class RoundRobin(ListSchedule):
     def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
         """That of the schedule of a replica, whose own minibatches and updates both count rounds."""
         own = self.workers.round_of(r, t)
-        if self.workers.even or self.synchronous:
+        if self._keeps_lists:
             return self.each.newest_at_forward(r, D, N, own, j)
         return max(0, own - self._ahead(r))
 
     @override
     def delay(self, r: int, D: int, N: int) -> int:
-        return self.each.delay(r, D, N) if self.workers.even or self.synchronous else self._ahead(r)
+        return self.each.delay(r, D, N) if self._keeps_lists else self._ahead(r)
 
     @override
     def recompute_room(self, r: int, D: int, N: int) -> float:
@@ -94,7 +99,7 @@ class RoundRobin(ListSchedule):
     @override
     def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
         """What each replica does from one update to the next; minibatches count its own, one in a round."""
-        if self.workers.even or self.synchronous:
+        if self._keeps_lists:
             return self.each.steady_cycle(r, D, N)
         t = self._ahead(r) + 1
         return cycle_ending(self.each.operations_ahead(t - 1, N, 2 * t + 1), t)
@@ -111,7 +116,7 @@ class RoundRobin(ListSchedule):
     def _of_worker(self, worker: int, D: int, N: int, M: int) -> Iterator[Operation]:
         r = self.workers.stage_of(worker)
         own, ends = self.workers.own(worker, M), self.workers.round_ends(r, M)
-        if self.workers.even or self.synchronous:
+        if self._keeps_lists:
             listed = self.each.operations(r, D, N, len(own))
         else:
             listed = self.each.operations_ahead(self._ahead(r), N, len(own))
