@@ -168,7 +168,7 @@ def test_replicated_stages_have_equal_bits_in_both_executors(tmp_path):
 
 
 @pytest.mark.slow
-# @pytest.mark.exhaustive
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 def test_every_method_on_all_replicas_has_equal_bits_in_both_executors(tmp_path):
     check_replicas(tmp_path, {case: replicated(*case) for case in REPLICATED})
