@@ -64,7 +64,7 @@ class Schedule(ABC):
         """How many workers hold each of D stages."""
         return Replicas.one_each(D)
 
-    def rate_scale(self, _r: int) -> float:
+    def rate_scale(self, r: int) -> float:  # noqa: ARG002  (without replicas all stages are alike)
         """What the learning rate of stage r is multiplied by on account of its replicas."""
         return 1.0
 

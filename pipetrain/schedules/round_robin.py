@@ -56,8 +56,8 @@ class RoundRobin(ListSchedule):
         return Placement(tuple((stage,) for stage, _ in self.workers.places))
 
     @override
-    def rate_scale(self, _r: int) -> float:
-        return self.workers.counts[_r] / self.workers.counts[0] if self.scale_lr else 1.0
+    def rate_scale(self, r: int) -> float:
+        return self.workers.counts[r] / self.workers.counts[0] if self.scale_lr else 1.0
 
     @property
     def _keeps_lists(self) -> bool:
