@@ -89,7 +89,7 @@ def _smallest(rows: Table, behind: Table) -> Vector:
         behind: [count - 1, state], of the first states.
     """
     compared = np.maximum(rows[:, :, : behind.shape[1]], behind[:, np.newaxis])
-    smallest: Vector = compared.min(axis=2).min(axis=0)
+    smallest: Vector = np.minimum.reduce(np.minimum.reduce(compared, axis=2), axis=0)  # quicker than `min`
     return smallest
 
 

@@ -104,15 +104,32 @@ class CutStates:
     def entering_bytes(self) -> Vector:
         """Bytes that layers right behind a cut keep of what comes over it, beside their `activation_bytes`."""
         shared = [layer.shared_bytes for layer in self.profile.layers]
-        behind = [_feeding(self._sources, state) & ~state for state in self.members]
-        return self._sums(shared, behind) if any(shared) else np.zeros(len(self))
+        return (
+            self._at_cuts([target for _, target in self.profile.edges], shared) if any(shared) else np.zeros(len(self))
+        )
 
     @cached_property
     def sent_bytes(self) -> Vector:
         """Bytes that a cut sends forward: what layers behind it need of those in front, each tensor once."""
-        everything = self.members[-1]
-        feeding = [_feeding(self._consumers, everything & ~state) & state for state in self.members]
-        return self._sums([layer.output_bytes for layer in self.profile.layers], feeding)
+        outputs = [layer.output_bytes for layer in self.profile.layers]
+        return self._at_cuts([source for source, _ in self.profile.edges], outputs)
+
+    def _at_cuts(self, ends: Sequence[int], values: Sequence[float]) -> Vector:
+        """The sum, at each state, over the layers at one end of the edges that it cuts, each of them once.
+
+        Args:
+            ends: that layer of each edge.
+            values: of all layers.
+        """
+        if not ends:
+            return np.zeros(len(self))
+        order = np.argsort(ends, kind="stable")
+        layers, begins = np.unique(np.array(ends)[order], return_index=True)
+        sources, targets = np.array(self.profile.edges)[order].T
+        held = self._held(self.members)
+        cut = held[:, sources] > held[:, targets]
+        total: Vector = np.logical_or.reduceat(cut, begins, axis=1) @ np.array(values, dtype=np.float64)[layers]
+        return total
 
     @cached_property
     def antichain_bytes(self) -> Vector:
@@ -136,18 +153,14 @@ class CutStates:
 
     def _sums(self, values: Sequence[float], sets: Sequence[int] = ()) -> Vector:
         """Of the layers in each set; in each state where there are none."""
-        count = len(self.profile.layers)
-        rows = [list(each.to_bytes(-(-count // 8), "little")) for each in sets or self.members]
-        held = np.unpackbits(np.array(rows, dtype=np.uint8), axis=1, count=count, bitorder="little")
-        total: Vector = held.astype(np.float64) @ np.array(values, dtype=np.float64)
+        total: Vector = self._held(sets or self.members).astype(np.float64) @ np.array(values, dtype=np.float64)
         return total
 
-    @cached_property
-    def _sources(self) -> list[int]:
-        sources = [0] * len(self.profile.layers)
-        for source, target in self.profile.edges:
-            sources[target] |= 1 << source
-        return sources
+    def _held(self, sets: Sequence[int]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """At [set, layer], whether the set has the layer."""
+        count = len(self.profile.layers)
+        rows = [list(each.to_bytes(-(-count // 8), "little")) for each in sets]
+        return np.unpackbits(np.array(rows, dtype=np.uint8), axis=1, count=count, bitorder="little")
 
     @cached_property
     def _consumers(self) -> list[int]:
@@ -226,11 +239,6 @@ def _closed(order: _Order, region: Sequence[int], base: int, most: int) -> set[i
 def _line(region: Sequence[int], base: int) -> list[int]:
     """The states that add the layers of the region one by one."""
     return [base := base | 1 << layer for layer in region]
-
-
-def _feeding(consumers: Sequence[int], targets: int) -> int:
-    """The layers that feed one of the targets."""
-    return sum(1 << layer for layer, fed in enumerate(consumers) if fed & targets)
 
 
 def _bits(number: int) -> Iterator[int]:
