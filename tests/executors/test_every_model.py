@@ -7,6 +7,7 @@ from pipetrain.config.choices import names_of
 
 STEPS = 20
 BATCH = 4
+"""Samples of a minibatch, so that a run takes seconds; the model is uncut."""
 OPTIONS = {"gpt2": ["model.untie=true"]}
 """What a model needs, where its default is for synchronous methods."""
 
@@ -30,6 +31,7 @@ def test_model_at_its_default_size_has_equal_bits_in_both_executors(tmp_path, mo
             "threads=1",
             f"train.batch_size={BATCH}",
             "train.microbatches=1",
+            "optimizer.lr=1e-4",  # that of the defaults is for larger minibatches
             f"train.max_steps={STEPS}",
             f"dataset.limit={STEPS * BATCH}",
             "eval.every_epochs=0",
