@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipetrain.libraries.imports import uncollected
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -36,9 +38,10 @@ _SETTINGS: dict[Any, Any] = {
 @contextmanager
 def figure(path: Path, widths: tuple[float, ...], height: float = 3.6) -> Iterator[list["Axes"]]:
     """Panels side by side, `widths` and `height` in inches, written to `path` as a PNG at the end."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    with uncollected():
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
     with rc_context(_SETTINGS):
         sheet = Figure(figsize=(sum(widths), height), layout="constrained")
