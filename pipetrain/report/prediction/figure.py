@@ -74,7 +74,10 @@ def _draw_stages(path: Path, prediction: Prediction) -> None:
             "forward": (BLUE, [stage.forward_s for stage in stages]),
             "backward": (ORANGE, [stage.backward_s for stage in stages]),
             "update": (GREEN, [stage.update_s for stage in stages]),
+            "data": (GRAY, [stage.reading_s for stage in stages]),
         }
+        if not any(stage.reading_s for stage in stages):
+            del parts["data"]
         for name, (color, seconds) in parts.items():
             shown = [1000 * value / stage.replicas for value, stage in zip(seconds, stages, strict=True)]
             times.barh(places, shown, left=begun, height=0.66, color=color, label=name)
@@ -85,7 +88,7 @@ def _draw_stages(path: Path, prediction: Prediction) -> None:
         times.set_ylim(len(stages) - 0.4, -0.6)
         times.set_xlabel("ms for each minibatch, replicas counted")
         times.grid(visible=False, axis="y")
-        times.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+        times.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, columnspacing=1.2)
         _bars(memory, None, [(stage.memory_bytes or 0) * _MB for stage in stages], "MB on a device", GRAY)
 
 
