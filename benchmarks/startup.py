@@ -2,7 +2,8 @@
 
 `make bench`, or `python benchmarks/startup.py`. LeNet-5 in two stages, a step of 32 samples, each executor in turn.
 Wall time by phase, the median of some rounds, and the processor time of all processes up to the end of the run, which
-a busy machine changes less. Imports include those that the first call of a function brings.
+a busy machine changes less. Imports include those that the first call of a function brings. Then what each further run
+of a sweep takes, which starts in the same process and from the same fork server.
 """
 
 import argparse
@@ -81,6 +82,23 @@ def _wait_for_orphans() -> None:
             os.wait()
 
 
+def further(executor: str) -> dict[str, float]:
+    """What each further run of a sweep takes, from one's end to the next one's: seconds of wall and processor time."""
+    one, many = (_sweep(executor, seeds) for seeds in ("0", "0,1,2,3,4"))
+    return {name: (many[name] - one[name]) / 4 for name in one}
+
+
+def _sweep(executor: str, seeds: str) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        used, began = _processor_seconds(), time.perf_counter()
+        words = [f"seed={seeds}", f"hydra.sweep.dir={folder}/sweep", f"executor={executor}", *WORDS]
+        command = [sys.executable, "-m", "pipetrain", "run", "--multirun", *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        wall = time.perf_counter() - began
+        _wait_for_orphans()
+        return {"wall": wall, "processor": _processor_seconds() - used}
+
+
 def marked_run(marks: Path, words: list[str]) -> None:
     """Carries out `pipetrain run`, and writes when its phases ended; of a simulation, those of the step as well."""
     ends = [time.perf_counter()]
@@ -133,6 +151,7 @@ def main() -> None:
         }
         for executor in EXECUTORS
     }
+    sweeps = {executor: {name: round(value, 3) for name, value in further(executor).items()} for executor in EXECUTORS}
     result = {
         "what": "LeNet-5, 2 stages, one step of 32 samples; seconds, the median of the rounds",
         "date": date.today().isoformat(),
@@ -140,10 +159,13 @@ def main() -> None:
         "rounds": rounds,
         "phases": PHASES,
         "rows": rows,
+        "further runs of a sweep, each": sweeps,
     }
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
     show(rows)
+    for executor, found in sweeps.items():
+        print(f"each further run of a sweep, {executor}: {found['wall']:.2f} s, processor {found['processor']:.2f} s")
     print(f"\nwritten to {RESULT}")
 
 

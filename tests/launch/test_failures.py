@@ -11,17 +11,21 @@ from pathlib import Path
 import pytest
 from support.cli import TINY, arguments, environment, fails, pipetrain, run, summary
 from support.processes import is_alive, needs_proc, workers
+from support.waiting import eventually
 
 from pipetrain.run.checkpoint import checkpoints, model_state
 
 pytestmark = [pytest.mark.slow, needs_proc]
 
-LONG = ("train.epochs=500", "partition.stages=3", "model=lenet5", "dataset.limit=3200")
+LONG = (
+    "train.epochs=500", "partition.stages=3", "model=lenet5", "dataset.limit=3200", "threads=1", "eval.every_epochs=0",
+    "checkpoint.every_steps=50",
+)  # fmt: skip
 
 
 @pytest.fixture
 def started(tmp_path):
-    """A run in its second epoch, with a checkpoint behind it."""
+    """A run in the middle of an epoch, with a checkpoint behind it."""
     folder = tmp_path / "run"
     words = arguments("run", f"hydra.run.dir={folder}", *LONG, "launch.hang_timeout=8")
     process = subprocess.Popen(
@@ -29,10 +33,7 @@ def started(tmp_path):
         start_new_session=True,
     )  # fmt: skip
     metrics = folder / "metrics.jsonl"
-    deadline = time.monotonic() + 180
-    while not (checkpoints(folder) and '"epoch": 2' in metrics.read_text()):
-        assert time.monotonic() < deadline, "no whole checkpoint, or not in its second epoch"
-        time.sleep(0.1)
+    eventually(lambda: checkpoints(folder) and '"step": 52,' in metrics.read_text(), seconds=180)
     yield process, folder
     process.kill()
     process.communicate()

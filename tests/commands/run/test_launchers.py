@@ -20,7 +20,8 @@ def test_run_that_diverges_stops_no_other_and_the_sweep_goes_on_where_it_was_lef
     pytest.importorskip(f"hydra_plugins.{plugin}")
 
     def sweep(*words):
-        return pipetrain("run", "--multirun", *launcher, *SHORT, "hydra.sweep.dir=sweep", *words, cwd=tmp_path)
+        words = ("run", "--multirun", *launcher, *SHORT, "hydra.sweep.dir=sweep", *words)
+        return pipetrain(*words, cwd=tmp_path, timeout=250)
 
     first = sweep("optimizer.lr=1e30,0.01")
     assert first.returncode == 3, first.stderr
