@@ -97,8 +97,17 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
             f"{described(refused)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) says where to write"
         ) from error
     finally:
+        _end_processes_of_joblib()
         sweep_ends.forget()
         sweep_lock.release()
+
+
+def _end_processes_of_joblib() -> None:
+    """Ends the processes that joblib keeps for its next call; they would outlive the command and hold its pipes."""
+    if "hydra_plugins.hydra_joblib_launcher._core" in sys.modules:  # a sweep of this command has used it
+        from joblib.externals.loky import get_reusable_executor
+
+        get_reusable_executor().shutdown()
 
 
 def _prepare_hydra() -> None:
