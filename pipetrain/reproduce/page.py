@@ -57,7 +57,7 @@ def _verdict(paper: Paper, row: Row, verdict: Verdict | None) -> tuple[str, str]
     if verdict is not None:
         return f"**{verdict.verdict}**", verdict.why
     if not row["experiment"]:
-        return NOT_TESTED, "no experiment yet: the paper's machines, several of them, or a method that there is not"
+        return NOT_TESTED, "no experiment yet: it takes the paper's machines, or several of them"
     experiment = f"{paper.name}/{row['experiment']}"
     cost = choice_of("experiment", experiment).remarks["cost"]
     return NOT_TESTED, f"`pipetrain reproduce {experiment}`; in full {cost}"
