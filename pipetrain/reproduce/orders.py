@@ -14,6 +14,8 @@ from pipetrain.reproduce.verdict import Verdict
 
 _ERRORS = 2.0
 """Standard errors of a difference of means from which on it is one."""
+_BROAD = 0.1
+"""So many standard errors over the other mean from which on runs are too far apart to show that one is no worse."""
 
 
 class Relation(Enum):
@@ -134,11 +136,13 @@ def _metric(asked: str, *groups: MeasuredGroup) -> str | None:
 
 def _holds(relation: Relation, first: MeasuredGroup, other: MeasuredGroup, metric: str) -> bool:
     gain = _gain(first, other, metric)
-    told = abs(gain) > _ERRORS * math.hypot(_error(first, metric), _error(other, metric))
+    doubt = _ERRORS * math.hypot(_error(first, metric), _error(other, metric))
+    told = abs(gain) > doubt
+    close = not told and doubt <= _BROAD * abs(other.means.get(metric, math.inf))
     return {
         Relation.BETTER: told and gain > 0,
         Relation.WORSE: told and gain < 0,
-        Relation.LIKE: not told or gain > 0,
+        Relation.LIKE: gain > 0 or close,
     }[relation]
 
 

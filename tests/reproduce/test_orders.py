@@ -40,6 +40,7 @@ def order(relation, *others):
         ((80.0, 0.2), (79.0, 0.2), "holds", "holds", "does not hold"),
         ((79.0, 0.2), (80.0, 0.2), "does not hold", "does not hold", "holds"),
         ((80.0, 1.0), (80.5, 1.0), "does not hold", "holds", "does not hold"),
+        ((70.0, 20.0), (80.0, 1.0), "does not hold", "does not hold", "does not hold"),
         ((80.0, 1.0), None, "holds", "holds", "does not hold"),
         (None, (20.0, 1.0), "does not hold", "does not hold", "holds"),
     ],
