@@ -41,7 +41,7 @@ class TokenSource:
         """The error of an id that the vocabulary does not have."""
         return ConfigError(
             f"dataset.vocabulary_size={self.vocabulary_size}: {self.name} has token ids up to {largest}, which need a "
-            f"vocabulary of at least {largest + 1}"
+            f"vocabulary of at least {largest + 1}; a tokenizer or meta.json may be of other data"
         )
 
 
