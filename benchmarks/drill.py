@@ -99,9 +99,14 @@ def main() -> None:
     undisturbed = Undisturbed(folder)
     with ThreadPoolExecutor(options.jobs) as pool:
         started = [pool.submit(carried_out, number, options.seed, folder, undisturbed) for number in numbers]
-        for each in as_completed(started):
-            outcomes.append(each.result())
-            print(outcomes[-1].line, flush=True)
+        try:
+            for each in as_completed(started):
+                outcomes.append(each.result())
+                print(outcomes[-1].line, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)  # those under way come to their end
+            show_counts(outcomes)
+            sys.exit(130)
     show_counts(outcomes)
     if any(each.wrong for each in outcomes):
         sys.exit(f"what was wrong is kept in {folder}")
