@@ -3,7 +3,7 @@
     pip install transformers
     export PYTHONPATH=examples
     pipetrain run model=custom model._target_=sorting.build dataset=custom dataset._target_=sorting.Digits \
-                  loss=custom loss._target_=sorting.Answers optimizer=adamw optimizer.lr=0.003 train.epochs=10
+                  loss=custom loss._target_=sorting.Answers optimizer=adamw optimizer.lr=0.003 train.epochs=8
 """
 
 from collections.abc import Sequence

@@ -32,6 +32,8 @@ _COMMANDS = (
     run, list, evaluate, export, sample, timeline, profile, plan, predict, stability, report, reproduce, doctor,
     completion,
 )  # fmt: skip
+_ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}
+"""What other programs call a command -> its name here."""
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4
 Completion:  eval "$(pipetrain completion bash)", or zsh, fish
@@ -70,7 +72,7 @@ def carry_out(words: Sequence[str]) -> ExitCode:
 
     try:
         if words[0] not in commands:
-            raise ConfigError(f"unknown command {words[0]!r}; choose from {', '.join(commands)}")
+            raise ConfigError(_unknown(words[0], [*commands]))
         command = commands[words[0]]
         parse = command.get_default("parse") or command.parse_args
         options = parse(words[1:])
@@ -80,6 +82,13 @@ def carry_out(words: Sequence[str]) -> ExitCode:
     except OSError as error:
         return report_error(error, ExitCode.FAILED)
     return code
+
+
+def _unknown(word: str, commands: Sequence[str]) -> str:
+    from pipetrain.config.likeness import no_such
+
+    here = _ELSEWHERE.get(word)
+    return f"{word}: " + (f"no such command; did you mean {here}?" if here else no_such("command", word, commands))
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:

@@ -80,7 +80,7 @@ def test_tensorboard_reads_what_a_run_writes(tmp_path):
 
 WRONG = [
     (["model=nope"], r"model=nope: no such model; choose from .*resnet20"),
-    (["train.batch_size=10", "train.microbatches=3"], r"train.batch_size=10 .*train.microbatches=3.*: 2"),
+    (["train.batch_size=10", "train.microbatches=3"], r"train.batch_size=10 .*train.microbatches=3.* are 1, 2, 5"),
     (
         ["method=pipeoptim", "schedule=gpipe"],
         r"schedule=gpipe; use schedule=1f1b.* or pipemare, or method=.*gpipe",
@@ -294,7 +294,12 @@ def test_unknown_command_is_told_the_known_ones(capsys):
     assert cli.carry_out(["trian"]) == 2
     known = "run, list, eval, export, sample, timeline, profile, plan, predict, stability, report, reproduce, doctor, "
     known += "completion"
-    assert capsys.readouterr().err == f"pipetrain: error: unknown command 'trian'; choose from {known}\n"
+    assert capsys.readouterr().err == f"pipetrain: error: trian: no such command; choose from {known}\n"
+
+
+def test_command_of_another_name_elsewhere_is_told_the_one_here(capsys):
+    assert cli.carry_out(["train"]) == 2
+    assert capsys.readouterr().err == "pipetrain: error: train: no such command; did you mean run?\n"
 
 
 def test_help_describes_every_command_without_torch_or_hydra(tmp_path):

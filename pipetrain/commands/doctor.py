@@ -13,10 +13,10 @@ from pipetrain.commands import Subparsers
 from pipetrain.errors import ExitCode
 from pipetrain.run.cores import usable_cores
 
-_MARKS = {"ok": "ok", "absent": "-", "missing": "!!"}
+_MARKS = {"ok": "ok", "limited": "!", "absent": "-", "missing": "!!"}
 _DESCRIPTION = """\
-Checks this machine: versions, devices, what stages exchange messages with, memory, disk. "ok" is there, "-" is not and
-need not be, "!!" is missing. Exits with 1 where no run on the CPU would work."""
+Checks this machine: versions, devices, what stages exchange messages with, memory, disk. "ok" is there, "!" is and
+works in part, "-" is not and need not be, "!!" is missing. Exits with 1 where no run on the CPU would work."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,10 @@ def _torchvision() -> Finding:
     built = (torch.__version__.partition("+")[2], str(torchvision.__version__).partition("+")[2])
     if all(built) and built[0] != built[1]:
         text = f"{torchvision.__version__}, built for another torch than {torch.__version__}"
-        return Finding("torchvision", "ok", f"{text}: models and data sets work, operators such as nms do not")
+        works = (
+            "models and data sets work in pipetrain; outside it `import torchvision` fails, and so do libraries that "
+        )
+        return Finding("torchvision", "limited", f"{text}: {works}need it; install both from one index")
     return Finding("torchvision", "ok", str(torchvision.__version__))
 
 

@@ -52,8 +52,18 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _listed(kind: str) -> str:
-    """A group goes by its own name, too, as in model=resnet20."""
-    return {group: listed for listed, group in _GROUPS.items()}.get(kind, kind)
+    """A group goes by its own name, too, as in model=resnet20.
+
+    Raises:
+        ConfigError: there is no such group.
+    """
+    listed = {group: listed for listed, group in _GROUPS.items()}.get(kind, kind)
+    if listed not in _GROUPS:
+        from pipetrain.config.likeness import did_you_mean
+
+        near = did_you_mean(kind, [*_GROUPS, *_GROUPS.values()]) or f"; choose from {', '.join(_GROUPS)}"
+        raise ConfigError(f"pipetrain list {kind}: there is nothing of this name{near}")
+    return listed
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:

@@ -119,7 +119,7 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     """Prints the tables, and writes them and their figure where asked to.
 
     Raises:
-        ConfigError: OUTPUT is in a folder that does not exist, no run can be read, or none has the metric.
+        ConfigError: OUTPUT is in a folder that does not exist, no run can be read, or none has a metric.
     """
     output = _output_of_runs(options.output)
     from pipetrain.report.sweep import report, table
@@ -128,6 +128,7 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     target = report.target_of(options.target)
     groups = collect(options.folders, target)
     _check_readable(groups)
+    report.check_target(groups, target)
     groups, metric = report.ranked(groups, options.metric)
     print(report.as_json(groups, metric) if options.json else table.text(groups, metric))
     written = report.write(groups, metric, output) if output else report.write_page(groups, metric, options.folders)

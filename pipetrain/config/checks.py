@@ -117,10 +117,10 @@ def _check_portions(train: "TrainConfig") -> None:
     batch, microbatches = train.batch_size, train.microbatches
     if batch % microbatches:
         divisors = {each for low in range(1, isqrt(batch) + 1) if batch % low == 0 for each in (low, batch // low)}
-        nearest = ", ".join(str(n) for n in sorted(divisors, key=lambda n: (abs(n - microbatches), n))[:3])
+        nearest = ", ".join(map(str, sorted(sorted(divisors, key=lambda n: (abs(n - microbatches), n))[:3])))
         raise ConfigError(
             f"train.batch_size={batch} is not a multiple of train.microbatches={microbatches}; "
-            f"microbatches that divide it: {nearest}"
+            f"the nearest that divide it are {nearest}"
         )
 
 

@@ -6,8 +6,11 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
+from pipetrain.config.choices import names_of
+from pipetrain.config.instantiate import TARGET
 from pipetrain.config.likeness import no_such
 from pipetrain.config.nearest import unknown_setting
+from pipetrain.config.reference import groups, settings_of_choice
 
 CONFIGURATION_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)
 _KINDS = {"Integer": "a whole number", "Float": "a number", "bool": "true or false"}
@@ -16,8 +19,8 @@ _PACKAGES = {"submitit_slurm": "submitit", "submitit_local": "submitit"}
 
 def explained(error: BaseException) -> str:
     """The message of one of CONFIGURATION_ERRORS, in our words."""
-    if isinstance(error, MissingMandatoryValue):
-        return f"{error.full_key} is not set; give it a value: {error.full_key}=..."
+    if isinstance(error, MissingMandatoryValue) and error.full_key is not None:
+        return f"{error.full_key} is not set; {_wanted(error.full_key)}"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file is not None:
         return _missing_choice(error)
     if isinstance(error, OverrideParseException):
@@ -26,6 +29,16 @@ def explained(error: BaseException) -> str:
         mark = error.problem_mark
         return f"{mark.name.removeprefix('file://')}, line {mark.line + 1}: {error.problem}"
     return _in_its_file(error)
+
+
+def _wanted(name: str) -> str:
+    """What to give a setting without a default; the files of the choices say it."""
+    section, _, option = name.rpartition(".")
+    if option == TARGET:
+        return f"name your function or class: {name}=mylib.Thing"
+    settings = (setting for choice in names_of(section) for setting in settings_of_choice(section, choice))
+    meaning = next((each.meaning for each in settings if each.name == name and each.default == "???"), "")
+    return f"give it {meaning}" if meaning else f"give it a value: {name}=..."
 
 
 def _missing_choice(error: MissingConfigException) -> str:
@@ -40,8 +53,16 @@ def _missing_choice(error: MissingConfigException) -> str:
 
 def _unreadable(error: OverrideParseException) -> str:
     if "missing EQUAL" in str(error.message):
-        return f"{error.override}: neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE"
+        return (
+            f"{error.override}: neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE{_as_choice(error.override)}"
+        )
     return f"{error.override}: cannot be read; quote a value with special characters: 'name=\"a, b\"'"
+
+
+def _as_choice(word: str) -> str:
+    """A question where a group has a choice of this name; empty where none has."""
+    meant = [f"{group}={word}" for group in groups() if word in names_of(group)]
+    return f"; did you mean {' or '.join(meant)}?" if meant else ""
 
 
 def _in_its_file(error: BaseException) -> str:

@@ -35,7 +35,9 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _likeness(name: str, other: str) -> float:
-    """1 for the same; of dotted names the last parts count, and the others only where these are the same."""
+    """1 for the same but for capitals; of dotted names the last parts count, the others only where these are equal."""
+    if name.lower() == other.lower():
+        return 1.0
     (section, last), (other_section, other_last) = _parts(name), _parts(other)
     if section in ("", other_section):
         part = len(last) > 3 and (other_last.startswith(last) or last in other_last.split("_"))

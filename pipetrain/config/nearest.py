@@ -7,6 +7,15 @@ from pipetrain.config.choices import names_of
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.config.reference import groups, sections, settings_of_choice
 
+_ELSEWHERE = {
+    "learning_rate": "lr",
+    "grad_clip": "clip_norm",
+    "max_grad_norm": "clip_norm",
+    "num_workers": "workers",
+    "wd": "weight_decay",
+}
+"""What other programs call a setting -> its name here."""
+
 
 def unknown_setting(name: str, given: str | None = None) -> str:
     """The message for a setting that does not exist.
@@ -18,12 +27,18 @@ def unknown_setting(name: str, given: str | None = None) -> str:
     shown, (section, _, option) = given or name, name.partition(".")
     if owners := [f"{section}={choice}" for choice in names_of(section) if name in _settings(section, choice)]:
         return f"{shown}: not a setting of the chosen {section}; it is one of {', '.join(owners)}"
-    if near := did_you_mean(name, known_names()):
+    if near := _near(name):
         return f"{shown}: no such setting{near}"
     if section in groups() and option:
         return f"{shown}: not a setting of the chosen {section}; if its target takes it, write +{shown.lstrip('+')}"
     flag = "--hydra-help" if name.startswith("hydra") else "--help"
     return f"{shown}: no such setting; `pipetrain run {flag}` lists them"
+
+
+def _near(name: str) -> str:
+    section, dot, option = name.rpartition(".")
+    here = f"{section}{dot}{_ELSEWHERE.get(option, option)}"
+    return f"; did you mean {here}?" if here != name and here in known_names() else did_you_mean(here, known_names())
 
 
 @cache

@@ -106,7 +106,7 @@ class EvalConfig:
     """When to evaluate, and in which portions."""
 
     every_epochs: int = 1
-    """Epochs between evaluations; the last epoch is always evaluated. 0: never."""
+    """Epochs between evaluations; the last epoch is evaluated as well. 0: none is, not even the last."""
     batch_size: int | None = None
     """Samples per message during evaluation; null: as many as a microbatch has."""
     decode: bool = True

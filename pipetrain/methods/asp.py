@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, as_configured
 from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
@@ -37,7 +37,7 @@ class ASP(Method):
     def __post_init__(self) -> None:
         if not isinstance(self.replicas, list | tuple) or len(self.replicas) != 1:
             raise ConfigError(
-                f"partition.replicas={self.replicas}: method=asp trains replicas of the whole model; "
+                f"partition.replicas={as_configured(self.replicas)}: method=asp trains replicas of the whole model; "
                 "partition.stages=1 partition.replicas=[4] works"
             )
 

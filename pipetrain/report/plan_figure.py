@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipetrain.report.plan_table import Comparison, shape
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, figure
-from pipetrain.report.text_table import size_of
+from pipetrain.report.text_table import rate_of, size_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ def draw(path: Path, comparison: Comparison) -> None:
 def _plans(panel: "Axes", comparison: Comparison) -> None:
     rows = list(reversed(comparison.rows))
     values = [row.plan.time_per_minibatch_s * 1e3 for row in rows]
-    rates = [f"{comparison.samples_per_s(row.plan):.4g} samples/s" for row in rows]
+    rates = [f"{rate_of(comparison.samples_per_s(row.plan))} samples/s" for row in rows]
     _bars(
         panel,
         comparison,

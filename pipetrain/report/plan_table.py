@@ -7,7 +7,7 @@ from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.profile import Profile
 from pipetrain.planner.topology import Topology
 from pipetrain.planner.traffic import sent_bytes
-from pipetrain.report.text_table import both_ends, shortened, size_of, text_table
+from pipetrain.report.text_table import both_ends, rate_of, shortened, size_of, text_table
 
 _WIDTH = 28
 
@@ -69,7 +69,7 @@ class Comparison:
     def _subject(self) -> str:
         weights = size_of(self.profile.weight_bytes)
         levels = zip(self.topology.workers, self.topology.bytes_per_s, strict=True)
-        devices = " x ".join(f"{members} at {bandwidth / 1e9:g} GB/s" for members, bandwidth in levels)
+        devices = " x ".join(f"{members} at {bandwidth / 1e9:.4g} GB/s" for members, bandwidth in levels)
         time = seconds(self.best.single_device_time_s)
         return (
             f"{len(self.profile.layers)} layers, {weights} of weights, {time} for a minibatch of {self.batch_size} on "
@@ -84,7 +84,7 @@ class Comparison:
             shape(plan),
             seconds(plan.time_per_minibatch_s),
             f"{plan.single_device_time_s / plan.time_per_minibatch_s:.2f}",
-            f"{self.samples_per_s(plan):.4g}",
+            rate_of(self.samples_per_s(plan)),
             size_of(self.sent_per_sample(plan)),
             size_of(memory) + ("" if row.fits else ", too much"),
         ]

@@ -1,7 +1,7 @@
 """A profile on the terminal: a line for each layer, and the whole."""
 
 from pipetrain.planner.profile import Profile, ProfiledLayer, Reading
-from pipetrain.report.text_table import Row, both_ends, counted, shortened, size_of, text_table
+from pipetrain.report.text_table import Row, both_ends, counted, rate_of, shortened, size_of, text_table
 
 _LABEL = 40
 
@@ -65,7 +65,7 @@ def _throughput(profile: Profile) -> str:
     seconds = profile.single_device_s
     text = f"one device takes {1000 * seconds:.2f} ms for a minibatch"
     if profile.batch_size is not None and seconds:
-        text += f", {profile.batch_size / seconds:.0f} samples/s"
+        text += f", {rate_of(profile.batch_size / seconds)} samples/s"
     if profile.bytes_per_s is not None:
         text += f"; two workers send each other {size_of(profile.bytes_per_s)}/s"
     return text

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.failure import from_here
-from pipetrain.report.text_table import both_ends, counted, number_list, shortened, size_of, text_table
+from pipetrain.report.text_table import both_ends, counted, number_list, rate_of, shortened, size_of, text_table
 from pipetrain.tracking.records import metric_shown
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, in_tokens
 
@@ -17,6 +17,8 @@ _WIDTH = 100
 """Columns of a table where there is no terminal that says how many it has."""
 Metrics = Mapping[str, float | None]
 _LEAST_LABEL, _MOST_LABEL = 8, 60
+_SHOWN_S = 0.05
+"""What took less is 0.0 s, and left out."""
 
 
 def plan_table(plan: "Plan", devices: Sequence[str]) -> list[str]:
@@ -66,8 +68,9 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def _outcome(summary: Mapping[str, Any]) -> list[str]:
     text = f"{summary['status']} after {counted(summary['steps'], 'step', 'steps')}, {_duration(summary['wall_s'])}"
-    if evaluation := summary.get("eval_s"):
-        text += f" (evaluation {_duration(evaluation)})"
+    parts = (("evaluation", summary.get("eval_s")), ("checkpoints", summary.get("checkpoint_s")))
+    if apart := [f"{what} {_duration(spent)}" for what, spent in parts if spent and spent >= _SHOWN_S]:
+        text += f" ({', '.join(apart)})"
     if speed := _speed(summary, MEASURED):
         return [f"{text}, {speed}"]
     lines = [f"{text}, simulated at {speed}" if (speed := _speed(summary, SIMULATOR)) else text]
@@ -79,8 +82,8 @@ def _outcome(summary: Mapping[str, Any]) -> list[str]:
 def _speed(summary: Mapping[str, Any], name: str) -> str | None:
     """A throughput in tokens where the run counts them, else in samples; None where it is not known."""
     if tokens := summary.get(in_tokens(name)):
-        return f"{tokens:.0f} tokens/s"
-    return f"{samples:.0f} samples/s" if (samples := summary.get(name)) else None
+        return f"{rate_of(tokens)} tokens/s"
+    return f"{rate_of(samples)} samples/s" if (samples := summary.get(name)) else None
 
 
 def _target_lines(summary: Mapping[str, Any]) -> list[str]:

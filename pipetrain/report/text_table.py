@@ -58,6 +58,11 @@ def size_of(count: float) -> str:
     return f"{value:.0f} {unit}" if unit == "B" or value >= 99.95 else f"{value:.3g} {unit}"
 
 
+def rate_of(per_second: float) -> str:
+    """So many samples or tokens per second, as a person writes them."""
+    return f"{per_second:,.0f}" if per_second >= 99.5 else f"{per_second:.3g}"
+
+
 def shortened(text: str, width: int) -> str:
     """The text with dots in place of its middle where it is longer than `width`."""
     if len(text) <= width:

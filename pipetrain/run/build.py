@@ -275,9 +275,7 @@ def replicated(schedule: Schedule, num_stages: int, replicas: ReplicaSettings) -
     if counts is None:
         return schedule
     if len(counts) != num_stages:
-        raise ConfigError(
-            f"partition.replicas={list(counts)} has {len(counts)} numbers for {num_stages} stages; give one for each"
-        )
+        raise ConfigError(f"partition.replicas={list(counts)}: a number for each of {num_stages} stages is needed")
     if max(counts) == 1:
         return schedule
     if not isinstance(schedule, ListSchedule):

@@ -170,5 +170,6 @@ def _refusal(settings: Settings, source: RunDirectory, difference: Difference) -
     setting, old, new = difference.setting, as_configured(difference.old), as_configured(difference.new)
     return (
         f"resume={settings.resume}: {source} was trained with {setting}={old}, but this run has {setting}={new}, and "
-        f"{difference.obstacle}; leave it as it was, or start a run of its own without resume"
+        f"{difference.obstacle}; a run that resumes takes no settings from there: give "
+        f"{setting}={old} again, or leave out resume"
     )

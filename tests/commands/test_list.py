@@ -32,6 +32,12 @@ def test_list_has_a_row_for_every_file_of_every_group(capsys):
     assert "sgdm" in capsys.readouterr().out
 
 
+def test_group_that_does_not_exist_is_answered_with_the_nearest(capsys):
+    assert cli.carry_out(["list", "datset"]) == 2
+    error = "pipetrain list datset: there is nothing of this name; did you mean dataset or datasets?"
+    assert capsys.readouterr().err == f"pipetrain: error: {error}\n"
+
+
 def test_models_are_listed_with_task_data_set_and_the_settings_of_their_paper(capsys):
     rows = {row["name"]: row for row in listed(capsys, "models")}
     assert rows["alexnet"]["task"] == "image classification"

@@ -66,12 +66,12 @@ def test_value_out_of_range_is_refused_with_what_works(override, message):
 
 
 @pytest.mark.parametrize(
-    ("batch", "microbatches", "nearest"), [(10, 3, "2, 1, 5"), (64, 5, "4, 2, 8"), (7, 2, "1, 7"), (6, 9, "6, 3, 2")]
+    ("batch", "microbatches", "nearest"), [(10, 3, "1, 2, 5"), (64, 5, "2, 4, 8"), (7, 2, "1, 7"), (6, 9, "2, 3, 6")]
 )
 def test_microbatches_that_do_not_divide_the_minibatch_are_refused_with_the_nearest_that_do(
     batch, microbatches, nearest
 ):
-    with pytest.raises(ConfigError, match=f"microbatches that divide it: {nearest}$"):
+    with pytest.raises(ConfigError, match=f"the nearest that divide it are {nearest}$"):
         checked(f"train.batch_size={batch}", f"train.microbatches={microbatches}")
 
 
@@ -93,5 +93,5 @@ def test_flag_is_true_or_false_and_nothing_else():
 
 
 def test_divisors_of_a_large_minibatch_are_found_at_once():
-    with pytest.raises(ConfigError, match=r"microbatches that divide it: 2, 4, 1$"):
+    with pytest.raises(ConfigError, match=r"the nearest that divide it are 1, 2, 4$"):
         checked("train.batch_size=4000000000000", "train.microbatches=3")

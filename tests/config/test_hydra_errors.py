@@ -33,6 +33,11 @@ def refusal(*overrides):
         ),
         ("train.epochs", "train.epochs: neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE"),
         (
+            "gpipe",
+            "gpipe: neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE; did you mean schedule=gpipe or "
+            "method=gpipe?",
+        ),
+        (
             "train.target={top1:",
             "train.target={top1:: cannot be read; quote a value with special characters: 'name=\"a, b\"'",
         ),
@@ -49,7 +54,10 @@ def refusal(*overrides):
         ("+seed=1", "+seed: is a setting already; leave out the +"),
         ("+model=lenet5", "+model: is chosen already; leave out the +"),
         ("seed=${nope}", "seed=${nope}: there is no nope to take it from"),
-        ("dataset=custom", "dataset._target_ is not set; give it a value: dataset._target_=..."),
+        (
+            "dataset=custom",
+            "dataset._target_ is not set; name your function or class: dataset._target_=mylib.Thing",
+        ),
     ],
 )
 def test_refusal_names_the_setting_and_what_would_work(override, message):

@@ -26,6 +26,10 @@ def test_nearest_names_are_like_in_their_last_part(name, found):
     assert nearest(name, KNOWN) == found
 
 
+def test_capitals_make_no_difference():
+    assert did_you_mean("SGD", ["adam", "sgdm", "sgd"]) == "; did you mean sgd?"
+
+
 def test_question_names_the_likest_first_or_is_empty():
     known = ["train.batch_size", "eval.batch_size"]
     assert did_you_mean("batch_size", known) == "; did you mean train.batch_size or eval.batch_size?"

@@ -9,6 +9,8 @@ from pipetrain.config.nearest import known_names, unknown_setting
     ("name", "given", "message"),
     [
         ("lr", "lr=0.1", "lr=0.1: no such setting; did you mean optimizer.lr?"),
+        ("optimizer.learning_rate", None, "optimizer.learning_rate: no such setting; did you mean optimizer.lr?"),
+        ("dataset.num_workers", None, "dataset.num_workers: no such setting; did you mean dataset.workers?"),
         ("batch_size", None, "batch_size: no such setting; did you mean train.batch_size or eval.batch_size?"),
         ("methd", "methd=gpipe", "methd=gpipe: no such setting; did you mean method?"),
         ("amp", "amp=true", "amp=true: no such setting; `pipetrain run --help` lists them"),

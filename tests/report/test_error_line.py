@@ -30,7 +30,7 @@ def test_error_that_is_no_wrong_setting_names_its_type_and_more(capsys):
 def test_setting_that_is_missing_is_named_with_what_gives_it(capsys):
     with pytest.raises(OmegaConfBaseException) as caught:
         OmegaConf.to_container(OmegaConf.create({"model": {"_target_": "???"}}), throw_on_missing=True)
-    line = "pipetrain: error: model._target_ is not set; give it a value: model._target_=...\n"
+    line = "pipetrain: error: model._target_ is not set; name your function or class: model._target_=mylib.Thing\n"
     assert shown(capsys, caught.value) == line
 
 

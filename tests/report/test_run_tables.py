@@ -81,7 +81,7 @@ def ended(**fields):
 def test_summary_of_a_simulation_tells_its_own_speed_from_that_of_the_pipeline():
     speeds = {"simulator_samples_per_second": 90.4, "predicted_samples_per_second": 160.2}
     assert ended(samples_per_second=None, **speeds) == [
-        "completed after 1 step, 1.0 s, simulated at 90 samples/s",
+        "completed after 1 step, 1.0 s, simulated at 90.4 samples/s",
         "as a pipeline 160 samples/s, predicted from the measured times of the stages",
     ]
 
@@ -112,6 +112,13 @@ def test_next_steps_name_the_run_as_seen_from_here(tmp_path, monkeypatch):
     assert next_steps(Path("/runs/a"), traced=True).endswith("report runs /runs, pipetrain timeline /runs/a")
 
 
+def test_summary_tells_the_parts_of_the_wall_time_that_are_no_training():
+    assert ended(eval_s=0.25, checkpoint_s=2.56) == [
+        "completed after 1 step, 1.0 s (evaluation 0.2 s, checkpoints 2.6 s)"
+    ]
+    assert ended(eval_s=0.01, checkpoint_s=0.01) == ["completed after 1 step, 1.0 s"]
+
+
 def test_summary_of_a_language_model_tells_tokens_per_second():
     lines = ended(samples_per_second=40.0, tokens_per_second=5000.0)
-    assert lines == ["completed after 1 step, 1.0 s, 5000 tokens/s"]
+    assert lines == ["completed after 1 step, 1.0 s, 5,000 tokens/s"]

@@ -63,7 +63,7 @@ def test_damaged_file_is_refused_by_name_in_one_line(run, content):
 
 
 def test_choice_that_lacks_its_target_says_what_to_set(run):
-    with pytest.raises(ConfigError, match=r"^dataset=custom: dataset._target_ is not set; give it a value"):
+    with pytest.raises(ConfigError, match=r"^dataset=custom: dataset._target_ is not set; name your function or class"):
         stored_settings(run, ("dataset",), parsed(["dataset=custom"]))
 
 

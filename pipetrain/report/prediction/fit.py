@@ -45,7 +45,7 @@ class Fit:
         needed = self.bytes_at(batch or n)[tight]
         if not batch:
             return ["none", "none", str(tight), f"{size_of(needed)} for {n}"]
-        return [str(batch), str(batch // n), str(tight), size_of(needed)]
+        return [f"{batch:,}", f"{batch // n:,}", str(tight), size_of(needed)]
 
 
 def fit_table(words: Sequence[str]) -> Iterator[str]:

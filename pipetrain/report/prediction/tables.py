@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from pipetrain.planner.prediction import PredictedStage, Prediction
 from pipetrain.report.prediction.cases import Case
-from pipetrain.report.text_table import Row, both_ends, shortened, size_of, text_table
+from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
 
 _LONGEST = 30
 """Characters of a layer's name."""
@@ -38,7 +38,7 @@ def _cells(prediction: Prediction) -> list[str]:
     rate, samples = prediction.samples_per_s, prediction.batch_size or 1
     return [
         milliseconds(prediction.time_per_minibatch_s),
-        "-" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
+        "-" if rate is None else rate_of(rate),
         f"{prediction.idle:.1%}",
         size_of(prediction.sent_bytes / samples),
         _largest(prediction),

@@ -12,6 +12,7 @@ from pipetrain.report.sweep.columns import column_of, metric_of
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.sweep.page import page
 from pipetrain.tracking import strict_json
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 from pipetrain.tracking.whole_file import write_whole
 
 
@@ -26,6 +27,19 @@ def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[Sweep
         raise ConfigError(f"--metric {metric}: no run has it; available: {', '.join(available) or 'none'}")
     chosen = metric or metric_of(groups, None)
     return sorted(groups, key=lambda group: _rank(group, chosen)), chosen
+
+
+def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> None:
+    """Checks that some run was evaluated by the metrics of the target, if any was evaluated at all.
+
+    Raises:
+        ConfigError: none has one of them.
+    """
+    available = sorted({name for group in groups for run in group.runs for name in (*run.curves, *run.final)})
+    metrics = [name for name in available if name not in ALL_THROUGHPUTS]
+    for name, value in target.items():
+        if metrics and name not in metrics:
+            raise ConfigError(f"--target {name}={value:g}: no run has it; available: {', '.join(metrics)}")
 
 
 def _rank(group: SweepGroup, metric: str | None) -> tuple[bool, float]:

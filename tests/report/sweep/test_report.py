@@ -81,6 +81,11 @@ def test_report_on_any_column_shows_it(folder, capsys):
     assert json.loads(capsys.readouterr().out)["metric"] == "samples_per_second"
 
 
+def test_target_that_no_run_was_evaluated_by_is_refused_with_the_metrics_there_are(folder, capsys):
+    assert cli.carry_out(["report", "runs", str(folder), "--target", "top9=20"]) == 2
+    assert capsys.readouterr().err == "pipetrain: error: --target top9=20: no run has it; available: loss, top1\n"
+
+
 def test_target_that_is_no_number_is_refused():
     assert target_of(["top1=80", "loss=.5"]) == {"top1": 80.0, "loss": 0.5}
     with pytest.raises(ConfigError, match="--target top1: a metric and a number, such as top1=80"):
