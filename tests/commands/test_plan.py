@@ -29,7 +29,7 @@ def test_plan_of_vgg16_replicates_its_convolutions_15_times(tmp_path, capsys):
     assert plan["data_parallel_time_s"] == pytest.approx(2 * 15 * 553430176 / 3.125e9 / 16)
     lines = capsys.readouterr().out.splitlines()
     best = next(line for line in lines if line.startswith("best"))
-    assert best.split()[1:6] == ["15-1", "42.34", "ms", "15.88", "3023"]
+    assert best.split()[1:6] == ["15-1", "42.34", "ms", "15.88", "3,023"]
 
 
 def test_plan_has_no_replicas_where_straight_pipelines_are_asked_for(tmp_path):

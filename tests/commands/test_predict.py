@@ -91,7 +91,7 @@ def test_largest_batch_that_fits_keeps_the_versions_of_the_method_in_mind(profil
         ("topology.devices=2 partition.stages=4", "topology.devices=2: 2 devices, and the pipeline needs 4"),
         ("partition=explicit partition.boundaries=[7]", "the model has 4 layers"),
         ("--fit", "topology.memory_gigabytes=null"),
-        ("partition.replicas=[2,1,1] partition.stages=2", "has 3 numbers for 2 stages"),
+        ("partition.replicas=[2,1,1] partition.stages=2", "a number for each of 2 stages"),
         ("method=asp partition.replicas=[2] partition.stages=1 executor=simulated", "method=data_parallel can be"),
         ("topology.latency_s=-1", "topology.latency_s=-1"),
     ],

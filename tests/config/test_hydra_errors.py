@@ -28,8 +28,8 @@ def refusal(*overrides):
         ("method=pipoptim", "method=pipoptim: no such method; did you mean pipeoptim?"),
         ("loss=mse", "loss=mse: no such loss; choose from cross_entropy, custom, token_cross_entropy"),
         (
-            "hydra/launcher=joblib",
-            "hydra/launcher=joblib is not installed; it may come with: pip install hydra-joblib-launcher",
+            "hydra/launcher=ray",
+            "hydra/launcher=ray is not installed; it may come with: pip install hydra-ray-launcher",
         ),
         ("train.epochs", "train.epochs: neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE"),
         (

@@ -37,7 +37,7 @@ def test_one_replica_of_each_stage_is_as_none_said(tmp_path):
     [
         ([0, 1], {}, "partition.replicas=[0, 1]: a list with a number for each stage, 1 or more, such as [2,1]"),
         (2, {}, "partition.replicas=2: a list with a number for each stage"),
-        ([2, 1, 1], {}, "partition.replicas=[2, 1, 1] has 3 numbers for 2 stages"),
+        ([2, 1, 1], {}, "partition.replicas=[2, 1, 1]: a number for each of 2 stages"),
         (
             [7, 1],
             {},
