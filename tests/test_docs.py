@@ -130,12 +130,13 @@ def test_transcript_in_docs_is_what_the_commands_print(page, commands, tmp_path)
     ("output", "equal"),
     [
         ("writing to outputs\nstage 0 is idle\ncompleted after 10 steps, 1 min 2 s, 98.5 samples/s\n", True),
+        ("stage 0 is idle\ncompleted after 10 steps, 62.1 s (checkpoints 2.6 s), 9,850 samples/s\n", True),
         ("completed after 10 steps, 1 min 2 s, 98.5 samples/s\n", False),
         ("stage 0 is idle\ncompleted after 11 steps, 1 min 2 s, 98.5 samples/s\n", False),
     ],
 )
 def test_measured_numbers_of_a_transcript_may_vary_and_nothing_else(output, equal):
-    shown = ("...", "stage 0  is idle", "completed after 10 steps, 0.5 s, 2607 samples/s")
+    shown = ("...", "stage 0  is idle", "completed after 10 steps, 0.5 s, 2,607 samples/s")
     assert Command("pipetrain run model=lenet5", shown).shows(output) == equal
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 MODULE = re.compile(r"^```python\n# (?P<name>\w+\.py)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-MEASURED = re.compile(r"\d[\d,]*\.\d+(?: s)?|\d+%|\d+(?= samples/s)")
+MEASURED = re.compile(r"\d[\d,]*\.\d+(?: s)?|\d+%|\d[\d,]*(?= samples/s)")
 VARYING = r"\d[\d.,]*(?:%| s| min \d+ s)?"
+APART = re.compile(r" \((?:evaluation|checkpoints) [^)]*\)")
+"""Parts of a wall time, which are left out where they took next to nothing."""
 ELIDED = "..."
 FOLDERS = re.compile(r"\.\.\./")
 """In a line, the folders of a path, which vary."""
@@ -69,4 +71,4 @@ def _commands(text: str) -> Iterator[Command]:
 
 
 def _plain(line: str) -> str:
-    return " ".join(line.split())
+    return APART.sub("", " ".join(line.split()))
