@@ -72,7 +72,9 @@ def carry_out(words: Sequence[str]) -> ExitCode:
 
     try:
         if words[0] not in commands:
-            raise ConfigError(_unknown(words[0], [*commands]))
+            from pipetrain.config.likeness import no_such
+
+            raise ConfigError(f"{words[0]}: {no_such('command', words[0], [*commands], _ELSEWHERE)}")
         command = commands[words[0]]
         parse = command.get_default("parse") or command.parse_args
         options = parse(words[1:])
@@ -82,13 +84,6 @@ def carry_out(words: Sequence[str]) -> ExitCode:
     except OSError as error:
         return report_error(error, ExitCode.FAILED)
     return code
-
-
-def _unknown(word: str, commands: Sequence[str]) -> str:
-    from pipetrain.config.likeness import no_such
-
-    here = _ELSEWHERE.get(word)
-    return f"{word}: " + (f"no such command; did you mean {here}?" if here else no_such("command", word, commands))
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:

@@ -24,7 +24,7 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        state: `ok`; `absent`, which most runs do without; or `missing`.
+        state: `ok`; `limited`, which works in part; `absent`, which most runs do without; or `missing`.
     """
 
     name: str
@@ -99,10 +99,8 @@ def _torchvision() -> Finding:
     built = (torch.__version__.partition("+")[2], str(torchvision.__version__).partition("+")[2])
     if all(built) and built[0] != built[1]:
         text = f"{torchvision.__version__}, built for another torch than {torch.__version__}"
-        works = (
-            "models and data sets work in pipetrain; outside it `import torchvision` fails, and so do libraries that "
-        )
-        return Finding("torchvision", "limited", f"{text}: {works}need it; install both from one index")
+        outside = "outside it `import torchvision` fails, and so do libraries that need it; install both from one index"
+        return Finding("torchvision", "limited", f"{text}: models and data sets work in pipetrain; {outside}")
     return Finding("torchvision", "ok", str(torchvision.__version__))
 
 

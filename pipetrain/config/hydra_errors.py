@@ -3,6 +3,7 @@
 import re
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import MISSING
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
@@ -37,7 +38,7 @@ def _wanted(name: str) -> str:
     if option == TARGET:
         return f"name your function or class: {name}=mylib.Thing"
     settings = (setting for choice in names_of(section) for setting in settings_of_choice(section, choice))
-    meaning = next((each.meaning for each in settings if each.name == name and each.default == "???"), "")
+    meaning = next((each.meaning for each in settings if each.name == name and each.default == MISSING), "")
     return f"give it {meaning}" if meaning else f"give it a value: {name}=..."
 
 

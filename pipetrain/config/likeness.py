@@ -1,6 +1,6 @@
 """How alike names are, and the question that follows a name that does not exist."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 
 _LIKENESS = 0.72
@@ -9,26 +9,35 @@ _PART = 0.8
 """How alike names are of which one is the other's beginning, or a word of it: `steps` and `train.max_steps`."""
 _MARGIN = 0.1
 _MOST = 3
+_NONE: Mapping[str, str] = {}
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question to put behind a message; empty where nothing known is like `name`."""
-    near = nearest(name, known)
+def did_you_mean(name: str, known: Iterable[str], elsewhere: Mapping[str, str] = _NONE) -> str:
+    """A question to put behind a message; empty where nothing known is like `name`.
+
+    Args:
+        name: that does not exist.
+        known: those that do.
+        elsewhere: what other programs call something -> the last part of its name here.
+    """
+    near = nearest(name, known, elsewhere)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def no_such(group: str, name: str, known: Sequence[str]) -> str:
+def no_such(group: str, name: str, known: Sequence[str], elsewhere: Mapping[str, str] = _NONE) -> str:
     """The message for a choice that a group does not have: with those that are like it, or else with all."""
-    choices = did_you_mean(name, known) or f"; choose from {', '.join(known)}"
+    choices = did_you_mean(name, known, elsewhere) or f"; choose from {', '.join(known)}"
     return f"no such {group}{choices}"
 
 
-def nearest(name: str, known: Iterable[str]) -> list[str]:
+def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] = _NONE) -> list[str]:
     """The known names most like `name`, the closest first: at most three, and nearly as close as the first.
 
     Dotted names are alike where their last parts are: `lr` is `optimizer.lr`, and `trian.epochs` is `train.epochs`.
     """
-    likeness = {each: _likeness(name, each) for each in dict.fromkeys(known)}
+    section, last = _parts(name)
+    here = f"{section}." * bool(section) + elsewhere.get(last, last)
+    likeness = {each: _likeness(here, each) for each in dict.fromkeys(known)}
     best = max(likeness.values(), default=0.0)
     near = [each for each in likeness if each != name and likeness[each] >= max(_LIKENESS, best - _MARGIN)]
     return sorted(near, key=lambda each: -likeness[each])[:_MOST]

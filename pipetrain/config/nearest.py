@@ -27,18 +27,12 @@ def unknown_setting(name: str, given: str | None = None) -> str:
     shown, (section, _, option) = given or name, name.partition(".")
     if owners := [f"{section}={choice}" for choice in names_of(section) if name in _settings(section, choice)]:
         return f"{shown}: not a setting of the chosen {section}; it is one of {', '.join(owners)}"
-    if near := _near(name):
+    if near := did_you_mean(name, known_names(), _ELSEWHERE):
         return f"{shown}: no such setting{near}"
     if section in groups() and option:
         return f"{shown}: not a setting of the chosen {section}; if its target takes it, write +{shown.lstrip('+')}"
     flag = "--hydra-help" if name.startswith("hydra") else "--help"
     return f"{shown}: no such setting; `pipetrain run {flag}` lists them"
-
-
-def _near(name: str) -> str:
-    section, dot, option = name.rpartition(".")
-    here = f"{section}{dot}{_ELSEWHERE.get(option, option)}"
-    return f"; did you mean {here}?" if here != name and here in known_names() else did_you_mean(here, known_names())
 
 
 @cache
