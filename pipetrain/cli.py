@@ -24,7 +24,7 @@ from pipetrain.commands import (
     timeline,
 )
 from pipetrain.commands.standard_streams import make_lenient
-from pipetrain.errors import ConfigError, ExitCode, PreemptedError
+from pipetrain.errors import ConfigError, DataError, ExitCode, PreemptedError
 from pipetrain.launch.lifeline import leave, leave_if_kept
 from pipetrain.launch.signals import uninterrupted
 
@@ -79,7 +79,7 @@ def carry_out(words: Sequence[str]) -> ExitCode:
         parse = command.get_default("parse") or command.parse_args
         options = parse(words[1:])
         code: ExitCode = options.carry_out(options)
-    except (ConfigError, *CONFIGURATION_ERRORS) as error:
+    except (ConfigError, DataError, *CONFIGURATION_ERRORS) as error:
         return report_error(error, ExitCode.WRONG_USAGE)
     except OSError as error:
         return report_error(error, ExitCode.FAILED)

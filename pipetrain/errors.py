@@ -22,6 +22,10 @@ class ConfigError(Exception):
     """A configuration that cannot run. Names the setting, its value, and what would work; exit code 2."""
 
 
+class DataError(Exception):
+    """What a data set's own code raised; says for which sample, what and where. Exit code 2 where no run has begun."""
+
+
 class DivergedError(Exception):
     """The training loss of `step`, counted from 1 as in metrics.jsonl, was not finite; exit code 3."""
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pipetrain.errors import InvariantError, one_line
+from pipetrain.errors import ConfigError, DataError, DivergedError, InvariantError, RunError, one_line
 
+_SAYS_ALL = (ConfigError, DataError, DivergedError, InvariantError, RunError)
+"""Errors in our own words, which need neither their type nor a place in the code."""
 _PACKAGE = Path(__file__).resolve().parent
 _STANDARD_LIBRARY = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -47,6 +49,8 @@ def described(error: BaseException) -> str:
     """The error in one line, such as `KeyError: 'label' (mydata.py:12)`; the place only where it is the user's."""
     if isinstance(error, RemoteError):
         return error.failure.line
+    if isinstance(error, _SAYS_ALL):
+        return one_line(error) or type(error).__name__
     if place := _place(error):
         return one_line(f"{_named(error)} ({place})")
     if isinstance(error, OSError) and error.filename is not None:
@@ -58,8 +62,6 @@ def _named(error: BaseException) -> str:
     kind, text = type(error).__name__, str(error)
     if isinstance(error, SystemExit):
         return f"sys.exit({text}) was called"
-    if isinstance(error, InvariantError):  # our own words, which say it all
-        return text
     return f"{kind}: {text}" if text else kind
 
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from pipetrain.errors import InvariantError
+from pipetrain.errors import ConfigError, DataError, InvariantError
 from pipetrain.failure import Failure, RemoteError, described
 
 
@@ -54,8 +54,12 @@ def test_error_without_code_of_the_users_names_no_place():
     assert described(AssertionError()) == "AssertionError"
 
 
-def test_broken_promise_is_told_in_its_own_words():
-    assert described(InvariantError("stage 1 held 3 weight versions")) == "stage 1 held 3 weight versions"
+@pytest.mark.parametrize("kind", [ConfigError, DataError, InvariantError])
+def test_error_in_our_own_words_is_told_without_its_type_and_place(kind):
+    def breaks():
+        raise kind("stage 1 held 3 weight versions")
+
+    assert described(caught(breaks)) == "stage 1 held 3 weight versions"
 
 
 def test_error_of_the_operating_system_names_its_file():

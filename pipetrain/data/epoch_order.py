@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import torch
 from typing_extensions import override
 
+from pipetrain.data.own_code import asked_for
 from pipetrain.seeding import key
 
 
@@ -101,7 +102,9 @@ def order_of(dataset: Any, samples: int, batch_size: int, least: int, seed: int 
     """The order of the first `samples` samples of a data set: its own `batches`, where it has them."""
     if not hasattr(dataset, "batches"):
         return CutOrder(samples, batch_size, least, seed)
-    return OwnOrder(dataset.batches(batch_size, samples), samples, least, seed)
+    with asked_for(f"batches({batch_size}, {samples})"):
+        minibatches = dataset.batches(batch_size, samples)
+    return OwnOrder(minibatches, samples, least, seed)
 
 
 def _shuffled(count: int, seed: int, epoch: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Reading the samples of one minibatch, each with its own random numbers, and collating them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from pipetrain.data.labels import LabelRange
+from pipetrain.data.own_code import asked_for, sample_of, target_of
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
@@ -18,6 +19,9 @@ from pipetrain.tensors import Tensors
 
 Minibatch = tuple[Tensors | None, Tensors | None]
 """Inputs and targets, each None where it was not asked for."""
+
+_OF_NUMBERS = {bool: "bool", int: "int64", float: "float64"}
+"""What `default_collate` makes of Python's numbers."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,10 @@ class Fetch:
 
         Raises:
             ConfigError: they do not fit together, or a label or token id is out of range.
+            DataError: the data set's code raised an exception.
         """
         if not self.decodes:
-            alone = _collate([self.dataset.target(index) for index in indices], "targets", indices)
+            alone = _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
             return None, self._known_labels(alone, indices)
         inputs, targets = self._collated(self._pairs(epoch, indices), indices)
         return inputs and self._known_tokens(inputs, indices), targets and self._known_labels(targets, indices)
@@ -51,7 +56,8 @@ class Fetch:
     def names(self) -> tuple[str, ...]:
         """The names of the inputs, where a sample or the data set's `collate` gives a dict of them."""
         pairs = self._pairs(0, [0])
-        inputs = self.dataset.collate(pairs)[0] if hasattr(self.dataset, "collate") else pairs[0][0]
+        with asked_for(f"{type(self.dataset).__name__}.collate of sample 0"):
+            inputs = self.dataset.collate(pairs)[0] if hasattr(self.dataset, "collate") else pairs[0][0]
         return tuple(inputs) if isinstance(inputs, Mapping) else ()
 
     def _collated(self, pairs: list[Sequence[Any]], indices: Sequence[int]) -> Minibatch:
@@ -78,7 +84,7 @@ class Fetch:
             pairs = []
             for index in indices:
                 reseed(key(self.seed, epoch, index))
-                pairs.append(_pair(self.dataset[index], index))
+                pairs.append(_pair(sample_of(self.dataset, index), index))
         return pairs
 
 
@@ -101,7 +107,8 @@ def _pair(sample: Any, index: int) -> Sequence[Any]:
 
 
 def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:
-    collated = dataset.collate(pairs)
+    with asked_for(f"{type(dataset).__name__}.collate of samples {indices[0]} to {indices[-1]}"):
+        collated = dataset.collate(pairs)
     inputs, targets = (tuple(_flattened(side)) for side in _pair(collated, indices[0]))
     rows = [len(tensor) if isinstance(tensor, Tensor) and tensor.ndim else None for tensor in (*inputs, *targets)]
     if not inputs or not targets or set(rows) != {len(pairs)}:
@@ -121,7 +128,8 @@ def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:
         raise ConfigError(f"dataset: {_difference(values, side, indices)}") from error
     tensors = tuple(_flattened(collated))
     named = isinstance(values[0], Mapping) and len({tuple(value) for value in values}) > 1  # passed on in their order
-    if named or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+    mixed = len({_dtypes(value) for value in values}) > 1  # torch would promote those of some minibatches
+    if named or mixed or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
         raise ConfigError(f"dataset: {_difference(values, side, indices)}")
     return tensors
 
@@ -136,11 +144,36 @@ def _flattened(collated: Any) -> Iterator[Any]:
 
 
 def _difference(values: list[Any], side: str, indices: Sequence[int]) -> str:
-    forms = [form_of(value) for value in values]
-    for index, form in zip(indices, forms, strict=True):
-        if form != forms[0]:
-            return f"the {side} of samples {indices[0]} and {index} cannot share a minibatch: {forms[0]} and {form}"
-    return f"the {side} must be tensors, arrays or numbers, or tuples or dicts of them, not {forms[0]}"
+    for index, value in zip(indices, values, strict=True):
+        if form_of(value) != form_of(values[0]):
+            place, one, other = _where_unlike(values[0], value)
+            forms = f"{form_of(one)} and {form_of(other)}{f' at {place}' if place else ''}"
+            return f"the {side} of samples {indices[0]} and {index} cannot share a minibatch: {forms}"
+    return f"the {side} must be tensors, arrays or numbers, or tuples or dicts of them, not {form_of(values[0])}"
+
+
+def _where_unlike(one: Any, other: Any) -> tuple[str, Any, Any]:
+    """The place of the first element that differs in its form, such as `['mask'][0]`, and what both have there."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping) and list(one) == list(other):
+        keys: Sequence[Any] = list(one)
+    elif isinstance(one, tuple | list) and isinstance(other, tuple | list) and len(one) == len(other):
+        keys = range(len(one))
+    else:
+        return "", one, other
+    key = next((key for key in keys if form_of(one[key]) != form_of(other[key])), None)
+    if key is None:  # a tuple and a list
+        return "", one, other
+    place, *both = _where_unlike(one[key], other[key])
+    return f"[{key!r}]{place}", both[0], both[1]
+
+
+def _dtypes(value: Any) -> Hashable:
+    """Those of the tensors that become of it."""
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        return str(value.dtype).removeprefix("torch.")
+    if isinstance(value, tuple | list | Mapping):
+        return tuple(map(_dtypes, value.values() if isinstance(value, Mapping) else value))
+    return _OF_NUMBERS.get(type(value))
 
 
 def _is_of_tensors(value: Any) -> bool:

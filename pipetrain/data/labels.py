@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
+from pipetrain.data.own_code import sample_of, target_of
 from pipetrain.errors import ConfigError, is_whole
 
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -90,7 +91,7 @@ def known_labels(split: Any) -> Tensor | None:
 
 def label_of(split: Any, index: int) -> Tensor | None:
     """The label of one sample, which is read; None where it is none."""
-    target = split.target(index) if hasattr(split, "target") else split[index][1]
+    target = target_of(split, index) if hasattr(split, "target") else sample_of(split, index)[1]
     return _as_tensor(target)
 
 
@@ -99,7 +100,7 @@ def _held(split: Any) -> Any:
         return split.tensors[-1]
     if hasattr(split, "targets"):
         return split.targets
-    return [split.target(index) for index in range(len(split))] if hasattr(split, "target") else None
+    return [target_of(split, index) for index in range(len(split))] if hasattr(split, "target") else None
 
 
 def _as_tensor(labels: Any) -> Tensor | None:

@@ -14,7 +14,7 @@ from pipetrain.data.epoch_order import order_of
 from pipetrain.data.fetch import Fetch, Minibatch
 from pipetrain.data.labels import LabelRange
 from pipetrain.data.token_ids import TokenRange
-from pipetrain.errors import ConfigError, RunError, as_configured, check_whole, one_line
+from pipetrain.errors import ConfigError, DataError, RunError, as_configured, check_whole, one_line
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.tensors import Tensors
 
@@ -186,7 +186,7 @@ def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
                 if isinstance(minibatch, ConfigError):
                     raise minibatch
                 if isinstance(minibatch, Failure):
-                    raise RemoteError(minibatch)
+                    raise DataError(minibatch.line) from RemoteError(minibatch)
             yield _as_tuples(minibatch)
     finally:
         del reading  # left to the garbage collector with a traceback, its queues close first and it waits 5 s in vain
@@ -201,7 +201,7 @@ def _shared_memory_named(workers: int) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, RuntimeError, RemoteError) as error:
+    except (OSError, RuntimeError, DataError) as error:
         if not isinstance(error, OSError) and not any(word in str(error) for word in _OF_SHARED_MEMORY):
             raise
         raise RunError(

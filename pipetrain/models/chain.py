@@ -1,7 +1,7 @@
 """A model as a chain of layers, the unit that a partition places, and how a user's module becomes one."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,24 +72,25 @@ class LayerChain:
 
         Those that share a buffer must be in one stage, as the forward of each may change it.
         """
-        holders: dict[int, list[int]] = {}
-        for i, layer in enumerate(self.layers):
-            trainable = () if buffers_alone else (weight for weight in layer.parameters() if weight.requires_grad)
-            for tensor in (*trainable, *layer.buffers()):
-                holders.setdefault(id(tensor), []).append(i)
-        return sorted({pair for held in holders.values() for pair in itertools.pairwise(held)})
+        weights = {} if buffers_alone else self.holders(_trainable)
+        both = (*weights.values(), *self.holders(nn.Module.buffers).values())
+        return sorted({pair for held in both for pair in itertools.pairwise(held)})
 
     def shared_weights(self) -> dict[tuple[int, ...], int]:
         """The layers that share weights, ascending -> the bytes that just these share."""
-        holders: dict[nn.Parameter, list[int]] = {}
-        for i, layer in enumerate(self.layers):
-            for weight in layer.parameters():
-                holders.setdefault(weight, []).append(i)
         shared: dict[tuple[int, ...], int] = {}
-        for weight, layers in holders.items():
+        for weight, layers in self.holders(nn.Module.parameters).items():
             if len(layers) > 1:
                 shared[tuple(layers)] = shared.get(tuple(layers), 0) + weight.nbytes
         return shared
+
+    def holders(self, tensors: Callable[[nn.Module], Iterable[Tensor]]) -> dict[Tensor, list[int]]:
+        """Each of these tensors of the layers -> the layers that hold it, ascending."""
+        found: dict[Tensor, list[int]] = {}
+        for i, layer in enumerate(self.layers):
+            for tensor in tensors(layer):
+                found.setdefault(tensor, []).append(i)
+        return found
 
 
 Inputs = Mapping[str, Tensor] | Sequence[Tensor]
@@ -161,6 +162,10 @@ class _Child(nn.Module):
     @override
     def forward(self, *tensors: Tensor) -> Any:
         return self.child(tensors if len(tensors) > 1 else tensors[0])
+
+
+def _trainable(module: nn.Module) -> Iterator[nn.Parameter]:
+    return (weight for weight in module.parameters() if weight.requires_grad)
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:

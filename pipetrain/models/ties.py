@@ -32,12 +32,9 @@ class Tie:
 
 def tied_weights(chain: LayerChain) -> dict[str, list[int]]:
     """Name of each trainable weight that several layers share -> these layers."""
-    trainable = {name for name, weight in chain.module.named_parameters() if weight.requires_grad}
-    holders: dict[str, list[int]] = {}
-    for i in range(len(chain)):
-        for name in trainable & set(chain.names(i).values()):
-            holders.setdefault(name, []).append(i)
-    return {name: layers for name, layers in sorted(holders.items()) if len(layers) > 1}
+    holders = chain.holders(nn.Module.parameters)
+    trainable = {name: holders[weight] for name, weight in chain.module.named_parameters() if weight.requires_grad}
+    return {name: layers for name, layers in sorted(trainable.items()) if len(layers) > 1}
 
 
 def ties_between(chain: LayerChain, bounds: Sequence[tuple[int, int]]) -> tuple[Tie, ...]:

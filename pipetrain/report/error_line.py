@@ -3,11 +3,8 @@
 import sys
 
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS, explained
-from pipetrain.errors import ConfigError, DivergedError, ExitCode, RunError, one_line
+from pipetrain.errors import ExitCode, one_line
 from pipetrain.failure import Failure, described
-
-_SAYS_ALL = (ConfigError, DivergedError, RunError)
-"""Errors whose message needs neither their type nor a place in the code."""
 
 
 def report_error(error: BaseException, code: ExitCode, *, debug: bool = False, more: str = "") -> ExitCode:
@@ -22,6 +19,4 @@ def message(error: BaseException) -> str:
     """What the error says, in one line; its type and the user's file and line where the message alone is too little."""
     if isinstance(error, CONFIGURATION_ERRORS):
         return one_line(explained(error))
-    if isinstance(error, _SAYS_ALL):
-        return one_line(error) or type(error).__name__
     return described(error)

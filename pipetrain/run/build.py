@@ -18,6 +18,7 @@ from pipetrain.config.settings import OptimizerSettings, ReplicaSettings, Settin
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.labels import LabelRange
 from pipetrain.data.loader import Loader
+from pipetrain.data.own_code import asked_for
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase, PipelineRules
@@ -79,7 +80,9 @@ def build_dataset(target: Target) -> Any:
                 f"dataset._target_={target.path}: returned a {type(dataset).__name__} without `{part}`; "
                 "a data set has map-style `train` and `eval`"
             )
-        if hasattr(getattr(dataset, part), "__len__") and not len(getattr(dataset, part)):
+        with asked_for(f"len() of `{part}`"):
+            empty = hasattr(getattr(dataset, part), "__len__") and not len(getattr(dataset, part))
+        if empty:
             raise ConfigError(f"dataset._target_={target.path}: its `{part}` is empty")
     return dataset
 

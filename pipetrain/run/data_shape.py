@@ -10,6 +10,7 @@ from pipetrain.config.instantiate import Target
 from pipetrain.data.fetch import form_of
 from pipetrain.data.images import image_size
 from pipetrain.data.labels import class_count, known_labels, label_of
+from pipetrain.data.own_code import sample_of
 from pipetrain.errors import ConfigError, is_whole
 
 _COLORS = (1, 3, 4)
@@ -77,12 +78,12 @@ def _seen(name: str, dataset: Any) -> str:
         return "its labels cannot be had without reading every sample"
     if name in _ONLY_TOLD:
         return "only that can tell"
-    return f"its first input is {form_of(dataset.train[0][0])}, no image (channels, height, width)"
+    return f"its first input is {form_of(sample_of(dataset.train, 0)[0])}, no image (channels, height, width)"
 
 
 def _shape(dataset: Any) -> Sequence[int] | None:
     """(channels, height, width) of the first sample."""
-    image = dataset.train[0][0]
+    image = sample_of(dataset.train, 0)[0]
     if not isinstance(image, Tensor | np.ndarray) or image.ndim != 3:
         return None
     last = image.shape[0] not in _COLORS and image.shape[2] in _COLORS

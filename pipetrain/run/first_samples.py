@@ -6,9 +6,15 @@ import time
 import numpy as np
 
 from pipetrain.data.fetch import Fetch
+from pipetrain.data.loader import Loader
 
 _SECONDS = 0.5
 """For a split."""
+
+
+def reads_files(loader: Loader) -> bool:
+    """Whether a sample is a file that may be damaged, as the data set says."""
+    return bool(getattr(loader.dataset, "reads_files", False))
 
 
 def read_some(fetch: Fetch, samples: int) -> None:

@@ -10,7 +10,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, classes_of, ignored_of, of_classes
 from pipetrain.run.build import Data
-from pipetrain.run.first_samples import read_some
+from pipetrain.run.first_samples import read_some, reads_files
 from pipetrain.run.trial import Trial
 
 
@@ -49,7 +49,8 @@ def check_labels(settings: Settings, data: Data, trial: Trial, labels: LabelRang
 def _check_split(loader: Loader, labels: LabelRange) -> None:
     known = known_labels(loader.dataset)
     if known is None:
-        _read(loader, labels)
+        if not reads_files(loader):  # whose samples are read to try the files
+            _read(loader, labels)
         return
     index = labels.outside(known[: loader.samples_per_epoch])
     # the data set may change its labels when it reads them

@@ -7,7 +7,7 @@ import torch
 
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.labels import LabelRange
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, DataError
 
 
 class Drawn:
@@ -82,6 +82,25 @@ def test_sample_that_is_no_pair_is_refused_by_its_number():
     fetch = Fetch([(torch.zeros(1),) * 2, (torch.zeros(1),) * 3], 0, inputs=True, targets=True)
     with pytest.raises(ConfigError, match=r"sample 1 must be an \(input, target\) pair, not a tuple of 3"):
         fetch(0, [0, 1])
+
+
+def raises(*_given):
+    return {}["label"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "inputs", "what"),
+    [
+        ("__getitem__", True, "sample 2"),
+        ("target", False, r"target\(2\)"),
+        ("collate", True, "Asked.collate of samples 2 to 1"),
+    ],
+)
+def test_exception_of_a_data_set_is_told_with_what_was_asked_and_the_line_in_its_code(asked, inputs, what):
+    dataset = type("Asked", (Telling,), {asked: raises})()
+    line = raises.__code__.co_firstlineno + 1
+    with pytest.raises(DataError, match=rf"^dataset: {what}: KeyError: 'label' \(.*test_fetch.py:{line}\)$"):
+        Fetch(dataset, 0, inputs=inputs, targets=True)(0, [2, 1])
 
 
 def test_memory_that_cannot_be_had_is_not_taken_for_wrong_samples(monkeypatch):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pipetrain.data import loader
 from pipetrain.data.loader import Loader
-from pipetrain.errors import ConfigError, RunError
-from pipetrain.failure import RemoteError
+from pipetrain.errors import ConfigError, DataError, RunError
+from pipetrain.failure import Failure
 
 
 class Noisy:
@@ -196,6 +196,12 @@ def test_samples_are_collated_as_torch_does_and_passed_on_in_their_order():
         ([torch.zeros(2)] * 2, "sample 0 must be an .input, target. pair, not a Tensor"),
         ([(1, 2, 3)] * 2, "pair, not a tuple of 3"),
         ([("text", 0)] * 2, "inputs must be tensors, arrays or numbers, or tuples or dicts of them, not str"),
+        ([(torch.zeros(2), 0), (torch.zeros(2).double(), 0)], r"0 and 1 .*: float32 \(2,\) and float64 \(2,\)$"),
+        ([(0, 0.5), (0, 1)], "targets of samples 0 and 1 cannot share a minibatch: float and int$"),
+        (
+            [({"x": 0, "y": (1, np.ones(2))}, 0), ({"x": 0, "y": (1, np.ones(2, np.float32))}, 0)],
+            r"samples 0 and 1 .*: float64 \(2,\) and float32 \(2,\) at \['y'\]\[1\]$",
+        ),
         ([({"a": "text"}, 0)] * 2, r"not dict\[a: str\]"),
         ([({}, 0)] * 2, r"not dict\[\]"),
         ([({"a": 1, "b": 2}, 0), ({"b": 2, "a": 1}, 0)], r"samples 0 and 1 .*dict\[a: int, b: int\] and dict\[b: int"),
@@ -205,7 +211,7 @@ def test_samples_are_collated_as_torch_does_and_passed_on_in_their_order():
     ],
 )
 @pytest.mark.parametrize("workers", [0, 1])
-def test_samples_of_differing_shapes_are_refused_by_name(samples, message, workers):
+def test_samples_of_differing_forms_are_refused_by_name(samples, message, workers):
     loader = Loader(Listed(samples), batch_size=2, shuffle=False, workers=workers)
     with pytest.raises(ConfigError, match=message) as caught:
         list(loader.samples(0))
@@ -282,9 +288,9 @@ def test_exception_in_a_worker_is_told_as_it_was_there():
         def __getitem__(self, index):
             return {}["label"]
 
-    with pytest.raises(RemoteError, match=r"^KeyError: 'label' \(.*test_loader.py:\d+\)$") as caught:
-        next(Loader(Corrupt(4), batch_size=2, workers=1).samples(0))
-    assert "in __getitem__" in caught.value.failure.traceback
+    with pytest.raises(DataError, match=r"^dataset: sample 0: KeyError: 'label' \(.*test_loader.py:\d+\)$") as caught:
+        next(Loader(Corrupt(4), batch_size=2, workers=1, shuffle=False).samples(0))
+    assert "in __getitem__" in Failure.of(caught.value).traceback
     assert not multiprocessing.active_children(), "workers wait for the garbage collector, and that one 5 s for them"
 
 

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.commands.run.ending import ended_as, ended_early, failed_early, how_to_go_on, take_back
 from pipetrain.config.settings import check_hydra, settings_of
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.errors import ConfigError, DataError, ExitCode
 from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import leave
 from pipetrain.launch.master import is_torchruns
@@ -64,7 +64,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
 
                 prepared = prepare(settings, directory)
             interruption.check()
-        except (ConfigError, OmegaConfBaseException) as error:
+        except (ConfigError, DataError, OmegaConfBaseException) as error:
             lock.close()
             take_back(directory)
             return report_error(error, ExitCode.WRONG_USAGE, debug=bool(config.get("debug")))

@@ -6,7 +6,7 @@ from pipetrain.run.build import build_rate
 from pipetrain.run.components import Components
 from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.decoder import decoded_metrics, problem_of
-from pipetrain.run.first_samples import read_some
+from pipetrain.run.first_samples import read_some, reads_files
 from pipetrain.run.label_check import check_labels
 from pipetrain.run.loss_check import check_loss
 from pipetrain.run.token_check import check_tokens
@@ -39,10 +39,13 @@ def _check_pinned(settings: Settings, components: Components) -> list[str]:
 
 def _check_files(settings: Settings, components: Components) -> list[str]:
     """Finds files that cannot be read, as far as there is time; the others are found when their turn comes."""
-    data = components.data
-    for loader in (data.train, data.evaluation) if settings.eval.every_epochs else (data.train,):
-        if getattr(loader.dataset, "reads_files", False):
-            read_some(Fetch(loader.dataset, loader.seed, inputs=True, targets=True), loader.samples_per_epoch)
+    data, labels = components.data, components.labels
+    splits = {"train": data.train, "eval": data.evaluation} if settings.eval.every_epochs else {"train": data.train}
+    for split, loader in splits.items():
+        if reads_files(loader):
+            known = labels and labels.of(split)
+            fetch = Fetch(loader.dataset, loader.seed, inputs=True, targets=True, labels=known)
+            read_some(fetch, loader.samples_per_epoch)
     return []
 
 

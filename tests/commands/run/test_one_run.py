@@ -123,6 +123,17 @@ def test_user_code_that_exits_is_a_failure_that_names_it(tmp_path, monkeypatch, 
     assert "sys.exit(3) was called (" in capsys.readouterr().err
 
 
+def test_data_set_whose_code_raises_is_refused_in_one_line_and_leaves_no_folder(tmp_path, monkeypatch, capsys):
+    def label(_self, _index):
+        return {}["label"]
+
+    monkeypatch.setattr("pipetrain.data.synthetic.SyntheticImages.__getitem__", label)
+    assert carried_out(tmp_path / "run") is ExitCode.WRONG_USAGE
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"pipetrain: error: dataset: sample \d+: KeyError: 'label' \(.*test_one_run.py:\d+\)\n", line)
+    assert not (tmp_path / "run").exists()
+
+
 def test_exception_while_a_run_is_prepared_is_one_line(tmp_path, monkeypatch, capsys):
     def prepare(_settings, _run):
         return {}["label"]

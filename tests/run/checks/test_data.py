@@ -1,26 +1,50 @@
 """What is found in a data set before any process starts."""
 
 import pytest
+import torch
 from PIL import Image
 from support.worker_pool import settings
 
+from pipetrain.data.image_files import ImageFiles
 from pipetrain.errors import ConfigError
 from pipetrain.run.preflight import prepare
 from pipetrain.tracking.run_directory import RunDirectory
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_picture_that_cannot_be_decoded_is_named_before_the_start(tmp_path, split):
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of four cats and four dogs for each split, and the settings of a run on it."""
     for part in ("train", "test"):
         for label in ("cat", "dog"):
             (tmp_path / part / label).mkdir(parents=True)
             for number in range(4):
                 Image.new("RGB", (16, 16)).save(tmp_path / part / label / f"{number}.png")
-    damaged = tmp_path / split / "dog" / "2.png"
-    damaged.write_bytes(damaged.read_bytes()[:40])
     images = {"_target_": "pipetrain.data.image_folder.image_folder", "root": str(tmp_path)}
     cut = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
     model = {"_target_": "pipetrain.models.lenet.build"}
-    chosen = settings("gpipe", dataset=images, model=model, partition=cut, device="cpu")
+    return tmp_path, settings("gpipe", dataset=images, model=model, partition=cut, device="cpu")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_picture_that_cannot_be_decoded_is_named_before_the_start(pictures, split):
+    folder, chosen = pictures
+    damaged = folder / split / "dog" / "2.png"
+    damaged.write_bytes(damaged.read_bytes()[:40])
     with pytest.raises(ConfigError, match=f"the image {damaged} cannot be decoded"):
-        prepare(chosen, RunDirectory(tmp_path / "run"))
+        prepare(chosen, RunDirectory(folder / "run"))
+
+
+def test_files_are_read_once_to_try_them_and_their_labels(pictures, monkeypatch):
+    folder, chosen = pictures
+    read = []
+
+    def sample(split, index):
+        if "/test/" in split.paths[index]:
+            read.append(index)
+        return torch.zeros(3, 16, 16), 2 if len(read) == 8 else 1
+
+    monkeypatch.setattr(ImageFiles, "__getitem__", sample)
+    monkeypatch.setattr("pipetrain.run.label_check.known_labels", lambda _split: None)
+    with pytest.raises(ConfigError, match="sample 7 of `eval` has the label 2, and the model's 2 outputs"):
+        prepare(chosen, RunDirectory(folder / "run"))
+    assert read == [*range(8)]
