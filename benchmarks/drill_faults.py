@@ -8,20 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from drill_run import (
-    WORDS,
-    Drill,
-    Process,
-    Wrong,
-    below,
-    checkpoints,
-    command,
-    ended,
-    is_alive,
-    refused_or_done,
-    wait_until,
-    workers,
-)
+from drill_run import WORDS, Drill, Process, Wrong, checkpoints, command, ended, refused_or_done, wait_until
+from process_tree import below, is_alive, workers
 from two_machines import Machine, NotAllowedError, two_machines
 
 _ORPHAN_SECONDS = 10.0

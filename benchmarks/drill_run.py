@@ -139,27 +139,3 @@ def wait_until(holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> 
         if time.monotonic() > deadline:
             raise Wrong(f"waited in vain for {seconds:.0f} s")
         time.sleep(0.02)
-
-
-def below(process: int) -> list[int]:
-    """All processes that it has started, and those of theirs."""
-    return [each for child in _children(process) for each in (child, *below(child))]
-
-
-def workers(launcher: int) -> list[int]:
-    """The workers of a run: the processes below its fork server."""
-    return sorted(worker for server in _children(launcher) for worker in _children(server))
-
-
-def is_alive(process: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return False
-
-
-def _children(process: int) -> list[int]:
-    try:
-        return [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-    except OSError:
-        return []

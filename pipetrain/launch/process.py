@@ -93,9 +93,7 @@ def own_store(start: str) -> Store:
 
 
 def restarted() -> bool:
-    """Whether torchrun has started rank 0, which is this process, before."""
-    if not master.is_torchruns():
-        return False
+    """Whether torchrun, whose store outlives a worker, has started rank 0, which is this process, before."""
     return _store().add("pipetrain/starts", 1) > 1
 
 

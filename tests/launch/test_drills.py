@@ -6,8 +6,9 @@ import subprocess
 import time
 
 import pytest
+from process_tree import below, children, command, is_alive, workers
 from support.cli import arguments, environment, fails, records, run, summary
-from support.processes import children, command, is_alive, needs_proc, workers
+from support.processes import needs_proc
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, needs_proc]
@@ -80,10 +81,6 @@ def started(tmp_path, *words, launcher=()):
 def trains(folder):
     metrics = folder / "metrics.jsonl"
     return lambda: metrics.exists() and metrics.read_text().count("\n") > 5
-
-
-def below(process):
-    return [each for child in children(process) for each in (child, *below(child))]
 
 
 @pytest.mark.parametrize("when", ["importing", "starting", "training"])

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from process_tree import is_alive, workers
 from support.cli import TINY, arguments, environment, fails, pipetrain, run, summary
-from support.processes import is_alive, needs_proc, workers
+from support.processes import needs_proc
 from support.waiting import eventually
 
 from pipetrain.run.checkpoint import checkpoints, model_state

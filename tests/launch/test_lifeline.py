@@ -8,7 +8,8 @@ import sys
 import time
 
 import pytest
-from support.processes import is_alive, needs_proc
+from process_tree import is_alive
+from support.processes import needs_proc
 
 pytestmark = needs_proc
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+from process_tree import children, is_alive, workers
 from support.cli import arguments, environment
-from support.processes import children, is_alive, workers
 from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler

@@ -1,43 +1,7 @@
-"""The processes of a run, found from outside."""
+"""The mark of tests that find the processes of a run from outside."""
 
 from pathlib import Path
 
 import pytest
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
-
-
-def workers(launcher: int) -> list[int]:
-    """The workers of a run, stage 0 first: what its fork server has forked."""
-    return [worker for server in children(launcher) if "forkserver" in command(server) for worker in children(server)]
-
-
-def children(process: int) -> list[int]:
-    """In the order in which they were started, unless numbers started over."""
-    return sorted(int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _parent(stat) == process)
-
-
-def command(process: int) -> str:
-    try:
-        return Path(f"/proc/{process}/cmdline").read_text()
-    except OSError:
-        return ""
-
-
-def is_alive(process: int) -> bool:
-    try:
-        return _fields(Path(f"/proc/{process}/stat"))[0] != "Z"
-    except OSError:
-        return False
-
-
-def _parent(stat: Path) -> int | None:
-    try:
-        return int(_fields(stat)[1])
-    except OSError:
-        return None
-
-
-def _fields(stat: Path) -> list[str]:
-    """From the state on; the name before it may have blanks."""
-    return stat.read_text().rsplit(")", 1)[1].split()

@@ -203,14 +203,13 @@ def _verdicts(tables: Tables) -> Mapping[str, Verdict]:
     }
 
 
-_TABLE_4 = {
-    "sequential": "baseline 30K",
-    "stale": "pipelined 30K",
+_HYBRIDS = {
     "max_steps=30000": "hybrid 20K + 10K",
     "max_steps=40000": "hybrid 20K + 20K",
     "max_steps=450": "hybrid 20K + 10K",
     "max_steps=600": "hybrid 20K + 20K",
 }
+_TABLE_4 = {"sequential": "baseline 30K", "stale": "pipelined 30K", **_HYBRIDS}
 """Groups of both scales -> rows of table 4."""
 _NAMES = {"lenet5": "LeNet-5", "alexnet": "AlexNet", "vgg16": "VGG-16", "resnet20": "ResNet-20"}
 
@@ -277,7 +276,7 @@ _RULES: Mapping[str, Sequence[Rule]] = {
     ],
     "hybrid_recovers": [
         Order("table4_resnet20", hybrid, relation, (other,))
-        for hybrid in ("max_steps=30000", "max_steps=40000", "max_steps=450", "max_steps=600")
+        for hybrid in _HYBRIDS
         for relation, other in ((Relation.LIKE, "sequential"), (Relation.BETTER, "stale"))
     ],
     "larger_faster": [Growth(_DEEP, "stale", "sequential", PREDICTED)],

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from process_tree import workers
 from support.cli import arguments, environment, fails, pipetrain, run, summary
 from support.pipelines import difference
-from support.processes import needs_proc, workers
+from support.processes import needs_proc
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain import cli
