@@ -19,9 +19,14 @@ class Format(StrEnum):
     """What the file is for."""
 
     TORCH = "torch"
-    """torch.load."""
+    """`torch.load`."""
     SAFETENSORS = "safetensors"
-    """safetensors.torch.load_file."""
+    """`safetensors.torch.load_file`."""
+
+    @property
+    def loader(self) -> str:
+        """What reads the file."""
+        return "torch.load" if self is Format.TORCH else "safetensors"
 
     @classmethod
     def of(cls, path: Path) -> "Format":
@@ -91,7 +96,8 @@ def export(selection: Selection, output: Output) -> str:
     output.write(state)
     untied = checkpoint.load_progress(folder).get("untied", {})
     parameters = sum(tensor.numel() for tensor in state.values() if tensor.is_floating_point())
-    return f"{output.path}: {len(state)} tensors, {parameters:,} values, from {folder}{_warning(untied)}"
+    written = f"{output.path}: {len(state)} tensors, {parameters:,} values, for {output.format.loader}"
+    return f"{written}, from {folder}{_warning(untied)}"
 
 
 def _warning(untied: Mapping[str, str]) -> str:

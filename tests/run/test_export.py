@@ -26,14 +26,22 @@ def exported(run, path, **output):
     return export(Selection(run), Output(path, Format.of(path), **output))
 
 
-@pytest.mark.parametrize(("name", "load"), [("w.pt", torch.load), ("w.safetensors", load_file)])
-def test_exported_weights_load_into_the_users_own_module(run, tmp_path, name, load):
+@pytest.mark.parametrize(
+    ("name", "load", "loader"),
+    [
+        ("w.pt", torch.load, "torch.load"),
+        ("w.bin", torch.load, "torch.load"),
+        ("w.safetensors", load_file, "safetensors"),
+    ],
+)
+def test_exported_weights_load_into_the_users_own_module(run, tmp_path, name, load, loader):
     said = exported(run, tmp_path / name)
     state = load(tmp_path / name)
     small_model.build(1, 4).module.load_state_dict(state)
     expected = checkpoint.model_state(checkpoint.find(str(run)))
     assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
     assert said.startswith(f"{tmp_path / name}: {len(state)} tensors, ")
+    assert f" values, for {loader}, from " in said
 
 
 def test_format_may_be_other_than_the_name_says(run, tmp_path):
