@@ -10,6 +10,8 @@ from support.cli import environment
 from pipetrain import cli
 from pipetrain.commands.completion.scripts import SCRIPTS
 
+_FUNCTION = f'pipetrain() {{ {sys.executable} -m pipetrain "$@"; }}'
+
 
 @pytest.mark.parametrize("shell", SCRIPTS)
 def test_script_is_printed_for_every_shell(capsys, shell):
@@ -31,7 +33,7 @@ def test_missing_shell_is_named_with_the_choices(capsys):
 def test_bash_gets_the_part_of_a_word_that_it_asks_for(tmp_path, breaks, completed):
     """Bash takes what follows a `=` for a word of its own, unless COMP_WORDBREAKS says otherwise."""
     script = f"""
-pipetrain() {{ {sys.executable} -m pipetrain "$@"; }}
+{_FUNCTION}
 eval "$(pipetrain completion bash)"
 COMP_WORDBREAKS="{breaks}"; COMP_LINE="pipetrain run method=pipeo --svg"; COMP_POINT=26; COMP_WORDS=(pipetrain)
 _pipetrain
@@ -39,3 +41,34 @@ printf '<%s>' "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (f"<{completed}>", "")
+
+
+_FISH = f"""
+function pipetrain; {sys.executable} -m pipetrain $argv; end
+pipetrain completion fish | source
+complete -C 'pipetrain run method=pipeo'
+"""
+_ZSH = f"""
+{_FUNCTION}
+compdef() {{ }}
+compadd() {{ print -r -- "$@" }}
+eval "$(pipetrain completion zsh)"
+words=(pipetrain run method=pipeo) CURRENT=3
+_pipetrain
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (("fish", "--no-config", "-c", _FISH), "method=pipeoptim\n"),
+        (("zsh", "-f", "-c", _ZSH), "-- method=pipeoptim\n"),
+    ],
+    ids=["fish", "zsh"],
+)
+def test_other_shells_get_whole_words(tmp_path, words, completed):
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"no {words[0]}")
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (completed, "")
