@@ -98,26 +98,28 @@ def make_plan(
     glued = chain.tied(buffers_alone=shares_weights)
     bounds = list(itertools.pairwise([0, *rule.cuts(chain, costs, passes, glued), len(chain)]))
     by_stage = zip(bounds, passes(len(bounds)), strict=True)
-    stages = [_stage(chain, costs, each, weight_passes) for each, weight_passes in by_stage]
+    shared = [SharedWeight(*each) for each in chain.shared_weights().items()]
+    stages = [_stage(chain, costs, shared, each, weight_passes) for each, weight_passes in by_stage]
     return Plan(rule.name, stages, sum(stage.parameters for stage in stages) - _parameters([chain.module]))
 
 
-def _stage(chain: LayerChain, costs: list[LayerCost], bounds: tuple[int, int], weight_passes: float) -> StagePlan:
+def _stage(
+    chain: LayerChain,
+    costs: Sequence[LayerCost],
+    shared: Sequence[SharedWeight],
+    bounds: tuple[int, int],
+    weight_passes: float,
+) -> StagePlan:
     first, last = bounds
+    counted_again = sum(each.counted_again(range(first, last)) for each in shared)
     return StagePlan(
         first=first,
         last=last,
         labels=chain.labels[first:last],
         parameters=_parameters(chain.layers[first:last]),
         estimated_seconds=sum(cost.at(weight_passes) for cost in costs[first:last]),
-        estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last]) - 2 * _counted_again(chain, first, last),
+        estimated_bytes=sum(cost.memory_bytes for cost in costs[first:last]) - 2 * counted_again,
     )
-
-
-def _counted_again(chain: LayerChain, first: int, last: int) -> int:
-    """Bytes of weights that layers of one stage share, beyond those of one."""
-    shared = (SharedWeight(*each) for each in chain.shared_weights().items())
-    return sum(each.counted_again(range(first, last)) for each in shared)
 
 
 def _parameters(modules: Sequence[nn.Module]) -> int:

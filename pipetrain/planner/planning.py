@@ -1,5 +1,6 @@
 """The plans that settings ask for: the best one, and those that it is compared with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -155,11 +156,7 @@ def _replicas(settings: Settings, devices: int, layers: int) -> tuple[int, ...] 
     """
     given = settings.replicas.counts
     if given is not None:
-        if len(given) > layers:
-            raise ConfigError(
-                f"partition.replicas={list(given)}: {len(given)} stages, and the model has {layers} parts that can be "
-                f"cut apart; at most {layers} stages"
-            )
+        check_parts(given, layers)
         return given
     if not settings.planner.straight and settings.planner.objective != "memory":
         return None
@@ -169,6 +166,19 @@ def _replicas(settings: Settings, devices: int, layers: int) -> tuple[int, ...] 
             "each; fewer devices work"
         )
     return (1,) * devices
+
+
+def check_parts(replicas: Sequence[int], parts: int) -> None:
+    """Checks the replicas of each stage against the number of parts that the model can be cut into.
+
+    Raises:
+        ConfigError: they are of more stages.
+    """
+    if len(replicas) > parts:
+        raise ConfigError(
+            f"partition.replicas={list(replicas)}: {len(replicas)} stages, and the model has {parts} parts that can be "
+            f"cut apart; at most {parts} stages"
+        )
 
 
 def topology_of(settings: Settings, measured: float | None = None) -> Topology:

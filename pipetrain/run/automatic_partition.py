@@ -15,7 +15,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.planner.automatic import NAME, Automatic, Planned, merged
 from pipetrain.planner.balanced_split import units
 from pipetrain.planner.pipeline_plan import PipelinePlan
-from pipetrain.planner.planning import Planner
+from pipetrain.planner.planning import Planner, check_parts
 from pipetrain.planner.profile import Profile
 from pipetrain.planner.topology import Topology
 from pipetrain.run.build import Data
@@ -133,11 +133,7 @@ def _check_replicas(counts: Sequence[int], wanted: Automatic, most: int) -> None
         raise ConfigError(f"{setting} with partition.replicated=true: the latter has them planned; leave one out")
     if wanted.stages not in (None, len(counts)):
         raise ConfigError(f"{setting} with partition.stages={wanted.stages}: a number for each stage is needed")
-    if len(counts) > most:
-        raise ConfigError(
-            f"{setting}: {len(counts)} stages, and the model has {most} parts that can be cut apart; at most {most} "
-            "stages"
-        )
+    check_parts(counts, most)
 
 
 def _devices_here(settings: Settings) -> int:

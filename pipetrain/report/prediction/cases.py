@@ -79,6 +79,12 @@ def _swept(words: Sequence[str]) -> list[str]:
     return [name for name, tried in values.items() if len(tried) > 1 and name not in shown]
 
 
+def differing(every: Sequence[Case]) -> list[str]:
+    """What cases are told apart by; of equal ones the first thing that they are called by."""
+    names = list(dict.fromkeys(name for case in every for name in case.chosen))
+    return [name for name in names if len({case.chosen.get(name) for case in every}) > 1] or names[:1]
+
+
 def to_json(every: Sequence[Case]) -> list[dict[str, Any]]:
     """The content of prediction.json."""
     return [

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.planner.prediction import Prediction
-from pipetrain.report.prediction.cases import Case
+from pipetrain.report.prediction.cases import Case, differing
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, figure
 from pipetrain.report.text_table import shortened
 
@@ -27,10 +27,9 @@ def draw(path: Path, cases: Sequence[Case]) -> None:
 
 
 def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
-    names = list(dict.fromkeys(name for case in cases for name in case.chosen))
-    differing = [name for name in names if len({case.chosen.get(name) for case in cases}) > 1] or names[:1]
+    names = differing(cases)
     labels = [
-        shortened(", ".join(_said(name, case.chosen[name]) for name in differing if name in case.chosen), _LONGEST)
+        shortened(", ".join(_said(name, case.chosen[name]) for name in names if name in case.chosen), _LONGEST)
         for case in cases
     ]
     each = [case.prediction for case in cases]
@@ -74,10 +73,9 @@ def _draw_stages(path: Path, prediction: Prediction) -> None:
             "forward": (BLUE, [stage.forward_s for stage in stages]),
             "backward": (ORANGE, [stage.backward_s for stage in stages]),
             "update": (GREEN, [stage.update_s for stage in stages]),
-            "data": (GRAY, [stage.reading_s for stage in stages]),
         }
-        if not any(stage.reading_s for stage in stages):
-            del parts["data"]
+        if any(stage.reading_s for stage in stages):
+            parts["data"] = (GRAY, [stage.reading_s for stage in stages])
         for name, (color, seconds) in parts.items():
             shown = [1000 * value / stage.replicas for value, stage in zip(seconds, stages, strict=True)]
             times.barh(places, shown, left=begun, height=0.66, color=color, label=name)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pipetrain.planner.prediction import PredictedStage, Prediction
-from pipetrain.report.prediction.cases import Case
+from pipetrain.report.prediction.cases import Case, differing
 from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
 
 _LONGEST = 30
@@ -12,22 +12,21 @@ _LONGEST = 30
 
 def comparison(cases: Sequence[Case]) -> Iterator[str]:
     """A row for each case, the fastest marked; columns in which all agree and one would do are left in a line above."""
-    names = list(dict.fromkeys(name for case in cases for name in case.chosen))
-    differing = [name for name in names if len({case.chosen.get(name) for case in cases}) > 1] or names[:1]
-    common = [f"{name} = {cases[0].chosen[name]}" for name in names if name not in differing]
+    names = differing(cases)
+    common = [f"{name} = {value}" for name, value in cases[0].chosen.items() if name not in names]
     if common:
         yield ", ".join(common)
     fastest = min(case.prediction.time_per_minibatch_s for case in cases)
     rows = [
         [
-            *(case.chosen.get(name, "-") for name in differing),
+            *(case.chosen.get(name, "-") for name in names),
             *_cells(case.prediction),
             "<- fastest" if len(cases) > 1 and case.prediction.time_per_minibatch_s == fastest else "",
         ]
         for case in cases
     ]
-    heads = [*differing, "ms per minibatch", "samples/s", "idle", "sent per " + _per(cases), "memory", "bound by", ""]
-    yield from text_table(heads, rows, "<" * len(differing) + ">>>>><<")
+    heads = [*names, "ms per minibatch", "samples/s", "idle", "sent per " + _per(cases), "memory", "bound by", ""]
+    yield from text_table(heads, rows, "<" * len(names) + ">>>>><<")
 
 
 def _per(cases: Sequence[Case]) -> str:
