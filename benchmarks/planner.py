@@ -6,8 +6,7 @@ links of some bandwidth, is predicted from the model's profile by `pipetrain pre
 network would. Profiles, predictions and runs take turns, some rounds of them, and of each pipeline the best round
 counts: what else the machine does only ever slows things down. Wants a quiet machine.
 
-Predictions are for devices of their own. Where there are fewer cores than processes, these share the cores evenly, and
-a minibatch takes at least as long as all stages then take for one, started together (`shared_s`).
+Predictions are for processes that share the cores of this machine.
 """
 
 import argparse
@@ -81,6 +80,7 @@ class Setting:
             f"train.max_steps={STEPS}",
             "eval.every_epochs=0",
             f"topology.gigabytes_per_s=[{self.gigabytes_per_s}]",
+            f"topology.cores={usable_cores()}",
         ]
 
 
@@ -145,18 +145,8 @@ def predicted_by(setting: Setting, profile: Path, folder: Path) -> Iterator[tupl
     cuts = CUTS[setting.model]
     command("predict", *setting.words(*cuts), f"profile={profile}", "-o", str(folder))
     for cut, case in zip(cuts, json.loads((folder / "prediction.json").read_text()), strict=True):
-        stages = case["stages"]
-        busy_s = [sum(stage[f"{what}_s"] for what in ("forward", "backward", "update", "reading")) for stage in stages]
-        seconds = max(case["time_per_minibatch_s"], shared_s(busy_s, usable_cores()))
-        seen = Seen(case["batch_size"] / seconds, max(stage["memory_bytes"] for stage in stages))
-        yield Pipeline(setting, tuple(cut)), seen
-
-
-def shared_s(busy_s: Sequence[float], cores: int) -> float:
-    """When the last of processes ends that begin together and share the cores evenly, in seconds."""
-    ends = sorted(busy_s)
-    begins = [0.0, *ends]
-    return sum((end - begins[i]) * max(1.0, (len(ends) - i) / cores) for i, end in enumerate(ends))
+        memory_bytes = max(stage["memory_bytes"] for stage in case["stages"])
+        yield Pipeline(setting, tuple(cut)), Seen(case["samples_per_s"], memory_bytes)
 
 
 def measurement(pipeline: Pipeline, folder: Path) -> Seen:

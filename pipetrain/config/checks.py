@@ -39,6 +39,7 @@ _LEAST = {
     "log.every_steps": 1,
     "launch.max_restarts": 0,
     "topology.devices": 1,
+    "topology.cores": 1,
     "planner.repeats": 1,
 }
 _SEEDS = 2**63

@@ -211,6 +211,8 @@ class TopologyConfig:
     """Memory of a device in 10^9 bytes, such as 16, or of each, such as [16,16,8]; null: not limited."""
     speeds: list[float] | None = None
     """Speed of each device as a multiple of the profiled one, such as [1,1,0.5]; null: all 1."""
+    cores: int | None = None
+    """Cores that the workers of each machine, the innermost level, share evenly; null: each has a device of its own."""
     latency_s: float = 0.0
     """Seconds that every message takes beside its transmission; `pipetrain predict` alone counts them."""
     update_gigabytes_per_s: float | None = None

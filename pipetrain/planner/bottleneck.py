@@ -10,7 +10,7 @@ from pipetrain.planner.cut_states import Table, Vector
 
 _BLOCK = 1 << 15
 """Numbers that are compared at a time: as many as the processor's cache holds."""
-_EQUAL = 1e-12
+EQUAL = 1e-12
 """Two costs that differ by rounding alone differ by less, relatively."""
 
 
@@ -54,12 +54,7 @@ class Bottleneck:
         rest = best.copy()  # with the link in front of it
         for worker in reversed(range(workers)):
             stages = self.stages(worker)
-            behind = rest[worker + 1 : worker + 1 + len(stages)]
-            for begin, end in _blocks(max(lasts) + 1, len(stages)):
-                rows = stages[:, begin:end, begin:]
-                for index, last in enumerate(lasts):
-                    if last > begin:
-                        best[worker, index, begin:end] = _smallest(rows, behind[:, index, begin : last + 1])
+            best[worker] = cheapest(stages, rest[worker + 1 : worker + 1 + len(stages)], lasts)
             rest[worker] = np.maximum(best[worker], self.links[worker])
         return best
 
@@ -74,11 +69,39 @@ class Bottleneck:
             rest = best[worker + 1 : worker + 1 + len(stages)].copy()
             for ahead, row in enumerate(rest[: len(self.links) - worker - 1]):
                 np.maximum(row, self.links[worker + 1 + ahead][: last + 1], out=row)
-            compared = np.maximum(stages, rest)
-            good = np.argwhere(compared <= compared.min() * (1 + _EQUAL))
-            count, end = max(good.tolist(), key=lambda each: (each[0], -each[1]))
-            yield Part(state, end, worker, count + 1)
-            worker, state = worker + count + 1, end
+            count, end = chosen(stages, rest)
+            yield Part(state, end, worker, count)
+            worker, state = worker + count, end
+
+
+def cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
+    """At [index of the last state, state], the smallest largest cost of a stage from there and of what is behind it.
+
+    Args:
+        stages: [count - 1, first state, last state].
+        behind: [count - 1, index of the last state, state], the link in front of it included.
+        lasts: the last states.
+    """
+    best: Table = np.full(behind.shape[1:], np.inf)
+    for begin, end in _blocks(max(lasts) + 1, len(stages)):
+        rows = stages[:, begin:end, begin:]
+        for index, last in enumerate(lasts):
+            if last > begin:
+                best[index, begin:end] = _smallest(rows, behind[:, index, begin : last + 1])
+    return best
+
+
+def chosen(stages: Table, behind: Table) -> tuple[int, int]:
+    """The workers of the first stage of a best sequence, and the state that it ends at.
+
+    Args:
+        stages: [count - 1, state], of those that begin where the sequence does.
+        behind: the same of what is behind them, the link in front of it included.
+    """
+    compared = np.maximum(stages, behind)
+    good = np.argwhere(compared <= compared.min() * (1 + EQUAL))
+    count, end = max(good.tolist(), key=lambda each: (each[0], -each[1]))
+    return count + 1, end
 
 
 def _smallest(rows: Table, behind: Table) -> Vector:

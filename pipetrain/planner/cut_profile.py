@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pipetrain.errors import ConfigError
 from pipetrain.planner.memory import StageSizes
 from pipetrain.planner.profile import Profile, ProfiledLayer
 from pipetrain.planner.row import Row
 from pipetrain.planner.topology import Device, Topology
+from pipetrain.program.shared_cores import SharedCores
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,40 @@ class CutProfile:
     def devices(self) -> list[list[Device]]:
         """Of each stage."""
         return self._row.devices
+
+    @property
+    def shared_cores(self) -> SharedCores | None:
+        """The cores that its devices share, if they share any; each computes with the threads of the profile.
+
+        Raises:
+            ConfigError: the profile is one of GPUs.
+        """
+        cores, device = self.topology.cores, self.profile.provenance.get("device")
+        if cores is None:
+            return None
+        if device == "cuda":
+            raise ConfigError(
+                f"topology.cores={cores}: the profile was measured on cuda, where workers share no cores; "
+                "topology.cores=null works"
+            )
+        members = self.topology.workers[0]
+        return SharedCores(cores / self.profile.threads, [worker // members for worker in range(sum(self.replicas))])
+
+    @property
+    def cores_s(self) -> float:
+        """Seconds for which a minibatch keeps the cores of the busiest machine; 0 where devices share none.
+
+        Raises:
+            ConfigError: the profile is one of GPUs.
+        """
+        if (cores := self.shared_cores) is None:
+            return 0.0
+        busy = [0.0] * (max(cores.hosts) + 1)
+        stages = zip(self.forward_s, self.backward_s, self.reading_s, self.replicas, strict=True)
+        of_devices = (sum(seconds) / replicas for *seconds, replicas in stages for _ in range(replicas))
+        for host, seconds in zip(cores.hosts, of_devices, strict=True):
+            busy[host] += seconds / cores.at_once
+        return max(busy)
 
     @property
     def _row(self) -> Row:

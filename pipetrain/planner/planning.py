@@ -10,6 +10,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.cut_states import CutStates
 from pipetrain.planner.found_stage import FoundStage
+from pipetrain.planner.limited_search import LimitedSearch
 from pipetrain.planner.memory import MemoryModel
 from pipetrain.planner.memory_search import LeastMemory
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
@@ -111,7 +112,9 @@ class Planner:
         weights = float(self.profile.weight_bytes)
         for members, bandwidth in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
             time = self.costs.replicated(time, weights, members, bandwidth)
-        return float(time)
+        everything = tuple(range(len(self.profile.layers)))
+        cut = CutProfile(self.profile, (everything,), (self.topology.num_devices,), self.topology)
+        return max(float(time), cut.cores_s)
 
     def _roomy_enough(self) -> Topology:
         """The devices; where memory is balanced, with so little of it that only balanced plans fit."""
@@ -126,11 +129,13 @@ class Planner:
 
     def _searched(self, topology: Topology, replicas: tuple[int, ...] | None) -> PipelinePlan | None:
         memory = self.memory if any(device.memory_bytes for device in topology.devices) else None
-        search = (
-            Search(self._states, topology, self.costs, memory)
-            if replicas is None
-            else RowSearch(self._states, Row(topology, replicas), self.costs, memory)
-        )
+        search: Search | RowSearch | LimitedSearch
+        if replicas is not None:
+            search = RowSearch(self._states, Row(topology, replicas), self.costs, memory)
+        elif memory is not None and len(topology.workers) == 1:
+            search = LimitedSearch(self._states, topology, self.costs, memory)
+        else:
+            search = Search(self._states, topology, self.costs, memory)
         time = search.time_s()
         return None if time == inf else self._plan(list(search.stages()), time)
 
@@ -141,7 +146,7 @@ class Planner:
         rows = zip(stages, cut.replicas, (stage.time_s for stage in found), kept, strict=True)
         return PipelinePlan(
             stages=tuple(PlannedStage(*row) for row in rows),
-            time_per_minibatch_s=time_s,
+            time_per_minibatch_s=max(time_s, cut.cores_s),
             single_device_time_s=self.profile.single_device_s,
             data_parallel_time_s=self._data_parallel_s,
             labels=tuple(layer.label for layer in self.profile.layers),

@@ -45,6 +45,7 @@ class PredictedStage:
         forward_s, backward_s, update_s: seconds.
         reading_s: seconds in which it reads data.
         idle: the share of its time in which a device computes nothing.
+        waiting: the share in which it reads no data either.
         memory_bytes: the peak of one device; None where it is not known.
     """
 
@@ -56,6 +57,7 @@ class PredictedStage:
     update_s: float
     reading_s: float
     idle: float
+    waiting: float
     memory_bytes: int | None
 
 
@@ -69,6 +71,7 @@ class Prediction:
         batch_size: samples of a minibatch; None where it is not known.
         link_busy: the share of its time in which a link carries activations, by link; as much for gradients.
         sent_bytes: what all devices send for a minibatch.
+        cores_busy: the share of the time of its cores in which they compute, by host; () where devices share none.
     """
 
     stages: tuple[PredictedStage, ...]
@@ -76,6 +79,7 @@ class Prediction:
     batch_size: int | None
     link_busy: tuple[float, ...]
     sent_bytes: float
+    cores_busy: tuple[float, ...] = ()
 
     @property
     def samples_per_s(self) -> float | None:
@@ -91,9 +95,10 @@ class Prediction:
     @property
     def bound(self) -> str:
         """What is busy all the time, and so decides the rate."""
-        waiting = [each.idle - each.reading_s / each.replicas / self.time_per_minibatch_s for each in self.stages]
-        busiest = min(range(len(waiting)), key=waiting.__getitem__)
-        if 1 - waiting[busiest] >= _BOUND:
+        if max(self.cores_busy, default=0.0) >= _BOUND:
+            return "the cores"
+        busiest = min(range(len(self.stages)), key=lambda r: self.stages[r].waiting)
+        if 1 - self.stages[busiest].waiting >= _BOUND:
             return f"stage {busiest}"
         link = max(range(len(self.link_busy)), key=self.link_busy.__getitem__, default=None)
         if link is not None and self.link_busy[link] >= _BOUND:
@@ -109,15 +114,19 @@ def predicted(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | 
         program: what they do.
         memory: the peak of a device of each stage, in bytes; None where it is not known.
         latency_s: of every message, in seconds.
+
+    Raises:
+        ConfigError: its devices share cores, and have none.
     """
     times = _times(cut, program, latency_s)
     replication = Replication(cut.replicas, cut.averaging_s, program.overlapped)
-    steady = steady_state(SteadyPipeline(program.cycles, times, replication, program.segments))
-    computing = zip(cut.forward_s, cut.backward_s, program.update_s, cut.reading_s, steady.idle, memory, strict=True)
+    steady = steady_state(SteadyPipeline(program.cycles, times, replication, program.segments), cut.shared_cores)
+    took = zip(cut.forward_s, cut.backward_s, program.update_s, cut.reading_s, strict=True)
+    seen = zip(steady.idle, steady.waiting, memory, strict=True)
     labels = [layer.label for layer in cut.profile.layers]
     stages = [
-        PredictedStage((labels[layers[0]], labels[layers[-1]]), len(layers), replicas, *others)
-        for layers, replicas, others in zip(cut.stages, cut.replicas, computing, strict=True)
+        PredictedStage((labels[layers[0]], labels[layers[-1]]), len(layers), replicas, *seconds, *shares)
+        for layers, replicas, seconds, shares in zip(cut.stages, cut.replicas, took, seen, strict=True)
     ]
     sent = zip(cut.sent_bytes, cut.link_bytes_per_s, strict=True)
     # between m and k replicas messages pass on so many links at a time
@@ -128,6 +137,7 @@ def predicted(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | 
         batch_size=cut.profile.batch_size,
         link_busy=tuple(size / speed / steady.period / n for (size, speed), n in zip(sent, wide, strict=True)),
         sent_bytes=2 * sum(cut.sent_bytes) + sum(cut.averaged_bytes),
+        cores_busy=steady.cores_busy,
     )
 
 

@@ -103,6 +103,12 @@ class Profile:
         return sum(layer.compute_s for layer in self.layers) + self.reading.inputs_s + self.reading.targets_s
 
     @property
+    def threads(self) -> int:
+        """Of the process that was measured; 1 where it is not known."""
+        threads = self.provenance.get("threads")
+        return threads if is_whole(threads) and threads > 0 else 1
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the weights of the model."""
         return self.weight_bytes_of(range(len(self.layers)))

@@ -1,5 +1,6 @@
 """Stages with given replicas, on the devices of a topology in their order."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -39,3 +40,11 @@ class Row:
         """Of the link behind each stage but the last, between the devices farthest from each other."""
         ends = pairwise(self.bounds)
         return [self.topology.bandwidth_between(first, end - 1) for (first, _), (_, end) in ends]
+
+
+def even_rows(topology: Topology, most: int) -> Iterator[Row]:
+    """Those of at most so many stages on all devices in which all stages have as many replicas."""
+    devices = topology.num_devices
+    for stages in range(1, min(devices, most) + 1):
+        if devices % stages == 0:
+            yield Row(topology, (devices // stages,) * stages)

@@ -35,11 +35,13 @@ class Topology:
             of eight devices.
         bytes_per_s: of each level, between two of its members.
         devices: each of them, in order; () where all are as the profiled one.
+        cores: that the workers of one innermost level share; None: each worker has a device of its own.
     """
 
     workers: tuple[int, ...]
     bytes_per_s: tuple[float, ...]
     devices: tuple[Device, ...] = ()
+    cores: int | None = None
 
     @classmethod
     def of(cls, settings: TopologyConfig, measured: float | None = None) -> Self:
@@ -54,7 +56,7 @@ class Topology:
         """
         workers = _workers(settings)
         bandwidths = _bandwidths(settings, workers, measured)
-        return cls(workers, bandwidths, _devices(settings, prod(workers)))
+        return cls(workers, bandwidths, _devices(settings, prod(workers)), settings.cores)
 
     @property
     def num_devices(self) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipetrain.program.computing_graph import NO_TASK, ComputingGraph
 from pipetrain.program.event_graph import EventGraph
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.replication import Replication
@@ -37,40 +38,57 @@ class SteadyPipeline:
 
     def events(self) -> EventGraph:
         """What happens in a turn; the first guess is that every operation waits for its input."""
-        weaver = _Weaver(self)
+        return self._woven(_Weaver(self)).events
+
+    def computations(self) -> ComputingGraph:
+        """The same where computations may take longer than at full speed: their ends are events of their own.
+
+        Task 2w is what the w-th device computes, task 2w + 1 its reading of data.
+        """
+        return self._woven(_Weaver(self, stretching=True))
+
+    def _woven(self, weaver: "_Weaver") -> ComputingGraph:
         for r in range(len(self.cycles)):
             weaver.order_operations(r)
         for r in range(len(self.cycles)):
             weaver.pass_messages(r)
         edges = sorted([*weaver.orders, *weaver.inputs], key=lambda edge: edge.target)
-        targets, sources, times, turns = (np.array(column) for column in zip(*edges, strict=True))
+        targets, sources, times, turns, tasks = (np.array(column) for column in zip(*edges, strict=True))
         last_edges = np.searchsorted(targets, np.arange(targets[-1] + 1), side="right") - 1
-        return EventGraph(sources, targets, times.astype(float), turns, last_edges)
+        return ComputingGraph(EventGraph(sources, targets, times.astype(float), turns, last_edges), tasks)
 
 
 class _Edge(NamedTuple):
-    """`target` starts at least `time` after `source` did `turns` turns before."""
+    """`target` starts at least `time` after `source` did `turns` turns before; meanwhile `task` computes."""
 
     target: int
     source: int
     time: float
     turns: int
+    task: int = NO_TASK
 
 
-class _Event(NamedTuple):
+class _Point(NamedTuple):
+    """So long after the start of an event."""
+
+    event: int
+    later: float
+
+
+class _Span(NamedTuple):
     """An operation or message.
 
     Attributes:
-        number: of the event.
-        time: what it takes.
+        begin: the event of its start.
+        end: what waits for it starts then.
+        free: its device or link takes the next one then; until then a device may read data.
         ahead: how many turns its minibatch is ahead of those that its device ends in the same turn.
-        reading: for how long its device reads data behind it.
     """
 
-    number: int
-    time: float
-    ahead: int
-    reading: float = 0.0
+    begin: int
+    end: _Point
+    free: _Point
+    ahead: int = 0
 
 
 _Name = tuple[Kind, int, int | None]
@@ -85,14 +103,14 @@ class _Weaver:
         inputs: what waits for a message or an average.
     """
 
-    def __init__(self, pipeline: SteadyPipeline) -> None:
+    def __init__(self, pipeline: SteadyPipeline, *, stretching: bool = False) -> None:
         self.orders: list[_Edge] = []
         self.inputs: list[_Edge] = []
-        self._pipeline = pipeline
+        self._pipeline, self._stretching = pipeline, stretching
         self._routes = Routes(len(pipeline.cycles), pipeline.segments)
-        self._numbers = count()
-        self._lanes: list[list[dict[_Name, _Event]]] = []
-        """By stage and replica, the events in order."""
+        self._numbers, self._devices = count(), count()
+        self._lanes: list[list[dict[_Name, _Span]]] = []
+        """By stage and replica, the operations in order."""
 
     def order_operations(self, r: int) -> None:
         """Lets the replicas of a stage carry out their operations in order, and average their gradients."""
@@ -100,35 +118,46 @@ class _Weaver:
         lanes = [self._lane(r, replica, replicas) for replica in range(replicas)]
         self._lanes.append(lanes)
         for lane in lanes:
-            self._in_order([(event, 0) for event in lane.values()])
+            self._in_order([(operation, 0) for operation in lane.values()])
         if replicas > 1:
             self._average(r, lanes)
 
-    def _lane(self, r: int, replica: int, replicas: int) -> dict[_Name, _Event]:
-        turn = self._pipeline.replication.turn
-        lane: dict[_Name, _Event] = {}
+    def _lane(self, r: int, replica: int, replicas: int) -> dict[_Name, _Span]:
+        turn, task = self._pipeline.replication.turn, 2 * next(self._devices)
+        lane: dict[_Name, _Span] = {}
         for first in range(replica, turn, replicas):
             for op in self._pipeline.cycles[r]:
                 ahead, minibatch = divmod(first + op.minibatch * replicas, turn)
-                times = self._pipeline.times
-                event = _Event(next(self._numbers), times.duration(r, op), ahead, times.reading(r, op))
-                lane[op.kind, minibatch, op.microbatch] = event
+                begin = _Point(next(self._numbers), 0.0)
+                end = self._after(begin, self._pipeline.times.duration(r, op), task)
+                free = self._after(end, self._pipeline.times.reading(r, op), task + 1)
+                lane[op.kind, minibatch, op.microbatch] = _Span(begin.event, end, free, ahead)
         return lane
 
-    def _average(self, r: int, lanes: Sequence[dict[_Name, _Event]]) -> None:
+    def _after(self, point: _Point, time: float, task: int) -> _Point:
+        """The end of what a task does from a point on: an event of its own where that may take longer."""
+        if not time:
+            return point
+        if not self._stretching:
+            return _Point(point.event, point.later + time)
+        end = next(self._numbers)
+        self.orders.append(_Edge(end, point.event, time, 0, task))
+        return _Point(end, 0.0)
+
+    def _average(self, r: int, lanes: Sequence[dict[_Name, _Span]]) -> None:
         """The updates of a round wait for the backwards of all replicas, and for their average."""
         replication = self._pipeline.replication
         for of_round in zip(*(self._ends(lane) for lane in lanes), strict=True):
             average = next(self._numbers)
             for backward, update in of_round:
-                begun = 0.0 if replication.overlapped else backward.time
-                self.inputs.append(_Edge(average, backward.number, begun, 0))
-                self.inputs.append(_Edge(update.number, average, replication.averaging[r], 0))
+                ready = _Point(backward.begin, 0.0) if replication.overlapped else backward.end
+                self.inputs.append(_Edge(average, ready.event, ready.later, 0))
+                self.inputs.append(_Edge(update.begin, average, replication.averaging[r], 0))
 
     @staticmethod
-    def _ends(lane: dict[_Name, _Event]) -> list[tuple[_Event, _Event]]:
+    def _ends(lane: dict[_Name, _Span]) -> list[tuple[_Span, _Span]]:
         """The last backward before each update, and the update."""
-        return [(before, event) for (_, before), (name, event) in pairwise(lane.items()) if name[0] is Kind.UPDATE]
+        return [(before, span) for (_, before), (name, span) in pairwise(lane.items()) if name[0] is Kind.UPDATE]
 
     def pass_messages(self, r: int) -> None:
         """Lets the operations of a stage wait for their messages, and each message for the one before of its kind."""
@@ -138,36 +167,41 @@ class _Weaver:
                 for lane, kind in product(self._lanes[sender], Kind):
                     self._in_order([(messages[name], 0) for name in lane if name[0] is kind and name in messages])
 
-    def _take(self, sender: int, r: int) -> dict[_Name, _Event]:
+    def _take(self, sender: int, r: int) -> dict[_Name, _Span]:
         """Of the messages between two stages those that keep their link for a while."""
-        made = {name: event for lane in self._lanes[sender] for name, event in lane.items()}
-        messages: dict[_Name, _Event] = {}
+        made = {name: span for lane in self._lanes[sender] for name, span in lane.items()}
+        messages: dict[_Name, _Span] = {}
         for lane in self._lanes[r]:
-            taken: dict[Kind, list[tuple[_Event, int]]] = {}
+            taken: dict[Kind, list[tuple[_Span, int]]] = {}
             for name, target in lane.items():
                 op = Operation(*name)
                 if self._routes.sender(r, op) != sender:
                     continue
-                source, late = made[name], made[name].ahead - target.ahead
+                ready, late = made[name].end, made[name].ahead - target.ahead
                 transfer = self._pipeline.times.transfer(sender, r, op)
                 occupation = self._pipeline.times.occupation(sender, r, op)
                 if not occupation:
-                    self.inputs.append(_Edge(target.number, source.number, source.time + transfer, late))
+                    self.inputs.append(_Edge(target.begin, ready.event, ready.later + transfer, late))
                     continue
-                messages[name] = message = _Event(next(self._numbers), occupation, 0)
-                self.inputs.append(_Edge(message.number, source.number, source.time, 0))
-                self.inputs.append(_Edge(target.number, message.number, transfer, late))
+                messages[name] = message = self._message(occupation)
+                self.inputs.append(_Edge(message.begin, ready.event, ready.later, 0))
+                self.inputs.append(_Edge(target.begin, message.begin, transfer, late))
                 taken.setdefault(op.kind, []).append((message, late))
             if len(self._lanes[sender]) > 1:
                 for of_kind in taken.values():
                     self._in_order(of_kind)
         return messages
 
-    def _in_order(self, events: Sequence[tuple[_Event, int]]) -> None:
-        """Lets events happen one after the other, turn for turn; each is said to be so many turns late."""
-        if not events:
+    def _message(self, occupation: float) -> _Span:
+        begin = next(self._numbers)
+        free = _Point(begin, occupation)
+        return _Span(begin, free, free)
+
+    def _in_order(self, spans: Sequence[tuple[_Span, int]]) -> None:
+        """Lets spans follow one another, turn for turn; each is said to be so many turns late."""
+        if not spans:
             return
-        for (event, late), (following, later) in pairwise(events):
-            self.orders.append(_Edge(following.number, event.number, event.time + event.reading, late - later))
-        (first, early), (last, late) = events[0], events[-1]
-        self.orders.append(_Edge(first.number, last.number, last.time + last.reading, late - early + 1))
+        for (span, late), (following, later) in pairwise(spans):
+            self.orders.append(_Edge(following.begin, span.free.event, span.free.later, late - later))
+        (first, early), (last, late) = spans[0], spans[-1]
+        self.orders.append(_Edge(first.begin, last.free.event, last.free.later, late - early + 1))

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import fmean
 
 from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.playback import Slice
+from pipetrain.program.shared_cores import SharedCores
+from pipetrain.program.shared_play import SharedPlay
 from pipetrain.schedules.base import ListSchedule
 from pipetrain.schedules.operation import Kind, Operation
 
@@ -16,10 +20,14 @@ class Steady:
     Attributes:
         period: time from one minibatch to the next, on average; the same for all stages.
         idle: the share of its time in which a stage's device computes nothing, by stage.
+        waiting: the share in which it reads no data either.
+        cores_busy: the share of the time of its cores in which they compute, by host; () where devices share none.
     """
 
     period: float
     idle: list[float]
+    waiting: list[float]
+    cores_busy: tuple[float, ...] = ()
 
 
 def peak_in_flight(operations: Sequence[Operation], num_microbatches: int) -> int:
@@ -39,16 +47,56 @@ def minibatches_held(schedule: ListSchedule, D: int, N: int) -> int:
     return -(-schedule.in_flight(0, D, N) // N) * schedule.replicas(D).counts[0]
 
 
-def steady_state(pipeline: SteadyPipeline) -> Steady:
+def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> Steady:
     """The steady state of a pipeline that has filled, exactly, however long the fill takes.
+
+    Args:
+        pipeline: what its stages do.
+        cores: that its devices share; None: each computes by itself.
 
     Raises:
         ValueError: its stages wait for each other.
     """
+    turn, replicas = pipeline.replication.turn, pipeline.replication.replicas
+    if cores is None or not cores.scarce:
+        period = pipeline.events().period() / turn
+        computing, reading = _at_full_speed(pipeline, period)
+    else:
+        hosts = [host for host in cores.hosts for _ in range(2)]  # of what each device computes, and of what it reads
+        played = SharedPlay(pipeline.computations(), hosts, cores.at_once).repetition()
+        period = played.turn_s / turn
+        computing, reading = (_by_stage(played.busy[kind::2], replicas) for kind in range(2))
+    return Steady(
+        period=period,
+        idle=[max(0.0, 1.0 - each) for each in computing],
+        waiting=[max(0.0, 1.0 - sum(both)) for both in zip(computing, reading, strict=True)],
+        cores_busy=() if cores is None else _cores_busy(pipeline, cores, period),
+    )
+
+
+def _at_full_speed(pipeline: SteadyPipeline, period: float) -> tuple[list[float], list[float]]:
+    """The shares of its time that a device of each stage would compute, and read data, if it shared no cores."""
     times, replicas = pipeline.times, pipeline.replication.replicas
-    period = pipeline.events().period() / pipeline.replication.turn
-    busy = [sum(times.duration(r, op) for op in cycle) for r, cycle in enumerate(pipeline.cycles)]
-    return Steady(period, [max(0.0, 1.0 - of_stage / (period * m)) for of_stage, m in zip(busy, replicas, strict=True)])
+    computing, reading = (
+        [sum(seconds(r, op) for op in cycle) / (period * replicas[r]) for r, cycle in enumerate(pipeline.cycles)]
+        for seconds in (times.duration, times.reading)
+    )
+    return computing, reading
+
+
+def _by_stage(shares: Sequence[float], replicas: Sequence[int]) -> list[float]:
+    """Means over the devices of each stage."""
+    ends = list(accumulate(replicas, initial=0))
+    return [fmean(shares[first:end]) for first, end in pairwise(ends)]
+
+
+def _cores_busy(pipeline: SteadyPipeline, cores: SharedCores, period: float) -> tuple[float, ...]:
+    busy = [0.0] * (max(cores.hosts) + 1)
+    of_stages = zip(*_at_full_speed(pipeline, period), pipeline.replication.replicas, strict=True)
+    of_devices = (computing + reading for computing, reading, m in of_stages for _ in range(m))
+    for host, share in zip(cores.hosts, of_devices, strict=True):
+        busy[host] += share / cores.at_once
+    return tuple(busy)
 
 
 def between_updates(row: Sequence[Slice], first: int, last: int) -> tuple[float, float]:

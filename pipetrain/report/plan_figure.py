@@ -65,12 +65,16 @@ def _times(panel: "Axes", comparison: Comparison) -> None:
     values = [stage.time_s * 1e3 for stage in plan.stages]
     panel.bar(range(len(values)), values, color=BLUE, width=0.7)
     bound = plan.time_per_minibatch_s * 1e3
-    panel.axhline(bound, color=INK, linewidth=1, linestyle=(0, (4, 2)), label="slowest stage or link")
+    panel.axhline(bound, color=INK, linewidth=1, linestyle=(0, (4, 2)), label=_bound(comparison))
     panel.set_ylim(0, 1.25 * bound)
     panel.set_ylabel("time per minibatch (ms)")
     panel.set_title("Stages of the best plan")
     panel.legend(loc="upper right")
     _stage_axis(panel, comparison)
+
+
+def _bound(comparison: Comparison) -> str:
+    return "slowest stage or link" if comparison.topology.cores is None else "slowest stage, link or cores"
 
 
 def _memory(panel: "Axes", comparison: Comparison) -> None:

@@ -70,10 +70,12 @@ class Comparison:
         weights = size_of(self.profile.weight_bytes)
         levels = zip(self.topology.workers, self.topology.bytes_per_s, strict=True)
         devices = " x ".join(f"{members} at {bandwidth / 1e9:.4g} GB/s" for members, bandwidth in levels)
+        cores = self.topology.cores
+        sharing = "" if cores is None else f", sharing {cores} core{'s' if cores > 1 else ''}"
         time = seconds(self.best.single_device_time_s)
         return (
             f"{len(self.profile.layers)} layers, {weights} of weights, {time} for a minibatch of {self.batch_size} on "
-            f"one device; devices: {devices}"
+            f"one device; devices: {devices}{sharing}"
         )
 
     def _row(self, row: ComparedPlan) -> list[str]:

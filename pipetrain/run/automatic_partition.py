@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,8 @@ def planned(
     cuts = [starts[stage.layers[0]] for stage in best.stages[1:]]
     seconds = [sum(parts.layers[i].compute_s for i in stage.layers) for stage in best.stages]
     replicas = tuple(stage.replicas for stage in best.stages)
-    return Planned(cuts, seconds, replicas), [_account(settings, profile, best, cuts, counts)]
+    notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, best.num_devices)]
+    return Planned(cuts, seconds, replicas), notes
 
 
 def plan_by(settings: Settings, wanted: Automatic, profile: Profile) -> PipelinePlan:
@@ -138,8 +139,11 @@ def _check_replicas(counts: Sequence[int], wanted: Automatic, most: int) -> None
 
 def _devices_here(settings: Settings) -> int:
     """Cores on the CPU, two at least, as a pipeline of one stage is none."""
-    on_cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
-    return max(1, torch.cuda.device_count()) if on_cuda else max(2, usable_cores())
+    return max(1, torch.cuda.device_count()) if _on_cuda(settings) else max(2, usable_cores())
+
+
+def _on_cuda(settings: Settings) -> bool:
+    return settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
 
 
 def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, straight: bool) -> PipelinePlan:
@@ -191,3 +195,13 @@ def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: lis
         f"partition=auto: {stages}{where}, by {origin}: {full:.2f} ms per minibatch in a full pipeline, {alone:.2f} ms "
         "on one device"
     )
+
+
+def _sharing(settings: Settings, processes: int) -> Iterator[str]:
+    """A line where more processes will run than there are cores."""
+    cores = usable_cores()
+    if processes > cores and not settings.executor.simulated and not _on_cuda(settings):
+        yield (
+            f"{processes} processes on {cores} cores: the cuts are those for a core each; `pipetrain predict "
+            f"topology.cores={cores}` tells how fast they are when they share"
+        )

@@ -1,6 +1,7 @@
 """`pipetrain predict` on a profile from a file."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,33 @@ def test_prediction_of_one_pipeline_shows_its_stages(tmp_path, profile, capsys):
     assert case["bound_by"] == "stage 1"
     assert case["link_busy"] == pytest.approx([0.002 / 0.009])
     assert "layer1 to layer3" in capsys.readouterr().out
+
+
+def test_prediction_on_shared_cores_lets_stages_slow_each_other_down(tmp_path, profile, capsys):
+    words = ["method=pipedream", "partition.stages=4", "optimizer=sgd", "topology.cores=2"]
+    (case,) = predicted(tmp_path, profile, *words)
+    assert case["time_per_minibatch_s"] == pytest.approx(4 * 0.003 / 2, rel=1e-4)
+    assert case["cores_busy"] == pytest.approx([1.0], abs=1e-3)
+    assert case["bound_by"] == "the cores"
+    assert "cores: 100.0% busy" in capsys.readouterr().out
+    (of_two,) = predicted(tmp_path, profile, *words, "topology.workers=[2,2]", "topology.gigabytes_per_s=[1e3,1e3]")
+    assert of_two["time_per_minibatch_s"] == pytest.approx(0.003, rel=1e-4)
+    assert of_two["cores_busy"] == pytest.approx([1.0, 1.0], abs=1e-3)
+
+
+def test_each_thread_of_the_profile_takes_a_core(tmp_path):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cpu", "threads": 2}).to_json()))
+    words = ["method=pipedream", "partition.stages=2", "topology.cores=2", "topology.update_gigabytes_per_s=1e6"]
+    (case,) = predicted(tmp_path, f"profile={path}", *words)
+    assert case["time_per_minibatch_s"] == pytest.approx(2 * 0.006, rel=1e-4)
+
+
+def test_cores_of_a_profile_of_gpus_are_refused(tmp_path, capsys):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cuda"}).to_json()))
+    assert cli.carry_out(["predict", f"profile={path}", "partition.stages=2", "topology.cores=2"]) == 2
+    assert "topology.cores=2: the profile was measured on cuda" in capsys.readouterr().err
 
 
 def test_plan_with_replicas_is_predicted_from_its_file(tmp_path, profile):
@@ -94,6 +122,7 @@ def test_largest_batch_that_fits_keeps_the_versions_of_the_method_in_mind(profil
         ("partition.replicas=[2,1,1] partition.stages=2", "a number for each of 2 stages"),
         ("method=asp partition.replicas=[2] partition.stages=1 executor=simulated", "method=data_parallel can be"),
         ("topology.latency_s=-1", "topology.latency_s=-1"),
+        ("topology.cores=0", "topology.cores=0: "),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path, profile, capsys, words, message):

@@ -54,6 +54,15 @@ def test_the_slowest_stage_is_as_fast_as_can_be_by_the_profile(tmp_path, stored)
     )
 
 
+def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):
+    monkeypatch.setattr(automatic_partition, "usable_cores", lambda: 2)
+    message = (
+        "3 processes on 2 cores: the cuts are those for a core each; `pipetrain predict topology.cores=2` tells how "
+        "fast they are when they share"
+    )
+    assert message in prepared(tmp_path, stored, 3).notes
+
+
 def test_as_many_stages_as_are_fastest_are_taken_and_no_more(tmp_path, stored, monkeypatch):
     monkeypatch.setattr(automatic_partition, "usable_cores", lambda: 6)
     run = prepared(tmp_path, stored)

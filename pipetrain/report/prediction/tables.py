@@ -61,6 +61,8 @@ def stage_table(prediction: Prediction) -> Iterator[str]:
         for r, (stage, link) in enumerate(zip(prediction.stages, links, strict=True))
     ]
     yield from text_table(heads, both_ends(rows, "stages"), ">><>>>>>>>>")
+    if hosts := prediction.cores_busy:
+        yield f"cores: {max(hosts):.1%} busy" + (f" on the busiest of {len(hosts)} machines" if len(hosts) > 1 else "")
 
 
 def _span(stage: PredictedStage) -> str:

@@ -1,0 +1,101 @@
+"""Pipelines with replicas on devices of limited memory, against trying all."""
+
+import itertools
+import time
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.plans import chain, layer, splits
+
+from pipetrain.planner.cut_states import CutStates
+from pipetrain.planner.limited_search import LimitedSearch
+from pipetrain.planner.memory import MemoryModel, MemoryRules, StagePlace, StageSizes
+from pipetrain.planner.memory_search import LeastMemory
+from pipetrain.planner.stage_costs import RingAllReduce
+from pipetrain.planner.topology import Device, Topology
+from pipetrain.schedules.gpipe import GPipe
+from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
+
+SIZES = st.integers(0, 20)
+LAYERS = st.lists(st.builds(layer, st.integers(1, 20), SIZES, SIZES, SIZES), min_size=1, max_size=4)
+
+
+def rules(schedule, N):
+    return MemoryRules(N, schedule, lambda _, delay: 1 if schedule.synchronous else delay + 1, states=1)
+
+
+def tried(layers, devices, memory):
+    """(seconds, share of the fullest device) of every pipeline of a chain on devices with links of 2 bytes/s."""
+    for counts in splits(len(devices)):
+        for cuts in itertools.combinations(range(1, len(layers)), len(counts) - 1):
+            parts = [layers[a:b] for a, b in itertools.pairwise([0, *cuts, len(layers)])]
+            groups = [devices[a:b] for a, b in itertools.pairwise([0, *itertools.accumulate(counts)])]
+            times = [2 * layers[cut - 1].output_bytes / 2 for cut in cuts]
+            for part, group, count in zip(parts, groups, counts, strict=True):
+                slowest = sum(each.compute_s for each in part) / min(each.speed for each in group)
+                weights = sum(each.weight_bytes for each in part)
+                times.append(max(slowest, 2 * (count - 1) / count * weights / 2) / count)
+            sizes = [
+                StageSizes(sum(each.weight_bytes for each in part), sum(each.activation_bytes for each in part), 0)
+                for part in parts
+            ]
+            kept = map(memory.stage_bytes, StagePlace.row(counts), sizes)
+            rooms = (min(each.memory_bytes for each in group) for group in groups)
+            yield max(times), max(size / room for size, room in zip(kept, rooms, strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_limited_search_finds_what_trying_all_finds(data):
+    layers = data.draw(LAYERS)
+    schedules = st.sampled_from([OneFOneB(), OneFOneBFlush(), GPipe()])
+    phases = data.draw(st.lists(schedules, min_size=1, max_size=2))
+    N = data.draw(st.integers(1, 3))
+    memory = MemoryModel(tuple(rules(each, N) for each in phases))
+    room = st.integers(1, 300).map(float)
+    devices = data.draw(st.lists(st.builds(Device, st.sampled_from([1.0, 0.5]), room), min_size=1, max_size=4))
+    every = list(tried(layers, devices, memory))
+    states, topology = CutStates.of(chain(*layers)), Topology((len(devices),), (2.0,), tuple(devices))
+    search = LimitedSearch(states, topology, RingAllReduce(), memory)
+    expected = min((seconds for seconds, share in every if share <= 1), default=inf)
+    assert search.time_s() == pytest.approx(expected)
+    assert LeastMemory(states, topology, memory).share == pytest.approx(min(share for _, share in every))
+    if expected < inf:
+        found = list(search.stages())
+        assert sum(stage.replicas for stage in found) == len(devices)
+        assert max(stage.time_s for stage in found) <= expected * (1 + 1e-9)
+
+
+def best_replicas(layers, limit, schedule, N):
+    topology = Topology((4,), (2.0,), (Device(memory_bytes=limit),) * 4)
+    memory = MemoryModel((rules(schedule, N),))
+    search = LimitedSearch(CutStates.of(chain(*layers)), topology, RingAllReduce(), memory)
+    return [stage.replicas for stage in search.stages()], search.time_s()
+
+
+def test_stage_of_a_drained_pipeline_keeps_by_the_stages_behind_it_and_not_by_their_replicas():
+    """Two of four microbatches of 100 bytes, though there are three devices behind, and 30 bytes for its weights."""
+    layers = [layer(1.0, weight_bytes=10, activation_bytes=100), layer(3.0)]
+    assert best_replicas(layers, 80, OneFOneBFlush(), 4) == ([1, 3], 1.0)
+    assert best_replicas(layers, 79, OneFOneBFlush(), 4)[1] > 1.0
+
+
+def test_stages_of_as_many_replicas_keep_fewer_microbatches_than_unlike_ones():
+    """Two minibatches of 20 bytes and five sets of weights of 10 on the first; unlike ones keep up to 3.5 and six."""
+    layers = [layer(1.0, weight_bytes=10, activation_bytes=20) for _ in range(4)]
+    assert best_replicas(layers, 90, OneFOneB(), 2) == ([1, 1, 1, 1], 1.0)
+    assert best_replicas(layers, 89, OneFOneB(), 2)[1] > 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", [OneFOneB(), OneFOneBFlush()])
+def test_three_hundred_layers_on_sixteen_limited_devices_take_seconds(schedule):
+    layers = [layer(1 + i % 7, 10 + i % 5, 10 + i % 3, 100 + i % 11) for i in range(300)]
+    topology = Topology((16,), (1e3,), (Device(memory_bytes=6e3),) * 16)
+    began = time.process_time()
+    search = LimitedSearch(CutStates.of(chain(*layers)), topology, RingAllReduce(), MemoryModel((rules(schedule, 8),)))
+    assert search.time_s() < inf
+    assert len(list(search.stages())) > 1
+    assert time.process_time() - began < 8
