@@ -15,20 +15,18 @@ what they gain.
 
 import argparse
 import itertools
-import json
 import os
 import socket
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from datetime import date
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from runtime import RESULTS, Plain, even_bounds, machine, sgd, show, stamps, training
+from rows import Rows, machine, show, summary, write
+from runtime import Plain, even_bounds, sgd, stamps, training
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from workloads import WORKLOADS, Workload
@@ -154,37 +152,17 @@ def process(pipe: Connection, rank: int, port: int, name: str, options: argparse
         pipe.send(row())
 
 
-def measure(names: list[str], options: argparse.Namespace) -> dict[str, list[float]]:
-    """Samples per second of each row in all rounds, behind one that warms up."""
-    rows, batch = {name: Processes(name, options) for name in names}, WORKLOADS[options.model].batch
-    speeds: dict[str, list[float]] = {name: [] for name in names}
+def measure(names: list[str], options: argparse.Namespace) -> Rows:
+    """All rounds, behind one that warms up."""
+    processes, batch = {name: Processes(name, options) for name in names}, WORKLOADS[options.model].batch
+    rows = Rows()
     for repeat in range(options.repeats + 1):
         for name in names[:: -1 if repeat % 2 else 1]:
-            speed = batch / rows[name].measure()
+            speed = batch / processes[name].measure()
             if repeat:
-                speeds[name].append(speed)
+                rows.add(name, speed)
                 print(f"round {repeat}/{options.repeats}  {name:14} {speed:8.1f} samples/s", flush=True)
-    return speeds
-
-
-def report(speeds: Mapping[str, list[float]], options: argparse.Namespace) -> dict[str, Any]:
-    workload = WORKLOADS[options.model]
-    pairs = [(a, b) for a, b in RATIOS if a in speeds and b in speeds]
-    return {
-        "what": f"{workload.in_words}, processes of one thread each, SGD with momentum, fused",
-        "date": date.today().isoformat(),
-        "unit": "samples per second, median over minibatches, then over rounds",
-        "steps": options.steps - WARM_UP,
-        "machine": machine("cpu"),
-        "rows": {name: round(statistics.median(values), 2) for name, values in speeds.items()},
-        "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in speeds.items()},
-        "idle": {},
-        "ratios": {f"{a} / {b}": round(_ratio(speeds[a], speeds[b]), 3) for a, b in pairs},
-    }
-
-
-def _ratio(ones: list[float], others: list[float]) -> float:
-    return statistics.median(one / other for one, other in zip(ones, others, strict=True))
+    return rows
 
 
 def main() -> None:
@@ -194,12 +172,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10, help="rounds, behind one that warms up")
     parser.add_argument("--only", nargs="*", default=[], choices=ROWS, help="rows to measure; nothing is written then")
     options = parser.parse_args()
-    result = report(measure(options.only or [*ROWS], options), options)
+    result = summary(
+        f"{WORKLOADS[options.model].in_words}, processes of one thread each, SGD with momentum, fused",
+        measure(options.only or [*ROWS], options),
+        RATIOS,
+        steps=options.steps - WARM_UP,
+        machine=machine("cpu"),
+    )
     show(result)
     if not options.only:
-        path = RESULTS / f"replicas{'' if options.model == 'resnet56' else f'_{options.model}'}.json"
-        path.write_text(json.dumps(result, indent=2) + "\n")
-        print(f"\nwritten to {path}")
+        write(result, f"replicas{'' if options.model == 'resnet56' else f'_{options.model}'}")
 
 
 if __name__ == "__main__":

@@ -18,22 +18,18 @@ and what still differs is the pipeline alone.
 import argparse
 import contextlib
 import itertools
-import json
 import os
-import platform
 import socket
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from rows import Rows, machine, show, summary, write
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from typing_extensions import override
@@ -55,6 +51,7 @@ from pipetrain.methods.synchronous import Synchronous
 from pipetrain.planner.partition_rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.times import TimeSpan
 from pipetrain.run.freed_memory import keep_freed_memory
 from pipetrain.run.weight_passes import passes_under
 from pipetrain.schedules.base import Schedule
@@ -63,11 +60,11 @@ from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
 from pipetrain.stage.stage import Stage
+from pipetrain.stage.timing import Clock
 
 STAGES, WARM_UP = 2, 3
 MICROBATCHES = (2, 4, 8)
 _CPU = torch.device("cpu")
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "bench"
 
 OURS: dict[str, tuple[Schedule, Method, int]] = {
     **{f"gpipe_n{n}": (GPipe(), Synchronous(), n) for n in MICROBATCHES},
@@ -84,7 +81,16 @@ TORCH = {
 
 _ASYNCHRONOUS = ("naive_async", "pipedream", "pipeoptim", "pipemare")
 _COMPARED = ("gpipe", "torch_gpipe", "1f1b_flush", "torch_1f1b")
-_TORCHS = (("gpipe", "gpipe"), ("1f1b_flush", "1f1b"))
+_PAIRS = (
+    ("pipedream", "limit"),
+    ("pipedream", "naive_async"),
+    ("pipeoptim", "pipedream"),
+    ("pipemare", "pipedream"),
+    *((f"gpipe_n{n}", f"torch_gpipe_n{n}") for n in MICROBATCHES),
+    *((f"1f1b_flush_n{n}", f"torch_1f1b_n{n}") for n in MICROBATCHES),
+    ("pipedream", "sequential"),
+    ("limit", "sequential"),
+)
 
 
 def rows_of(workload: Workload) -> list[str]:
@@ -125,15 +131,24 @@ class Round(NamedTuple):
 
     Attributes:
         seconds: of each step behind the warm-up, on the ranks that know them.
-        idle: the share of its time in which its stage computed nothing, where it is known.
+        busy: how many seconds its stage computed for each of those minibatches, where it is known.
     """
 
     seconds: list[float]
-    idle: float | None = None
+    busy: Sequence[float] = ()
 
 
 Row = Callable[[], Round]
 """Trains for a round."""
+
+
+class KeptClock(Clock):
+    """A clock whose spans can be read once more when the executor has taken them."""
+
+    @override
+    def take(self) -> list[TimeSpan]:
+        self.taken = super().take()
+        return self.taken
 
 
 class Bench:
@@ -194,7 +209,14 @@ class Bench:
         chain = self.workload.chain()
         rules = PipelineRules(Sequential(), Synchronous(), 1, 1)
         executor = build_pipeline(chain, [(0, len(chain))], self.phases(rules), self.training, RunHooks(on_step))
-        return self.rounds_of(executor, Loader(self.data, batch_size=self.workload.batch, shuffle=False), times)
+        train = self.rounds_of(executor, Loader(self.data, batch_size=self.workload.batch, shuffle=False))
+
+        def row() -> Round:
+            times.clear()
+            train()
+            return Round(durations(times))
+
+        return row
 
     def limit(self) -> Row:
         """Each stage alone on stored tensors, both at once; the slower one would bind a pipeline."""
@@ -241,28 +263,35 @@ class Bench:
 
     def ours(self, rules: PipelineRules) -> Row:
         times, on_step = stamps()
+        stage = self.stage(self.rank, even_bounds(self.workload, rules))
+        stage.clock = clock = KeptClock(self.device)
         executor = connect_stages(
-            [self.stage(self.rank, even_bounds(self.workload, rules))],
+            [stage],
             self.phases(rules),
             RunHooks(on_step),
             device_to_device=self.device_to_device,
         )
         batch, num_microbatches = self.workload.batch, rules.num_microbatches
         loader = Loader(self.data, batch_size=batch, microbatches=num_microbatches, shuffle=False)
-        return self.rounds_of(executor, loader, times)
+        train, operations = self.rounds_of(executor, loader), rules.lists(self.steps)[self.rank]
+
+        def row() -> Round:
+            times.clear()
+            train()
+            busy = [0.0] * self.steps
+            for operation, span in zip(operations, clock.taken, strict=True):
+                busy[operation.minibatch] += span.seconds
+            return Round(durations(times), busy[WARM_UP:])
+
+        return row
 
     def phases(self, rules: PipelineRules) -> list[Phase]:
         return [Phase(rules, 0, self.steps * self.rounds)]
 
-    def rounds_of(self, executor: Executor, loader: Loader, times: list[float]) -> Row:
+    def rounds_of(self, executor: Executor, loader: Loader) -> Callable[[], object]:
+        """What trains for one round after the other."""
         starts = itertools.count(step=self.steps)
-
-        def row() -> Round:
-            times.clear()
-            spent = executor.train(loader, DrainInterval(epoch=0, first=0, last=self.steps, start=next(starts)))
-            return Round(durations(times), spent.idle[0])
-
-        return row
+        return lambda: executor.train(loader, DrainInterval(epoch=0, first=0, last=self.steps, start=next(starts)))
 
     @property
     def device_to_device(self) -> bool:
@@ -326,6 +355,9 @@ class Processes:
     def measure(self, name: str) -> tuple[float, list[float]]:
         """Samples per second of one round of the row, and the idle shares of the stages where they are known.
 
+        A stage is idle for what is left of a step when it has computed for one minibatch: neither the fill of the
+        pipeline nor the drain behind a round of few steps counts.
+
         Raises:
             EOFError: a process ended.
         """
@@ -334,7 +366,7 @@ class Processes:
         rounds: list[Round] = [pipe.recv() for pipe in self._pipes]
         # every process times its own steps; the slowest is the pipeline's
         slowest = max(statistics.median(each.seconds) for each in rounds if each.seconds)
-        return self._batch / slowest, [each.idle for each in rounds if each.idle is not None]
+        return self._batch / slowest, [1 - statistics.median(each.busy) / slowest for each in rounds if each.busy]
 
 
 def process(  # noqa: PLR0913  (sent to a new process by name)
@@ -354,100 +386,37 @@ def process(  # noqa: PLR0913  (sent to a new process by name)
             pipe.send(bench.measure(pipe.recv()))
 
 
-@dataclass
-class Measured:
-    """What was measured, row by row.
-
-    Attributes:
-        speeds: samples per second in each round.
-        idle: the idle shares of all stages in each round, where they are known.
-    """
-
-    speeds: dict[str, list[float]]
-    idle: dict[str, list[list[float]]]
-
-
-def measure(names: list[str], options: argparse.Namespace) -> Measured:
+def measure(names: list[str], options: argparse.Namespace) -> Rows:
     """All rounds, behind one that warms up."""
     repeats: int = options.repeats or WORKLOADS[options.model].rounds
     choices = options.model, options.device, options.steps, repeats + 1
     ours = Processes(*choices, keep_memory=True)
     torchs = Processes(*choices, keep_memory=options.alike)
-    measured = Measured({name: [] for name in names}, {name: [] for name in names})
+    rows = Rows()
     for repeat in range(repeats + 1):
         for name in names[:: -1 if repeat % 2 else 1]:
             speed, idle = (torchs if name in TORCH else ours).measure(name)
             if repeat:
-                measured.speeds[name].append(speed)
-                measured.idle[name].append(idle)
+                rows.add(name, speed, idle)
                 shares = "".join(f" {share:5.0%}" for share in idle)
                 print(f"round {repeat}/{repeats}  {name:16} {speed:8.1f} samples/s  idle{shares or ' -'}", flush=True)
-    return measured
+    return rows
 
 
-def report(measured: Measured, options: argparse.Namespace) -> dict[str, Any]:
-    speeds, model = measured.speeds, WORKLOADS[options.model].in_words
-    rows = {name: statistics.median(values) for name, values in speeds.items()}
-    return {
-        "what": f"{model}, {STAGES} stages, one thread each, SGD with momentum, fused",
-        "date": date.today().isoformat(),
-        "unit": "samples per second, median over steps, then over rounds",
-        "steps": options.steps - WARM_UP,
-        "torch_keeps_freed_memory": options.alike,
-        "machine": machine(options.device),
-        "rows": {name: round(value, 2) for name, value in rows.items()},
-        "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in speeds.items()},
-        "idle": {name: _medians(shares) for name, shares in measured.idle.items() if any(shares)},
-        "ratios": {name: round(statistics.median(values), 3) for name, values in _by_round(speeds).items()},
-    }
-
-
-def _medians(rounds: list[list[float]]) -> list[float]:
-    return [round(statistics.median(shares), 3) for shares in zip(*rounds, strict=True)]
-
-
-def _by_round(speeds: dict[str, list[float]]) -> dict[str, list[float]]:
-    rounds = [dict(zip(speeds, values, strict=True)) for values in zip(*speeds.values(), strict=True)]
-    by_round = [_ratios(rows) for rows in rounds]
-    return {name: [ratios[name] for ratios in by_round] for name in by_round[0]}
-
-
-def _ratios(rows: dict[str, float]) -> dict[str, float]:
-    """What is compared, of the rows that were measured."""
-    torch_rows = [name for name in rows if name in TORCH]
-    best = max(torch_rows, key=lambda name: rows[name], default=None)
-    pairs = [
-        *((f"{name} / best of torch", name, best or "") for name in _ASYNCHRONOUS),
-        *(
-            (f"{a} / {b}", a, b)
-            for a, b in (
-                ("pipedream", "limit"),
-                ("pipedream", "naive_async"),
-                ("pipeoptim", "pipedream"),
-                ("pipemare", "pipedream"),
-            )
-        ),
-        *((f"{a}_n{n} / torch_{b}_n{n}", f"{a}_n{n}", f"torch_{b}_n{n}") for n in MICROBATCHES for a, b in _TORCHS),
-        *((f"{a} / sequential", a, "sequential") for a in ("pipedream", "limit")),
-    ]
-    return {what: rows[a] / rows[b] for what, a, b in pairs if a in rows and b in rows}
-
-
-def machine(device: str) -> dict[str, Any]:
-    """What was measured on; `device` is cpu or cuda."""
-    return {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "device": torch.cuda.get_device_name(0) if device == "cuda" else "cpu",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+def report(rows: Rows, options: argparse.Namespace) -> dict[str, Any]:
+    result = summary(
+        f"{WORKLOADS[options.model].in_words}, {STAGES} stages, one thread each, SGD with momentum, fused",
+        rows,
+        _PAIRS,
+        steps=options.steps - WARM_UP,
+        torch_keeps_freed_memory=options.alike,
+        machine=machine(options.device),
+    )
+    if torchs := [name for name in rows.speeds if name in TORCH]:
+        ours = [name for name in _ASYNCHRONOUS if name in rows.speeds]
+        best = {f"{name} / best of torch": round(rows.ratio(name, *torchs), 3) for name in ours}
+        result["ratios"] = {**best, **result["ratios"]}
+    return result
 
 
 def main() -> None:
@@ -467,26 +436,8 @@ def main() -> None:
     result = report(measure(names, options), options)
     show(result)
     if not options.only:
-        write(result, options)
-
-
-def show(result: dict[str, Any]) -> None:
-    print(f"\n{result['what']}\n")
-    for name, value in result["rows"].items():
-        low, high = result["spread"][name]
-        idle = "  ".join(f"{share:.0%}" for share in result["idle"].get(name, []))
-        print(f"{name:18} {value:8.1f} samples/s   ({low:.1f} - {high:.1f})   {f'idle {idle}' if idle else ''}")
-    print()
-    for name, value in result["ratios"].items():
-        print(f"{name:34} {value:.3f}")
-
-
-def write(result: dict[str, Any], options: argparse.Namespace) -> None:
-    model = "" if options.model == "resnet56" else f"_{options.model}"
-    path = RESULTS / f"runtime{model}{'_cuda' * (options.device == 'cuda')}{'_alike' * options.alike}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n")
-    print(f"\nwritten to {path}")
+        model = "" if options.model == "resnet56" else f"_{options.model}"
+        write(result, f"runtime{model}{'_cuda' * (options.device == 'cuda')}{'_alike' * options.alike}")
 
 
 if __name__ == "__main__":

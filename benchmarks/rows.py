@@ -1,0 +1,102 @@
+"""Rows that were measured in rounds: their medians, their ratios, the machine, as a table and as a file."""
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_RESULTS = Path(__file__).resolve().parents[1] / "results" / "bench"
+
+
+@dataclass
+class Rows:
+    """What was measured, row by row.
+
+    Attributes:
+        speeds: samples per second in each round.
+        idle: the idle shares of all stages in each round, where they are known.
+    """
+
+    speeds: dict[str, list[float]] = field(default_factory=dict)
+    idle: dict[str, list[list[float]]] = field(default_factory=dict)
+
+    def add(self, name: str, speed: float, idle: list[float] | None = None) -> None:
+        """One round of a row."""
+        self.speeds.setdefault(name, []).append(speed)
+        if idle:
+            self.idle.setdefault(name, []).append(idle)
+
+    def ratio(self, name: str, *others: str) -> float:
+        """Of two rows of one round, the median over the rounds; of several others, the fastest of each round."""
+        best: list[float] = [max(speeds) for speeds in zip(*(self.speeds[other] for other in others), strict=True)]
+        return statistics.median(own / other for own, other in zip(self.speeds[name], best, strict=True))
+
+
+def summary(what: str, rows: Rows, ratios: Iterable[tuple[str, str]], **details: object) -> dict[str, Any]:
+    """What is kept of the rows.
+
+    Args:
+        what: was measured, in words.
+        rows: all rounds.
+        ratios: pairs of rows to compare; those of rows that were not measured are left out.
+        details: what else there is to say.
+    """
+    pairs = [(a, b) for a, b in ratios if a in rows.speeds and b in rows.speeds]
+    return {
+        "what": what,
+        "date": date.today().isoformat(),
+        "unit": "samples per second, median over steps, then over rounds",
+        **details,
+        "rows": {name: round(statistics.median(values), 2) for name, values in rows.speeds.items()},
+        "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in rows.speeds.items()},
+        "idle": {name: _medians(shares) for name, shares in rows.idle.items()},
+        "ratios": {f"{a} / {b}": round(rows.ratio(a, b), 3) for a, b in pairs},
+    }
+
+
+def _medians(rounds: list[list[float]]) -> list[float]:
+    return [round(statistics.median(shares), 3) for shares in zip(*rounds, strict=True)]
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What was measured on; `device` is cpu or cuda."""
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "device": torch.cuda.get_device_name(0) if device == "cuda" else "cpu",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def show(result: dict[str, Any]) -> None:
+    """Prints a summary."""
+    print(f"\n{result['what']}\n")
+    for name, value in result["rows"].items():
+        low, high = result["spread"][name]
+        idle = "  ".join(f"{share:.0%}" for share in result["idle"].get(name, []))
+        print(f"{name:18} {value:8.1f} samples/s   ({low:.1f} - {high:.1f})   {f'idle {idle}' if idle else ''}")
+    print()
+    for name, value in result["ratios"].items():
+        print(f"{name:34} {value:.3f}")
+
+
+def write(result: dict[str, Any], name: str) -> None:
+    """Writes a summary where the documentation looks for it."""
+    path = _RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"\nwritten to {path}")
