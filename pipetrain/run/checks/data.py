@@ -75,7 +75,7 @@ CHECKS = (
     _check_notes,
     _check_dropped,
     _check_pinned,
-    _check_files,
     _check_targets,
+    _check_files,
     _check_decoding,
 )

@@ -1,10 +1,13 @@
 """What is found in a data set before any process starts."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from PIL import Image
 from support.worker_pool import settings
 
+from pipetrain.config.instantiate import Target
 from pipetrain.data.image_files import ImageFiles
 from pipetrain.errors import ConfigError
 from pipetrain.run.preflight import prepare
@@ -32,6 +35,13 @@ def test_picture_that_cannot_be_decoded_is_named_before_the_start(pictures, spli
     damaged.write_bytes(damaged.read_bytes()[:40])
     with pytest.raises(ConfigError, match=f"the image {damaged} cannot be decoded"):
         prepare(chosen, RunDirectory(folder / "run"))
+
+
+def test_model_with_fewer_outputs_than_folders_is_refused_by_their_number(pictures):
+    folder, chosen = pictures
+    small = replace(chosen.model, target=Target("model", "pipetrain.models.lenet.build", {"classes": 1}))
+    with pytest.raises(ConfigError, match=r"1 outputs, and the data object says that there are 2 classes; .*=2 works"):
+        prepare(replace(chosen, model=small), RunDirectory(folder / "run"))
 
 
 def test_files_are_read_once_to_try_them_and_their_labels(pictures, monkeypatch):
