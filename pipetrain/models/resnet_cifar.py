@@ -5,11 +5,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.residual import block_layers
-
-_WIDTHS = (16, 32, 64)
 
 
 class Subsample(nn.Module):
@@ -45,14 +43,14 @@ class Block(nn.Module):
 class CifarResNet(nn.Module):
     """The model as plain PyTorch code would have it; its names are those of checkpoints."""
 
-    def __init__(self, blocks: int, channels: int, classes: int) -> None:
+    def __init__(self, blocks: int, width: int, channels: int, classes: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, _WIDTHS[0], 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(_WIDTHS[0])
-        self.layer1 = _group(blocks, _WIDTHS[0], _WIDTHS[0])
-        self.layer2 = _group(blocks, _WIDTHS[0], _WIDTHS[1])
-        self.layer3 = _group(blocks, _WIDTHS[1], _WIDTHS[2])
-        self.fc = nn.Linear(_WIDTHS[2], classes)
+        self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.layer1 = _group(blocks, width, width)
+        self.layer2 = _group(blocks, width, 2 * width)
+        self.layer3 = _group(blocks, 2 * width, 4 * width)
+        self.fc = nn.Linear(4 * width, classes)
         for part in self.modules():
             if isinstance(part, nn.Conv2d):
                 nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
@@ -64,15 +62,22 @@ class CifarResNet(nn.Module):
         return self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))  # type: ignore[no-any-return]
 
 
-def build(depth: int, channels: int, classes: int) -> LayerChain:
+def build(depth: int, channels: int, classes: int, width: int = 16) -> LayerChain:
     """The ResNet of `depth` weight layers, each of them one layer of the chain; any image size.
 
+    Args:
+        depth: 6n + 2.
+        channels: of an image.
+        classes: scores that the model gives.
+        width: channels of the first group of blocks; 16 in the paper, and twice as many in each further group.
+
     Raises:
-        ConfigError: `depth` is not 6n + 2 for an n of at least 1.
+        ConfigError: `depth` is not 6n + 2 for an n of at least 1, or `width` is below 1.
     """
     if depth < 8 or depth % 6 != 2:
         raise ConfigError(f"model.depth={depth}: a CIFAR ResNet has 6n + 2 layers, such as 20, 32, 44, 56 or 110")
-    model = CifarResNet((depth - 2) // 6, channels, classes)
+    check_whole("model.width", width, least=1)
+    model = CifarResNet((depth - 2) // 6, width, channels, classes)
     layers: list[nn.Module] = [nn.Sequential(model.conv1, model.bn1, nn.ReLU())]
     for block in model.modules():
         if isinstance(block, Block):

@@ -14,6 +14,7 @@ from pipetrain.reproduce.verdict import Verdict
 
 NOT_TESTED = "not tested here"
 _MADE = "<!-- made by `pipetrain report papers`; edits are lost -->"
+_MACHINES = "the paper's machines, or several of them"
 _SHOWN_RELATION = {"=": "", "<=": "at most ", ">=": "at least "}
 
 
@@ -57,7 +58,7 @@ def _verdict(paper: Paper, row: Row, verdict: Verdict | None) -> tuple[str, str]
     if verdict is not None:
         return f"**{verdict.verdict}**", verdict.why
     if not row["experiment"]:
-        return NOT_TESTED, "no experiment yet: it takes the paper's machines, or several of them"
+        return NOT_TESTED, f"no experiment: it takes {row.get('takes') or _MACHINES}"
     experiment = f"{paper.name}/{row['experiment']}"
     cost = choice_of("experiment", experiment).remarks["cost"]
     return NOT_TESTED, f"`pipetrain reproduce {experiment}`; in full {cost}"

@@ -1,6 +1,7 @@
 """What every model of the house promises, whatever its family."""
 
 import inspect
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 from pipetrain.config.choices import names_of, section
 from pipetrain.errors import ConfigError
 from pipetrain.libraries.torchvision_shim import models as tv
-from pipetrain.models import lenet, resnet_cifar, torchvision_models
+from pipetrain.models import lenet, resnet_cifar, torchvision_models, vgg_cifar
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 
@@ -238,6 +239,15 @@ def test_resnet20_has_the_known_number_of_parameters():
     assert sum(weight.numel() for weight in chain.module.parameters()) == 269_722
 
 
+@pytest.mark.parametrize(("build", "width"), [(partial(resnet_cifar.build, 20), 8), (vgg_cifar.build, 32)])
+def test_half_the_width_leaves_about_a_quarter_of_the_weights_and_every_layer(build, width):
+    with torch.device("meta"):
+        half, whole = build(3, 10, width=width), build(3, 10)
+    weights = [sum(weight.numel() for weight in chain.module.parameters()) for chain in (half, whole)]
+    assert weights[0] / weights[1] == pytest.approx(0.25, abs=0.01)
+    assert half.labels == whole.labels
+
+
 def test_cifar_shortcut_subsamples_and_pads_with_zeros():
     x = torch.randn(1, 16, 8, 8)
     shortcut = resnet_cifar.Subsample(2, 16)(x)
@@ -270,6 +280,9 @@ def test_impossible_sizes_are_refused_with_what_works():
         resnet_cifar.build(21, 3, 10)
     with pytest.raises(ConfigError, match=r"model\.depth=2:"):
         resnet_cifar.build(2, 3, 10)
+    for build in (partial(resnet_cifar.build, 20), vgg_cifar.build):
+        with pytest.raises(ConfigError, match=r"model\.width=0:"):
+            build(3, 10, width=0)
     with pytest.raises(ConfigError, match=r"model\.depth=20: torchvision has .* 18, 34, 50"):
         torchvision_models.resnet(20, 3, 10)
     with pytest.raises(ConfigError, match=r"model\.depth=20: torchvision has .* 18, 34, 50"):

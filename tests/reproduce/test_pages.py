@@ -54,6 +54,20 @@ def test_number_without_training_is_the_printed_one(name, what, printed):
     assert found[what].agreement is Agreement.EXACT
 
 
+@pytest.mark.parametrize(
+    ("paper", "experiment", "group", "printed"),
+    [
+        ("pipemare", "table2_cifar10", "pipedream", "94.8"),
+        ("pipemare", "table3_iwslt14", "t1=false t2=true", "0.0 BLEU"),
+        ("pipemare", "fig8_cifar10", "t1=true t2=true", None),
+        ("zhang", "table5_resnet110", "stale_hybrid", "93.55"),
+        ("zhang", "table6_resnet56", "stale", "70.25"),
+    ],
+)
+def test_printed_quality_is_that_of_the_run_of_the_same_name(paper, experiment, group, printed):
+    assert PAPERS[paper].printed(tables_of(ROOT / "results", paper), experiment).get(group) == printed
+
+
 @pytest.mark.slow
 def test_memory_of_deep_resnets_is_the_printed_one():
     found = {each.what: each.agreement for each in PAPERS["zhang"].exact(tables_of(ROOT / "results", "zhang"))}

@@ -37,6 +37,12 @@ def test_every_preset_tells_where_its_paper_has_it_and_what_it_costs():
         assert int(remarks["minutes"]) > 0, name
 
 
+def test_small_scale_of_every_preset_of_a_paper_takes_an_hour_at_most():
+    for name in presets():
+        if not name.startswith("map/"):
+            assert Target(name, SMALL).minutes <= 60, name
+
+
 def test_every_claim_that_needs_training_names_an_experiment_that_exists():
     for paper in PAPERS:
         for row in tables_of(Path(__file__).parents[2] / "results", paper)["claims"].rows:

@@ -211,13 +211,19 @@ _HYBRIDS = {
 }
 _TABLE_4 = {"sequential": "baseline 30K", "stale": "pipelined 30K", **_HYBRIDS}
 """Groups of both scales -> rows of table 4."""
+_TRAININGS = {"sequential": "nonpipelined", "stale": "pipelined", "stale_hybrid": "hybrid"}
+"""Groups -> columns of tables 5 and 6."""
 _NAMES = {"lenet5": "LeNet-5", "alexnet": "AlexNet", "vgg16": "VGG-16", "resnet20": "ResNet-20"}
 
 
 def _printed(tables: Tables, experiment: str) -> Mapping[str, str]:
-    """Accuracies of table 2, by the cuts of the presets, and of table 4."""
+    """Accuracies of table 2, by the cuts of the presets, of table 4, and of tables 5 and 6, by the training."""
+    table, _, network = experiment.partition("_")
     if experiment == "table4_resnet20":
         return {name: tables["table4"].row(training=training)["top1"] for name, training in _TABLE_4.items()}
+    if table in ("table5", "table6"):
+        row = tables[table].row(model=f"ResNet-{network.removeprefix('resnet')}")
+        return {name: row[column] for name, column in _TRAININGS.items()}
     model = experiment.removeprefix("table2_")
     if model not in _NAMES:
         return {}
@@ -278,7 +284,8 @@ _RULES: Mapping[str, Sequence[Rule]] = {
         Order("table4_resnet20", hybrid, relation, (other,))
         for hybrid in _HYBRIDS
         for relation, other in ((Relation.LIKE, "sequential"), (Relation.BETTER, "stale"))
-    ],
+    ]
+    + [Order(experiment, "stale_hybrid", Relation.LIKE, _WITHOUT) for experiment in _DEEP],
     "larger_faster": [Growth(_DEEP, "stale", "sequential", PREDICTED)],
     "speedup": [Order(experiment, "stale", Relation.BETTER, _WITHOUT, PREDICTED) for experiment in _DEEP],
 }
