@@ -1,6 +1,7 @@
 """The part of a paper's page that shows what its experiments measured: the printed numbers beside ours, and courses."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -46,13 +47,22 @@ def measured_section(paper: Paper, tables: Tables, results: Results, page: Path)
 def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measured], page: Path) -> Iterator[Block]:
     preset = choice_of("experiment", f"{paper.name}/{parts[0].experiment}")
     yield [f"### {preset.summary}"]
-    changed = f" Changed for the small scale: `{preset.remarks['small']}`." if parts[0].scale == SMALL else ""
-    yield [f"{preset.remarks['paper']}. {_made(paper, parts)}{changed}"]
+    yield [f"{preset.remarks['paper']}. {_made(paper, parts)}"]
+    if parts[0].scale == SMALL:
+        yield [_changed(parts[0])]
     yield _table(printed, parts)
     for part in parts:
         if len(part.groups) > 1 or len(parts) == 1:
             figure = os.path.relpath(part.folder / "sweep.png", page)
             yield [f"![{part.metric} of {part.experiment} by epoch, and what it took]({figure})"]
+
+
+def _changed(measured: Measured) -> str:
+    """What the small scale trains on, and every setting that is not the preset's."""
+    changed = f"Changed for the small scale: `{shlex.join(measured.changes)}`."
+    if measured.dataset is None:
+        return changed
+    return f"On `{measured.dataset}`: {choice_of('dataset', measured.dataset).summary}. {changed}"
 
 
 def _made(paper: Paper, parts: Sequence[Measured]) -> str:

@@ -99,10 +99,8 @@ def _order(order: Order, results: Results) -> Iterator[tuple[bool, str]]:
     for other in filter(None, map(_groups(beside).get, order.others)):
         if metric := _metric(order.metric or there[0].metric, first, other):
             sides = f"{_shown(first, metric)} against {_shown(other, metric)}"
-            yield (
-                _holds(order.relation, first, other, metric),
-                f"{order.experiment}, {there[0].scale}, {metric}: {sides}",
-            )
+            where = f"{order.experiment}, {there[0].scale}" + (f" on {there[0].dataset}" if there[0].dataset else "")
+            yield _holds(order.relation, first, other, metric), f"{where}, {metric}: {sides}"
 
 
 def _growth(growth: Growth, results: Results) -> Iterator[tuple[bool, str]]:
@@ -164,6 +162,16 @@ def _shown(group: MeasuredGroup, metric: str) -> str:
         return f"{group.name} {', '.join(group.ended)}"
     if metric not in group.means:
         return f"{group.name} without"
-    spread = f" ± {group.deviations[metric]:.3g}" if metric in group.deviations else ""
     runs = counted(group.completed, "run", "runs")
-    return f"{group.name} {group.means[metric]:.4g}{spread} ({runs})"
+    return f"{group.name} {_value(group, metric)} ({runs})"
+
+
+def _value(group: MeasuredGroup, metric: str) -> str:
+    """The mean, and its deviation with two digits."""
+    mean, deviation = group.means[metric], group.deviations.get(metric)
+    if text := column_of(metric).text:
+        return text(mean)
+    if not deviation:
+        return f"{mean:.4g}"
+    decimals = max(0, 1 - math.floor(math.log10(deviation)))
+    return f"{mean:.{decimals}f} ± {deviation:.{decimals}f}"

@@ -1,6 +1,7 @@
 """What a paper's experiments measured, read from `results/PAPER/NAME/SCALE/`."""
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 from pipetrain.errors import ConfigError
 from pipetrain.reproduce.targets import FULL, SMALL
+
+_OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,18 @@ class Measured:
     groups: Sequence[MeasuredGroup]
     made: Mapping[str, Any]
     folder: Path
+
+    @property
+    def changes(self) -> Sequence[str]:
+        """The settings that its command gave beside the preset, in the order given."""
+        words = shlex.split(self.made["command"])
+        given = words[words.index("--multirun") + 1 :]
+        return [word for word in given if not word.startswith(_OF_EVERY_COMMAND)]
+
+    @property
+    def dataset(self) -> str | None:
+        """The data set in place of the preset's, None where it is that."""
+        return next((word.removeprefix("dataset=") for word in self.changes if word.startswith("dataset=")), None)
 
 
 Results = Mapping[str, Measured]

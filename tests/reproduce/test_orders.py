@@ -23,7 +23,10 @@ def write(folder, name, groups):
         }
         for group, found in groups.items()
     ]
-    made = {"runs": 3, "wall_s": 60.0, "made_with": {"cores": 2, "cpu": "some"}}
+    command = (
+        f"pipetrain run --multirun experiment=pipeoptim/{name} dataset=fashion_mnist_mini ~dataset.size resume=auto"
+    )
+    made = {"command": command, "runs": 3, "wall_s": 60.0, "made_with": {"cores": 2, "cpu": "some"}}
     path = folder / "pipeoptim" / name / "small"
     path.mkdir(parents=True)
     (path / "sweep.json").write_text(json.dumps({"metric": "top1", "groups": content}))
@@ -59,7 +62,8 @@ def test_claim_holds_partly_where_one_of_its_orders_does_and_companions_count(tm
     write(tmp_path, "table4_vgg16_2bw", {"pipedream_2bw": (90.0, 0.1)})
     found = verdict([order(Relation.BETTER, "pipedream", "pipedream_2bw")], results_of(tmp_path, "pipeoptim"))
     assert found.verdict == "holds partly"
-    assert "small, top1: pipeoptim 80 ± 0.1 (3 runs) against pipedream_2bw 90 ± 0.1 (3 runs)" in found.why
+    assert "small on fashion_mnist_mini, top1: pipeoptim 80.00 ± 0.10 (3 runs) against" in found.why
+    assert "against pipedream_2bw 90.00 ± 0.10 (3 runs)" in found.why
 
 
 def write_measured(folder, name, scale, means):
@@ -71,7 +75,7 @@ def write_measured(folder, name, scale, means):
     path = folder / "zhang" / name / scale
     path.mkdir(parents=True)
     (path / "sweep.json").write_text(json.dumps({"metric": "top1", "groups": groups}))
-    (path / "made.json").write_text(json.dumps({}))
+    (path / "made.json").write_text(json.dumps({"command": f"pipetrain run --multirun experiment=zhang/{name}"}))
 
 
 def test_run_that_never_reached_its_target_is_behind_one_that_did_and_where_none_has_the_column_there_is_no_verdict(
@@ -128,4 +132,6 @@ def test_page_sets_printed_numbers_beside_the_measured_ones_and_shows_the_course
     blocks = list(measured_section(PAPERS["pipeoptim"], tables, results_of(tmp_path, "pipeoptim"), page))
     cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in blocks[-2][2:]]
     assert cells == [["pipeoptim", "70.89", "80.00 ± 0.10"], ["gpipe", "70.12", ""]]
+    assert blocks[-3][0].startswith("On `fashion_mnist_mini`: Fashion-MNIST subset bundled with the package: 6,000 + ")
+    assert blocks[-3][0].endswith(". Changed for the small scale: `dataset=fashion_mnist_mini '~dataset.size'`.")
     assert blocks[-1][0].endswith("(../pipeoptim/table4_vgg16/small/sweep.png)")
