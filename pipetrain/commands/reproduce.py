@@ -12,12 +12,13 @@ from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
 
 if TYPE_CHECKING:
-    from pipetrain.reproduce.targets import Target
+    from pipetrain.reproduce.targets import Round
 
 _DESCRIPTION = """\
 Runs the presets of an experiment, a table, a figure or whole papers as sweeps, one after the other, the cheapest first,
 and keeps the measured numbers, their figure, the command, versions, seeds, time and kind of machine. One that fails is
-listed at the end. A second call goes on where the first was broken off; what was measured until then is kept, too."""
+listed at the end. A second call goes on where the first was broken off; what was measured until then is kept, too. The
+map is run in rounds, a coarse map of all networks first."""
 _KEPT = (ExitCode.COMPLETED, ExitCode.DIVERGED, ExitCode.INTERRUPTED)
 """A method that diverges is a result, and so is a part of a sweep."""
 
@@ -49,19 +50,20 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
     """Runs all; where one fails the others follow, it is listed at the end, and its exit code is returned."""
-    from pipetrain.reproduce.targets import targets_of
+    from pipetrain.reproduce.targets import rounds_of, targets_of
 
     targets = targets_of(options.name, options.scale)
+    rounds = rounds_of(targets)
     if options.list:
-        for target in targets:
-            print(shlex.join(["pipetrain", *target.words(target.runs(options.outputs))]))
+        for each in rounds:
+            print(shlex.join(["pipetrain", *each.words(options.outputs)]))
         return ExitCode.COMPLETED
     for folder in (options.output, options.outputs):
         check_writable(str(folder), folder)
     failed: dict[str, ExitCode] = {}
-    for target in targets:
-        if code := _run(target, options):
-            failed[target.experiment] = code
+    for each in rounds:
+        if code := _run(each, options):
+            failed.setdefault(each.target.experiment, code)
         if code in (ExitCode.INTERRUPTED, ExitCode.PREEMPTED):
             break
     if failed and len(targets) > 1:
@@ -70,14 +72,14 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     return next(iter(failed.values()), ExitCode.COMPLETED)
 
 
-def _run(target: "Target", options: argparse.Namespace) -> ExitCode:
+def _run(this: "Round", options: argparse.Namespace) -> ExitCode:
     from pipetrain.reproduce.measured import keep
 
+    target, words = this.target, this.words(options.outputs)
     runs = target.runs(options.outputs)
-    words = target.words(runs)
     print(shlex.join(["pipetrain", *words]), flush=True)
     ended = subprocess.run([sys.executable, "-m", "pipetrain", *words], check=False).returncode
-    if ended not in _KEPT or not any(runs.glob("*/summary.json")):
+    if ended not in _KEPT or not any(runs.rglob("summary.json")):
         return ExitCode(ended) if ended in set(ExitCode) else ExitCode.FAILED
     for path in keep(target, runs, target.results(options.output), timed=not options.untimed):
         print(f"written to {path}")

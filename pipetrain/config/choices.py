@@ -13,7 +13,7 @@ from pipetrain.config.instantiate import TARGET
 from pipetrain.config.schema import config_dir
 
 _BRINGS = re.compile(r"override /(\w+)")
-_REMARK = re.compile(r"# (task|paper|cost|small|minutes): (.+)")
+_REMARK = re.compile(r"# (task|paper|cost|small|minutes|rounds): (.+)")
 
 
 @dataclass(frozen=True)

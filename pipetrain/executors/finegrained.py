@@ -48,12 +48,8 @@ class _Reader:
 
     def _read(self, planned: PlannedOperation) -> tuple[int, dict[str, Tensor]]:
         """The version that an operation reads, and its tensors; none where a backward uses what its pass was lent."""
-        read, op = self._cursor.read(planned), planned.operation
-        measured = self.stage.measurements
-        versions_read = {Kind.FORWARD: measured.forward, Kind.BACKWARD: measured.backward}.get(op.kind)
-        if versions_read is not None:
-            versions_read.setdefault(self._cursor.start + op.minibatch, []).append(read.version)
-        lent = op.kind is Kind.BACKWARD and planned.activations is Activations.KEPT
+        read = self._cursor.read(planned)
+        lent = planned.operation.kind is Kind.BACKWARD and planned.activations is Activations.KEPT
         tensors = {} if lent else self.stage.weights.read(read.version, read.transform)
         self._cursor.advance(planned)
         return read.version, tensors
@@ -65,11 +61,20 @@ class _Reader:
                 self._queues[planned.operation.kind].append((version, tensors))
                 self._queued[version] += 1
 
-    def take(self, kind: Kind) -> dict[str, Tensor]:
-        """What the next forward or recomputation reads."""
+    def forward(self, minibatch: int) -> dict[str, Tensor]:
+        """What the next forward reads, one of this minibatch of the run."""
+        version, tensors = self._take(Kind.FORWARD)
+        self.stage.measurements.forward.setdefault(minibatch, []).append(version)
+        return tensors
+
+    def recomputation(self) -> dict[str, Tensor]:
+        """What the next recomputation reads."""
+        return self._take(Kind.RECOMPUTATION)[1]
+
+    def _take(self, kind: Kind) -> tuple[int, dict[str, Tensor]]:
         version, tensors = self._queues[kind].popleft()
         self._queued[version] -= 1
-        return tensors
+        return version, tensors
 
     def backward(self) -> dict[str, Tensor] | None:
         """What the backward reads, None where that is what the pass before it read; reads on.
@@ -78,7 +83,10 @@ class _Reader:
         """
         planned = self._cursor.next
         if planned is not None and planned.operation.kind is Kind.BACKWARD:
-            self._backward = self._read(planned)[1] or None
+            version, tensors = self._read(planned)
+            minibatch = self._cursor.start + planned.operation.minibatch
+            self.stage.measurements.backward.setdefault(minibatch, []).append(version)
+            self._backward = tensors or None
             self._read_ahead()
         return self._backward
 
@@ -158,7 +166,7 @@ class FinegrainedExecutor(OneProcess):
         """Carries out the interval; no idle shares, as no stage runs by itself."""
         rules = self.enter(interval)
         readers = [_Reader(stage, rules, interval) for stage in self.stages if stage.weights.newest.tensors]
-        feed = self.feed(loader, interval, self.stages)
+        feed, steady = self.feed(loader, interval, self.stages), rules.steady
         for t in range(interval.minibatches):
             if not self.hooks.gate.passes():
                 break
@@ -167,7 +175,7 @@ class FinegrainedExecutor(OneProcess):
             loss = self._minibatch(readers, interval.start + t, inputs, targets)
             gradients = self._clipped(readers, self.clipping(rules))
             for reader, gradient in zip(readers, gradients, strict=True):
-                reader.update(interval.start + t, gradient, steady=t >= rules.steady)
+                reader.update(interval.start + t, gradient, steady=t >= steady)
             self.hooks.on_step(interval.start + t, loss)
         return IntervalTimes([None] * len(self.stages))
 
@@ -207,7 +215,7 @@ class _Pass:
 
     def carry_out(self) -> Tensor:
         """Adds to the stages' gradients; the mean loss, detached."""
-        used = [reader.take(Kind.FORWARD) for reader in self.readers]
+        used = [reader.forward(self.microbatch[0]) for reader in self.readers]
         if self.model.segments is None:
             loss, leaves, saved = self._forward(used, lambda _layer, tensors: tensors)
             value = loss.detach()
@@ -216,7 +224,7 @@ class _Pass:
             carried, j = self.model.module.carried, self.microbatch[1]
             began_with = carried.of(j)
             value = self._forward(used, lambda layer, tensors: self._store(stored, layer, tensors))[0].detach()
-            used = [reader.take(Kind.RECOMPUTATION) for reader in self.readers]
+            used = [reader.recomputation() for reader in self.readers]
             with self.model.module.spare_buffers(), carried.aside({j: began_with}):
                 loss, leaves, saved = self._forward(used, lambda layer, tensors: self._rejoin(stored, layer, tensors))
         if saved is not None:

@@ -12,6 +12,8 @@ from pipetrain.reproduce.targets import FULL, SMALL
 NAME = "map"
 NETWORKS = {"conv": "convolution net", "transformer": "Transformer", "gpt": "gpt"}
 """The presets, and what they train."""
+_PARTS = ("pipemare", "hybrid", "2bw")
+"""Last words of the presets beside a network's own: methods that take other settings or other depths."""
 PLAIN = "naive_async"
 """The method that in a pipeline of one stage is plain training."""
 _NEAR = 1.05
@@ -24,12 +26,14 @@ class Loss:
 
     Attributes:
         rate: the learning rate.
+        rates: how many were tried.
         mean: over seeds; infinite where a run diverged under every learning rate.
         deviation: sample standard deviation over seeds; None of fewer than two.
         seeds: how many there are.
     """
 
     rate: float
+    rates: int
     mean: float
     deviation: float | None
     seeds: int
@@ -42,12 +46,14 @@ class FieldMap:
     Attributes:
         network: the preset's first word.
         scale: `small` or `full`.
+        dataset: what it was trained on.
         runs: how many there are so far.
         losses: (method, depth) -> final loss.
     """
 
     network: str
     scale: str
+    dataset: str
     runs: int
     losses: Mapping[tuple[str, int], Loss]
 
@@ -61,20 +67,28 @@ class FieldMap:
         """Ascending."""
         return sorted({depth for _, depth in self.losses})
 
+    def depths_of(self, method: str) -> list[int]:
+        """Those at which a method was measured, ascending."""
+        return [depth for depth in self.depths if (method, depth) in self.losses]
+
     @property
-    def plain(self) -> float | None:
+    def plain(self) -> Loss | None:
         """The loss of plain training."""
-        found = self.losses.get((PLAIN, 1))
-        return None if found is None else found.mean
+        return self.losses.get((PLAIN, 1))
 
     def like_plain(self, method: str, depth: int) -> bool | None:
         """Whether a method's loss is like plain training's; None where either was not measured."""
         found = self.losses.get((method, depth))
-        return None if found is None or self.plain is None else found.mean <= _NEAR * self.plain
+        return None if found is None or self.plain is None else found.mean <= _NEAR * self.plain.mean
 
-    def needed_from(self) -> int | None:
-        """The least measured depth at which plain asynchrony is no longer like plain training."""
-        return next((depth for depth in self.depths if self.like_plain(PLAIN, depth) is False), None)
+    def falls_behind(self, method: str) -> int | None:
+        """The least measured depth at which a method is no longer like plain training; None where there is none."""
+        return next((depth for depth in self.depths if self.like_plain(method, depth) is False), None)
+
+    def holds_to(self, method: str) -> int | None:
+        """The largest measured depth up to which a method is like plain training; None where there is none."""
+        behind = self.falls_behind(method)
+        return max((depth for depth in self.depths_of(method) if behind is None or depth < behind), default=None)
 
 
 def maps_of(results: Path) -> list[FieldMap]:
@@ -82,7 +96,7 @@ def maps_of(results: Path) -> list[FieldMap]:
     found = []
     for network in NETWORKS:
         for scale in (FULL, SMALL):
-            names = (network, f"{network}_hybrid", f"{network}_2bw")
+            names = [network, *(f"{network}_{part}" for part in _PARTS)]
             paths = [path for name in names if (path := results / NAME / name / scale / "runs.csv").is_file()]
             if paths:
                 found.append(_map(network, scale, paths))
@@ -91,14 +105,14 @@ def maps_of(results: Path) -> list[FieldMap]:
 
 
 def _map(network: str, scale: str, paths: Sequence[Path]) -> FieldMap:
-    runs: dict[tuple[str, int], dict[float, list[float]]] = {}
-    count = 0
-    for row in _rows(paths):
+    runs: dict[tuple[str, int], dict[float, dict[str, float]]] = {}
+    rows = _rows(paths)
+    for row in rows:
         rates = runs.setdefault((row["method"], int(row["partition.stages"])), {})
         loss = float(row["loss"]) if row["status"] == "completed" else math.inf
-        rates.setdefault(float(row["optimizer.lr"]), []).append(loss)
-        count += 1
-    return FieldMap(network, scale, count, {place: _best(rates) for place, rates in runs.items()})
+        rates.setdefault(float(row["optimizer.lr"]), {})[row["seed"]] = loss
+    dataset = ", ".join(sorted({row["dataset"] for row in rows}))
+    return FieldMap(network, scale, dataset, len(rows), {place: _best(rates) for place, rates in runs.items()})
 
 
 def _rows(paths: Iterable[Path]) -> list[Mapping[str, str]]:
@@ -109,8 +123,11 @@ def _rows(paths: Iterable[Path]) -> list[Mapping[str, str]]:
     return found
 
 
-def _best(rates: Mapping[float, Sequence[float]]) -> Loss:
-    rate = min(rates, key=lambda each: statistics.fmean(rates[each]))
-    losses = rates[rate]
+def _best(rates: Mapping[float, Mapping[str, float]]) -> Loss:
+    """That of the rate that is best over the seeds which all rates have been tried with."""
+    common = set.intersection(*(set(losses) for losses in rates.values()))
+    rate = min(rates, key=lambda each: statistics.fmean(rates[each][seed] for seed in common or rates[each]))
+    losses = list(rates[rate].values())
     mean = statistics.fmean(losses)
-    return Loss(rate, mean, statistics.stdev(losses) if len(losses) > 1 and math.isfinite(mean) else None, len(losses))
+    deviation = statistics.stdev(losses) if len(losses) > 1 and math.isfinite(mean) else None
+    return Loss(rate, len(rates), mean, deviation, len(losses))

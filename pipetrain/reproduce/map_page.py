@@ -8,16 +8,18 @@ from pathlib import Path
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, RED, figure
 from pipetrain.report.sweep.end_labels import label_ends
 from pipetrain.report.text_table import counted, markdown_table
-from pipetrain.reproduce.field_map import NETWORKS, FieldMap
+from pipetrain.reproduce.field_map import NETWORKS, PLAIN, FieldMap, Loss
 from pipetrain.theory.closed_forms import CLOSED, Position
 
 FIGURE = "map.png"
 _MADE = "<!-- made by `pipetrain report papers map`; edits are lost -->"
 _ABOUT = (
-    "The final loss of every method against the number of stages D, simulated with fine-grained stages, each with the "
-    "best learning rate of a small grid. In a pipeline of one stage, plain asynchrony is plain training. A loss up to "
-    "5 % above that of plain training counts as like it, and is bold. `pipetrain reproduce map` runs what is missing "
-    "and goes on where it was broken off; `pipetrain report papers map` writes this page from what there is."
+    "The final loss of every method against the number of stages D, simulated with fine-grained stages, each under its "
+    "own schedule and with the best learning rate of a small grid, mean ± deviation over seeds. In a pipeline of one "
+    "stage, plain asynchrony is plain training. A loss up to 5 % above that of plain training counts as like it, and is "
+    "bold. Under their schedules PipeMare, stale weights and Hogwild read weights that are twice as old as those of the "
+    "others. `pipetrain reproduce map` runs what is missing, a coarse map of all networks first, and goes on where it "
+    "was broken off; `pipetrain report papers map` writes this page from what there is."
 )
 _DEPTH = 16
 _COLORS = (INK, GRAY, BLUE, GREEN, ORANGE, RED)
@@ -38,32 +40,76 @@ def map_page(maps: Sequence[FieldMap]) -> str:
 
 
 def _network(found: FieldMap) -> Iterator[Sequence[str]]:
-    yield [f"## {NETWORKS[found.network]}, {found.scale} scale"]
-    yield [f"{counted(found.runs, 'run', 'runs')} so far. {_reading(found)}"]
-    rows = [(method, *(_cell(found, method, depth) for depth in found.depths)) for method in found.methods]
-    yield markdown_table(("", *(f"D = {depth}" for depth in found.depths)), rows)
+    yield [f"## {_title(found)}, {found.scale} scale"]
+    yield [_measured(found)]
+    yield [_reading(found)]
+    head = ("", *(f"D = {depth}" for depth in found.depths), "like plain training up to")
+    yield markdown_table(head, [_row(found, method) for method in found.methods])
+    if any(loss.rates > 1 for loss in found.losses.values()):
+        yield ["The learning rates of these losses, each the best of those that were tried:"]
+        rows = [(method, *(_rate(found, method, depth) for depth in found.depths)) for method in found.methods]
+        yield markdown_table(head[:-1], rows)
+
+
+def _title(found: FieldMap) -> str:
+    return f"{NETWORKS[found.network]} on {found.dataset}"
+
+
+def _measured(found: FieldMap) -> str:
+    """How much of the grid there is."""
+    losses = found.losses.values()
+    rates = _range([loss.rates for loss in losses], "learning rate", "learning rates")
+    seeds = _range([loss.seeds for loss in losses], "seed", "seeds")
+    return f"{counted(found.runs, 'run', 'runs')} so far: each loss from {rates}, with {seeds} of the best one."
+
+
+def _range(counts: Sequence[int], one: str, more: str) -> str:
+    least, most = min(counts), max(counts)
+    return counted(most, one, more) if least == most else f"{least} to {counted(most, one, more)}"
 
 
 def _reading(found: FieldMap) -> str:
     if found.plain is None:
         return "Plain training was not measured yet."
-    depth = found.needed_from()
+    depth = found.falls_behind(PLAIN)
     if depth is None:
         return f"Plain asynchrony is like plain training at all depths measured, up to D = {found.depths[-1]}."
-    cures = [method for method in found.methods if found.like_plain(method, depth)]
-    like = ", ".join(cures) or "none of those measured"
-    return f"Of the depths so far, D = {depth} is the first that needs a cure; like plain training there: {like}."
+    ends = f"{_shown(found.losses[PLAIN, depth])} against {_shown(found.plain)}"
+    deepest = found.depths[-1]
+    there = f"; at D = {deepest}: {_like(found, deepest)}" if deepest > depth else ""
+    return (
+        f"Plain asynchrony falls behind from D = {depth} on ({ends} in plain training). Like plain training at "
+        f"D = {depth}: {_like(found, depth)}{there}."
+    )
+
+
+def _like(found: FieldMap, depth: int) -> str:
+    return ", ".join(method for method in found.methods if found.like_plain(method, depth)) or "none of those measured"
+
+
+def _row(found: FieldMap, method: str) -> tuple[str, ...]:
+    holds = found.holds_to(method)
+    cells = (_cell(found, method, depth) for depth in found.depths)
+    return method, *cells, "" if found.plain is None else f"D = {holds}" if holds else "none"
 
 
 def _cell(found: FieldMap, method: str, depth: int) -> str:
     loss = found.losses.get((method, depth))
     if loss is None:
         return ""
+    return f"**{_shown(loss)}**" if found.like_plain(method, depth) else _shown(loss)
+
+
+def _shown(loss: Loss) -> str:
     if not math.isfinite(loss.mean):
         return "diverged"
     spread = "" if loss.deviation is None else f" ± {loss.deviation:.2g}"
-    text = f"{loss.mean:.3f}{spread}"
-    return f"**{text}**" if found.like_plain(method, depth) else text
+    return f"{loss.mean:.3f}{spread}"
+
+
+def _rate(found: FieldMap, method: str, depth: int) -> str:
+    loss = found.losses.get((method, depth))
+    return "" if loss is None or not math.isfinite(loss.mean) else f"{loss.rate:g}"
 
 
 def _costs() -> Iterator[Sequence[str]]:
@@ -101,7 +147,7 @@ def draw(path: Path, maps: Sequence[FieldMap]) -> None:
             panel.set_xscale("log", base=2)
             panel.set_xticks(found.depths, [str(depth) for depth in found.depths])
             panel.minorticks_off()
-            panel.set(title=NETWORKS[found.network], xlabel="stages D", ylabel="final loss, mean over seeds")
+            panel.set(title=_title(found), xlabel="stages D", ylabel="final loss, mean over seeds")
             label_ends(panel, ends)
 
 

@@ -18,15 +18,17 @@ from pipetrain.tracking import strict_json
 from pipetrain.tracking.whole_file import write_whole
 
 _MADE_WITH = ("pipetrain_version", "torch_version", "python_version", "git_commit", "platform", "cpu", "cores", "gpus")
-_SETTINGS = ("method", "partition.stages", "optimizer.lr", "seed")
+_SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
 
 
 def keep(target: Target, runs: Path, folder: Path, *, timed: bool = True) -> list[Path]:
-    """Writes runs.csv, sweep.md, .json, .png and .html, and made.json; returns the files.
+    """Writes runs.csv, made.json, and of all but the map sweep.md, .json, .png and .html; returns the files.
+
+    The map has hundreds of runs, and a page and a figure of its own.
 
     Args:
         target: what was run.
-        runs: the folder of the sweep.
+        runs: the folder of its sweep, or sweeps.
         folder: for the files.
         timed: whether times and throughput are kept; they say little where other work shared the machine.
 
@@ -39,7 +41,8 @@ def keep(target: Target, runs: Path, folder: Path, *, timed: bool = True) -> lis
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "runs.csv", _table(groups))
     write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
-    return [folder / "runs.csv", folder / "made.json", *report.write(groups, metric, folder / "sweep")]
+    shown = [] if target.of_map else report.write(groups, metric, folder / "sweep")
+    return [folder / "runs.csv", folder / "made.json", *shown]
 
 
 def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
@@ -82,6 +85,6 @@ def _made(target: Target, runs: Path, groups: Sequence[SweepGroup]) -> dict[str,
 
 
 def _versions(runs: Path) -> Iterator[Mapping[str, Any]]:
-    for path in sorted(runs.glob("*/summary.json")):
+    for path in sorted(runs.rglob("summary.json")):
         summary = json.loads(path.read_text(encoding="utf-8"))
         yield {name: summary[name] for name in _MADE_WITH if name in summary}

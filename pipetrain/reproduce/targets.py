@@ -33,22 +33,68 @@ class Target:
         return shlex.split(choice_of("experiment", self.experiment).remarks["small"])
 
     @property
+    def of_map(self) -> bool:
+        """Whether it is a part of the map of the field."""
+        return self.experiment.startswith("map/")
+
+    @property
     def minutes(self) -> float:
         """What the small scale takes of two quiet cores, estimated; the full one is dear where this is."""
         return float(choice_of("experiment", self.experiment).remarks["minutes"])
 
-    def words(self, runs: Path) -> list[str]:
-        """The whole command, without `pipetrain`; a second one goes on where the first was broken off."""
+    @property
+    def rounds(self) -> list["Round"]:
+        """The parts that its sweep is run in, those that say most first; the full scale is run in one."""
+        remark = choice_of("experiment", self.experiment).remarks.get("rounds", "")
+        parts = remark.split("|") if self.scale == SMALL else [""]
+        return [Round(self, number, shlex.split(part)) for number, part in enumerate(parts, start=1)]
+
+    def words(self, runs: Path, narrowed: Sequence[str] = ()) -> list[str]:
+        """The whole command, without `pipetrain`; a second one goes on where the first was broken off.
+
+        Args:
+            runs: the folder of the sweep.
+            narrowed: words that leave less to sweep.
+        """
         folder = [f"hydra.sweep.dir={runs}", "resume=auto"]
-        return ["run", "--multirun", f"experiment={self.experiment}", *self.settings, *folder]
+        return ["run", "--multirun", f"experiment={self.experiment}", *self.settings, *narrowed, *folder]
 
     def runs(self, outputs: Path) -> Path:
-        """The folder of the sweep."""
+        """The folder of its runs."""
         return outputs / self.experiment / self.scale
 
     def results(self, results: Path) -> Path:
         """The folder of what is kept of it."""
         return results / self.experiment / self.scale
+
+
+@dataclass(frozen=True)
+class Round:
+    """A part of a target that is one sweep.
+
+    Attributes:
+        target: what it is a part of.
+        number: its place, from 1.
+        settings: the words that leave only this part of the sweep.
+    """
+
+    target: Target
+    number: int
+    settings: Sequence[str]
+
+    def runs(self, outputs: Path) -> Path:
+        """The folder of the sweep."""
+        folder = self.target.runs(outputs)
+        return folder / f"round-{self.number}" if len(self.target.rounds) > 1 else folder
+
+    def words(self, outputs: Path) -> list[str]:
+        """The whole command of the sweep, without `pipetrain`."""
+        return self.target.words(self.runs(outputs), self.settings)
+
+
+def rounds_of(targets: Sequence[Target]) -> list[Round]:
+    """The rounds of all targets in the order in which they are run: every first one before any second one."""
+    return sorted((each for target in targets for each in target.rounds), key=lambda each: each.number)
 
 
 def targets_of(name: str, scale: str) -> list[Target]:

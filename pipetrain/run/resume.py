@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,10 @@ def _automatic(settings: Settings, run: RunDirectory) -> Resumption:
 
 def _beside(settings: Settings, run: RunDirectory) -> Resumption:
     """The newest run of this configuration beside `run` decides; one that has left no checkpoint is passed over."""
+    wanted = comparable(settings.stored)
     for candidate in _newest_first(run):
         left = checkpoint.checkpoints(candidate.path) or owner_of(candidate.path)
-        if not left or not _is_same(candidate, settings):
+        if not left or _comparable(candidate.path, candidate.config.stat().st_mtime_ns) != wanted:
             continue
         _check_ended("resume=auto", candidate)
         if completed(candidate):
@@ -107,15 +109,15 @@ def _modified(run: RunDirectory) -> float:
     return run.config.stat().st_mtime
 
 
-def _is_same(candidate: RunDirectory, settings: Settings) -> bool:
-    config = _stored(candidate)
-    return config is not None and comparable(config) == comparable(settings.stored)
+@lru_cache(maxsize=None)
+def _comparable(path: Path, _written_at: int) -> Mapping[str, Any] | None:
+    """What a run's configuration is compared by; None where its file is damaged: it may be no run of ours.
 
-
-def _stored(run: RunDirectory) -> Mapping[str, Any] | None:
-    """The configuration of a run; None where its file is damaged: it may be no run of ours."""
+    It is read once: each run of a sweep looks at all that ended before it.
+    """
     with contextlib.suppress(ConfigError):
-        return OmegaConf.to_container(run.stored_config())  # type: ignore[return-value]
+        config: Any = OmegaConf.to_container(RunDirectory(path).stored_config())
+        return comparable(config)
     return None
 
 

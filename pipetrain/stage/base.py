@@ -108,7 +108,7 @@ class BaseStage(ABC):
         """Lets the next backward add to the minibatch's gradient at these leaves, by weight name."""
         if self.gradients.empty:
             # a gradient that begins takes the memory of a set of weights, which none may hold in reserve beside it
-            self.weights.spare.free()
+            self.weights.spare.trim()
         self.gradients.attach(leaves)
 
     def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:

@@ -1,11 +1,14 @@
 """Memory of weights that nobody reads any more, lent to the weights that are made next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from pipetrain.tensors import is_dense
+
+_ENDS = 4
+"""Of a long row of memory, so many at each end are looked at."""
 
 
 def _owners(tensor: Tensor) -> int:
@@ -25,19 +28,17 @@ class SpareMemory:
     """
 
     def __init__(self) -> None:
-        self._lent: dict[str, list[Tensor]] = {}
+        self._rows: dict[str, _Row] = {}
 
     def like(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Name -> memory of that tensor's shape and memory order, whatever it contains."""
         return {name: self._like(name, tensor) for name, tensor in tensors.items()}
 
     def _like(self, name: str, tensor: Tensor) -> Tensor:
-        lent = self._lent.setdefault(name, [])
-        spare = next((index for index, memory in enumerate(lent) if _is_spare(memory)), None)
-        memory = torch.empty_like(tensor) if spare is None else lent.pop(spare)
-        # first to be lent again: beside a set that lies idle, an adopted one would be one set more
-        lent.insert(0, memory)
-        return memory.data  # another tensor over the same memory, by which its readers are counted
+        row = self._rows.setdefault(name, _Row())
+        memory = row.take_spare()
+        # another tensor over the same memory, by which its readers are counted
+        return row.lend(torch.empty_like(tensor) if memory is None else memory).data
 
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A copy of each."""
@@ -52,17 +53,71 @@ class SpareMemory:
         Only of those weights that memory was asked for; what has another form than the weight is left alone.
         """
         for name, tensor in tensors.items():
-            if name in self._lent and _fits(tensor, weights[name]):
-                self._lent[name].append(tensor.detach())
+            if name in self._rows and _fits(tensor, weights[name]):
+                self._rows[name].adopt(tensor.detach())
 
     def free(self) -> None:
         """Gives back what nobody reads."""
-        for lent in self._lent.values():
-            lent[:] = [memory for memory in lent if not _is_spare(memory)]
+        for row in self._rows.values():
+            row.free()
+
+    def trim(self) -> None:
+        """Gives back what nobody reads; of a long history sometimes all, mostly what is found at once."""
+        for row in self._rows.values():
+            row.trim()
 
 
-def _is_spare(memory: Tensor) -> bool:
-    return _owners(memory) == _ONE
+class _Row:
+    """The memory for one weight: what was lent last, ..., what was lent first, what was adopted.
+
+    A pipeline of hundreds of stages has as many sets of each weight in use, and reads them in the order in which they
+    were made, or for a moment: what is spare lies at an end. All of a long row is looked at only once half of it is
+    new.
+    """
+
+    def __init__(self) -> None:
+        self._memory: list[Tensor] = []
+        self._added = 0
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def lend(self, memory: Tensor) -> Tensor:
+        """Puts memory first, to be lent again first: beside a set that lies idle, an adopted one would be one more."""
+        self._memory.insert(0, memory)
+        self._added += 1
+        return memory
+
+    def adopt(self, memory: Tensor) -> None:
+        """Puts memory last."""
+        self._memory.append(memory)
+        self._added += 1
+
+    def take_spare(self) -> Tensor | None:
+        """Memory that nobody reads, which the row then has no longer; None where none was found."""
+        spare = next(filter(self._is_spare, self._ends()), None)
+        return None if spare is None else self._memory.pop(spare)
+
+    def trim(self) -> None:
+        """Forgets what nobody reads, as far as it looks."""
+        if 2 * self._added >= len(self._memory):
+            self.free()
+            return
+        for spare in [place for place in reversed(self._ends()) if self._is_spare(place)]:
+            del self._memory[spare]
+
+    def free(self) -> None:
+        """Forgets what nobody reads."""
+        self._memory = [memory for place, memory in enumerate(self._memory) if not self._is_spare(place)]
+        self._added = 0
+
+    def _ends(self) -> Sequence[int]:
+        """The first places and the last; all of a short row."""
+        length = len(self._memory)
+        return range(length) if length <= 2 * _ENDS else (*range(_ENDS), *range(length - _ENDS, length))
+
+    def _is_spare(self, place: int) -> bool:
+        return _owners(self._memory[place]) == _ONE
 
 
 def _fits(tensor: Tensor, weight: Tensor) -> bool:

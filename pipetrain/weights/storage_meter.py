@@ -1,10 +1,26 @@
 """Counts the sets of weights in memory by weak references to their storages, independent of any bookkeeping."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+
+
+class _Seen(NamedTuple):
+    """A storage that was alive when it was last looked at.
+
+    Attributes:
+        ref: to it.
+        size: its bytes.
+        number: of the set that it holds.
+    """
+
+    ref: StorageWeakRef
+    size: int
+    number: int
 
 
 @dataclass
@@ -22,17 +38,31 @@ class StorageMeter:
     versions_max: int = 0
     versions_since: int = 0
     bytes_peak: int = 0
-    _live: list[dict[StorageWeakRef, int]] = field(default_factory=list)
+    _watched: int = 0
+    _seen: dict[int, _Seen] = field(default_factory=dict)
+    _sets: Counter[int] = field(default_factory=Counter)
+    _bytes: int = 0
 
     def watch(self, tensors: Mapping[str, Tensor]) -> None:
         """Adds the storages of one version or prediction, and takes a reading."""
-        storages = [tensor.untyped_storage() for tensor in tensors.values()]
-        added = {StorageWeakRef(storage): storage.nbytes() for storage in storages}
-        for earlier in self._live:
-            for ref in added.keys() & earlier.keys():
-                del earlier[ref]
-        self._live.append(added)
+        self._watched += 1
+        for tensor in tensors.values():
+            storage = tensor.untyped_storage()
+            ref = StorageWeakRef(storage)
+            self._forget(ref.cdata)
+            self._seen[ref.cdata] = _Seen(ref, storage.nbytes(), self._watched)
+            self._sets[self._watched] += 1
+            self._bytes += storage.nbytes()
         self.read()
+
+    def _forget(self, address: int) -> None:
+        seen = self._seen.pop(address, None)
+        if seen is None:
+            return
+        self._bytes -= seen.size
+        self._sets[seen.number] -= 1
+        if not self._sets[seen.number]:
+            del self._sets[seen.number]
 
     def mark(self) -> None:
         """Resets `versions_since`."""
@@ -40,9 +70,20 @@ class StorageMeter:
         self.read()
 
     def read(self) -> None:
-        """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive."""
-        live = [{ref: size for ref, size in storages.items() if not ref.expired()} for storages in self._live]
-        self._live = [storages for storages in live if storages]
-        self.versions_max = max(self.versions_max, len(self._live))
-        self.versions_since = max(self.versions_since, len(self._live))
-        self.bytes_peak = max(self.bytes_peak, sum(sum(storages.values()) for storages in self._live))
+        """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive.
+
+        What is gone is looked for only until it is certain that no maximum is exceeded, and in the oldest sets first:
+        of hundreds of sets nearly all are alive.
+        """
+        while self._may_exceed and (gone := self._first_gone()) is not None:
+            self._forget(gone)
+        self.versions_max = max(self.versions_max, len(self._sets))
+        self.versions_since = max(self.versions_since, len(self._sets))
+        self.bytes_peak = max(self.bytes_peak, self._bytes)
+
+    @property
+    def _may_exceed(self) -> bool:
+        return len(self._sets) > self.versions_since or self._bytes > self.bytes_peak
+
+    def _first_gone(self) -> int | None:
+        return next((address for address, seen in self._seen.items() if seen.ref.expired()), None)

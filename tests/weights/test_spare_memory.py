@@ -1,9 +1,12 @@
 """Memory that is lent again once nobody reads it, and not before."""
 
+from collections import deque
+
 import pytest
 import torch
 from torch import nn
 
+from pipetrain.weights import spare_memory
 from pipetrain.weights.spare_memory import SpareMemory
 
 WEIGHTS = {"w": torch.randn(4, 6), "b": torch.randn(3)}
@@ -60,7 +63,7 @@ def test_freed_memory_is_gone_and_what_is_read_stays(spare):
     del dropped
     spare.free()
     assert all(kept[name].equal(WEIGHTS[name]) for name in WEIGHTS)
-    assert len(spare._lent["w"]) == 1
+    assert len(spare._rows["w"]) == 1
     place = pointers(kept)
     del kept
     assert pointers(spare.like(WEIGHTS)) == place != dropped_place
@@ -76,7 +79,7 @@ def test_adopted_gradient_is_lent_where_memory_was_asked_for(spare):
     del gradients
     assert spare.like({"w": WEIGHTS["w"]})["w"].data_ptr() == place["w"]
     assert held.keys() == {"w"}
-    assert "b" not in spare._lent
+    assert "b" not in spare._rows
 
 
 def test_memory_that_was_lent_before_goes_before_adopted_memory(spare):
@@ -97,5 +100,31 @@ def test_memory_that_was_lent_before_goes_before_adopted_memory(spare):
 def test_gradient_of_another_form_than_its_weight_is_not_adopted(spare, gradient):
     held = spare.like(WEIGHTS)
     spare.adopt({"w": gradient}, WEIGHTS)
-    assert len(spare._lent["w"]) == 1
+    assert len(spare._rows["w"]) == 1
     assert held.keys() == WEIGHTS.keys()
+
+
+def test_long_history_is_given_back_in_turn_and_few_of_its_sets_are_looked_at(spare, monkeypatch):
+    looked = []
+    owners = spare_memory._owners
+    monkeypatch.setattr(spare_memory, "_owners", lambda tensor: looked.append(tensor) or owners(tensor))
+    history = deque(maxlen=100)
+    for count in range(400):
+        if count == 200:
+            looked.clear()
+        history.append(spare.copy(WEIGHTS))
+        spare.trim()
+    assert len(looked) < 200 * len(WEIGHTS) * 20
+    assert len(spare._rows["w"]) <= 101
+
+
+def test_memory_that_lies_idle_between_sets_in_use_is_given_back_in_time(spare):
+    held = [spare.copy(WEIGHTS) for _ in range(50)]
+    del held[20:30]
+    for _ in range(60):
+        spare.trim()
+        held.append(spare.copy(WEIGHTS))
+    assert len(spare._rows["w"]) == len(held)
+    held.clear()
+    spare.free()
+    assert len(spare._rows["w"]) == 0

@@ -1,6 +1,9 @@
 """The meter of live weight versions."""
 
+from collections import deque
+
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from pipetrain.weights.storage_meter import StorageMeter
 
@@ -42,3 +45,20 @@ def test_memory_that_is_lent_again_counts_for_the_set_that_it_holds_now():
     assert (meter.versions_max, meter.bytes_peak) == (1, 48)
     meter.watch({"w": first["w"].data, "b": torch.zeros(2)})
     assert (meter.versions_max, meter.bytes_peak) == (2, 56)
+
+
+def test_meter_of_a_long_history_is_exact_and_looks_at_few_of_its_sets(monkeypatch):
+    looked = []
+    expired = StorageWeakRef.expired
+    monkeypatch.setattr(StorageWeakRef, "expired", lambda ref: looked.append(ref) or expired(ref))
+    meter, history = StorageMeter(), deque(maxlen=100)
+    for count in range(300):
+        history.append({"w": torch.zeros(10), "b": torch.zeros(2)})
+        if count == 200:
+            looked.clear()
+        meter.watch(history[-1])
+    assert (meter.versions_max, meter.bytes_peak) == (100, 4800)
+    assert len(looked) < 4 * 100
+    history.clear()
+    meter.mark()
+    assert (meter.versions_max, meter.versions_since) == (100, 0)

@@ -184,9 +184,8 @@ def test_every_stage_holds_the_newest_version_alone_after_a_drain(rule):
     pipe = trained(rule, 4, 4)
     assert [stage.weights.held() for stage in pipe.stages] == [[2 * minibatches_of(rule, 4, 4)]] * 4
     for stage in pipe.stages:
-        stage.weights.meter.read()
-    alive = [sum(1 for storages in stage.weights.meter._live if storages) for stage in pipe.stages]
-    assert alive == [1] * 4
+        stage.weights.meter.mark()
+    assert [stage.weights.meter.versions_since for stage in pipe.stages] == [1] * 4
 
 
 @pytest.mark.parametrize("build", [torch.optim.Adam, torch.optim.AdamW, lambda p: torch.optim.SGD(p, lr=0.1)])
@@ -243,8 +242,8 @@ def test_lstm_keeps_no_weights_once_its_forward_is_over(activations):
             [(0, 0)], (torch.ones(2, 4),), read if activations is Activations.KEPT else newest(stage), activations
         )
     stage.weights.spare.free()
-    stage.weights.meter.read()
-    assert sum(1 for storages in stage.weights.meter._live if storages) == 1
+    stage.weights.meter.mark()
+    assert stage.weights.meter.versions_since == 1
 
 
 def test_old_version_is_freed_when_its_last_backward_ends():
