@@ -16,10 +16,10 @@ _MADE = "<!-- made by `pipetrain report papers map`; edits are lost -->"
 _ABOUT = (
     "The final loss of every method against the number of stages D, simulated with fine-grained stages, each under its "
     "own schedule and with the best learning rate of a small grid, mean ± deviation over seeds. In a pipeline of one "
-    "stage, plain asynchrony is plain training. A loss up to 5 % above that of plain training counts as like it, and is "
-    "bold. Under their schedules PipeMare, stale weights and Hogwild read weights that are twice as old as those of the "
-    "others. `pipetrain reproduce map` runs what is missing, a coarse map of all networks first, and goes on where it "
-    "was broken off; `pipetrain report papers map` writes this page from what there is."
+    "stage, plain asynchrony is plain training. A loss up to 5 % above that of plain training counts as like it, and "
+    "is bold. Under their schedules PipeMare, stale weights and Hogwild read weights twice as old as the others do. "
+    "`pipetrain reproduce map` runs what is missing, a coarse map of all networks first, and goes on where it was "
+    "broken off; `pipetrain report papers map` writes this page from what there is."
 )
 _DEPTH = 16
 _COLORS = (INK, GRAY, BLUE, GREEN, ORANGE, RED)

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def _modified(run: RunDirectory) -> float:
     return run.config.stat().st_mtime
 
 
-@lru_cache(maxsize=None)
+@cache
 def _comparable(path: Path, _written_at: int) -> Mapping[str, Any] | None:
     """What a run's configuration is compared by; None where its file is damaged: it may be no run of ours.
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from pipetrain.tensors import is_dense
 
-_ENDS = 4
-"""Of a long row of memory, so many at each end are looked at."""
+_FIRST, _LAST = 3, 2
+"""Of a long row of memory, so many places at each end are looked at."""
 
 
 def _owners(tensor: Tensor) -> int:
@@ -95,7 +95,7 @@ class _Row:
 
     def take_spare(self) -> Tensor | None:
         """Memory that nobody reads, which the row then has no longer; None where none was found."""
-        spare = next(filter(self._is_spare, self._ends()), None)
+        spare = next((place for place in self._ends() if _is_spare(self._memory[place])), None)
         return None if spare is None else self._memory.pop(spare)
 
     def trim(self) -> None:
@@ -103,21 +103,22 @@ class _Row:
         if 2 * self._added >= len(self._memory):
             self.free()
             return
-        for spare in [place for place in reversed(self._ends()) if self._is_spare(place)]:
+        for spare in [place for place in reversed(self._ends()) if _is_spare(self._memory[place])]:
             del self._memory[spare]
 
     def free(self) -> None:
         """Forgets what nobody reads."""
-        self._memory = [memory for place, memory in enumerate(self._memory) if not self._is_spare(place)]
+        self._memory = [memory for memory in self._memory if not _is_spare(memory)]
         self._added = 0
 
     def _ends(self) -> Sequence[int]:
         """The first places and the last; all of a short row."""
         length = len(self._memory)
-        return range(length) if length <= 2 * _ENDS else (*range(_ENDS), *range(length - _ENDS, length))
+        return range(length) if length <= _FIRST + _LAST else (*range(_FIRST), *range(length - _LAST, length))
 
-    def _is_spare(self, place: int) -> bool:
-        return _owners(self._memory[place]) == _ONE
+
+def _is_spare(memory: Tensor) -> bool:
+    return _owners(memory) == _ONE
 
 
 def _fits(tensor: Tensor, weight: Tensor) -> bool:

@@ -35,11 +35,15 @@ def test_what_was_measured_until_it_was_broken_off_is_kept(tmp_path, monkeypatch
     words = ["reproduce", "map/gpt_2bw", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
     assert cli.carry_out(words) == ExitCode.INTERRUPTED
     assert not (tmp_path / "out").exists()
-    write_run(tmp_path / "runs" / "map" / "gpt_2bw" / "small" / "0", "method=pipedream_2bw", "partition.stages=2")
+    runs, asked = tmp_path / "runs" / "map" / "gpt_2bw" / "small", ("method=pipedream_2bw", "partition.stages=2")
+    for number in (1, 2):
+        write_run(runs / f"round-{number}" / "0", *asked, f"seed={number}", dataset="austen")
     assert cli.carry_out(words) == ExitCode.INTERRUPTED
-    with (tmp_path / "out" / "map" / "gpt_2bw" / "small" / "runs.csv").open() as file:
-        (row,) = csv.DictReader(file)
-    assert (row["method"], row["partition.stages"], row["seed"]) == ("pipedream_2bw", "2", "0")
+    folder = tmp_path / "out" / "map" / "gpt_2bw" / "small"
+    with (folder / "runs.csv").open() as file:
+        rows = [(row["dataset"], row["method"], row["partition.stages"], row["seed"]) for row in csv.DictReader(file)]
+    assert rows == [("austen", "pipedream_2bw", "2", "1"), ("austen", "pipedream_2bw", "2", "2")]
+    assert {path.name for path in folder.iterdir()} == {"runs.csv", "made.json"}  # the map has a page of its own
 
 
 def test_experiment_that_fails_does_not_stop_the_others_and_is_listed_at_the_end(tmp_path, monkeypatch, capsys):
@@ -95,3 +99,11 @@ def test_second_call_trains_nothing_again_and_keeps_the_same_numbers(tmp_path, m
     assert made["command"].startswith("pipetrain run --multirun experiment=zhang/table2_lenet5_baseline")
     assert made["made_with"]["torch_version"]
     assert (folder / "sweep.png").is_file()
+
+
+def test_rounds_of_the_map_are_sweeps_of_their_own_the_coarse_one_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.carry_out(["reproduce", "map/gpt_2bw", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("/small/")[1] for line in lines] == [f"round-{number} resume=auto" for number in (1, 2, 3, 4)]
+    assert " seed=0 optimizer.lr=0.004 partition.stages=8 " in lines[0]

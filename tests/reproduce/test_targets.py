@@ -11,7 +11,7 @@ from pipetrain.config.schema import config_dir
 from pipetrain.errors import ConfigError
 from pipetrain.reproduce.pages import PAPERS
 from pipetrain.reproduce.published import tables_of
-from pipetrain.reproduce.targets import FULL, SMALL, Target, presets, targets_of
+from pipetrain.reproduce.targets import FULL, SMALL, Target, presets, rounds_of, targets_of
 
 ONE_OF_EACH = ("pipeoptim/table4_vgg16", "zhang/table5_resnet56")
 
@@ -106,3 +106,29 @@ def test_cost_of_every_preset_counts_the_runs_of_its_sweep():
         swept = [f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()]
         runs = len(list(combinations(swept)))
         assert choice_of("experiment", name).remarks["cost"].split()[0] == str(runs), name
+
+
+def swept(words):
+    """Every run of a sweep, as its settings; the last of several words on one setting counts."""
+    last = {word.partition("=")[0]: word for word in words}
+    return {tuple(sorted(chosen)) for chosen in combinations(list(last.values()))}
+
+
+@pytest.mark.parametrize("name", [name for name in presets() if name.startswith("map/")])
+def test_rounds_of_the_map_have_each_run_of_the_sweep_once(name):
+    target = Target(name, SMALL)
+    preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
+    whole = [*(f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()), *target.settings]
+    parts = [swept([*whole, *each.settings]) for each in target.rounds]
+    assert len(parts) == 4
+    assert set.union(*parts) == swept(whole)
+    assert sum(map(len, parts)) == len(swept(whole))
+
+
+def test_first_rounds_come_first_and_have_folders_of_their_own(tmp_path):
+    rounds = rounds_of(targets_of("map", SMALL))
+    assert {each.number for each in rounds[: len(targets_of("map", SMALL))]} == {1}
+    assert all("seed=0" in each.settings for each in rounds if each.number == 1)
+    assert len({each.runs(tmp_path) for each in rounds}) == len(rounds)
+    (whole,) = rounds_of(targets_of("map/gpt_2bw", FULL))
+    assert whole.runs(tmp_path) == whole.target.runs(tmp_path)

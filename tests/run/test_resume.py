@@ -216,6 +216,17 @@ def test_auto_passes_over_a_run_of_another_configuration(stopped, capsys, change
     assert "resume=auto: no unfinished run of this configuration; starting afresh" in capsys.readouterr().out
 
 
+def test_auto_reads_the_configuration_of_a_run_beside_it_once(stopped, monkeypatch):
+    """Each run of a sweep looks at all that ended before it."""
+    config = settings_of(OmegaConf.load(stopped / "config.yaml"), CHOICES)
+    other = replace(config, resume="auto", stored={**config.stored, "seed": 9})
+    read, stored = [], RunDirectory.stored_config
+    monkeypatch.setattr(RunDirectory, "stored_config", lambda run: read.append(run.path) or stored(run))
+    for name in ("first", "second"):
+        assert resumption(other, RunDirectory(stopped.with_name(name))).checkpoint is None
+    assert read == [stopped]
+
+
 def test_auto_finishes_what_lacks_only_its_summary_in_its_own_directory(unsummarized, trained):
     before = content(unsummarized / "checkpoints")
     resumed(unsummarized)
