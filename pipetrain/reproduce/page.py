@@ -10,9 +10,8 @@ from pipetrain.reproduce.measured_section import measured_section
 from pipetrain.reproduce.paper import Paper
 from pipetrain.reproduce.published import Row, Tables
 from pipetrain.reproduce.results import Results
-from pipetrain.reproduce.verdict import Verdict
+from pipetrain.reproduce.verdict import NOT_TESTED, Verdict
 
-NOT_TESTED = "not tested here"
 _MADE = "<!-- made by `pipetrain report papers`; edits are lost -->"
 _MACHINES = "the paper's machines, or several of them"
 _SHOWN_RELATION = {"=": "", "<=": "at most ", ">=": "at least "}
@@ -46,17 +45,17 @@ def _claims(paper: Paper, tables: Tables, results: Results) -> Iterator[Sequence
     verdicts = paper.judged(tables, results)
     rows = [(row, verdicts.get(row["name"])) for row in tables["claims"].rows]
     yield ["## Claims"]
-    tested = sum(verdict is not None for _, verdict in rows)
-    trained = len(verdicts.keys() - paper.verdicts(tables).keys())
+    tested = {name for name, verdict in verdicts.items() if verdict.verdict != NOT_TESTED}
+    trained = len(tested - paper.verdicts(tables).keys())
     by = f"{trained} of them by training" if trained else "all of them without training"
-    yield [f"{tested} of {counted(len(rows), 'claim', 'claims')} tested, {by}."]
+    yield [f"{len(tested)} of {counted(len(rows), 'claim', 'claims')} tested, {by}."]
     cells = ((row["claim"], row["source"], *_verdict(paper, row, verdict)) for row, verdict in rows)
     yield markdown_table(("claim", "source", "verdict", "from what, or what it would take"), cells)
 
 
 def _verdict(paper: Paper, row: Row, verdict: Verdict | None) -> tuple[str, str]:
     if verdict is not None:
-        return f"**{verdict.verdict}**", verdict.why
+        return verdict.verdict if verdict.verdict == NOT_TESTED else f"**{verdict.verdict}**", verdict.why
     if not row["experiment"]:
         return NOT_TESTED, f"no experiment: it takes {row.get('takes') or _MACHINES}"
     experiment = f"{paper.name}/{row['experiment']}"

@@ -9,7 +9,8 @@ import torch
 from pipetrain.models import awd_lstm, torchvision_models
 from pipetrain.models.chain import LayerChain
 from pipetrain.reproduce.comparison import Comparison, Value
-from pipetrain.reproduce.orders import Order, Relation
+from pipetrain.reproduce.difference import Relation
+from pipetrain.reproduce.orders import Order
 from pipetrain.reproduce.paper import Paper
 from pipetrain.reproduce.published import Row, Tables
 from pipetrain.reproduce.verdict import Verdict

@@ -13,8 +13,9 @@ from pipetrain.models import torchvision_models
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import stage_bounds, weight_units
 from pipetrain.reproduce.comparison import Comparison, Value
+from pipetrain.reproduce.difference import Relation
 from pipetrain.reproduce.figures import draw_stages
-from pipetrain.reproduce.orders import Order, Relation
+from pipetrain.reproduce.orders import Order
 from pipetrain.reproduce.paper import Paper, PaperFigure
 from pipetrain.reproduce.published import Tables
 from pipetrain.reproduce.verdict import Verdict

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from pipetrain.reproduce.comparison import Comparison, Value
-from pipetrain.reproduce.orders import Order, Relation
+from pipetrain.reproduce.difference import Relation
+from pipetrain.reproduce.orders import Order
 from pipetrain.reproduce.paper import Paper
 from pipetrain.reproduce.published import Tables
 from pipetrain.reproduce.verdict import Verdict

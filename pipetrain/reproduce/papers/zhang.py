@@ -12,8 +12,9 @@ from pipetrain.models import alexnet_cifar, lenet, resnet_cifar, torchvision_mod
 from pipetrain.models.chain import LayerChain
 from pipetrain.reproduce.activation_count import ActivationCount, count
 from pipetrain.reproduce.comparison import Comparison, Value
+from pipetrain.reproduce.difference import Relation
 from pipetrain.reproduce.figures import draw_increase
-from pipetrain.reproduce.orders import Growth, Order, Relation, Rule
+from pipetrain.reproduce.orders import Growth, Order, Rule
 from pipetrain.reproduce.paper import Paper, PaperFigure
 from pipetrain.reproduce.published import Row, Tables
 from pipetrain.reproduce.verdict import Verdict

@@ -1,0 +1,99 @@
+"""What sets one group of runs apart from another, as far as their scatter lets it be told."""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.text_table import counted
+from pipetrain.reproduce.results import MeasuredGroup
+
+_ERRORS = 2.0
+"""Standard errors of a difference of means from which on it is one."""
+_BROAD = 0.1
+"""The least difference that runs can tell, over the mean, from which on they do not show that one is no worse."""
+_FINE = 0.01
+"""Likewise, up to which they show that neither is better."""
+
+
+class Relation(Enum):
+    """How one mean stands to others."""
+
+    BETTER = "better than"
+    LIKE = "no worse than"
+    WORSE = "worse than"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What one group's mean has over another's.
+
+    Attributes:
+        first, other: the groups.
+        metric: a column.
+    """
+
+    first: MeasuredGroup
+    other: MeasuredGroup
+    metric: str
+
+    @property
+    def word(self) -> str:
+        """How the first one stands to the other."""
+        if not self._told:
+            return "indistinguishable from"
+        return "better than" if self._gain > 0 else "worse than"
+
+    def shows(self, relation: Relation) -> bool | None:
+        """Whether the relation holds; None where runs scatter too much to tell."""
+        if self._told:
+            return (self._gain < 0) is (relation is Relation.WORSE)
+        alike = relation is Relation.LIKE
+        return alike if self._doubt <= (_BROAD if alike else _FINE) * self._size else None
+
+    @property
+    def _told(self) -> bool:
+        return abs(self._gain) > self._doubt
+
+    @property
+    def _gain(self) -> float:
+        """How much better the first is; one that did not complete, or not come so far, is worse than any that did."""
+        ours, theirs = (group.means.get(self.metric) if group.completed else None for group in (self.first, self.other))
+        if ours is None or theirs is None:
+            return math.inf * ((ours is not None) - (theirs is not None)) if (ours is None) != (theirs is None) else 0.0
+        return (1 if column_of(self.metric).higher else -1) * (ours - theirs)
+
+    @property
+    def _doubt(self) -> float:
+        """The least gain that the runs can tell."""
+        return _ERRORS * math.hypot(*(_error(group, self.metric) for group in (self.first, self.other)))
+
+    @property
+    def _size(self) -> float:
+        return abs(self.other.means.get(self.metric, math.inf))
+
+
+def shown(group: MeasuredGroup, metric: str) -> str:
+    """The name of a group, its mean and deviation, and the number of its runs; how they ended if none completed."""
+    if not group.completed:
+        return f"{group.name} {', '.join(group.ended)}"
+    if metric not in group.means:
+        return f"{group.name} without"
+    runs = counted(group.completed, "run", "runs")
+    return f"{group.name} {_value(group, metric)} ({runs})"
+
+
+def _value(group: MeasuredGroup, metric: str) -> str:
+    """The mean, and its deviation with two digits."""
+    mean, deviation = group.means[metric], group.deviations.get(metric)
+    if text := column_of(metric).text:
+        return text(mean)
+    if not deviation:
+        return f"{mean:.4g}"
+    decimals = max(0, 1 - math.floor(math.log10(deviation)))
+    return f"{mean:.{decimals}f} ± {deviation:.{decimals}f}"
+
+
+def _error(group: MeasuredGroup, metric: str) -> float:
+    """Of the mean; 0 where there is one run alone."""
+    return group.deviations.get(metric, 0.0) / math.sqrt(max(1, group.completed))
