@@ -14,6 +14,8 @@ from pipetrain.planner.limited_search import LimitedSearch
 from pipetrain.planner.memory import MemoryModel
 from pipetrain.planner.memory_search import LeastMemory
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
+from pipetrain.planner.played_cuts import PlayedCuts
+from pipetrain.planner.played_time import played_s
 from pipetrain.planner.profile import Profile
 from pipetrain.planner.row import Row
 from pipetrain.planner.row_search import RowSearch
@@ -75,7 +77,12 @@ class Planner:
         if plan is None:
             given = self.replicas if self.replicas and max(self.replicas) > 1 else None
             raise ConfigError(shortage(self._states, self.topology, self.memory, given))
-        return plan
+        return self._fastest_of_all(plan) if self._crowded and self.replicas is None else plan
+
+    def _fastest_of_all(self, plan: PipelinePlan) -> PipelinePlan:
+        """It, a straight pipeline or data parallelism: shared cores may favor another than the search did."""
+        others = [each for each in (self.straight_pipeline(), self.data_parallel()) if each and self.fits(each)]
+        return min([plan, *others], key=lambda each: each.time_per_minibatch_s)
 
     def straight_pipeline(self) -> PipelinePlan | None:
         """The fastest pipeline of one device for each stage; None where there is none."""
@@ -114,7 +121,7 @@ class Planner:
             time = self.costs.replicated(time, weights, members, bandwidth)
         everything = tuple(range(len(self.profile.layers)))
         cut = CutProfile(self.profile, (everything,), (self.topology.num_devices,), self.topology)
-        return max(float(time), cut.cores_s)
+        return self._time_s(cut, float(time))
 
     def _roomy_enough(self) -> Topology:
         """The devices; where memory is balanced, with so little of it that only balanced plans fit."""
@@ -137,20 +144,41 @@ class Planner:
         else:
             search = Search(self._states, topology, self.costs, memory)
         time = search.time_s()
-        return None if time == inf else self._plan(list(search.stages()), time)
+        if time == inf:
+            return None
+        if isinstance(search, RowSearch) and self._crowded and PlayedCuts.quick(search):
+            return self._plan(PlayedCuts(search, self._played_s).stages(), time)
+        return self._plan(list(search.stages()), time)
 
     def _plan(self, found: list[FoundStage], time_s: float) -> PipelinePlan:
-        stages = tuple(self._states.layers(stage.first, stage.last) for stage in found)
-        cut = CutProfile(self.profile, stages, tuple(stage.replicas for stage in found), self.topology)
+        cut = self._cut(found)
         kept = self.memory.pipeline_bytes(cut.replicas, cut.stage_sizes)
-        rows = zip(stages, cut.replicas, (stage.time_s for stage in found), kept, strict=True)
+        rows = zip(cut.stages, cut.replicas, (stage.time_s for stage in found), kept, strict=True)
         return PipelinePlan(
             stages=tuple(PlannedStage(*row) for row in rows),
-            time_per_minibatch_s=max(time_s, cut.cores_s),
+            time_per_minibatch_s=self._time_s(cut, time_s),
             single_device_time_s=self.profile.single_device_s,
             data_parallel_time_s=self._data_parallel_s,
             labels=tuple(layer.label for layer in self.profile.layers),
         )
+
+    def _cut(self, found: Sequence[FoundStage]) -> CutProfile:
+        stages = tuple(self._states.layers(stage.first, stage.last) for stage in found)
+        return CutProfile(self.profile, stages, tuple(stage.replicas for stage in found), self.topology)
+
+    def _time_s(self, cut: CutProfile, alone_s: float) -> float:
+        """Of a pipeline that takes so long on devices of their own, if these share cores."""
+        played = played_s(cut, self.memory, overlapped=self.costs.overlap) if self._crowded else None
+        return max(alone_s, cut.cores_s) if played is None else played
+
+    def _played_s(self, found: Sequence[FoundStage]) -> float:
+        return self._time_s(self._cut(found), max(stage.time_s for stage in found))
+
+    @property
+    def _crowded(self) -> bool:
+        """Whether workers share cores that are not enough for all of them."""
+        cores = self.topology.cores
+        return cores is not None and self.topology.workers[0] > cores / self.profile.threads
 
 
 def _replicas(settings: Settings, devices: int, layers: int) -> tuple[int, ...] | None:

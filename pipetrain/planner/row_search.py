@@ -39,21 +39,21 @@ class RowSearch:
     def stages(self) -> Iterator[FoundStage]:
         """The stages of the best cuts."""
         for part in self._stages.parts(0, self._best):
-            time = float(self._costs(part.worker)[0, part.first, part.last])
+            time = float(self.stage_costs(part.worker)[0, part.first, part.last])
             yield FoundStage(part.first, part.last, self.row.replicas[part.worker], time)
 
     @cached_property
     def _stages(self) -> Bottleneck:
         by_bandwidth = {each: self.costs.link_s(self.states, each) for each in set(self.row.link_bytes_per_s)}
         none: list[Vector] = [np.zeros(len(self.states))]
-        return Bottleneck(self._costs, none + [by_bandwidth[each] for each in self.row.link_bytes_per_s])
+        return Bottleneck(self.stage_costs, none + [by_bandwidth[each] for each in self.row.link_bytes_per_s])
 
     @cached_property
     def _best(self) -> Table:
         return self._stages.costs(len(self.states) - 1)
 
-    def _costs(self, r: int) -> Table:
-        """What the layers between two states cost as stage r; infinite where they do not fit."""
+    def stage_costs(self, r: int) -> Table:
+        """At [0, first state, last state], what the layers between cost as stage r; infinite where they do not fit."""
         devices, count = self.row.devices[r], self.row.replicas[r]
         time = self._seconds / min(device.speed for device in devices)
         if count > 1:

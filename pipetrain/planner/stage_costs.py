@@ -16,7 +16,13 @@ Amount = TypeVar("Amount", float, np.ndarray[Any, np.dtype[np.float64]])
 
 
 class CostModel(ABC):
-    """Seconds for each minibatch."""
+    """Seconds for each minibatch.
+
+    Attributes:
+        overlap: whether replicas average their gradients while they compute.
+    """
+
+    overlap: bool
 
     @abstractmethod
     def replicated(self, time_s: Amount, weight_bytes: Amount, replicas: int, bytes_per_s: float) -> Amount:
@@ -41,6 +47,8 @@ class CostModel(ABC):
 @dataclass(frozen=True)
 class PipeDreamPaper(CostModel):
     """The recurrence as printed: T = max(A, 2(m - 1) Σ|w| / B) / m (PipeDream § 3.1)."""
+
+    overlap = True
 
     @override
     def replicated(self, time_s: Amount, weight_bytes: Amount, replicas: int, bytes_per_s: float) -> Amount:

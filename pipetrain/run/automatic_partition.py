@@ -198,10 +198,11 @@ def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: lis
 
 
 def _sharing(settings: Settings, processes: int) -> Iterator[str]:
-    """A line where more processes will run than there are cores."""
+    """A line where more processes will run than there are cores, and they are not planned for."""
     cores = usable_cores()
-    if processes > cores and not settings.executor.simulated and not _on_cuda(settings):
+    unplanned = settings.topology.cores is None and not settings.executor.simulated and not _on_cuda(settings)
+    if unplanned and processes > cores:
         yield (
-            f"{processes} processes on {cores} cores: the cuts are those for a core each; `pipetrain predict "
-            f"topology.cores={cores}` tells how fast they are when they share"
+            f"{processes} processes on {cores} cores: the cuts are those for a core each; topology.cores={cores} plans "
+            "for cores that they share"
         )

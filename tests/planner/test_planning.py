@@ -71,8 +71,8 @@ def test_stages_that_read_data_get_fewer_layers():
 def test_workers_that_share_cores_take_as_long_as_these_compute_for_all():
     profile = replace(chain(*[layer(1.0)] * 6), reading=Reading(inputs_s=2.0))
     of_three = planner(profile, 3, cores=2)
-    plans = of_three.best(), of_three.straight_pipeline(), of_three.data_parallel()
-    assert [plan.time_per_minibatch_s for plan in plans] == pytest.approx([8.0 / 2] * 3)
+    plans = of_three.straight_pipeline(), of_three.data_parallel()
+    assert [plan.time_per_minibatch_s for plan in plans] == pytest.approx([8.0 / 2] * 2)
     machines = planner(profile, 4, workers=[2, 2], gigabytes_per_s=[1.0, 1.0], cores=1, planner={"straight": True})
     assert machines.best().time_per_minibatch_s == pytest.approx(4.0)  # two machines of one core each
     assert planner(profile, 3, cores=3).best().time_per_minibatch_s == planner(profile, 3).best().time_per_minibatch_s
