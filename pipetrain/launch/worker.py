@@ -27,9 +27,10 @@ from pipetrain.launch.process_run import ProcessRun
 from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog, Watched
-from pipetrain.run.freed_memory import keep_freed_memory
+from pipetrain.run.freed_memory import freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
 from pipetrain.run.stage_reports import of_stages
+from pipetrain.stage.peak_memory import forget_peak_memory
 from pipetrain.tracking.recorder import Show
 
 _PRECEDENCE_SECONDS = 1.0
@@ -44,8 +45,14 @@ def simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]
         show: is given every record.
         interruption: of the run; takes note of every signal, even of one that comes too late for it.
     """
-    keep_freed_memory()
-    parts = build_parts(job, range(job.num_stages), device_at(job.device, 0), show)
+    with freed_memory_kept():
+        return _simulate(job, show, interruption)
+
+
+def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
+    device = device_at(job.device, 0)
+    forget_peak_memory(device)
+    parts = build_parts(job, range(job.num_stages), device, show)
     gate = Gate(alone=True)
     hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)
     executor = in_one_process(job, parts.chain, parts.phases, parts.training, hooks)

@@ -38,7 +38,7 @@ _SETTINGS: dict[Any, Any] = {
 @contextmanager
 def figure(path: Path, widths: tuple[float, ...], height: float = 3.6) -> Iterator[list["Axes"]]:
     """Panels side by side, `widths` and `height` in inches, written to `path` as a PNG at the end."""
-    with uncollected():
+    with uncollected("matplotlib"):
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 from collections.abc import Iterator
 
@@ -31,6 +32,7 @@ def freed_memory_kept() -> Iterator[None]:
     finally:
         if not _set_by_user():
             _set(_DEFAULTS)
+            gc.collect()  # a pipeline's parts know each other
             with contextlib.suppress(OSError, AttributeError):
                 _libc().malloc_trim(0)
 

@@ -12,7 +12,7 @@ from pipetrain.run.build import Data
 from pipetrain.run.decoder import Decoder
 from pipetrain.run.stage_reports import of_stages
 from pipetrain.run.timetable import Timetable
-from pipetrain.stage.measurements import peak_memory_bytes
+from pipetrain.stage.peak_memory import peak_memory_bytes
 from pipetrain.tracking.evaluations import reaches
 from pipetrain.tracking.recorder import Recorder
 

@@ -1,12 +1,9 @@
 """Staleness and activation bytes, measured while a stage runs."""
 
-import resource
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from pipetrain.program.weight_reads import staleness
@@ -58,11 +55,3 @@ class Measurements:
     def hold(self, activation_bytes: int) -> None:
         """Takes a reading of the activations that the stage holds."""
         self.activation_bytes_peak = max(self.activation_bytes_peak, activation_bytes)
-
-
-def peak_memory_bytes(device: torch.device) -> int:
-    """Bytes of the device's allocator; on the CPU those of the whole process, since nothing tells its stages apart."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -59,7 +59,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
                 fork_server.start(settings.model.target.path, settings.dataset.target.path)
             with status("preparing the run", hidden=os.environ.get("RANK", "0") != "0"):
                 # from here on torch is needed, which takes seconds to import
-                with uncollected():
+                with uncollected("torch"):
                     from pipetrain.run.preflight import prepare
 
                 prepared = prepare(settings, directory)
