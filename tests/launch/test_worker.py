@@ -146,7 +146,7 @@ BITS = ("status", "steps", "weights_sha256", "loss_sha256")
 @pytest.mark.parametrize("replicas", ["[1,1]", "[2,1]"])
 def test_processes_drain_when_the_clock_asks_and_a_simulation_repeats_that(tmp_path, replicas):
     tiny = [*TINY, "method=pipedream", "dataset.limit=3200", "eval.every_epochs=0", f"partition.replicas={replicas}"]
-    run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.02")
+    run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.006")
     clocked = cli.summary(tmp_path / "clocked")
     assert clocked["extra_drains"]
     saved = {checkpoint.step_of(folder) for folder in checkpoint.checkpoints(tmp_path / "clocked")}
