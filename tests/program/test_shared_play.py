@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipetrain.program import shared_play
 from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.replication import Replication
 from pipetrain.program.routes import Routes
@@ -124,6 +125,12 @@ def test_play_with_cores_for_all_has_the_period_of_devices_of_their_own(data):
     piped = pipeline(data.draw(st.sampled_from(SCHEDULES)), took, D, N, replication)
     found = play(piped, 8.0, [0] * sum(replication.replicas)).repetition()
     assert found.turn_s / replication.turn == pytest.approx(steady_state(piped).period, rel=1e-9)
+
+
+def test_play_that_never_repeats_itself_has_the_mean_of_its_second_half(monkeypatch):
+    monkeypatch.setattr(shared_play, "_EQUAL", -1.0)
+    monkeypatch.setattr(shared_play, "_MOST_STEPS", 2000)
+    assert steady(OneFOneB(), 3, 1, 2).period == pytest.approx(3 * 3 / 2, rel=0.02)
 
 
 def test_stages_that_wait_for_each_other_are_told():
