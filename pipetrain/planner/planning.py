@@ -64,6 +64,11 @@ class Planner:
                 f"topology.workers={list(topology.workers)}: devices that differ are planned in one level, or with "
                 "planner.straight=true"
             )
+        if topology.cores is not None and settings.planner.cost_model == "pipedream_paper":
+            raise ConfigError(
+                f"topology.cores={topology.cores}: planner.cost_model=pipedream_paper is the recurrence as printed, for "
+                "devices of their own; planner.cost_model=ring_allreduce takes shared cores"
+            )
         memory = MemoryModel.of(settings)
         return cls(profile, topology, cost_model(settings.planner), memory, replicas, by_memory)
 

@@ -78,6 +78,11 @@ def test_workers_that_share_cores_take_as_long_as_these_compute_for_all():
     assert planner(profile, 3, cores=3).best().time_per_minibatch_s == planner(profile, 3).best().time_per_minibatch_s
 
 
+def test_printed_recurrence_is_refused_for_devices_that_share_cores():
+    with pytest.raises(ConfigError, match=r"topology.cores=2: planner.cost_model=pipedream_paper is .* as printed"):
+        planner(HEAVY_END, 3, planner={"cost_model": "pipedream_paper"}, cores=2)
+
+
 def test_weight_that_layers_of_one_stage_share_counts_once_in_its_memory_and_for_its_replicas():
     layer_of = layer(1.0, weight_bytes=1000)
     profile = replace(chain(*[layer_of] * 3), shared_weights=(SharedWeight((0, 2), 900),))
