@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.sweep.columns import TO_TARGET, column_of
 from pipetrain.report.text_table import counted
 from pipetrain.reproduce.results import MeasuredGroup
 
@@ -65,8 +65,12 @@ class Difference:
 
     @property
     def _doubt(self) -> float:
-        """The least gain that the runs can tell."""
-        return _ERRORS * math.hypot(*(_error(group, self.metric) for group in (self.first, self.other)))
+        """The least gain that the runs can tell; none where both groups reached a target, and one not in all runs."""
+        both = self.first, self.other
+        reached = self.metric in TO_TARGET and all(group.reached for group in both)
+        if reached and any(group.reached < group.completed for group in both):
+            return math.inf
+        return _ERRORS * math.hypot(*(_error(group, self.metric) for group in both))
 
     @property
     def _size(self) -> float:
@@ -76,10 +80,11 @@ class Difference:
 def shown(group: MeasuredGroup, metric: str) -> str:
     """The name of a group, its mean and deviation, and the number of its runs; how they ended if none completed."""
     if not group.completed:
-        return f"{group.name} {', '.join(group.ended)}"
+        return f"{group.name} ({', '.join(group.ended)})"
     if metric not in group.means:
-        return f"{group.name} without"
-    runs = counted(group.completed, "run", "runs")
+        return f"{group.name} (never)"
+    reached = group.reached if metric in TO_TARGET else group.completed
+    runs = f"{reached} of {group.completed} runs" if reached < group.completed else counted(reached, "run", "runs")
     return f"{group.name} {_value(group, metric)} ({runs})"
 
 

@@ -60,9 +60,11 @@ def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measur
 def _changed(measured: Measured) -> str:
     """What the small scale trains on, and every setting that is not the preset's."""
     changed = f"Changed for the small scale: `{shlex.join(measured.changes)}`."
-    if measured.dataset is None:
+    data, model = measured.changed("dataset"), measured.changed("model")
+    if data is None:
         return changed
-    return f"On `{measured.dataset}`: {choice_of('dataset', measured.dataset).summary}. {changed}"
+    what = f"`{model}` on" if model else "On"
+    return f"{what} `{data}`: {choice_of('dataset', data).summary}. {changed}"
 
 
 def _made(paper: Paper, parts: Sequence[Measured]) -> str:
@@ -73,7 +75,7 @@ def _made(paper: Paper, parts: Sequence[Measured]) -> str:
     runs = counted(sum(part.made["runs"] for part in parts), "run", "runs")
     machine = parts[0].made["made_with"]
     shared = "" if all(part.made.get("timed", True) for part in parts) else _UNTIMED
-    return f"{commands}: {runs}, {seconds / 60:.0f} minutes on {machine['cores']} cores ({machine['cpu']}){shared}."
+    return f"{commands}: {runs}, {counted(max(1, round(seconds / 60)), 'minute', 'minutes')} on {machine['cores']} cores ({machine['cpu']}){shared}."
 
 
 def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
@@ -83,11 +85,12 @@ def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
             group.name,
             printed.get(group.name, ""),
             _mean(group, metric),
-            _mean(group, "target_epochs"),
+            _target(group),
             _throughput(group),
             f"{group.means['idle_share']:.0%}" if "idle_share" in group.means else "",
             size_of(group.means["weight_bytes"]) if "weight_bytes" in group.means else "",
             size_of(group.means["activation_bytes"]) if "activation_bytes" in group.means else "",
+            size_of(group.means["stage_bytes"]) if "stage_bytes" in group.means else "",
             ", ".join(f"{count} {status}" for status, count in sorted(group.ended.items())),
         )
         for part in parts
@@ -102,6 +105,7 @@ def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
         "idle",
         "weights",
         "activations",
+        column_of("stage_bytes").head,
         "runs",
     )
     return markdown_table(*_without_empty(heads, rows))
@@ -118,6 +122,12 @@ def _mean(group: MeasuredGroup, metric: str) -> str:
         return ""
     spread = f" ± {group.deviations[metric]:.2f}" if metric in group.deviations else ""
     return f"{group.means[metric]:.2f}{spread}"
+
+
+def _target(group: MeasuredGroup) -> str:
+    """Epochs to the target, and how many runs reached it if some did not."""
+    some = 0 < group.reached < group.completed
+    return _mean(group, "target_epochs") + (f" ({group.reached} of {group.completed})" if some else "")
 
 
 def _throughput(group: MeasuredGroup) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pipetrain.report.sweep.columns import column_of
 from pipetrain.reproduce.difference import Difference, Relation, shown
 from pipetrain.reproduce.results import Measured, MeasuredGroup, Results
 from pipetrain.reproduce.targets import FULL
@@ -115,13 +116,18 @@ def _order(order: Order, results: Results) -> Iterator[_Answer]:
         return
     for other in filter(None, map(_groups(beside).get, order.others)):
         if metric := _metric(order.metric or there[0].metric, first, other):
-            where = f"{order.experiment}, {there[0].scale}" + (f" on {there[0].dataset}" if there[0].dataset else "")
             difference = Difference(first, other, metric)
             yield _Answer(
                 difference.shows(order.relation),
-                f"{where}, {metric}: {shown(first, metric)}",
+                f"{_where(there[0])}, {column_of(metric).head}: {shown(first, metric)}",
                 f"{difference.word} {shown(other, metric)}",
             )
+
+
+def _where(measured: Measured) -> str:
+    """The experiment, its scale, and the network and data that the small scale has in place of the paper's."""
+    changed = ", ".join(filter(None, (measured.changed("model"), measured.changed("dataset"))))
+    return f"{measured.experiment}, {measured.scale}" + (f" ({changed})" if changed else "")
 
 
 def _growth(growth: Growth, results: Results) -> Iterator[_Answer]:

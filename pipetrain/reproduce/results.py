@@ -23,6 +23,7 @@ class MeasuredGroup:
         ended: how the runs ended -> how many.
         means: column -> mean over seeds.
         deviations: column -> sample standard deviation over seeds; none of fewer than two.
+        reached: how many completed runs reached their target.
     """
 
     name: str
@@ -30,6 +31,7 @@ class MeasuredGroup:
     ended: Mapping[str, int]
     means: Mapping[str, float]
     deviations: Mapping[str, float]
+    reached: int
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,10 @@ class Measured:
         given = words[words.index("--multirun") + 1 :]
         return [word for word in given if not word.startswith(_OF_EVERY_COMMAND)]
 
-    @property
-    def dataset(self) -> str | None:
-        """The data set in place of the preset's, None where it is that."""
-        return next((word.removeprefix("dataset=") for word in self.changes if word.startswith("dataset=")), None)
+    def changed(self, group: str) -> str | None:
+        """The choice of a group of the configuration in place of the preset's, None where it is that."""
+        given = (word.removeprefix(f"{group}=") for word in self.changes if word.startswith(f"{group}="))
+        return next(given, None)
 
 
 Results = Mapping[str, Measured]
@@ -92,4 +94,5 @@ def _group(content: Mapping[str, Any]) -> MeasuredGroup:
     ended = content["statuses"]
     known = ({name: value for name, value in content[kind].items() if value is not None}
              for kind in ("mean", "standard_deviation"))  # fmt: skip
-    return MeasuredGroup(content["name"], ended.get("completed", 0), ended, *known)
+    reached = sum(run.get("target_epochs") is not None for run in content["runs"])
+    return MeasuredGroup(content["name"], ended.get("completed", 0), ended, *known, reached)

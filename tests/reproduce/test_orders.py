@@ -5,12 +5,12 @@ import json
 import pytest
 
 from pipetrain.errors import ConfigError
-from pipetrain.reproduce.difference import Relation
+from pipetrain.reproduce.difference import Difference, Relation, shown
 from pipetrain.reproduce.measured_section import measured_section
 from pipetrain.reproduce.orders import Growth, Order, verdict
 from pipetrain.reproduce.pages import PAPERS
 from pipetrain.reproduce.published import PublishedTable
-from pipetrain.reproduce.results import results_of
+from pipetrain.reproduce.results import MeasuredGroup, results_of
 
 
 def write(folder, name, groups):
@@ -21,6 +21,7 @@ def write(folder, name, groups):
             "statuses": {"completed": 3} if found else {"diverged": 3},
             "mean": {"top1": found[0], "predicted_samples_per_second": 1000.0} if found else {},
             "standard_deviation": {"top1": found[1]} if found else {},
+            "runs": [],
         }
         for group, found in groups.items()
     ]
@@ -65,7 +66,7 @@ def test_claim_holds_partly_where_one_of_its_orders_does_and_companions_count(tm
     found = verdict([order(Relation.BETTER, "pipedream", "pipedream_2bw")], results_of(tmp_path, "pipeoptim"))
     assert found.verdict == "holds partly"
     assert found.why == (
-        "table4_vgg16, small on fashion_mnist_mini, top1: pipeoptim 80.00 ± 0.10 (3 runs) better than pipedream "
+        "table4_vgg16, small (fashion_mnist_mini), final top1: pipeoptim 80.00 ± 0.10 (3 runs) better than pipedream "
         "70.00 ± 0.10 (3 runs), and worse than pipedream_2bw 90.00 ± 0.10 (3 runs)"
     )
 
@@ -73,7 +74,13 @@ def test_claim_holds_partly_where_one_of_its_orders_does_and_companions_count(tm
 def write_measured(folder, name, scale, means):
     """Results of one run a group: name of a group -> its means."""
     groups = [
-        {"name": group, "statuses": {"completed": 1}, "mean": {"top1": 50.0, **found}, "standard_deviation": {}}
+        {
+            "name": group,
+            "statuses": {"completed": 1},
+            "mean": {"top1": 50.0, **found},
+            "standard_deviation": {},
+            "runs": [found],
+        }
         for group, found in means.items()
     ]
     path = folder / "zhang" / name / scale
@@ -96,6 +103,17 @@ def test_run_that_never_reached_its_target_is_behind_one_that_did_and_where_none
     assert found("a", "b", "predicted_target_s") is None
 
 
+def test_where_some_runs_never_reached_the_target_their_epochs_tell_only_that_others_never_did():
+    some, all_ = (
+        MeasuredGroup(name, 3, {"completed": 3}, {"target_epochs": epochs}, {"target_epochs": 0.1}, reached)
+        for name, epochs, reached in (("some", 5.0, 2), ("all", 9.0, 3))
+    )
+    none = MeasuredGroup("none", 0, {"diverged": 3}, {}, {}, 0)
+    found = [[Difference(some, other, "target_epochs").shows(each) for each in Relation] for other in (all_, none)]
+    assert found == [[None, None, None], [True, True, False]]
+    assert shown(some, "target_epochs") == "some 5.00 ± 0.10 (2 of 3 runs)"
+
+
 def test_order_at_full_scale_takes_the_measured_time_in_place_of_the_predicted_one(tmp_path):
     write_measured(tmp_path, "table5_resnet56", "full", {"a": {"samples_per_second": 9.0}, "b": {}})
     write_measured(tmp_path, "table6_resnet56", "full", {"b": {"samples_per_second": 7.0}})
@@ -104,7 +122,7 @@ def test_order_at_full_scale_takes_the_measured_time_in_place_of_the_predicted_o
     )
     found = verdict([rule], results_of(tmp_path, "zhang"))
     assert found.verdict == "holds"
-    assert "full, samples_per_second: a 9 (1 run) better than b 7 (1 run)" in found.why
+    assert "full, samples/s: a 9 (1 run) better than b 7 (1 run)" in found.why
 
 
 @pytest.mark.parametrize(("scale", "word"), [("full", "holds"), ("small", None)])
