@@ -66,8 +66,8 @@ class Planner:
             )
         if topology.cores is not None and settings.planner.cost_model == "pipedream_paper":
             raise ConfigError(
-                f"topology.cores={topology.cores}: planner.cost_model=pipedream_paper is the recurrence as printed, for "
-                "devices of their own; planner.cost_model=ring_allreduce takes shared cores"
+                f"topology.cores={topology.cores}: planner.cost_model=pipedream_paper is the recurrence as printed, "
+                "for devices of their own; planner.cost_model=ring_allreduce takes shared cores"
             )
         memory = MemoryModel.of(settings)
         return cls(profile, topology, cost_model(settings.planner), memory, replicas, by_memory)

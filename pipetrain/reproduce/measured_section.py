@@ -75,7 +75,8 @@ def _made(paper: Paper, parts: Sequence[Measured]) -> str:
     runs = counted(sum(part.made["runs"] for part in parts), "run", "runs")
     machine = parts[0].made["made_with"]
     shared = "" if all(part.made.get("timed", True) for part in parts) else _UNTIMED
-    return f"{commands}: {runs}, {counted(max(1, round(seconds / 60)), 'minute', 'minutes')} on {machine['cores']} cores ({machine['cpu']}){shared}."
+    minutes = counted(max(1, round(seconds / 60)), "minute", "minutes")
+    return f"{commands}: {runs}, {minutes} on {machine['cores']} cores ({machine['cpu']}){shared}."
 
 
 def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:

@@ -92,7 +92,15 @@ def _at(folder: Path, scale: str) -> Iterator[Measured]:
 
 def _group(content: Mapping[str, Any]) -> MeasuredGroup:
     ended = content["statuses"]
-    known = ({name: value for name, value in content[kind].items() if value is not None}
-             for kind in ("mean", "standard_deviation"))  # fmt: skip
-    reached = sum(run.get("target_epochs") is not None for run in content["runs"])
-    return MeasuredGroup(content["name"], ended.get("completed", 0), ended, *known, reached)
+    return MeasuredGroup(
+        content["name"],
+        ended.get("completed", 0),
+        ended,
+        _known(content["mean"]),
+        _known(content["standard_deviation"]),
+        reached=sum(run.get("target_epochs") is not None for run in content["runs"]),
+    )
+
+
+def _known(columns: Mapping[str, float | None]) -> Mapping[str, float]:
+    return {name: value for name, value in columns.items() if value is not None}
