@@ -2,8 +2,10 @@
 
 `make bench`, or `python benchmarks/finegrained.py`. Time: ResNet-50 (CIFAR stem) on 32 x 32 images under PipeMare,
 one thread; plain training and each number of stages take their steps in turn, so that a busy machine slows them alike.
-Copying delayed weights is reported apart and taken off. Memory: ResNet-20, each number of stages in a process of its
-own, run until the history is at its longest; that history beside the growth of all tensors and of resident memory.
+Copying delayed weights is reported apart and taken off. A tiny network, whose step is little but Python: two blocks of
+`gpt`, 16 wide, under each of several methods, in seconds of the processor. Memory: ResNet-20, each number of stages in
+a process of its own, run until the history is at its longest; that history beside the growth of all tensors and of
+resident memory.
 """
 
 import argparse
@@ -30,20 +32,40 @@ from pipetrain.executors.finegrained import FinegrainedExecutor
 from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
-from pipetrain.losses import CrossEntropy, StepLoss
+from pipetrain.losses import CrossEntropy, StepLoss, TokenCrossEntropy
+from pipetrain.methods import Method
+from pipetrain.methods.hogwild import Hogwild
+from pipetrain.methods.naive_async import NaiveAsync
+from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.pipemare import PipeMare
-from pipetrain.models import resnet_cifar, torchvision_models
+from pipetrain.methods.pipeoptim import PipeOptim
+from pipetrain.models import gpt, resnet_cifar, torchvision_models
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import stage_bounds, weight_units
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.schedules import ListSchedule
+from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 
 BATCH = 32
+TINY = {"vocabulary_size": 80, "max_length": 32, "layers": 2, "width": 16, "heads": 2, "dropout": 0.0, "tied": False}
+TINY_BATCH = 8
+TINY_RULES: tuple[tuple[Method, ListSchedule], ...] = (
+    (NaiveAsync(), OneFOneB()),
+    (PipeDream(), OneFOneB()),
+    (PipeOptim(), OneFOneB()),
+    (PipeMare(), PipeMareSchedule()),
+    (Hogwild(), OneFOneB(depth=1)),
+)
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "finegrained.json"
 
 
 def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.001, momentum=0.9, weight_decay=5e-4)
+
+
+def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.001, fused=True)
 
 
 def images(count: int) -> tuple[Tensor, Tensor]:
@@ -141,6 +163,60 @@ def time_of(stages: list[int], steps: int, rounds: int) -> dict[str, dict[str, f
     }
 
 
+class Texts(Dataset[tuple[Tensor, Tensor]]):
+    """Random tokens, and those that follow them."""
+
+    def __init__(self, count: int) -> None:
+        torch.manual_seed(1)
+        self.ids = torch.randint(0, TINY["vocabulary_size"], (count, TINY["max_length"] + 1))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @override
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.ids[index, :-1], self.ids[index, 1:]
+
+
+def tiny_plain(texts: Texts, steps: int) -> float:
+    """Seconds of the processor for a step of plain training."""
+    chain = gpt.build(**TINY)
+    optimizer = adamw(list(chain.module.parameters()))
+    began = time.process_time()
+    for step in range(steps):
+        ids = texts.ids[TINY_BATCH * step : TINY_BATCH * (step + 1)]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(chain(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+        optimizer.step()
+    return (time.process_time() - began) / steps
+
+
+def tiny_simulated(texts: Texts, steps: int, rule: tuple[Method, ListSchedule], num_stages: int) -> float:
+    """The same of a simulated pipeline, from its start, before which nothing is planned, to its drain."""
+    chain = gpt.build(**TINY)
+    rules = PipelineRules(rule[1], rule[0], num_stages, 1)
+    training = Training(adamw, lambda _: 0.001, TokenCrossEntropy())
+    run = build_finegrained_pipeline(chain, stage_bounds(len(weight_units(chain)), num_stages), rules, training)
+    loader = Loader(texts, batch_size=TINY_BATCH, shuffle=False)
+    began = time.process_time()
+    run.train(loader, DrainInterval.whole(steps))
+    return (time.process_time() - began) / steps
+
+
+def tiny_steps(stages: list[int], steps: int, rounds: int) -> dict[str, float]:
+    """Plain training, and each method in each number of stages: median seconds of the processor for a step."""
+    texts = Texts(TINY_BATCH * steps)
+    measured: dict[str, list[float]] = {}
+    for number in range(rounds + 1):
+        found = {"plain": tiny_plain(texts, steps)}
+        for rule in TINY_RULES:
+            for num_stages in stages:
+                found[f"{rule[0].name} in {num_stages}"] = tiny_simulated(texts, steps, rule, num_stages)
+        for name, seconds in found.items():
+            measured.setdefault(name, []).extend([seconds] if number else [])  # the first round warms up
+    return {name: statistics.median(seconds) for name, seconds in measured.items()}
+
+
 def resident() -> int:
     """Bytes of this process in memory now, without what the allocator of C keeps between small copies for later."""
     with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
@@ -185,14 +261,33 @@ def memory(_index: int, num_stages: int, out: str) -> None:
     Path(out).write_text(json.dumps(growth))
 
 
+def keep(result: dict[str, object]) -> None:
+    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def show_tiny(tiny: dict[str, float]) -> None:
+    print("\ntwo blocks of gpt, 16 wide, batch 8, AdamW, one thread, seconds of the processor\n")
+    for name, seconds in tiny.items():
+        print(f"{name:20} {1000 * seconds:6.2f} ms a step   ratio {seconds / tiny['plain']:.2f}")
+    print(f"\nwritten to {RESULT}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stages", type=int, nargs="*", default=[107, 214, 1712])
     parser.add_argument("--memory-stages", type=int, nargs="*", default=[65, 130, 260])
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tiny-stages", type=int, nargs="*", default=[1, 8, 107])
+    parser.add_argument("--tiny-steps", type=int, default=300)
+    parser.add_argument("--only-tiny", action="store_true", help="measure the tiny network alone and keep the rest")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    tiny = tiny_steps(options.tiny_stages, options.tiny_steps, options.rounds)
+    if options.only_tiny:
+        keep(json.loads(RESULT.read_text()) | {"tiny": tiny})
+        show_tiny(tiny)
+        return
     rows = time_of(options.stages, options.steps, options.rounds)
     plain = rows["plain"]["seconds"]
     for row in rows.values():
@@ -211,8 +306,9 @@ def main() -> None:
         "torch": torch.__version__,
         "rows": rows,
         "memory": used,
+        "tiny": tiny,
     }
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    keep(result)
     print(f"\n{result['what']}\n")
     for name, row in rows.items():
         label = name if name == "plain" else f"{name} stages"
@@ -222,7 +318,7 @@ def main() -> None:
     for name, row in used.items():
         history, tensors, grown = (f"{value / 1e6:.1f} MB" for value in row.values())
         print(f"{name:>5} stages   history of weights {history}   all tensors grew by {tensors}   resident by {grown}")
-    print(f"\nwritten to {RESULT}")
+    show_tiny(tiny)
 
 
 if __name__ == "__main__":

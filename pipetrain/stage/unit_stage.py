@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.methods import Method
@@ -30,12 +30,14 @@ class UnitStage(BaseStage):
         build_optimizer: BuildOptimizer,
         device: torch.device,
     ) -> None:
-        parameters = {name: parameter for name, parameter in module.named_parameters() if name in names}
+        # most stages of a deep pipeline are empty, and need not look through the whole model
+        held = module if names else nn.Module()
+        parameters = {name: parameter for name, parameter in held.named_parameters() if name in names}
         super().__init__(index, parameters, build_optimizer, device)
         self.full_names = dict(names)
         # one stage answers for what the whole model carries
         self.carried = module.carried if index == 0 else CarriedState({})
-        self._buffers = {name: buffer for name, buffer in module.named_buffers() if name in names}
+        self._buffers = {name: buffer for name, buffer in held.named_buffers() if name in names}
 
     @override
     def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
