@@ -4,13 +4,11 @@ from typing import Any
 
 from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import Settings
-from pipetrain.data.fetch import Fetch
 from pipetrain.data.labels import LabelRange, class_count, known_labels, label_of
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, classes_of, ignored_of, of_classes
 from pipetrain.run.build import Data
-from pipetrain.run.first_samples import read_some, reads_files
 from pipetrain.run.trial import Trial
 
 
@@ -24,12 +22,10 @@ def label_range(model: Target, dataset: Any, trial: Trial, loss: Loss) -> LabelR
 
 
 def check_labels(settings: Settings, data: Data, trial: Trial, labels: LabelRange) -> None:
-    """Looks at all labels if no sample must be decoded for them, or else at as many as half a second allows.
-
-    The others are looked at when they are read.
+    """Holds the classes of the data set, and the labels of the first minibatch, against the outputs of the model.
 
     Raises:
-        ConfigError: one is out of range, or the data set has more classes than the model outputs.
+        ConfigError: one is out of range, or the data set has more classes than the model outputs, or only one.
     """
     known = class_count(data.dataset)
     if known is not None and known > labels.classes:
@@ -41,24 +37,20 @@ def check_labels(settings: Settings, data: Data, trial: Trial, labels: LabelRang
     if labels.classes < 2:
         raise ConfigError("dataset: all samples are of one class, so there is nothing to learn; two or more work")
     labels.check(trial.all_targets[0], trial.indices)
-    _check_split(data.train, labels)
-    if settings.eval.every_epochs:
-        _check_split(data.evaluation, labels.of("eval"))
 
 
-def _check_split(loader: Loader, labels: LabelRange) -> None:
+def check_known_labels(loader: Loader, labels: LabelRange) -> bool:
+    """Looks at all labels of a split where none must be read for that, and says whether that is so.
+
+    Raises:
+        ConfigError: one is out of range.
+    """
     known = known_labels(loader.dataset)
     if known is None:
-        if not reads_files(loader):  # whose samples are read to try the files
-            _read(loader, labels)
-        return
+        return False
     index = labels.outside(known[: loader.samples_per_epoch])
     # the data set may change its labels when it reads them
     label = None if index is None else label_of(loader.dataset, index)
     if index is not None and label is not None:
         labels.check(label[None], [index])
-
-
-def _read(loader: Loader, labels: LabelRange) -> None:
-    fetch = Fetch(loader.dataset, loader.seed, inputs=False, targets=True, labels=labels)
-    read_some(fetch, loader.samples_per_epoch)
+    return True

@@ -48,6 +48,7 @@ def tried(train, evaluation=(0,), loss=None, split=known, outputs=3, **attribute
     trial = Trial((scores,), (torch.tensor(train[:1]),), [0], (torch.tensor(train[:1]),))
     labels = label_range(CHOSEN.model.target, dataset, trial, loss or CrossEntropy())
     check_labels(CHOSEN, data, trial, labels)
+    first_samples.check_samples(CHOSEN, data, labels, None)
 
 
 @pytest.mark.parametrize("split", [known, Decoding])

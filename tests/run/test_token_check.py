@@ -12,7 +12,8 @@ from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.run.build import Data
-from pipetrain.run.token_check import check_tokens
+from pipetrain.run.first_samples import check_samples
+from pipetrain.run.token_check import check_vocabulary
 from pipetrain.run.trial import trial_of
 
 
@@ -35,7 +36,8 @@ def tried(tokens, train, evaluation=((0, 0),), positions=2, **attributes):
     data = Data(dataset, *(Loader(split, batch_size=1, shuffle=False) for split in splits))
     reader = Reader(tokens, positions)
     trial = trial_of(data, LayerChain(reader, [reader]))
-    check_tokens(settings("gpipe"), data, trial.tokens)
+    check_vocabulary(settings("gpipe"), trial.tokens)
+    check_samples(settings("gpipe"), data, None, trial.tokens)
 
 
 def test_ids_and_vocabularies_that_the_model_has_rows_for_pass():

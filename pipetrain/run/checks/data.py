@@ -1,15 +1,14 @@
 """The data set: what the model and the loss can make of its samples."""
 
 from pipetrain.config.settings import Settings
-from pipetrain.data.fetch import Fetch
 from pipetrain.run.build import build_rate
 from pipetrain.run.components import Components
 from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.decoder import decoded_metrics, problem_of
-from pipetrain.run.first_samples import read_some, reads_files
+from pipetrain.run.first_samples import check_samples
 from pipetrain.run.label_check import check_labels
 from pipetrain.run.loss_check import check_loss
-from pipetrain.run.token_check import check_tokens
+from pipetrain.run.token_check import check_vocabulary
 
 
 def _check_derived(settings: Settings, components: Components) -> list[str]:
@@ -37,27 +36,20 @@ def _check_pinned(settings: Settings, components: Components) -> list[str]:
     return ["dataset.pin_memory=true changes nothing: device=cpu copies no minibatch"] if useless else []
 
 
-def _check_files(settings: Settings, components: Components) -> list[str]:
-    """Finds files that cannot be read, as far as there is time; the others are found when their turn comes."""
-    data, labels = components.data, components.labels
-    splits = {"train": data.train, "eval": data.evaluation} if settings.eval.every_epochs else {"train": data.train}
-    for split, loader in splits.items():
-        if reads_files(loader):
-            known = labels and labels.of(split)
-            fetch = Fetch(loader.dataset, loader.seed, inputs=True, targets=True, labels=known)
-            read_some(fetch, loader.samples_per_epoch)
-    return []
-
-
 def _check_targets(settings: Settings, components: Components) -> list[str]:
     """What only the workers use can be built as well."""
     if components.labels is not None:
         check_labels(settings, components.data, components.trial, components.labels)
     if components.trial.tokens is not None:
-        check_tokens(settings, components.data, components.trial.tokens)
+        check_vocabulary(settings, components.trial.tokens)
     dataset, chain = components.data.dataset, components.chain
     check_loss(settings, components.trial, components.loss, decoded_metrics(settings, dataset, chain))
     build_rate(settings, components.timetable)(0)
+    return []
+
+
+def _check_samples(settings: Settings, components: Components) -> list[str]:
+    check_samples(settings, components.data, components.labels, components.trial.tokens)
     return []
 
 
@@ -76,6 +68,6 @@ CHECKS = (
     _check_dropped,
     _check_pinned,
     _check_targets,
-    _check_files,
+    _check_samples,
     _check_decoding,
 )
