@@ -52,7 +52,7 @@ def summary(what: str, rows: Rows, ratios: Iterable[tuple[str, str]], **details:
     return {
         "what": what,
         "date": date.today().isoformat(),
-        "unit": "samples per second, median over steps, then over rounds",
+        "unit": "samples per second, median over rounds",
         **details,
         "rows": {name: round(statistics.median(values), 2) for name, values in rows.speeds.items()},
         "spread": {name: [round(min(values), 2), round(max(values), 2)] for name, values in rows.speeds.items()},

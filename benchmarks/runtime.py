@@ -1,9 +1,10 @@
 """Samples per second of the runtime, beside torch's own pipelines and the machine's limit, all in one run.
 
 `make bench`, or `python benchmarks/runtime.py --model alexnet`. Synthetic pictures, two stages of one thread each, cut
-by `partition=even`. A round measures a few steps of every row in turn; rounds are repeated, every other one
-backwards, so that a busy machine slows all rows alike. Each row is the median over a round's steps behind the warm-up,
-then over the rounds; each ratio is of two rows of one round, and the median over the rounds.
+by `partition=even`. A round measures a few steps of every row in turn; rounds are repeated, every other one backwards,
+so that a busy machine slows all rows alike. Each row is the mean over a round's steps behind the warm-up, as long and
+short steps of a pipeline take turns, and the median over the rounds; each ratio is of two rows of one round, and the
+median over the rounds.
 
     sequential       the whole model in one process, the other idle
     limit            the two stages as two processes that never talk: stored inputs, stored gradients
@@ -20,7 +21,6 @@ import contextlib
 import itertools
 import os
 import socket
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -57,6 +57,7 @@ from pipetrain.run.weight_passes import passes_under
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
+from pipetrain.schedules.operation import Kind, Operation
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
 from pipetrain.stage.stage import Stage
@@ -130,12 +131,12 @@ class Round(NamedTuple):
     """A round of a row, as one process saw it.
 
     Attributes:
-        seconds: of each step behind the warm-up, on the ranks that know them.
-        busy: how many seconds its stage computed for each of those minibatches, where it is known.
+        seconds: of a step behind the warm-up, the mean, on the ranks that know it.
+        idle: the share of those steps in which its stage did not compute, where it is known.
     """
 
-    seconds: list[float]
-    busy: Sequence[float] = ()
+    seconds: float | None
+    idle: float | None = None
 
 
 Row = Callable[[], Round]
@@ -204,7 +205,7 @@ class Bench:
 
     def sequential(self) -> Row:
         if self.rank:
-            return lambda: Round([])
+            return lambda: Round(None)
         times, on_step = stamps()
         chain = self.workload.chain()
         rules = PipelineRules(Sequential(), Synchronous(), 1, 1)
@@ -214,7 +215,7 @@ class Bench:
         def row() -> Round:
             times.clear()
             train()
-            return Round(durations(times))
+            return Round(step_seconds(times))
 
         return row
 
@@ -248,7 +249,7 @@ class Bench:
                 optimizer.zero_grad()
                 self.synchronize()
                 times.append(time.perf_counter())
-            return Round(durations(times))
+            return Round(step_seconds(times))
 
         return row
 
@@ -278,10 +279,7 @@ class Bench:
         def row() -> Round:
             times.clear()
             train()
-            busy = [0.0] * self.steps
-            for operation, span in zip(operations, clock.taken, strict=True):
-                busy[operation.minibatch] += span.seconds
-            return Round(durations(times), busy[WARM_UP:])
+            return Round(step_seconds(times), idle_share(operations, clock.taken))
 
         return row
 
@@ -331,8 +329,19 @@ class Plain(nn.Module):
         return outputs[0] if len(outputs) == 1 else outputs
 
 
-def durations(times: list[float]) -> list[float]:
-    return [b - a for a, b in zip(times[WARM_UP - 1 :], times[WARM_UP:], strict=False)]
+def step_seconds(times: list[float]) -> float | None:
+    """Seconds of a step behind the warm-up, the mean; None of a rank that knows no times."""
+    return (times[-1] - times[WARM_UP - 1]) / (len(times) - WARM_UP) if times else None
+
+
+def idle_share(operations: Sequence[Operation], spans: Sequence[TimeSpan]) -> float:
+    """The share of time in which a stage did not compute, from the update that ends the warm-up to the last but one.
+
+    Neither the fill of the pipeline nor the drain behind a round of few steps counts.
+    """
+    updates = [span for operation, span in zip(operations, spans, strict=True) if operation.kind is Kind.UPDATE]
+    begin, end = (updates[step].start + updates[step].seconds for step in (WARM_UP - 1, -2))
+    return 1 - sum(span.seconds for span in spans if begin <= span.start < end) / (end - begin)
 
 
 class Processes:
@@ -355,9 +364,6 @@ class Processes:
     def measure(self, name: str) -> tuple[float, list[float]]:
         """Samples per second of one round of the row, and the idle shares of the stages where they are known.
 
-        A stage is idle for what is left of a step when it has computed for one minibatch: neither the fill of the
-        pipeline nor the drain behind a round of few steps counts.
-
         Raises:
             EOFError: a process ended.
         """
@@ -365,8 +371,8 @@ class Processes:
             pipe.send(name)
         rounds: list[Round] = [pipe.recv() for pipe in self._pipes]
         # every process times its own steps; the slowest is the pipeline's
-        slowest = max(statistics.median(each.seconds) for each in rounds if each.seconds)
-        return self._batch / slowest, [1 - statistics.median(each.busy) / slowest for each in rounds if each.busy]
+        slowest = max(each.seconds for each in rounds if each.seconds is not None)
+        return self._batch / slowest, [each.idle for each in rounds if each.idle is not None]
 
 
 def process(  # noqa: PLR0913  (sent to a new process by name)
