@@ -10,6 +10,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.cut_states import CutStates
 from pipetrain.planner.found_stage import FoundStage
+from pipetrain.planner.given_devices import replicas_of, topology_of
 from pipetrain.planner.limited_search import LimitedSearch
 from pipetrain.planner.memory import MemoryModel
 from pipetrain.planner.memory_search import LeastMemory
@@ -58,7 +59,7 @@ class Planner:
         """
         topology = topology_of(settings, profile.bytes_per_s)
         by_memory = settings.planner.objective == "memory"
-        replicas = _replicas(settings, topology.num_devices, len(profile.layers))
+        replicas = replicas_of(settings, topology.num_devices, len(profile.layers))
         if len(topology.workers) > 1 and not topology.uniform and replicas is None:
             raise ConfigError(
                 f"topology.workers={list(topology.workers)}: devices that differ are planned in one level, or with "
@@ -151,7 +152,7 @@ class Planner:
         time = search.time_s()
         if time == inf:
             return None
-        if isinstance(search, RowSearch) and self._crowded and PlayedCuts.quick(search):
+        if isinstance(search, RowSearch) and self._crowded and PlayedCuts.small_enough(search):
             return self._plan(PlayedCuts(search, self._played_s).stages(), time)
         return self._plan(list(search.stages()), time)
 
@@ -184,65 +185,3 @@ class Planner:
         """Whether workers share cores that are not enough for all of them."""
         cores = self.topology.cores
         return cores is not None and self.topology.workers[0] > cores / self.profile.threads
-
-
-def _replicas(settings: Settings, devices: int, layers: int) -> tuple[int, ...] | None:
-    """Those that each stage must have; None: any.
-
-    Raises:
-        ConfigError: the model has too few layers for so many stages.
-    """
-    given = settings.replicas.counts
-    if given is not None:
-        check_parts(given, layers)
-        return given
-    if not settings.planner.straight and settings.planner.objective != "memory":
-        return None
-    if devices > layers:
-        raise ConfigError(
-            f"planner.straight=true with {devices} devices: the model has {layers} layers, at most one device for "
-            "each; fewer devices work"
-        )
-    return (1,) * devices
-
-
-def check_parts(replicas: Sequence[int], parts: int) -> None:
-    """Checks the replicas of each stage against the number of parts that the model can be cut into.
-
-    Raises:
-        ConfigError: they are of more stages.
-    """
-    if len(replicas) > parts:
-        raise ConfigError(
-            f"partition.replicas={list(replicas)}: {len(replicas)} stages, and the model has {parts} parts that can be "
-            f"cut apart; at most {parts} stages"
-        )
-
-
-def topology_of(settings: Settings, measured: float | None = None) -> Topology:
-    """The devices of the section `topology`, or where it names none, one for each of partition.replicas.
-
-    Args:
-        settings: of a run.
-        measured: bytes/s between two workers by the profile; None: unknown.
-
-    Raises:
-        ConfigError: they are not as many as the replicas, or a number is wrong.
-    """
-    given, replicas = settings.topology, settings.replicas.counts
-    if replicas is None:
-        return Topology.of(given, measured)
-    if settings.planner.straight and max(replicas) > 1:
-        raise ConfigError(
-            f"planner.straight=true with partition.replicas={list(replicas)}: straight pipelines have no replicas; "
-            "leave one of the two out"
-        )
-    if given.devices is None and given.workers is None:
-        given = replace(given, devices=sum(replicas))
-    topology = Topology.of(given, measured)
-    if topology.num_devices != sum(replicas):
-        raise ConfigError(
-            f"partition.replicas={list(replicas)}: they take {sum(replicas)} devices, and `topology` has "
-            f"{topology.num_devices}; leave topology.devices and topology.workers out, or give as many"
-        )
-    return topology

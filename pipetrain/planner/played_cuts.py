@@ -44,8 +44,8 @@ class PlayedCuts:
         self._tried = {self._best}
 
     @staticmethod
-    def quick(search: RowSearch) -> bool:
-        """Whether the tables of all stages take little memory."""
+    def small_enough(search: RowSearch) -> bool:
+        """Whether the tables of all stages can be held at once."""
         return len(search.row.replicas) * len(search.states) ** 2 <= _MOST_NUMBERS
 
     def stages(self) -> list[FoundStage]:
@@ -59,7 +59,7 @@ class PlayedCuts:
         return self._stages(self._best)
 
     def _try(self, candidates: Iterable[Cuts]) -> bool:
-        """Whether one of them is better than the best until now; the first best one takes its place."""
+        """Plays those that may beat the best cuts so far, keeps the winner, and says whether there was a new one."""
         before = self._best
         for cuts in candidates:
             if cuts not in self._tried and self._slowest_s(cuts) < self._time_s and len(self._tried) < _MOST_PLAYED:

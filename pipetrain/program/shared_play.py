@@ -1,8 +1,6 @@
-"""Plays events whose computations share cores, until they repeat themselves."""
+"""Plays events whose computations share cores."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -11,28 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pipetrain.program.computing_graph import NO_TASK, ComputingGraph
-from pipetrain.program.event_graph import Numbers
+from pipetrain.program.repetition import PlayState
 from pipetrain.program.shared_cores import CoreClock
-
-_MOST_STEPS = 1_000_000
-"""Waits that are played, in some seconds, though not in fewer turns than these."""
-_FEWEST_TURNS = 4
-_EQUAL = 1e-9
-"""Two states are one where their times differ by less, relative to a turn."""
-_COMPARED = 32
-"""Earlier states that a state is compared with."""
-
-
-class Repetition(NamedTuple):
-    """What such events come to in the long run.
-
-    Attributes:
-        turn_s: the time of a turn.
-        busy: of each task, the share of the time in which it computes, slowly or fast.
-    """
-
-    turn_s: float
-    busy: list[float]
 
 
 class _Instance(NamedTuple):
@@ -58,39 +36,11 @@ class _Wait(NamedTuple):
     task: int
 
 
-@dataclass(frozen=True)
-class _State:
-    """What is under way when a turn begins.
-
-    Attributes:
-        turn: its number.
-        now: the time.
-        busy: of each task, for how long it has computed by then.
-        left: the times that are left of everything under way, in the order of `SharedPlay._under_way`.
-    """
-
-    turn: int
-    now: float
-    busy: Numbers
-    left: Numbers
-
-    def returns(self, later: "_State") -> bool:
-        """Whether a later one, with the same things under way, is this one again."""
-        turn_s = (later.now - self.now) / (later.turn - self.turn)
-        return bool((np.abs(later.left - self.left) <= _EQUAL * turn_s).all())
-
-    def until(self, later: "_State") -> Repetition:
-        """The rate between the two."""
-        busy = (later.busy - self.busy) / (later.now - self.now)
-        return Repetition((later.now - self.now) / (later.turn - self.turn), busy.tolist())
-
-
 class SharedPlay:
-    """A play in which the rate of every computation changes whenever another one on its host begins or ends.
+    """An endless play in which the rate of every computation changes whenever another on its host begins or ends.
 
-    Max-plus algebra knows no rates, so this is played, event for event. It begins as if all that comes from turns
-    before the first had arrived. What is under way when a turn begins decides everything after it: where that
-    comes back, so does all that followed, and the period is known exactly.
+    Max-plus algebra knows no rates, so this is played, event by event. It begins as if all that comes from turns
+    before the first had arrived.
     """
 
     def __init__(self, graph: ComputingGraph, hosts: Sequence[int], at_once: float) -> None:
@@ -113,26 +63,8 @@ class SharedPlay:
         self._awaited = np.bincount(graph.events.targets).tolist()
         self._missing = dict(_first_missing(graph))
 
-    def repetition(self) -> Repetition:
-        """What the play comes to; where no state comes back in the time that there is, the mean of its second half.
-
-        Raises:
-            ValueError: some events wait for each other within a turn, so that none ever starts.
-        """
-        seen: dict[tuple[object, ...], list[_State]] = defaultdict(list)
-        turns: list[_State] = []
-        for what, state in self.turns():
-            for earlier in reversed(seen[what][-_COMPARED:]):
-                if earlier.returns(state):
-                    return earlier.until(state)
-            seen[what].append(state)
-            turns.append(state)
-            if self._steps > _MOST_STEPS and len(turns) > _FEWEST_TURNS:
-                break
-        return turns[len(turns) // 2].until(turns[-1])
-
-    def turns(self) -> Iterator[tuple[tuple[object, ...], _State]]:
-        """What is under way whenever event 0 happens, from the second turn on, and for how much longer.
+    def turns(self) -> Iterator[PlayState]:
+        """The state whenever event 0 happens, from the second turn on.
 
         Raises:
             ValueError: some events wait for each other within a turn, so that none ever starts.
@@ -144,7 +76,7 @@ class SharedPlay:
             if (happening := self._arrive()) is not None:
                 self._happen(happening)
                 if not happening.event:
-                    yield self._under_way(happening.turn)
+                    yield self._state(happening.turn)
 
     def _arrive(self) -> _Instance | None:
         """Goes on to the next arrival or end of a computation, and tells the event that happens then, if any does."""
@@ -189,7 +121,7 @@ class SharedPlay:
         if (end := clock.next_end()) < inf:
             heappush(self._ends, (end, clock.changes, host))
 
-    def _under_way(self, turn: int) -> tuple[tuple[object, ...], _State]:
+    def _state(self, turn: int) -> PlayState:
         computing = (each for clock in self._clocks for each in clock.left(self._now))
         left = sorted(
             [(each.before, True, seconds) for each, seconds in computing]
@@ -200,7 +132,8 @@ class SharedPlay:
         busy = self._busy.copy()
         for task, begun in self._begun.items():
             busy[task] += self._now - begun
-        return (running, *missing), _State(turn, self._now, busy, np.array([seconds for _, _, seconds in left]))
+        seconds_left = np.array([seconds for _, _, seconds in left])
+        return PlayState(turn, self._now, self._steps, busy, (running, *missing), seconds_left)
 
 
 def _by_source(graph: ComputingGraph) -> list[list[_Wait]]:

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.playback import Slice
+from pipetrain.program.repetition import repetition_of
 from pipetrain.program.shared_cores import SharedCores
 from pipetrain.program.shared_play import SharedPlay
 from pipetrain.schedules.base import ListSchedule
@@ -63,7 +64,7 @@ def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> 
         computing, reading = _at_full_speed(pipeline, period)
     else:
         hosts = [host for host in cores.hosts for _ in range(2)]  # of what each device computes, and of what it reads
-        played = SharedPlay(pipeline.computations(), hosts, cores.at_once).repetition()
+        played = repetition_of(SharedPlay(pipeline.computations(), hosts, cores.at_once).turns())
         period = played.turn_s / turn
         computing, reading = (_by_stage(played.busy[kind::2], replicas) for kind in range(2))
     return Steady(

@@ -14,8 +14,9 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.automatic import NAME, Automatic, Planned, merged
 from pipetrain.planner.balanced_split import units
+from pipetrain.planner.given_devices import check_parts
 from pipetrain.planner.pipeline_plan import PipelinePlan
-from pipetrain.planner.planning import Planner, check_parts
+from pipetrain.planner.planning import Planner
 from pipetrain.planner.profile import Profile
 from pipetrain.planner.topology import Topology
 from pipetrain.run.build import Data

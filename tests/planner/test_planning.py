@@ -135,10 +135,14 @@ def test_objective_memory_makes_the_fullest_device_least_full_and_then_the_pipel
     assert balanced.time_per_minibatch_s == 5.0
 
 
-def test_more_devices_than_layers_in_a_straight_pipeline_are_refused():
-    message = "planner.straight=true with 7 devices: the model has 6 layers, at most one device for each"
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [({"straight": True}, "planner.straight=true"), ({"objective": "memory"}, "planner.objective=memory")],
+)
+def test_more_devices_than_layers_in_a_straight_pipeline_are_refused(asked, named):
+    message = f"{named} with 7 devices: a straight pipeline has at most one for each layer, and the model has 6"
     with pytest.raises(ConfigError, match=message):
-        planner(HEAVY_END, 7, planner={"straight": True}).best()
+        planner(HEAVY_END, 7, planner=asked).best()
     assert planner(HEAVY_END, 7).straight_pipeline() is None
 
 

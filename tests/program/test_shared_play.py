@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipetrain.program import shared_play
+from pipetrain.program import repetition
 from pipetrain.program.pipeline_graph import SteadyPipeline
+from pipetrain.program.repetition import repetition_of
 from pipetrain.program.replication import Replication
 from pipetrain.program.routes import Routes
 from pipetrain.program.shared_cores import SharedCores
@@ -103,7 +104,7 @@ def test_play_is_that_of_a_fluid_stepped_in_exact_fractions(data):
     hosts = [data.draw(st.integers(0, 1)) for _ in range(D)]
     expected = list(map(float, Fluid(piped, at_once, hosts, turns=24).starts()))
     played = itertools.islice(play(piped, float(at_once), hosts).turns(), 12)
-    assert [state.now for _, state in played] == pytest.approx(expected[1:13], abs=1e-9)
+    assert [state.now for state in played] == pytest.approx(expected[1:13], abs=1e-9)
 
 
 @settings(max_examples=15, deadline=None)
@@ -111,8 +112,8 @@ def test_play_is_that_of_a_fluid_stepped_in_exact_fractions(data):
 def test_period_is_the_mean_of_a_long_play(data):
     D, N = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 2))
     piped = pipeline(data.draw(st.sampled_from(SCHEDULES)), drawn_times(data, D, N), D, N)
-    found = play(piped, 1.5, [0] * D).repetition()
-    starts = [state.now for _, state in itertools.islice(play(piped, 1.5, [0] * D).turns(), 241)]
+    found = repetition_of(play(piped, 1.5, [0] * D).turns())
+    starts = [state.now for state in itertools.islice(play(piped, 1.5, [0] * D).turns(), 241)]
     assert found.turn_s == pytest.approx((starts[240] - starts[120]) / 120, rel=0.02)
 
 
@@ -123,13 +124,13 @@ def test_play_with_cores_for_all_has_the_period_of_devices_of_their_own(data):
     took = drawn_times(data, D, N)
     replication = Replication([data.draw(st.integers(1, 2))] * D, [data.draw(st.integers(0, 3))] * D)
     piped = pipeline(data.draw(st.sampled_from(SCHEDULES)), took, D, N, replication)
-    found = play(piped, 8.0, [0] * sum(replication.replicas)).repetition()
+    found = repetition_of(play(piped, 8.0, [0] * sum(replication.replicas)).turns())
     assert found.turn_s / replication.turn == pytest.approx(steady_state(piped).period, rel=1e-9)
 
 
 def test_play_that_never_repeats_itself_has_the_mean_of_its_second_half(monkeypatch):
-    monkeypatch.setattr(shared_play, "_EQUAL", -1.0)
-    monkeypatch.setattr(shared_play, "_MOST_STEPS", 2000)
+    monkeypatch.setattr(repetition, "_EQUAL", -1.0)
+    monkeypatch.setattr(repetition, "_MOST_STEPS", 2000)
     assert steady(OneFOneB(), 3, 1, 2).period == pytest.approx(3 * 3 / 2, rel=0.02)
 
 
