@@ -18,6 +18,7 @@ import resource
 import statistics
 import time
 import warnings
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
@@ -48,8 +49,7 @@ from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 
 BATCH = 32
-TINY = {"vocabulary_size": 80, "max_length": 32, "layers": 2, "width": 16, "heads": 2, "dropout": 0.0, "tied": False}
-TINY_BATCH = 8
+TINY_BATCH, TINY_TOKENS, TINY_VOCABULARY = 8, 32, 80
 TINY_RULES: tuple[tuple[Method, ListSchedule], ...] = (
     (NaiveAsync(), OneFOneB()),
     (PipeDream(), OneFOneB()),
@@ -168,7 +168,7 @@ class Texts(Dataset[tuple[Tensor, Tensor]]):
 
     def __init__(self, count: int) -> None:
         torch.manual_seed(1)
-        self.ids = torch.randint(0, TINY["vocabulary_size"], (count, TINY["max_length"] + 1))
+        self.ids = torch.randint(0, TINY_VOCABULARY, (count, TINY_TOKENS + 1))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -178,9 +178,13 @@ class Texts(Dataset[tuple[Tensor, Tensor]]):
         return self.ids[index, :-1], self.ids[index, 1:]
 
 
+def tiny_gpt() -> LayerChain:
+    return gpt.build(TINY_VOCABULARY, TINY_TOKENS, layers=2, width=16, heads=2, dropout=0.0, tied=False)
+
+
 def tiny_plain(texts: Texts, steps: int) -> float:
     """Seconds of the processor for a step of plain training."""
-    chain = gpt.build(**TINY)
+    chain = tiny_gpt()
     optimizer = adamw(list(chain.module.parameters()))
     began = time.process_time()
     for step in range(steps):
@@ -193,7 +197,7 @@ def tiny_plain(texts: Texts, steps: int) -> float:
 
 def tiny_simulated(texts: Texts, steps: int, rule: tuple[Method, ListSchedule], num_stages: int) -> float:
     """The same of a simulated pipeline, from its start, before which nothing is planned, to its drain."""
-    chain = gpt.build(**TINY)
+    chain = tiny_gpt()
     rules = PipelineRules(rule[1], rule[0], num_stages, 1)
     training = Training(adamw, lambda _: 0.001, TokenCrossEntropy())
     run = build_finegrained_pipeline(chain, stage_bounds(len(weight_units(chain)), num_stages), rules, training)
@@ -261,7 +265,7 @@ def memory(_index: int, num_stages: int, out: str) -> None:
     Path(out).write_text(json.dumps(growth))
 
 
-def keep(result: dict[str, object]) -> None:
+def keep(result: Mapping[str, object]) -> None:
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
 
 
