@@ -13,6 +13,7 @@ class Agreement(Enum):
     EXACT = "agrees"
     EXPLAINED = "differs, explained"
     OPEN = "differs, open"
+    UNDETERMINED = "cannot be computed"
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Comparison:
         what: what the number is.
         source: where the paper prints it.
         printed: it, with the paper's digits.
-        ours: what we find; a text where the paper prints one.
+        ours: what we find; a text where the paper prints one, None where it gives too little to compute it from.
         relation: `=`, `<=` or `>=`, as the paper puts it: ours to the printed number.
         note: why they differ, or what else is to be said.
         explained: whether the note says why they differ; else the question is open.
@@ -32,7 +33,7 @@ class Comparison:
     what: str
     source: str
     printed: str
-    ours: Value
+    ours: Value | None
     relation: str = "="
     note: str = ""
     explained: bool = True
@@ -40,6 +41,8 @@ class Comparison:
     @property
     def agreement(self) -> Agreement:
         """Whether they agree, and where they do not whether it is known why."""
+        if self.ours is None:
+            return Agreement.UNDETERMINED
         if agrees(self.printed, self.ours, self.relation):
             return Agreement.EXACT
         return Agreement.EXPLAINED if self.note and self.explained else Agreement.OPEN
@@ -55,8 +58,10 @@ def agrees(printed: str, ours: Value, relation: str = "=") -> bool:
     return {"=": abs(gap) <= half, "<=": gap <= 0, ">=": gap >= 0}[relation]
 
 
-def shown(value: Value, printed: str) -> str:
-    """Our number with one digit more than is printed; whole ones without any."""
+def shown(value: Value | None, printed: str) -> str:
+    """Our number with one digit more than is printed; whole ones without any, nothing where there is none."""
+    if value is None:
+        return ""
     if isinstance(value, str):
         return value
     if Fraction(value).denominator == 1:

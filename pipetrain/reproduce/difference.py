@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from pipetrain.report.sweep.columns import TO_TARGET, column_of
+from pipetrain.report.sweep.columns import MEASUREMENTS, TO_TARGET, column_of
 from pipetrain.report.text_table import counted
 from pipetrain.reproduce.results import MeasuredGroup
 
@@ -31,29 +31,49 @@ class Difference:
     Attributes:
         first, other: the groups.
         metric: a column.
+        within: the least difference that runs have to tell to show that one is no worse; None: a tenth of the mean.
     """
 
     first: MeasuredGroup
     other: MeasuredGroup
     metric: str
+    within: float | None = None
 
     @property
     def word(self) -> str:
         """How the first one stands to the other."""
+        if self._untaught:
+            return "indistinguishable, as neither has learned, from"
         if not self._told:
             return "indistinguishable from"
         return "better than" if self._gain > 0 else "worse than"
 
     def shows(self, relation: Relation) -> bool | None:
-        """Whether the relation holds; None where runs scatter too much to tell."""
+        """Whether the relation holds; None where runs scatter too much to tell, or there is nothing to compare."""
+        if self._untaught or self._missing(self.first) and self._missing(self.other):
+            return None
         if self._told:
             return (self._gain < 0) is (relation is Relation.WORSE)
         alike = relation is Relation.LIKE
-        return alike if self._doubt <= (_BROAD if alike else _FINE) * self._size else None
+        broad = _BROAD * self._size if self.within is None else self.within
+        return alike if self._doubt <= (broad if alike else _FINE * self._size) else None
 
     @property
     def _told(self) -> bool:
         return abs(self._gain) > self._doubt
+
+    @property
+    def _untaught(self) -> bool:
+        """Whether what was learned is compared, and neither group has learned anything."""
+        return self._of_learning and not (self.first.learned or self.other.learned)
+
+    @property
+    def _of_learning(self) -> bool:
+        """Whether the column is of what was learned, and not of time or memory; seeds differ in it."""
+        return self.metric not in MEASUREMENTS or self.metric in TO_TARGET
+
+    def _missing(self, group: MeasuredGroup) -> bool:
+        return not group.completed or self.metric not in group.means
 
     @property
     def _gain(self) -> float:
@@ -65,12 +85,17 @@ class Difference:
 
     @property
     def _doubt(self) -> float:
-        """The least gain that the runs can tell; none where both groups reached a target, and one not in all runs."""
+        """The least gain that the runs can tell; none where only some runs of a group diverged or missed a target."""
         both = self.first, self.other
-        reached = self.metric in TO_TARGET and all(group.reached for group in both)
-        if reached and any(group.reached < group.completed for group in both):
+        if any(map(self._missing, both)):
+            return 0.0
+        if any(map(self._partial, both)) or (self._of_learning and any(group.completed < 2 for group in both)):
             return math.inf
         return _ERRORS * math.hypot(*(_error(group, self.metric) for group in both))
+
+    def _partial(self, group: MeasuredGroup) -> bool:
+        missed = self.metric in TO_TARGET and group.reached < group.completed
+        return missed or bool(group.ended.get("diverged"))
 
     @property
     def _size(self) -> float:
@@ -85,7 +110,8 @@ def shown(group: MeasuredGroup, metric: str) -> str:
         return f"{group.name} (never)"
     reached = group.reached if metric in TO_TARGET else group.completed
     runs = f"{reached} of {group.completed} runs" if reached < group.completed else counted(reached, "run", "runs")
-    return f"{group.name} {_value(group, metric)} ({runs})"
+    diverged = f", {group.ended['diverged']} diverged" if group.ended.get("diverged") else ""
+    return f"{group.name} {_value(group, metric)} ({runs}{diverged})"
 
 
 def _value(group: MeasuredGroup, metric: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipetrain.reproduce.map_grid import Grid, measured, planned
 from pipetrain.reproduce.targets import FULL, SMALL
 
 NAME = "map"
@@ -16,8 +17,9 @@ _PARTS = ("pipemare", "hybrid", "2bw")
 """Last words of the presets beside a network's own: methods that take other settings or other depths."""
 PLAIN = "naive_async"
 """The method that in a pipeline of one stage is plain training."""
-_NEAR = 1.05
+NEAR = 1.05
 """A loss up to so many times that of plain training is like it."""
+Row = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Loss:
         mean: over seeds; infinite where a run diverged under every learning rate.
         deviation: sample standard deviation over seeds; None of fewer than two.
         seeds: how many there are.
+        copies: the weights that all stages hold over those of one version; None where they were not measured.
     """
 
     rate: float
@@ -37,6 +40,7 @@ class Loss:
     mean: float
     deviation: float | None
     seeds: int
+    copies: float | None
 
 
 @dataclass(frozen=True)
@@ -47,14 +51,16 @@ class FieldMap:
         network: the preset's first word.
         scale: `small` or `full`.
         dataset: what it was trained on.
-        runs: how many there are so far.
+        planned: all runs that there are to be.
+        measured: those that there are so far.
         losses: (method, depth) -> final loss.
     """
 
     network: str
     scale: str
     dataset: str
-    runs: int
+    planned: Grid
+    measured: Grid
     losses: Mapping[tuple[str, int], Loss]
 
     @property
@@ -71,6 +77,12 @@ class FieldMap:
         """Those at which a method was measured, ascending."""
         return [depth for depth in self.depths if (method, depth) in self.losses]
 
+    def best(self, depth: int) -> str | None:
+        """The method with the least loss at a depth; None where all diverged."""
+        found = {method: loss.mean for (method, at), loss in self.losses.items() if at == depth}
+        name = min(found, key=lambda each: found[each], default=None)
+        return name if name and math.isfinite(found[name]) else None
+
     @property
     def plain(self) -> Loss | None:
         """The loss of plain training."""
@@ -79,11 +91,15 @@ class FieldMap:
     def like_plain(self, method: str, depth: int) -> bool | None:
         """Whether a method's loss is like plain training's; None where either was not measured."""
         found = self.losses.get((method, depth))
-        return None if found is None or self.plain is None else found.mean <= _NEAR * self.plain.mean
+        return None if found is None or self.plain is None else found.mean <= NEAR * self.plain.mean
 
     def falls_behind(self, method: str) -> int | None:
         """The least measured depth at which a method is no longer like plain training; None where there is none."""
         return next((depth for depth in self.depths if self.like_plain(method, depth) is False), None)
+
+    def next_planned(self, depth: int) -> int | None:
+        """The next depth of the grid, measured or not; None behind the last."""
+        return min((each for each in self.planned.depths if each > depth), default=None)
 
     def holds_to(self, method: str) -> int | None:
         """The largest measured depth up to which a method is like plain training; None where there is none."""
@@ -96,38 +112,42 @@ def maps_of(results: Path) -> list[FieldMap]:
     found = []
     for network in NETWORKS:
         for scale in (FULL, SMALL):
-            names = [network, *(f"{network}_{part}" for part in _PARTS)]
-            paths = [path for name in names if (path := results / NAME / name / scale / "runs.csv").is_file()]
-            if paths:
-                found.append(_map(network, scale, paths))
+            presets = [f"{NAME}/{network}", *(f"{NAME}/{network}_{part}" for part in _PARTS)]
+            rows = _rows(path for name in presets if (path := results / name / scale / "runs.csv").is_file())
+            if rows:
+                found.append(_map(network, scale, planned(presets, scale), rows))
                 break
     return found
 
 
-def _map(network: str, scale: str, paths: Sequence[Path]) -> FieldMap:
-    runs: dict[tuple[str, int], dict[float, dict[str, float]]] = {}
-    rows = _rows(paths)
+def _map(network: str, scale: str, grid: Grid, rows: Sequence[Row]) -> FieldMap:
+    runs: dict[tuple[str, int], dict[float, dict[str, Row]]] = {}
     for row in rows:
         rates = runs.setdefault((row["method"], int(row["partition.stages"])), {})
-        loss = float(row["loss"]) if row["status"] == "completed" else math.inf
-        rates.setdefault(float(row["optimizer.lr"]), {})[row["seed"]] = loss
+        rates.setdefault(float(row["optimizer.lr"]), {})[row["seed"]] = row
     dataset = ", ".join(sorted({row["dataset"] for row in rows}))
-    return FieldMap(network, scale, dataset, len(rows), {place: _best(rates) for place, rates in runs.items()})
+    losses = {place: _best(rates) for place, rates in runs.items()}
+    return FieldMap(network, scale, dataset, grid, measured(rows), losses)
 
 
-def _rows(paths: Iterable[Path]) -> list[Mapping[str, str]]:
-    found: list[Mapping[str, str]] = []
+def _rows(paths: Iterable[Path]) -> list[Row]:
+    found: list[Row] = []
     for path in paths:
         with path.open(encoding="utf-8", newline="") as file:
             found += [row for row in csv.DictReader(file) if row["status"] in ("completed", "diverged")]
     return found
 
 
-def _best(rates: Mapping[float, Mapping[str, float]]) -> Loss:
+def _best(rates: Mapping[float, Mapping[str, Row]]) -> Loss:
     """That of the rate that is best over the seeds which all rates have been tried with."""
-    common = set.intersection(*(set(losses) for losses in rates.values()))
-    rate = min(rates, key=lambda each: statistics.fmean(rates[each][seed] for seed in common or rates[each]))
-    losses = list(rates[rate].values())
+    common = set.intersection(*(set(rows) for rows in rates.values()))
+    rate = min(rates, key=lambda each: statistics.fmean(_loss(rates[each][seed]) for seed in common or rates[each]))
+    losses = [_loss(row) for row in rates[rate].values()]
     mean = statistics.fmean(losses)
     deviation = statistics.stdev(losses) if len(losses) > 1 and math.isfinite(mean) else None
-    return Loss(rate, len(rates), mean, deviation, len(losses))
+    copies = [float(row["copies"]) for row in rates[rate].values() if row.get("copies")]
+    return Loss(rate, len(rates), mean, deviation, len(losses), statistics.fmean(copies) if copies else None)
+
+
+def _loss(row: Row) -> float:
+    return float(row["loss"]) if row["status"] == "completed" else math.inf

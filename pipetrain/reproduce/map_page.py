@@ -1,38 +1,44 @@
-"""The page of the map of the field in Markdown, and its figure."""
+"""The page of the map of the field in Markdown."""
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, RED, figure
-from pipetrain.report.sweep.end_labels import label_ends
+from pipetrain.config.choices import choice_of
 from pipetrain.report.text_table import counted, markdown_table
-from pipetrain.reproduce.field_map import NETWORKS, PLAIN, FieldMap, Loss
+from pipetrain.reproduce.field_map import NAME, NETWORKS, PLAIN, FieldMap, Loss
+from pipetrain.reproduce.targets import Target
 from pipetrain.theory.closed_forms import CLOSED, Position
 
-FIGURE = "map.png"
 _MADE = "<!-- made by `pipetrain report papers map`; edits are lost -->"
 _ABOUT = (
-    "The final loss of every method against the number of stages D, simulated with fine-grained stages, each under its "
-    "own schedule and with the best learning rate of a small grid, mean ± deviation over seeds. In a pipeline of one "
-    "stage, plain asynchrony is plain training. A loss up to 5 % above that of plain training counts as like it, and "
-    "is bold. Under their schedules PipeMare, stale weights and Hogwild read weights twice as old as the others do. "
+    "How deep can a pipeline be before its stale weights hurt, and which method helps from there on? This page has the "
+    "final loss of every method against the number of stages D, in simulated pipelines with fine-grained stages. Each "
+    "method has its own schedule, and the learning rate of a small grid that suits it best at that depth. In a "
+    "pipeline of one stage, plain asynchrony (`naive_async`) is plain training. A loss up to 5 % above that of plain "
+    "training counts as like it, and is bold; ± is the deviation over seeds.",
+    "The methods do not all read weights of the same age: under their schedules, those of `stale` and of PipeMare are "
+    "twice as old as those of the others, and `hogwild` draws each age at random, with PipeMare's as the mean. It is a "
+    "model of asynchrony, and no pipeline that could be run.",
     "`pipetrain reproduce map` runs what is missing, a coarse map of all networks first, and goes on where it was "
-    "broken off; `pipetrain report papers map` writes this page from what there is."
+    "broken off. `pipetrain report papers map` writes this page from what there is.",
 )
 _DEPTH = 16
-_COLORS = (INK, GRAY, BLUE, GREEN, ORANGE, RED)
+Cell = Callable[[FieldMap, str, int], str]
+
+
+def figure_of(found: FieldMap) -> str:
+    """The name of a network's figure, which lies in `images/` beside the page."""
+    return f"{NAME}_{found.network}.png"
 
 
 def map_page(maps: Sequence[FieldMap]) -> str:
-    """The whole page; its figure lies in `images/` beside it."""
+    """The whole page."""
     blocks = [
         ["# The map of the field"],
         [_MADE],
-        [_ABOUT],
+        *([paragraph] for paragraph in _ABOUT),
         *([] if maps else [["Nothing was measured yet."]]),
-        *([[f"![Final loss against depth, a panel for each network](images/{FIGURE})"]] if maps else []),
         *(block for found in maps for block in _network(found)),
         *_costs(),
     ]
@@ -40,27 +46,76 @@ def map_page(maps: Sequence[FieldMap]) -> str:
 
 
 def _network(found: FieldMap) -> Iterator[Sequence[str]]:
-    yield [f"## {_title(found)}, {found.scale} scale"]
+    title = f"{NETWORKS[found.network]} on {found.dataset}"
+    yield [f"## {title[0].upper()}{title[1:]}, {found.scale} scale"]
+    yield [_trained(found)]
     yield [_measured(found)]
     yield [_reading(found)]
-    head = ("", *(f"D = {depth}" for depth in found.depths), "like plain training up to")
-    yield markdown_table(head, [_row(found, method) for method in found.methods])
+    yield [f"![Final loss against the number of stages, {title}](images/{figure_of(found)})"]
+    yield _losses(found)
+    if any(loss.copies for loss in found.losses.values()):
+        yield ["Memory: the weights that all stages hold, over those of one version."]
+        yield _table(found, _copies)
     if any(loss.rates > 1 for loss in found.losses.values()):
         yield ["The learning rates of these losses, each the best of those that were tried:"]
-        rows = [(method, *(_rate(found, method, depth) for depth in found.depths)) for method in found.methods]
-        yield markdown_table(head[:-1], rows)
+        yield _table(found, _rate)
 
 
-def _title(found: FieldMap) -> str:
-    return f"{NETWORKS[found.network]} on {found.dataset}"
+def _table(found: FieldMap, cell: Cell) -> list[str]:
+    """A row for each method, a column for each depth."""
+    heads = ["", *(f"D = {depth}" for depth in found.depths)]
+    return markdown_table(heads, [[name, *(cell(found, name, at) for at in found.depths)] for name in found.methods])
+
+
+def _losses(found: FieldMap) -> list[str]:
+    """The losses, and behind them how far each method is like plain training."""
+    heads = ["", *(f"D = {depth}" for depth in found.depths), "like plain training"]
+    rows = [
+        [name, *(_cell(found, name, depth) for depth in found.depths), _held(found, name)] for name in found.methods
+    ]
+    return markdown_table(heads, rows)
+
+
+def _trained(found: FieldMap) -> str:
+    """The network and the data, and every setting that is not the preset's."""
+    target = Target(f"{NAME}/{found.network}", found.scale)
+    preset = choice_of("experiment", target.experiment).summary.partition(":")[0]
+    changed = f" Changed for the {found.scale} scale: `{' '.join(target.settings)}`." if target.settings else ""
+    data = ", ".join(f"`{name}`: {choice_of('dataset', name).summary}" for name in found.dataset.split(", "))
+    return f"The preset, `experiment={target.experiment}`, has {preset}.{changed} The data are those of {data}."
 
 
 def _measured(found: FieldMap) -> str:
-    """How much of the grid there is."""
+    """How much of the grid there is, and what that leaves open."""
     losses = found.losses.values()
-    rates = _range([loss.rates for loss in losses], "learning rate", "learning rates")
-    seeds = _range([loss.seeds for loss in losses], "seed", "seeds")
-    return f"{counted(found.runs, 'run', 'runs')} so far: each loss from {rates}, with {seeds} of the best one."
+    rates, seeds = [loss.rates for loss in losses], [loss.seeds for loss in losses]
+    parts = [f"{found.measured.runs:,} of {counted(found.planned.runs, 'run', 'runs')} so far"]
+    if missing := _missing(found):
+        parts.append(f"not measured yet: {missing}")
+    tried, repeated = _range(rates, "learning rate", "learning rates"), _range(seeds, "seed", "seeds")
+    parts.append(f"each loss: {'the best of ' if max(rates) > 1 else ''}{tried}, {repeated}")
+    text = f"**Measured:** {'; '.join(parts)}."
+    if max(rates) < len(found.planned.rates):
+        text += " Another rate may carry a method deeper."
+    if max(seeds) < 2:
+        text += " One seed does not tell how far losses scatter: a few percent may be chance."
+    return text
+
+
+def _missing(found: FieldMap) -> str:
+    """What of the grid no run has."""
+    grid, there = found.planned, found.measured
+    parts = [
+        _named("D =", sorted(grid.depths - there.depths)),
+        _named("learning rate", sorted(grid.rates - there.rates)),
+        _named("seed", sorted(grid.seeds - there.seeds)),
+        ", ".join(sorted(grid.methods - there.methods)),
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _named(noun: str, values: Sequence[float]) -> str:
+    return f"{noun} {', '.join(f'{value:g}' for value in values)}" if values else ""
 
 
 def _range(counts: Sequence[int], one: str, more: str) -> str:
@@ -69,28 +124,43 @@ def _range(counts: Sequence[int], one: str, more: str) -> str:
 
 
 def _reading(found: FieldMap) -> str:
+    """From which depth on a cure is needed, and which methods are one."""
     if found.plain is None:
-        return "Plain training was not measured yet."
-    depth = found.falls_behind(PLAIN)
-    if depth is None:
-        return f"Plain asynchrony is like plain training at all depths measured, up to D = {found.depths[-1]}."
-    ends = f"{_shown(found.losses[PLAIN, depth])} against {_shown(found.plain)}"
-    deepest = found.depths[-1]
-    there = f"; at D = {deepest}: {_like(found, deepest)}" if deepest > depth else ""
+        return "Plain training was not measured yet, so nothing can be said of a cure."
+    behind, held = found.falls_behind(PLAIN), found.holds_to(PLAIN)
+    if behind is None or held is None:
+        return f"**No cure is needed** up to D = {held}, as deep as was measured: plain asynchrony is like plain training."
+    known = found.next_planned(held) == behind
+    where = f"from D = {behind} on" if known else f"from somewhere between D = {held} and D = {behind} on"
+    ends = f"{_shown(found.losses[PLAIN, behind])} and {_shown(found.plain)}"
     return (
-        f"Plain asynchrony falls behind from D = {depth} on ({ends} in plain training). Like plain training at "
-        f"D = {depth}: {_like(found, depth)}{there}."
+        f"**A cure is needed {where}.** Plain asynchrony is like plain training up to D = {held}, and no longer at "
+        f"D = {behind}, where they end at {ends}. {_cures(found, behind)}"
     )
 
 
+def _cures(found: FieldMap, behind: int) -> str:
+    depths = [depth for depth in found.depths if depth >= behind]
+    return "Like plain training " + "; ".join(f"at D = {depth}: {_like(found, depth)}" for depth in depths) + "."
+
+
 def _like(found: FieldMap, depth: int) -> str:
-    return ", ".join(method for method in found.methods if found.like_plain(method, depth)) or "none of those measured"
+    """The methods that are like plain training at a depth, or the one that comes nearest."""
+    names = [method for method in found.methods if found.like_plain(method, depth)]
+    if names:
+        return ", ".join(names)
+    best = found.best(depth)
+    return f"none; {best} comes nearest, {_shown(found.losses[best, depth])}" if best else "none, all diverged"
 
 
-def _row(found: FieldMap, method: str) -> tuple[str, ...]:
-    holds = found.holds_to(method)
-    cells = (_cell(found, method, depth) for depth in found.depths)
-    return method, *cells, "" if found.plain is None else f"D = {holds}" if holds else "none"
+def _held(found: FieldMap, method: str) -> str:
+    """How far a method is like plain training, and the depth at which it is not any more."""
+    if found.plain is None:
+        return ""
+    held, behind = found.holds_to(method), found.falls_behind(method)
+    if held is None:
+        return "nowhere"
+    return f"up to D = {held}" + (f", not at {behind}" if behind else "")
 
 
 def _cell(found: FieldMap, method: str, depth: int) -> str:
@@ -104,7 +174,12 @@ def _shown(loss: Loss) -> str:
     if not math.isfinite(loss.mean):
         return "diverged"
     spread = "" if loss.deviation is None else f" ± {loss.deviation:.2g}"
-    return f"{loss.mean:.3f}{spread}"
+    return f"{loss.mean:.3f}{spread}" if loss.mean < 100 else f"{loss.mean:.2g}{spread}"
+
+
+def _copies(found: FieldMap, method: str, depth: int) -> str:
+    loss = found.losses.get((method, depth))
+    return "" if loss is None or loss.copies is None else f"{loss.copies:.2f}"
 
 
 def _rate(found: FieldMap, method: str, depth: int) -> str:
@@ -112,18 +187,17 @@ def _rate(found: FieldMap, method: str, depth: int) -> str:
     return "" if loss is None or not math.isfinite(loss.mean) else f"{loss.rate:g}"
 
 
-def _costs() -> Iterator[Sequence[str]]:
-    yield ["## Memory and throughput beside it"]
+def _costs() -> Iterable[Sequence[str]]:
+    yield ["## What throughput and memory come to"]
     yield [
-        f"From the closed forms, for D = {_DEPTH} and one microbatch a minibatch. All of these keep every stage busy; "
-        f"GPipe with 8 microbatches would for {8 / (8 + _DEPTH - 1):.0%} of the time, and training stage by stage for "
-        f"{1 / _DEPTH:.0%}."
+        "All networks are simulated in one process, whose speed says nothing of a pipeline's. What a pipeline would do "
+        f"follows from the schedules: with D = {_DEPTH} and one microbatch a minibatch the methods below keep every "
+        f"stage busy; GPipe with 8 microbatches would for {8 / (8 + _DEPTH - 1):.0%} of the time, and training stage "
+        f"by stage for {1 / _DEPTH:.0%}. Weights are in copies, the mean of all stages."
     ]
     shown = ("naive_async", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "stale", "pipemare",
              "timeprest", "v_timeprest", "i_timeprest")  # fmt: skip
-    yield markdown_table(
-        ("", "copies of the weights, mean of the stages", "minibatches in flight, first stage"), map(_cost, shown)
-    )
+    yield markdown_table(("", "copies of the weights", "minibatches in flight, first stage"), map(_cost, shown))
 
 
 def _cost(method: str) -> tuple[str, str, str]:
@@ -131,27 +205,3 @@ def _cost(method: str) -> tuple[str, str, str]:
     copies = statistics.fmean(form.versions(Position(r, _DEPTH, count)) for r in range(_DEPTH))
     in_flight = 1 if method == "pipedream_2bw" else form.forward(Position(0, _DEPTH, 1))[-1] + 1
     return method, f"{copies:.2f}", str(in_flight)
-
-
-def draw(path: Path, maps: Sequence[FieldMap]) -> None:
-    """Draws final loss against depth, a panel for each network."""
-    with figure(path, (5.2,) * len(maps), 4.0) as panels:
-        for panel, found in zip(panels, maps, strict=True):
-            ends = []
-            for index, method in enumerate(found.methods):
-                points = _points(found, method)
-                if points:
-                    color = _COLORS[index % len(_COLORS)]
-                    panel.plot(*zip(*points, strict=True), color=color, marker="o", markersize=3, linewidth=1.2)
-                    ends.append((*points[-1], method, color))
-            panel.set_xscale("log", base=2)
-            panel.set_xticks(found.depths, [str(depth) for depth in found.depths])
-            panel.minorticks_off()
-            panel.set(title=_title(found), xlabel="stages D", ylabel="final loss, mean over seeds")
-            label_ends(panel, ends)
-
-
-def _points(found: FieldMap, method: str) -> list[tuple[int, float]]:
-    """The depths at which a method was measured and did not diverge, with its losses."""
-    losses = [(depth, found.losses[method, depth].mean) for depth in found.depths if (method, depth) in found.losses]
-    return [(depth, loss) for depth, loss in losses if math.isfinite(loss)]

@@ -60,10 +60,10 @@ def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measur
 def _changed(measured: Measured) -> str:
     """What the small scale trains on, and every setting that is not the preset's."""
     changed = f"Changed for the small scale: `{shlex.join(measured.changes)}`."
-    data, model = measured.changed("dataset"), measured.changed("model")
+    data, network = measured.changed("dataset"), measured.network
     if data is None:
         return changed
-    what = f"`{model}` on" if model else "On"
+    what = f"`{network}` on" if network else "On"
     return f"{what} `{data}`: {choice_of('dataset', data).summary}. {changed}"
 
 

@@ -23,6 +23,7 @@ class Order:
         metric: a column; by default what the experiment is ranked by. A predicted one is that of simulated pipelines;
             others have a measured one in its place.
         against: the experiment of the others, where it is another one.
+        within: how much worse one that is no worse may be, as the paper says it; None: what `Difference` takes.
     """
 
     experiment: str
@@ -31,6 +32,7 @@ class Order:
     others: tuple[str, ...]
     metric: str | None = None
     against: str | None = None
+    within: float | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def _order(order: Order, results: Results) -> Iterator[_Answer]:
         return
     for other in filter(None, map(_groups(beside).get, order.others)):
         if metric := _metric(order.metric or there[0].metric, first, other):
-            difference = Difference(first, other, metric)
+            difference = Difference(first, other, metric, order.within)
             yield _Answer(
                 difference.shows(order.relation),
                 f"{_where(there[0])}, {column_of(metric).head}: {shown(first, metric)}",
@@ -126,7 +128,7 @@ def _order(order: Order, results: Results) -> Iterator[_Answer]:
 
 def _where(measured: Measured) -> str:
     """The experiment, its scale, and the network and data that the small scale has in place of the paper's."""
-    changed = ", ".join(filter(None, (measured.changed("model"), measured.changed("dataset"))))
+    changed = ", ".join(filter(None, (measured.network, measured.changed("dataset"))))
     return f"{measured.experiment}, {measured.scale}" + (f" ({changed})" if changed else "")
 
 

@@ -88,7 +88,8 @@ def _tally(comparisons: Sequence[Comparison]) -> str:
     text = f"{counts[Agreement.EXACT]} of {counted(len(comparisons), 'number', 'numbers')} {verb}"
     differ = {"explained": counts[Agreement.EXPLAINED], "open": counts[Agreement.OPEN]}
     others = [f"{count} {'differs' if count == 1 else 'differ'}, {kind}" for kind, count in differ.items() if count]
-    return "; ".join([text, *others])
+    unknown = counts[Agreement.UNDETERMINED]
+    return "; ".join([text, *others, *([f"{unknown} cannot be computed from what the paper tells"] if unknown else [])])
 
 
 def _table(comparisons: Sequence[Comparison]) -> list[str]:

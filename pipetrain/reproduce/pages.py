@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pipetrain.errors import ConfigError
 from pipetrain.reproduce.field_map import NAME, maps_of
-from pipetrain.reproduce.map_page import FIGURE, draw, map_page
+from pipetrain.reproduce.map_figure import draw
+from pipetrain.reproduce.map_page import figure_of, map_page
 from pipetrain.reproduce.page import page
 from pipetrain.reproduce.papers import pipedream, pipemare, pipeoptim, timeprest, zhang
 from pipetrain.reproduce.published import tables_of
@@ -47,8 +48,9 @@ def write(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:
 
 def _write_map(results: Path, output: Path) -> Iterator[Path]:
     maps = maps_of(results)
-    if maps:
-        draw(output / "images" / FIGURE, maps)
-        yield output / "images" / FIGURE
+    for found in maps:
+        path = output / "images" / figure_of(found)
+        draw(path, found)
+        yield path
     write_whole(output / f"{NAME}.md", map_page(maps))
     yield output / f"{NAME}.md"

@@ -11,6 +11,8 @@ from pipetrain.errors import ConfigError
 from pipetrain.reproduce.targets import FULL, SMALL
 
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
+_LEARNED = 0.9
+"""A loss of evaluation up to so many times the first one of training has come of learning."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,12 @@ class MeasuredGroup:
     means: Mapping[str, float]
     deviations: Mapping[str, float]
     reached: int
+
+    @property
+    def learned(self) -> bool:
+        """Whether the runs have learned anything, as far as their losses are known."""
+        first, last = self.means.get("first_loss"), self.means.get("loss")
+        return self.completed > 0 and (first is None or last is None or last <= _LEARNED * first)
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,12 @@ class Measured:
         """The choice of a group of the configuration in place of the preset's, None where it is that."""
         given = (word.removeprefix(f"{group}=") for word in self.changes if word.startswith(f"{group}="))
         return next(given, None)
+
+    @property
+    def network(self) -> str | None:
+        """The model in place of the preset's with its sizes, such as `resnet20 depth=8`; None where it is that."""
+        sizes = (word.removeprefix("model.") for word in self.changes if word.startswith("model."))
+        return " ".join(filter(None, (self.changed("model"), *sizes))) or None
 
 
 Results = Mapping[str, Measured]

@@ -21,6 +21,12 @@ def kept_with_recomputation(stages: int, segment: int) -> list[int]:
     return counts
 
 
+def kept_by_gpipe_with_recomputation(stages: int, segment: int, microbatches: int) -> list[int]:
+    """The same for GPipe, of which the first stage of a segment keeps a minibatch's activations (app. A.3, eq. 10)."""
+    counts = kept_with_recomputation(stages, segment)
+    return [count if stage % segment else microbatches for stage, count in enumerate(counts)]
+
+
 def order_with_recomputation(stages: int) -> float:
     """P^{3/2} / P^2, the ratio of table 4's orders, which table 5 prints as the memory that is left."""
     return float(stages**-0.5)

@@ -27,5 +27,10 @@ def test_difference_without_a_reason_is_open():
     assert Comparison("", "", "2", 3.0, note="perhaps", explained=False).agreement is Agreement.OPEN
 
 
+def test_number_that_the_paper_tells_too_little_of_cannot_be_computed():
+    assert Comparison("", "", "2", None, note="why").agreement is Agreement.UNDETERMINED
+    assert shown(None, "2.0") == ""
+
+
 def test_number_is_shown_with_one_digit_more_than_is_printed():
     assert [shown(Fraction(2), "2.0"), shown(5 / 3, "1.6"), shown("adam", "x")] == ["2", "1.67", "adam"]

@@ -5,9 +5,11 @@ import csv
 import pytest
 
 from pipetrain.reproduce.field_map import maps_of
-from pipetrain.reproduce.map_page import draw, map_page
+from pipetrain.reproduce.map_figure import draw
+from pipetrain.reproduce.map_grid import planned
+from pipetrain.reproduce.map_page import map_page
 
-COLUMNS = ("method", "partition.stages", "optimizer.lr", "seed", "status", "loss", "dataset")
+COLUMNS = ("method", "partition.stages", "optimizer.lr", "seed", "status", "loss", "dataset", "copies")
 ROWS = (
     ("naive_async", 1, 0.1, 0, "completed", 1.0),
     ("naive_async", 1, 0.1, 1, "completed", 1.2),
@@ -25,13 +27,13 @@ def maps(tmp_path):
     path = tmp_path / "map" / "gpt" / "small" / "runs.csv"
     path.parent.mkdir(parents=True)
     with path.open("w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *((*row, "austen") for row in ROWS)])
+        csv.writer(file).writerows([COLUMNS, *((*row, "austen", 1.5) for row in ROWS)])
     return maps_of(tmp_path)
 
 
 def test_loss_is_that_of_the_best_rate_over_seeds_and_diverged_runs_are_worst(maps):
     (found,) = maps
-    assert (found.network, found.scale, found.runs) == ("gpt", "small", 7)
+    assert (found.network, found.scale, found.measured.runs) == ("gpt", "small", 7)
     plain = found.losses["naive_async", 1]
     assert (plain.rate, plain.rates, plain.seeds) == (0.1, 2, 2)
     assert (plain.mean, plain.deviation) == pytest.approx((1.1, 0.1414), abs=1e-4)
@@ -50,22 +52,55 @@ def test_rates_are_compared_over_the_seeds_that_all_of_them_have(tmp_path):
     assert "Plain training was not measured yet." in map_page([found])
 
 
+def test_grid_is_what_the_presets_sweep_at_a_scale():
+    small, full = (planned(["map/gpt", "map/gpt_2bw"], scale) for scale in ("small", "full"))
+    assert small.runs == full.runs == 9 * 8 * 3 * 3 + 3 * 3 * 3
+    assert (small.rates, full.rates) == ({0.004, 0.001, 0.016}, {0.001, 0.0002, 0.005})
+    assert small.methods >= {"naive_async", "pipedream_2bw"}
+    assert small.depths == {1, 2, 4, 8, 16, 32, 64, 107}
+
+
 def test_page_says_from_which_depth_on_a_cure_is_needed_and_how_far_each_method_holds(maps):
     (found,) = maps
     assert (found.falls_behind("naive_async"), found.holds_to("naive_async")) == (8, 1)
     assert (found.falls_behind("pipemare"), found.holds_to("pipemare")) == (None, 8)
     page = map_page(maps)
-    assert "## gpt on austen, small scale" in page
-    assert "7 runs so far: each loss from 1 to 2 learning rates, with 1 to 2 seeds of the best one." in page
-    assert "Plain asynchrony falls behind from D = 8 on (2.000 against 1.100 ± 0.14 in plain training)." in page
-    assert "Like plain training at D = 8: pipemare; at D = 64: none of those measured." in page
+    assert "## Gpt on austen, small scale" in page
+    assert "**A cure is needed from somewhere between D = 1 and D = 8 on.** Plain asynchrony is like plain" in page
+    assert "no longer at D = 8, where they end at 2.000 and 1.100 ± 0.14." in page
+    assert "Like plain training at D = 8: pipemare; at D = 64: none, all diverged." in page
     lines = [line for line in page.splitlines() if line.startswith("| naive_async | ")]
-    cells = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines[:2]]
-    assert cells == [["**1.100 ± 0.14**", "2.000", "diverged", "D = 1"], ["0.1", "0.01", ""]]
+    cells = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines[:3]]
+    held = "up to D = 1, not at 8"
+    assert cells == [["**1.100 ± 0.14**", "2.000", "diverged", held], ["1.50"] * 3, ["0.1", "0.01", ""]]
+
+
+def test_page_says_what_of_the_grid_is_missing_and_names_data_and_changes(maps):
+    page = map_page(maps)
+    assert (
+        "**Measured:** 7 of 891 runs so far; not measured yet: D = 2, 4, 16, 32, 107; learning rate 0.001, 0.004, "
+        "0.016; seed 2; hogwild, i_timeprest, lwp, pipedream, pipedream_2bw, pipemare_w, pipeoptim, stale, "
+        "stale_hybrid, timeprest, v_timeprest; each loss: the best of 1 to 2 learning rates, 1 to 2 seeds." in page
+    )
+    assert "Changed for the small scale: `model.layers=2 " in page
+    assert "The data are those of `austen`: Novels of Jane Austen" in page
+
+
+def test_cure_is_needed_from_a_depth_on_where_the_next_smaller_one_was_measured(tmp_path):
+    depths = [("naive_async", 1, 1.0), ("naive_async", 2, 1.01), ("naive_async", 4, 1.2), ("stale", 4, 1.1)]
+    rows = [(method, depth, 0.004, 0, "completed", loss, "austen", 1) for method, depth, loss in depths]
+    path = tmp_path / "map" / "gpt" / "small" / "runs.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *rows])
+    page = map_page(maps_of(tmp_path))
+    assert "**A cure is needed from D = 4 on.**" in page
+    assert "at D = 4: none; stale comes nearest, 1.100." in page
+    assert "each loss: 1 learning rate, 1 seed. Another rate may carry a method deeper. One seed does not tell" in page
 
 
 def test_figure_is_drawn_and_page_without_results_says_so(maps, tmp_path):
-    draw(tmp_path / "map.png", maps)
+    draw(tmp_path / "map.png", maps[0])
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert maps_of(tmp_path / "none") == []
     assert "Nothing was measured yet." in map_page([])

@@ -114,6 +114,39 @@ def test_where_some_runs_never_reached_the_target_their_epochs_tell_only_that_ot
     assert shown(some, "target_epochs") == "some 5.00 ± 0.10 (2 of 3 runs)"
 
 
+def group(name, top1=80.0, *, completed=3, diverged=0, loss=0.5):
+    """Runs with a deviation of 1, whose training began with a loss of 2."""
+    ended = {"completed": completed, "diverged": diverged}
+    means = {"top1": top1, "loss": loss, "first_loss": 2.0} if completed else {}
+    return MeasuredGroup(name, completed, ended, means, {"top1": 1.0} if completed > 1 else {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("ours", "other"),
+    [
+        (group("a", completed=0, diverged=3), group("b", completed=0, diverged=3)),
+        (group("a", completed=2, diverged=1), group("b")),
+        (group("a", completed=1), group("b", 10.0)),
+        (group("a", loss=1.9), group("b", 70.0, loss=1.9)),
+    ],
+    ids=["both diverged", "a part diverged", "one run alone", "neither learned"],
+)
+def test_runs_that_cannot_be_compared_tell_nothing(ours, other):
+    assert [Difference(ours, other, "top1").shows(each) for each in Relation] == [None] * 3
+
+
+def test_runs_that_have_not_learned_are_worse_than_those_that_have_and_their_page_says_so():
+    taught, untaught = group("a"), group("b", 10.0, loss=2.0)
+    assert Difference(taught, untaught, "top1").shows(Relation.BETTER)
+    assert Difference(untaught, untaught, "top1").word == "indistinguishable, as neither has learned, from"
+    assert shown(group("c", completed=2, diverged=1), "top1") == "c 80.0 ± 1.0 (2 runs, 1 diverged)"
+
+
+@pytest.mark.parametrize(("within", "tells"), [(None, True), (2.0, True), (0.1, None)])
+def test_no_worse_by_a_margin_of_the_paper_takes_runs_that_can_tell_so_little(within, tells):
+    assert Difference(group("a"), group("b"), "top1", within).shows(Relation.LIKE) is tells
+
+
 def test_order_at_full_scale_takes_the_measured_time_in_place_of_the_predicted_one(tmp_path):
     write_measured(tmp_path, "table5_resnet56", "full", {"a": {"samples_per_second": 9.0}, "b": {}})
     write_measured(tmp_path, "table6_resnet56", "full", {"b": {"samples_per_second": 7.0}})
@@ -133,6 +166,14 @@ def test_growth_compares_the_ratios_of_networks_that_only_the_full_scale_tells_a
     rule = Growth(("table5_resnet56", "table5_resnet110"), "stale", "sequential", "predicted_samples_per_second")
     found = verdict([rule], results_of(tmp_path, "zhang"))
     assert (found and found.verdict) == word
+
+
+def test_verdict_names_the_small_network_with_its_sizes_and_its_data(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": (80.0, 0.1), "gpipe": (80.0, 0.1)})
+    path = tmp_path / "pipeoptim" / "table4_vgg16" / "small" / "made.json"
+    path.write_text(path.read_text().replace("~dataset.size", "model=resnet20 model.depth=8 ~dataset.size"))
+    found = verdict([order(Relation.LIKE, "gpipe")], results_of(tmp_path, "pipeoptim"))
+    assert found.why.startswith("table4_vgg16, small (resnet20 depth=8, fashion_mnist_mini), final top1: pipeoptim ")
 
 
 def test_claim_without_results_has_no_verdict(tmp_path):

@@ -44,6 +44,8 @@ def test_committed_page_is_what_the_command_writes(paper):
     [
         ("pipemare", "CIFAR10: GPipe's utilization, N/(N + P - 1) with P = 107 and N = 8, %", "7"),
         ("pipemare", "ImageNet: weights, gradients and momentum of ResNet-50 with batch-norm statistics, MiB", "293"),
+        ("pipemare", "pipemare: power of P in its activations, with recomputation", "1.5"),
+        ("pipemare", "gpipe: power of N in its activations, with recomputation", "0.5"),
         ("pipeoptim", "pipeoptim: versions of a stage's weights, most, D = 4", "2"),
         ("pipedream", "AWD LM: parameters, GB", "0.41"),
     ],

@@ -32,14 +32,18 @@ class Look:
 
 def looks(groups: Sequence[SweepGroup]) -> list[Look]:
     """The look of each group; groups of one method alone differ in color."""
-    methods = {group.method for group in groups}
-    if len(methods) == 1:
+    return looks_of([group.method for group in groups])
+
+
+def looks_of(methods: Sequence[str]) -> list[Look]:
+    """The look of each method; where all are the same they differ in color."""
+    if len(set(methods)) == 1:
         colors = list(FAMILIES)
-        return [Look(colors[i % len(colors)], _STYLES[i // len(colors) % len(_STYLES)]) for i in range(len(groups))]
+        return [Look(colors[i % len(colors)], _STYLES[i // len(colors) % len(_STYLES)]) for i in range(len(methods))]
     taken: dict[str, int] = {}
     found = []
-    for group in groups:
-        color = next((color for color, methods in FAMILIES.items() if group.method in methods), OTHERS)
+    for method in methods:
+        color = next((color for color, family in FAMILIES.items() if method in family), OTHERS)
         found.append(Look(color, _STYLES[taken.get(color, 0) % len(_STYLES)]))
         taken[color] = taken.get(color, 0) + 1
     return found

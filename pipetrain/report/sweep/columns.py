@@ -49,6 +49,7 @@ MEASUREMENTS = {
     "wall_s": Column("wall time, s"),
     "train_s": Column("training, s"),
     "eval_s": Column("evaluation, s"),
+    "first_loss": Column("first training loss"),
     "steps": Column("steps", higher=True),
     "epochs": Column("epochs", higher=True),
     "idle_share": Column("idle", text=_percent),

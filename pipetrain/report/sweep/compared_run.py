@@ -96,7 +96,7 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
         list(asked),
         _finite(content.get("final", {})),
         _finite(content.get("best", {})),
-        _finite(numbers | _to_target(reached, settings, content)),
+        _finite(numbers | _first_loss(records) | _to_target(reached, settings, content)),
         bool(target or content.get("target_metrics")),
         [max(stage.get("forward_staleness") or [], default=0) for stage in stages],
         _by_stage(stages),
@@ -129,6 +129,11 @@ def _to_target(reached: Mapping[str, Any], settings: Mapping[str, Any], content:
     samples = reached.get("step", 0) * (settings.get("train.batch_size") or 0)
     speed = content.get(PREDICTED)
     return found | ({"predicted_target_s": samples / speed} if samples and speed else {})
+
+
+def _first_loss(records: Sequence[Record]) -> dict[str, Any]:
+    """The loss of the first steps that were recorded."""
+    return {"first_loss": next((record.get("loss") for record in records if record["kind"] == "interval"), None)}
 
 
 def _first(target: Mapping[str, float], records: Sequence[Record]) -> Record:

@@ -21,6 +21,13 @@ def test_numbers_of_a_run_are_its_summary_and_all_its_stages_together(tmp_path):
     assert run.curves["samples_per_second"] == [(1, 100.0), (2, 200.0)]
 
 
+def test_first_loss_is_that_of_the_first_interval_of_steps(tmp_path):
+    write_run(tmp_path / "a")
+    with (tmp_path / "a" / "metrics.jsonl").open("a") as file:
+        file.writelines(f'{{"kind": "interval", "step": {step}, "loss": {loss}}}\n' for step, loss in ((1, 2.5), (2, 2.0)))
+    assert read(RunDirectory(tmp_path / "a"), {}).values["first_loss"] == 2.5
+
+
 @pytest.mark.parametrize(
     ("target", "seconds"),
     [
