@@ -50,17 +50,22 @@ class Difference:
 
     def shows(self, relation: Relation) -> bool | None:
         """Whether the relation holds; None where runs scatter too much to tell, or there is nothing to compare."""
-        if self._untaught or self._missing(self.first) and self._missing(self.other):
+        both = self.first, self.other
+        if self._untaught or all(map(self._missing, both)):
             return None
         if self._told:
             return (self._gain < 0) is (relation is Relation.WORSE)
+        if any(map(self._survived, both)):
+            return None
         alike = relation is Relation.LIKE
         broad = _BROAD * self._size if self.within is None else self.within
         return alike if self._doubt <= (broad if alike else _FINE * self._size) else None
 
     @property
     def _told(self) -> bool:
-        return abs(self._gain) > self._doubt
+        """Whether there is a difference; the runs that a diverging group has left make it no better than another."""
+        winner, loser = (self.first, self.other) if self._gain > 0 else (self.other, self.first)
+        return abs(self._gain) > self._doubt and (self._missing(loser) or not self._survived(winner))
 
     @property
     def _untaught(self) -> bool:
@@ -85,17 +90,18 @@ class Difference:
 
     @property
     def _doubt(self) -> float:
-        """The least gain that the runs can tell; none where only some runs of a group diverged or missed a target."""
+        """The least gain that the runs can tell; none by what one run alone has learned, or if some missed a target."""
         both = self.first, self.other
         if any(map(self._missing, both)):
             return 0.0
-        if any(map(self._partial, both)) or (self._of_learning and any(group.completed < 2 for group in both)):
+        missed = self.metric in TO_TARGET and any(group.reached < group.completed for group in both)
+        if missed or (self._of_learning and any(group.completed < 2 for group in both)):
             return math.inf
         return _ERRORS * math.hypot(*(_error(group, self.metric) for group in both))
 
-    def _partial(self, group: MeasuredGroup) -> bool:
-        missed = self.metric in TO_TARGET and group.reached < group.completed
-        return missed or bool(group.ended.get("diverged"))
+    def _survived(self, group: MeasuredGroup) -> bool:
+        """Whether others of its runs diverged, so that what was learned is that of the lucky ones."""
+        return self._of_learning and bool(group.ended.get("diverged"))
 
     @property
     def _size(self) -> float:

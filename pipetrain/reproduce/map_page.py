@@ -129,7 +129,7 @@ def _reading(found: FieldMap) -> str:
         return "Plain training was not measured yet, so nothing can be said of a cure."
     behind, held = found.falls_behind(PLAIN), found.holds_to(PLAIN)
     if behind is None or held is None:
-        return f"**No cure is needed** up to D = {held}, as deep as was measured: plain asynchrony is like plain training."
+        return f"**No cure is needed** up to D = {held}, the deepest measured: plain asynchrony is like plain training."
     known = found.next_planned(held) == behind
     where = f"from D = {behind} on" if known else f"from somewhere between D = {held} and D = {behind} on"
     ends = f"{_shown(found.losses[PLAIN, behind])} and {_shown(found.plain)}"

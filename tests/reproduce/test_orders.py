@@ -135,6 +135,12 @@ def test_runs_that_cannot_be_compared_tell_nothing(ours, other):
     assert [Difference(ours, other, "top1").shows(each) for each in Relation] == [None] * 3
 
 
+def test_method_of_which_a_part_diverged_is_worse_where_even_the_rest_is():
+    part, whole = group("a", 60.0, completed=2, diverged=1), group("b")
+    assert [Difference(part, whole, "top1").shows(each) for each in Relation] == [False, False, True]
+    assert Difference(part, group("c", completed=0, diverged=3), "top1").shows(Relation.BETTER)
+
+
 def test_runs_that_have_not_learned_are_worse_than_those_that_have_and_their_page_says_so():
     taught, untaught = group("a"), group("b", 10.0, loss=2.0)
     assert Difference(taught, untaught, "top1").shows(Relation.BETTER)

@@ -24,7 +24,7 @@ def test_numbers_of_a_run_are_its_summary_and_all_its_stages_together(tmp_path):
 def test_first_loss_is_that_of_the_first_interval_of_steps(tmp_path):
     write_run(tmp_path / "a")
     with (tmp_path / "a" / "metrics.jsonl").open("a") as file:
-        file.writelines(f'{{"kind": "interval", "step": {step}, "loss": {loss}}}\n' for step, loss in ((1, 2.5), (2, 2.0)))
+        file.write('{"kind": "interval", "step": 1, "loss": 2.5}\n{"kind": "interval", "step": 2, "loss": 2.0}\n')
     assert read(RunDirectory(tmp_path / "a"), {}).values["first_loss"] == 2.5
 
 
