@@ -11,7 +11,7 @@ from pipetrain.reproduce.map_grid import Grid, measured, planned
 from pipetrain.reproduce.targets import FULL, SMALL
 
 NAME = "map"
-NETWORKS = {"conv": "convolution net", "transformer": "Transformer", "gpt": "gpt"}
+NETWORKS = {"conv": "Convolution net", "transformer": "Transformer", "gpt": "`gpt`"}
 """The presets, and what they train."""
 _PARTS = ("pipemare", "hybrid", "2bw")
 """Last words of the presets beside a network's own: methods that take other settings or other depths."""
@@ -32,7 +32,6 @@ class Loss:
         mean: over seeds; infinite where a run diverged under every learning rate.
         deviation: sample standard deviation over seeds; None of fewer than two.
         seeds: how many there are.
-        copies: the weights that all stages hold over those of one version; None where they were not measured.
     """
 
     rate: float
@@ -40,7 +39,6 @@ class Loss:
     mean: float
     deviation: float | None
     seeds: int
-    copies: float | None
 
 
 @dataclass(frozen=True)
@@ -145,8 +143,7 @@ def _best(rates: Mapping[float, Mapping[str, Row]]) -> Loss:
     losses = [_loss(row) for row in rates[rate].values()]
     mean = statistics.fmean(losses)
     deviation = statistics.stdev(losses) if len(losses) > 1 and math.isfinite(mean) else None
-    copies = [float(row["copies"]) for row in rates[rate].values() if row.get("copies")]
-    return Loss(rate, len(rates), mean, deviation, len(losses), statistics.fmean(copies) if copies else None)
+    return Loss(rate, len(rates), mean, deviation, len(losses))
 
 
 def _loss(row: Row) -> float:

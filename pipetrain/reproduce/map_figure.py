@@ -13,7 +13,7 @@ from pipetrain.reproduce.field_map import NEAR, PLAIN, FieldMap
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_TALLEST = 5.0
+_TALLEST = 2.0
 """Losses above so many times that of plain training are drawn at the upper edge, as those that diverged are."""
 Points = Sequence[tuple[int, float]]
 
@@ -29,7 +29,7 @@ def draw(path: Path, found: FieldMap) -> None:
         panel.set_xticks(found.depths, [str(depth) for depth in found.depths])
         panel.minorticks_off()
         panel.set_ylim(panel.get_ylim()[0], 1.02 * top)
-        panel.set(xlabel="stages D", ylabel="final loss of evaluation; ▲: above, or diverged")
+        panel.set(xlabel="stages D", ylabel="final loss of evaluation (▲: more, or diverged)")
         label_ends(panel, ends)
 
 

@@ -8,7 +8,7 @@ from pipetrain.config.choices import choice_of
 from pipetrain.report.text_table import counted, markdown_table
 from pipetrain.reproduce.field_map import NAME, NETWORKS, PLAIN, FieldMap, Loss
 from pipetrain.reproduce.targets import Target
-from pipetrain.theory.closed_forms import CLOSED, Position
+from pipetrain.theory.closed_forms import CLOSED, ClosedForm, Position, utilization_of_gpipe
 
 _MADE = "<!-- made by `pipetrain report papers map`; edits are lost -->"
 _ABOUT = (
@@ -23,7 +23,7 @@ _ABOUT = (
     "`pipetrain reproduce map` runs what is missing, a coarse map of all networks first, and goes on where it was "
     "broken off. `pipetrain report papers map` writes this page from what there is.",
 )
-_DEPTH = 16
+_DEPTHS, _MICROBATCHES = (8, 32, 107), 8
 Cell = Callable[[FieldMap, str, int], str]
 
 
@@ -47,15 +47,12 @@ def map_page(maps: Sequence[FieldMap]) -> str:
 
 def _network(found: FieldMap) -> Iterator[Sequence[str]]:
     title = f"{NETWORKS[found.network]} on {found.dataset}"
-    yield [f"## {title[0].upper()}{title[1:]}, {found.scale} scale"]
+    yield [f"## {title}, {found.scale} scale"]
     yield [_trained(found)]
     yield [_measured(found)]
     yield [_reading(found)]
-    yield [f"![Final loss against the number of stages, {title}](images/{figure_of(found)})"]
+    yield [f"![Final loss against the number of stages, {title.replace('`', '')}](images/{figure_of(found)})"]
     yield _losses(found)
-    if any(loss.copies for loss in found.losses.values()):
-        yield ["Memory: the weights that all stages hold, over those of one version."]
-        yield _table(found, _copies)
     if any(loss.rates > 1 for loss in found.losses.values()):
         yield ["The learning rates of these losses, each the best of those that were tried:"]
         yield _table(found, _rate)
@@ -177,31 +174,49 @@ def _shown(loss: Loss) -> str:
     return f"{loss.mean:.3f}{spread}" if loss.mean < 100 else f"{loss.mean:.2g}{spread}"
 
 
-def _copies(found: FieldMap, method: str, depth: int) -> str:
-    loss = found.losses.get((method, depth))
-    return "" if loss is None or loss.copies is None else f"{loss.copies:.2f}"
-
-
 def _rate(found: FieldMap, method: str, depth: int) -> str:
     loss = found.losses.get((method, depth))
     return "" if loss is None or not math.isfinite(loss.mean) else f"{loss.rate:g}"
 
 
 def _costs() -> Iterable[Sequence[str]]:
-    yield ["## What throughput and memory come to"]
+    yield ["## What memory and throughput come to"]
     yield [
-        "All networks are simulated in one process, whose speed says nothing of a pipeline's. What a pipeline would do "
-        f"follows from the schedules: with D = {_DEPTH} and one microbatch a minibatch the methods below keep every "
-        f"stage busy; GPipe with 8 microbatches would for {8 / (8 + _DEPTH - 1):.0%} of the time, and training stage "
-        f"by stage for {1 / _DEPTH:.0%}. Weights are in copies, the mean of all stages."
+        "All networks are simulated in one process, of which neither speed nor memory is that of a pipeline. What a "
+        "pipeline has follows from the schedules: the weights below, in copies, the mean of all stages, and the "
+        "minibatches whose activations its first stage holds. A minibatch has one microbatch; under PipeDream-2BW it "
+        "has D, and its first stage holds those of one minibatch."
     ]
     shown = ("naive_async", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "stale", "pipemare",
              "timeprest", "v_timeprest", "i_timeprest")  # fmt: skip
-    yield markdown_table(("", "copies of the weights", "minibatches in flight, first stage"), map(_cost, shown))
+    heads = ("", *(f"copies, D = {depth}" for depth in _DEPTHS), *(f"in flight, D = {depth}" for depth in _DEPTHS))
+    yield markdown_table(heads, map(_cost, shown))
+    gpipe, alone = ([share(depth) for depth in _DEPTHS] for share in (_busy_gpipe, _busy_alone))
+    yield [
+        f"Throughput: all of these keep every stage busy. GPipe with {_MICROBATCHES} microbatches would for "
+        f"{_shares(gpipe)} of the time, and training stage by stage for {_shares(alone)}."
+    ]
 
 
-def _cost(method: str) -> tuple[str, str, str]:
-    form, count = CLOSED[method], _DEPTH if method == "pipedream_2bw" else 1
-    copies = statistics.fmean(form.versions(Position(r, _DEPTH, count)) for r in range(_DEPTH))
-    in_flight = 1 if method == "pipedream_2bw" else form.forward(Position(0, _DEPTH, 1))[-1] + 1
-    return method, f"{copies:.2f}", str(in_flight)
+def _cost(method: str) -> tuple[str, ...]:
+    form, whole = CLOSED[method], method == "pipedream_2bw"
+    copies = [_mean_versions(form, depth, depth if whole else 1) for depth in _DEPTHS]
+    in_flight = [1 if whole else form.forward(Position(0, depth, 1))[-1] + 1 for depth in _DEPTHS]
+    return method, *(f"{count:.2f}" for count in copies), *map(str, in_flight)
+
+
+def _mean_versions(form: ClosedForm, depth: int, count: int) -> float:
+    return statistics.fmean(form.versions(Position(r, depth, count)) for r in range(depth))
+
+
+def _busy_gpipe(depth: int) -> float:
+    return utilization_of_gpipe(depth, _MICROBATCHES)
+
+
+def _busy_alone(depth: int) -> float:
+    return 1 / depth
+
+
+def _shares(shares: Sequence[float]) -> str:
+    *first, last = (f"{share:.0%}" for share in shares)
+    return f"{', '.join(first)} and {last}"

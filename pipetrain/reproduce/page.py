@@ -65,7 +65,7 @@ def _verdict(paper: Paper, row: Row, verdict: Verdict | None) -> tuple[str, str]
 
 def _computed(exact: Sequence[Comparison]) -> Iterator[Sequence[str]]:
     yield ["## Computed without training"]
-    yield [f"{_tally(exact)}, at the digits that are printed."]
+    yield [f"At the digits that are printed, {_tally(exact)}."]
     yield _table(exact)
 
 
