@@ -9,7 +9,7 @@ from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.replication import Replication
 from pipetrain.program.steady_state import steady_state
 from pipetrain.program.times import StageTimes
-from pipetrain.schedules.operation import Operation
+from pipetrain.schedules.operation import Kind, Operation
 
 _BOUND = 0.999
 """What is busy for so much of the time is what the pipeline waits for."""
@@ -42,7 +42,7 @@ class PredictedStage:
         labels: of its first and last layer.
         num_layers: how many there are.
         replicas: devices that take minibatches in turn.
-        forward_s, backward_s, update_s: seconds.
+        forward_s, recompute_s, backward_s, update_s: seconds.
         reading_s: seconds in which it reads data.
         idle: the share of its time in which a device computes nothing.
         waiting: the share in which it reads no data either.
@@ -53,6 +53,7 @@ class PredictedStage:
     num_layers: int
     replicas: int
     forward_s: float
+    recompute_s: float
     backward_s: float
     update_s: float
     reading_s: float
@@ -121,7 +122,8 @@ def predicted(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | 
     times = _times(cut, program, latency_s)
     replication = Replication(cut.replicas, cut.averaging_s, program.overlapped)
     steady = steady_state(SteadyPipeline(program.cycles, times, replication, program.segments), cut.shared_cores)
-    took = zip(cut.forward_s, cut.backward_s, program.update_s, cut.reading_s, strict=True)
+    recompute_s = [_recomputation(times, r, cycle) for r, cycle in enumerate(program.cycles)]
+    took = zip(cut.forward_s, recompute_s, cut.backward_s, program.update_s, cut.reading_s, strict=True)
     seen = zip(steady.idle, steady.waiting, memory, strict=True)
     labels = [layer.label for layer in cut.profile.layers]
     stages = [
@@ -139,6 +141,10 @@ def predicted(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | 
         sent_bytes=2 * sum(cut.sent_bytes) + sum(cut.averaged_bytes),
         cores_busy=steady.cores_busy,
     )
+
+
+def _recomputation(times: StageTimes, r: int, cycle: Sequence[Operation]) -> float:
+    return sum(times.duration(r, op) for op in cycle if op.kind is Kind.RECOMPUTATION)
 
 
 def _times(cut: CutProfile, program: PipelineProgram, latency_s: float) -> StageTimes:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipetrain.report.plan_table import Comparison, shape
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, figure
-from pipetrain.report.text_table import rate_of, size_of
+from pipetrain.report.text_table import rate_of, size_of, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,10 +43,11 @@ def _plans(panel: "Axes", comparison: Comparison) -> None:
 
 
 def _sent(panel: "Axes", comparison: Comparison) -> None:
-    values = [comparison.sent_per_sample(row.plan) / 1e6 for row in reversed(comparison.rows)]
-    _bars(panel, comparison, values, [size_of(value * 1e6) for value in values])
+    sent = [comparison.sent_per_sample(row.plan) for row in reversed(comparison.rows)]
+    unit, size = unit_of(max(sent))
+    _bars(panel, comparison, [each / size for each in sent], [size_of(each) for each in sent])
     panel.set_yticks([])
-    panel.set_xlabel("sent per sample (MB)")
+    panel.set_xlabel(f"sent per sample ({unit})")
     panel.set_title("What they send")
 
 
@@ -78,17 +79,19 @@ def _bound(comparison: Comparison) -> str:
 
 
 def _memory(panel: "Axes", comparison: Comparison) -> None:
-    values = [stage.memory_bytes / 1e9 for stage in comparison.best.stages]
-    panel.bar(range(len(values)), values, color=GREEN, width=0.7)
-    if limits := rooms_of(comparison):
+    limits = rooms_of(comparison)
+    kept = [stage.memory_bytes for stage in comparison.best.stages]
+    unit, size = unit_of(max(*kept, *limits, 0.0))
+    panel.bar(range(len(kept)), [each / size for each in kept], color=GREEN, width=0.7)
+    if limits:
         same = len(set(limits)) == 1
         for r, limit in enumerate(limits):
             label = "_" if r else f"device: {size_of(limit)}" if same else "device"
             ends = (-0.5, len(limits) - 0.5) if same else (r - 0.45, r + 0.45)
-            panel.hlines(limit / 1e9, *ends, color=INK, linewidth=1, linestyle=(0, (4, 2)), label=label)
+            panel.hlines(limit / size, *ends, color=INK, linewidth=1, linestyle=(0, (4, 2)), label=label)
         panel.legend(loc="upper right")
-        panel.set_ylim(0, 1.25 * max(*values, *(limit / 1e9 for limit in limits)))
-    panel.set_ylabel("memory of a replica (GB)")
+        panel.set_ylim(0, 1.25 * max(*kept, *limits) / size)
+    panel.set_ylabel(f"memory of a replica ({unit})")
     panel.set_title("What they keep")
     _stage_axis(panel, comparison)
 

@@ -50,12 +50,19 @@ def counted(number: int, one: str, several: str) -> str:
 
 def size_of(count: float) -> str:
     """So many bytes, in the unit that suits them."""
-    value, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if value < 999.5:
-            break
-        value, unit = value / 1000, larger
+    unit, size = unit_of(count)
+    value = count / size
     return f"{value:.0f} {unit}" if unit == "B" or value >= 99.95 else f"{value:.3g} {unit}"
+
+
+def unit_of(count: float) -> tuple[str, float]:
+    """The unit that suits so many bytes, and how many it is."""
+    unit, size = "B", 1.0
+    for larger in ("kB", "MB", "GB", "TB"):
+        if count / size < 999.5:
+            break
+        unit, size = larger, size * 1000
+    return unit, size
 
 
 def rate_of(per_second: float) -> str:

@@ -46,6 +46,12 @@ def test_prediction_of_one_pipeline_shows_its_stages(tmp_path, profile, capsys):
     assert "layer1 to layer3" in capsys.readouterr().out
 
 
+def test_prediction_with_recomputation_shows_its_time(tmp_path, profile, capsys):
+    (case,) = predicted(tmp_path, profile, "method=gpipe", "partition.stages=2", "train.recompute=true")
+    assert [stage["recompute_s"] for stage in case["stages"]] == [0.002, 0.002]
+    assert "forward  recompute  backward" in capsys.readouterr().out
+
+
 def test_prediction_on_shared_cores_lets_stages_slow_each_other_down(tmp_path, profile, capsys):
     words = ["method=pipedream", "partition.stages=4", "optimizer=sgd", "topology.cores=2"]
     (case,) = predicted(tmp_path, profile, *words)

@@ -1,4 +1,12 @@
-from pipetrain.report.text_table import both_ends, markdown_table, number_list, text_lines, text_table
+from pipetrain.report.text_table import (
+    both_ends,
+    markdown_table,
+    number_list,
+    size_of,
+    text_lines,
+    text_table,
+    unit_of,
+)
 
 
 def test_columns_are_as_wide_as_their_widest_cell_and_aligned():
@@ -29,3 +37,15 @@ def test_markdown_table_has_a_rule_below_its_heads():
 
 def test_no_numbers_are_a_dash():
     assert (number_list([1, 2]), number_list([])) == ("1,2", "-")
+
+
+def test_sizes_are_in_the_largest_unit_of_which_there_is_one():
+    assert [size_of(count) for count in (0, 999, 999.6, 38_312, 6.72e6, 1e16)] == [
+        "0 B",
+        "999 B",
+        "1 kB",
+        "38.3 kB",
+        "6.72 MB",
+        "10000 TB",
+    ]
+    assert unit_of(6.72e6) == ("MB", 1e6)

@@ -1,18 +1,17 @@
 """The picture of predicted pipelines: a bar for each case, or for each stage of a single one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.planner.prediction import Prediction
 from pipetrain.report.prediction.cases import Case, differing
-from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, figure
-from pipetrain.report.text_table import shortened
+from pipetrain.report.style import BLUE, GRAY, GREEN, INK, LADDER, ORANGE, RED, figure
+from pipetrain.report.text_table import shortened, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MB = 1e-6
 _LONGEST = 44
 _MOST = 60
 """Bars of a panel that can be told apart."""
@@ -40,10 +39,10 @@ def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
         else:
             _bars(speed, labels, [p.time_per_minibatch_s * 1000 for p in each], "ms per minibatch, predicted", BLUE)
         _bars(idle, None, [100 * p.idle for p in each], "% of the time idle", GRAY)
-        per, unit = ("sample", 1e-3) if rates else ("minibatch", _MB)
-        amounts = [p.sent_bytes / ((p.batch_size or 1) if rates else 1) * unit for p in each]
-        _bars(sent, None, amounts, f"{'kB' if rates else 'MB'} sent per {per}", ORANGE)
-        _bars(memory, None, [_peak(p) * _MB for p in each], "MB, largest device", GREEN)
+        per = "sample" if rates else "minibatch"
+        amounts = [p.sent_bytes / ((p.batch_size or 1) if rates else 1) for p in each]
+        _sizes(sent, amounts, f"sent per {per}", ORANGE)
+        _sizes(memory, [_peak(p) for p in each], "on the largest device", GREEN)
 
 
 def _said(name: str, value: str) -> str:
@@ -52,6 +51,12 @@ def _said(name: str, value: str) -> str:
 
 def _peak(prediction: Prediction) -> float:
     return max(stage.memory_bytes or 0 for stage in prediction.stages)
+
+
+def _sizes(panel: "Axes", counts: Sequence[float], what: str, color: str) -> None:
+    """Bars of bytes, in the unit that suits the longest."""
+    unit, size = unit_of(max(counts))
+    _bars(panel, None, [count / size for count in counts], f"{unit} {what}", color)
 
 
 def _bars(panel: "Axes", labels: Sequence[str] | None, values: Sequence[float], what: str, color: str) -> None:
@@ -69,15 +74,7 @@ def _draw_stages(path: Path, prediction: Prediction) -> None:
     places = range(len(stages))
     with figure(path, (6.0, 3.0), height=max(2.6, 0.3 * len(stages) + 1.3)) as (times, memory):
         begun = [0.0] * len(stages)
-        parts = {
-            "forward": (BLUE, [stage.forward_s for stage in stages]),
-            "backward": (ORANGE, [stage.backward_s for stage in stages]),
-            "update": (GREEN, [stage.update_s for stage in stages]),
-        }
-        if any(stage.reading_s for stage in stages):
-            parts["data"] = (GRAY, [stage.reading_s for stage in stages])
-        for name, (color, seconds) in parts.items():
-            shown = [1000 * value / stage.replicas for value, stage in zip(seconds, stages, strict=True)]
+        for name, color, shown in (parts := list(parts_of(prediction, len(stages)))):
             times.barh(places, shown, left=begun, height=0.66, color=color, label=name)
             begun = [a + b for a, b in zip(begun, shown, strict=True)]
         period = 1000 * prediction.time_per_minibatch_s
@@ -86,8 +83,30 @@ def _draw_stages(path: Path, prediction: Prediction) -> None:
         times.set_ylim(len(stages) - 0.4, -0.6)
         times.set_xlabel("ms for each minibatch, replicas counted")
         times.grid(visible=False, axis="y")
-        times.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=5, columnspacing=1.2)
-        _bars(memory, None, [(stage.memory_bytes or 0) * _MB for stage in stages], "MB on a device", GRAY)
+        columns = 5 if len(parts) < 5 else 4  # the line has an entry, too
+        times.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.2)
+        _sizes(memory, [stage.memory_bytes or 0 for stage in stages], "on a device", GRAY)
+
+
+def parts_of(prediction: Prediction, count: int) -> Iterator[tuple[str, str, list[float]]]:
+    """(what, color, ms) of all that the first stages are busy with for a minibatch, replicas counted."""
+    stages = prediction.stages[:count]
+    parts = {
+        "forward": (BLUE, [stage.forward_s for stage in stages]),
+        "recomputation": (RED, [stage.recompute_s for stage in stages]),
+        "backward": (ORANGE, [stage.backward_s for stage in stages]),
+        "update": (GREEN, [stage.update_s for stage in stages]),
+        "data": (GRAY, [stage.reading_s for stage in stages]),
+    }
+    alone = [0.0] * len(stages)
+    for name, (color, seconds) in parts.items():
+        shown = [1000 * value / stage.replicas for value, stage in zip(seconds, stages, strict=True)]
+        alone = [a + b for a, b in zip(alone, shown, strict=True)]
+        if any(shown):
+            yield name, color, shown
+    if prediction.cores_busy:
+        busy = (1000 * prediction.time_per_minibatch_s * (1 - stage.waiting) for stage in stages)
+        yield "slowed by shared cores", LADDER[0], [max(0.0, a - b) for a, b in zip(busy, alone, strict=True)]
 
 
 def _stage_name(r: int, replicas: int) -> str:

@@ -53,14 +53,14 @@ def _largest(prediction: Prediction) -> str:
 
 def stage_table(prediction: Prediction) -> Iterator[str]:
     """A row for each stage; of many the first and last."""
-    times = ("forward", "backward", "update", "data")
+    times = _times(prediction.stages)
     heads = ("stage", "layers", "", "replicas", *times, "idle", "memory", "link behind it")
     links = [*(f"{share:.1%} busy" for share in prediction.link_busy), ""]
     rows: list[Row] = [
-        (str(r), str(stage.num_layers), _span(stage), str(stage.replicas), *_times(stage), *_rest(stage), link)
-        for r, (stage, link) in enumerate(zip(prediction.stages, links, strict=True))
+        (str(r), str(stage.num_layers), _span(stage), str(stage.replicas), *took, *_rest(stage), link)
+        for r, (stage, link, *took) in enumerate(zip(prediction.stages, links, *times.values(), strict=True))
     ]
-    yield from text_table(heads, both_ends(rows, "stages"), ">><>>>>>>>>")
+    yield from text_table(heads, both_ends(rows, "stages"), ">><>" + ">" * len(times) + ">>>")
     if hosts := prediction.cores_busy:
         yield f"cores: {max(hosts):.1%} busy" + (f" on the busiest of {len(hosts)} machines" if len(hosts) > 1 else "")
 
@@ -70,9 +70,17 @@ def _span(stage: PredictedStage) -> str:
     return first if stage.num_layers == 1 else f"{first} to {last}"
 
 
-def _times(stage: PredictedStage) -> list[str]:
-    times = [f"{milliseconds(each)} ms" for each in (stage.forward_s, stage.backward_s, stage.update_s)]
-    return [*times, f"{milliseconds(stage.reading_s)} ms" if stage.reading_s else "-"]
+def _times(stages: Sequence[PredictedStage]) -> dict[str, list[str]]:
+    """What each stage takes for a minibatch, by what it does."""
+    recomputation = [stage.recompute_s for stage in stages]
+    seconds = {
+        "forward": [stage.forward_s for stage in stages],
+        **({"recompute": recomputation} if any(recomputation) else {}),
+        "backward": [stage.backward_s for stage in stages],
+        "update": [stage.update_s for stage in stages],
+        "data": [stage.reading_s for stage in stages],
+    }
+    return {what: [f"{milliseconds(each)} ms" if each else "-" for each in of] for what, of in seconds.items()}
 
 
 def _rest(stage: PredictedStage) -> tuple[str, str]:
@@ -80,6 +88,6 @@ def _rest(stage: PredictedStage) -> tuple[str, str]:
 
 
 def milliseconds(seconds: float) -> str:
-    """A time as a number of milliseconds."""
-    value = seconds * 1000
+    """A time as a number of milliseconds, of which nobody measures less than a thousandth."""
+    value = round(seconds * 1000, 3)
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
