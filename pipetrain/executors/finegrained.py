@@ -99,6 +99,15 @@ class _Reader:
         self._backward = None
         self._read_ahead()
 
+    def break_off(self) -> None:
+        """Forgets what was read ahead and kept for minibatches that do not come any more."""
+        weights = self.stage.weights
+        for queue in self._queues.values():
+            queue.clear()
+        for version in set(weights.held()) - {self.stage.updates}:
+            weights.release(version)
+        weights.spare.free()
+
 
 class _Rejoin(torch.autograd.Function):
     """Before a segment of recomputation: the value that the forward had, the gradient to the recomputed one."""
@@ -169,6 +178,8 @@ class FinegrainedExecutor(OneProcess):
         feed, steady = self.feed(loader, interval, self.stages), rules.steady
         for t in range(interval.minibatches):
             if not self.hooks.gate.passes():
+                for reader in readers:
+                    reader.break_off()
                 break
             inputs = split(feed.inputs(), rules.num_microbatches)
             targets = split(feed.targets(), rules.num_microbatches)

@@ -112,3 +112,14 @@ def test_fine_grained_stages_hold_as_many_weight_versions_as_their_delay_needs()
                 size = sum(tensor.nbytes for tensor in stage.weights.newest.tensors.values())
                 assert stage.report()["weight_versions_max"] == delay + 1
                 assert stage.report()["weight_bytes_peak"] == size * (delay + 1)
+
+
+def test_fine_grained_stages_that_are_broken_off_keep_the_newest_weights_alone():
+    x, y = data()
+    pipe = finegrained(*METHODS["pipedream"], STAGES)
+    gate = pipe.executor.hooks.gate
+    gate.hold()
+    gate.shut(5)
+    pipe.train(batches(x, y, 4))
+    assert gate.ended_after == 5
+    assert [stage.weights.held() for stage in pipe.stages] == [[5]] * STAGES
