@@ -19,9 +19,10 @@ from pipetrain.executors.phase import Phase
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.stage_runner import StageRunner
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.times import TimeSpan
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
-from pipetrain.tracking.trace_writer import TracedList
+from pipetrain.tracking.trace_writer import TracedList, TraceFile
 
 _EVALUATION_AHEAD = 2
 
@@ -71,19 +72,18 @@ class DistributedExecutor(ManyProcesses):
         self._ports.end()
         self._drained()
         spans, seconds = self._stage.clock.take(), time.perf_counter() - began
-        if self.hooks.trace is not None:
-            waits = self._stage.clock.take_waits()
-            traced = TracedList(
-                cursor.worker,
-                cursor.planned,
-                cursor.start,
-                cursor.base,
-                spans,
-                waits,
-                self.replicas.counts[self._stage.index],
-            )
-            self.hooks.trace.add(interval, [traced])
+        ended_after = gate.ended_after
+        minibatches = interval.minibatches if ended_after is None else ended_after - begun
+        if self.hooks.trace is not None and minibatches:
+            self._write(self.hooks.trace, interval.ended_after(minibatches), cursor, spans)
         return IntervalTimes([1.0 - sum(span.seconds for span in spans) / seconds])
+
+    def _write(
+        self, trace: TraceFile, interval: DrainInterval, cursor: ReadCursor[Stage], spans: Sequence[TimeSpan]
+    ) -> None:
+        waits, replicas = self._stage.clock.take_waits(), self.replicas.counts[self._stage.index]
+        traced = TracedList(cursor.worker, cursor.planned, cursor.start, cursor.base, spans, waits, replicas)
+        trace.add(interval, [traced])
 
     @override
     def _drained(self) -> None:

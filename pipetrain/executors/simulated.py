@@ -173,7 +173,7 @@ class SimulatedExecutor(OneProcess):
             return IntervalTimes([None] * len(self.stages))
         played = self._played(rules, minibatches)
         if self.hooks.trace is not None:
-            self._write(self.hooks.trace, interval, runners, played)
+            self._write(self.hooks.trace, interval.ended_after(minibatches), runners, played)
         at_once = rules.method.independent_replicas
         return IntervalTimes(idle_shares(played), [seconds / at_once for seconds in step_times(played)])
 

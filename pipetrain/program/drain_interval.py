@@ -1,6 +1,6 @@
 """The minibatches between two drains, which an executor carries out at a time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,10 @@ class DrainInterval:
     def whole(cls, minibatches: int) -> "DrainInterval":
         """A first epoch of so many minibatches, drained once at its end."""
         return cls(epoch=0, first=0, last=minibatches, start=0)
+
+    def ended_after(self, minibatches: int) -> "DrainInterval":
+        """The first so many minibatches of it, after which the pipeline was drained early."""
+        return replace(self, last=self.first + minibatches)
 
     @property
     def minibatches(self) -> int:
