@@ -2,12 +2,11 @@
 
 import argparse
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.commands import Subparsers
+from pipetrain.commands import Subparsers, nested_command
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
 
@@ -19,7 +18,8 @@ Runs the presets of an experiment, a table, a figure or whole papers as sweeps, 
 and keeps the measured numbers, their figure, the command, versions, seeds, time and kind of machine. One that fails is
 listed at the end. A second call goes on where the first was broken off; what was measured until then is kept, too. The
 map is run in rounds, a coarse map of all networks first."""
-_KEPT = (ExitCode.COMPLETED, ExitCode.DIVERGED, ExitCode.INTERRUPTED)
+_BROKEN_OFF = (ExitCode.INTERRUPTED, ExitCode.PREEMPTED)
+_KEPT = (ExitCode.COMPLETED, ExitCode.DIVERGED, *_BROKEN_OFF)
 """A method that diverges is a result, and so is a part of a sweep."""
 
 
@@ -64,7 +64,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     for each in rounds:
         if code := _run(each, options):
             failed.setdefault(each.target.experiment, code)
-        if code in (ExitCode.INTERRUPTED, ExitCode.PREEMPTED):
+        if code in _BROKEN_OFF:
             break
     if failed and len(targets) > 1:
         print(f"{len(failed)} of {len(targets)} experiments did not complete; the same command goes on with them:")
@@ -78,9 +78,9 @@ def _run(this: "Round", options: argparse.Namespace) -> ExitCode:
     target, words = this.target, this.words(options.outputs)
     runs = target.runs(options.outputs)
     print(shlex.join(["pipetrain", *words]), flush=True)
-    ended = subprocess.run([sys.executable, "-m", "pipetrain", *words], check=False).returncode
+    ended = nested_command.carried_out([sys.executable, "-m", "pipetrain", *words])
     if ended not in _KEPT or not any(runs.rglob("summary.json")):
         return ExitCode(ended) if ended in set(ExitCode) else ExitCode.FAILED
     for path in keep(target, runs, target.results(options.output), timed=not options.untimed):
         print(f"written to {path}")
-    return ExitCode.INTERRUPTED if ended == ExitCode.INTERRUPTED else ExitCode.COMPLETED
+    return ExitCode(ended) if ended in _BROKEN_OFF else ExitCode.COMPLETED

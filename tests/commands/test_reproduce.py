@@ -3,13 +3,12 @@
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from support.stored_runs import write_run
 
 from pipetrain import cli
-from pipetrain.commands import reproduce
+from pipetrain.commands import nested_command
 from pipetrain.errors import ExitCode
 from pipetrain.reproduce import measured
 from pipetrain.reproduce.targets import Target
@@ -29,16 +28,16 @@ def test_unknown_name_is_refused_in_one_line(capsys):
     assert "pipetrain list experiments shows them" in capsys.readouterr().err
 
 
-def test_what_was_measured_until_it_was_broken_off_is_kept(tmp_path, monkeypatch):
-    ended = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(returncode=ExitCode.INTERRUPTED))
-    monkeypatch.setattr(reproduce, "subprocess", ended)
+@pytest.mark.parametrize("ended", [ExitCode.INTERRUPTED, ExitCode.PREEMPTED])
+def test_what_was_measured_until_it_was_broken_off_is_kept(tmp_path, monkeypatch, ended):
+    monkeypatch.setattr(nested_command, "carried_out", lambda _words: ended)
     words = ["reproduce", "map/gpt_2bw", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
-    assert cli.carry_out(words) == ExitCode.INTERRUPTED
+    assert cli.carry_out(words) == ended
     assert not (tmp_path / "out").exists()
     runs, asked = tmp_path / "runs" / "map" / "gpt_2bw" / "small", ("method=pipedream_2bw", "partition.stages=2")
     for number in (1, 2):
         write_run(runs / f"round-{number}" / "0", *asked, f"seed={number}", dataset="austen")
-    assert cli.carry_out(words) == ExitCode.INTERRUPTED
+    assert cli.carry_out(words) == ended
     folder = tmp_path / "out" / "map" / "gpt_2bw" / "small"
     with (folder / "runs.csv").open() as file:
         rows = [(row["dataset"], row["method"], row["partition.stages"], row["seed"]) for row in csv.DictReader(file)]
@@ -47,14 +46,14 @@ def test_what_was_measured_until_it_was_broken_off_is_kept(tmp_path, monkeypatch
 
 
 def test_experiment_that_fails_does_not_stop_the_others_and_is_listed_at_the_end(tmp_path, monkeypatch, capsys):
-    def ended(words, **_):
+    def ended(words):
         if "experiment=zhang/table4_resnet20" in words:
-            return SimpleNamespace(returncode=ExitCode.FAILED)
+            return ExitCode.FAILED
         (folder,) = (word.partition("=")[2] for word in words if word.startswith("hydra.sweep.dir="))
         write_run(Path(folder) / "0", "method=sequential")
-        return SimpleNamespace(returncode=ExitCode.COMPLETED)
+        return ExitCode.COMPLETED
 
-    monkeypatch.setattr(reproduce, "subprocess", SimpleNamespace(run=ended))
+    monkeypatch.setattr(nested_command, "carried_out", ended)
     monkeypatch.setattr(measured, "keep", lambda _target, _runs, folder, **_: [folder])
     words = ["reproduce", "zhang/table4", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
     assert cli.carry_out(words) == ExitCode.FAILED
