@@ -7,6 +7,7 @@ import torch
 from typing_extensions import override
 
 from pipetrain.data.own_code import asked_for
+from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
 
 
@@ -99,12 +100,21 @@ class OwnOrder(EpochOrder):
 
 
 def order_of(dataset: Any, samples: int, batch_size: int, least: int, seed: int | None) -> EpochOrder:
-    """The order of the first `samples` samples of a data set: its own `batches`, where it has them."""
+    """The order of the first `samples` samples of a data set: its own `batches`, where it has them.
+
+    Raises:
+        ConfigError: `batches` returns something else than lists of samples.
+        DataError: it raises an exception.
+    """
     if not hasattr(dataset, "batches"):
         return CutOrder(samples, batch_size, least, seed)
-    with asked_for(f"batches({batch_size}, {samples})"):
+    asked = f"batches({batch_size}, {samples})"
+    with asked_for(asked):
         minibatches = dataset.batches(batch_size, samples)
-    return OwnOrder(minibatches, samples, least, seed)
+    try:
+        return OwnOrder(minibatches, samples, least, seed)
+    except TypeError as error:
+        raise ConfigError(f"dataset: {asked} must return lists of samples, such as [[0, 1], [2]]: {error}") from error
 
 
 def _shuffled(count: int, seed: int, epoch: int) -> list[int]:

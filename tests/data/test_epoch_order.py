@@ -55,3 +55,10 @@ def test_own_minibatches_with_fewer_samples_than_microbatches_are_dropped():
     assert (len(loader), loader.dropped) == (3, 2)
     with pytest.raises(ConfigError, match=r"4 samples make no minibatch of 4 microbatches with train.batch_size=4"):
         Loader(Bucketed(), batch_size=4, microbatches=4, limit=4)
+
+
+@pytest.mark.parametrize("made", [None, [0, 1, 2]])
+def test_own_minibatches_that_are_no_lists_are_refused_in_one_line(monkeypatch, made):
+    monkeypatch.setattr(Bucketed, "batches", lambda *_: made)
+    with pytest.raises(ConfigError, match=r"batches\(3, 11\) must return lists of samples, such as \[\[0, 1\], "):
+        Loader(Bucketed(), batch_size=3)

@@ -2,6 +2,7 @@
 
 import bisect
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing_extensions import override
 from pipetrain.data.text.labelled_texts import Examples, Pieces, TextClasses, text_classes
 from pipetrain.data.text.table import Column, Columns, Row
 from pipetrain.errors import ConfigError, as_configured
+
+_WHOLE = re.compile(r"-?\d+")
 
 
 def labelled_table(  # noqa: PLR0913  (one for each setting of the choice)
@@ -88,7 +91,7 @@ class _Different(_Classes):
 
     def __init__(self, rows: Sequence[Row]) -> None:
         labels = {row.label for row in rows}
-        whole = all(label.lstrip("-").isdecimal() for label in labels)
+        whole = all(_WHOLE.fullmatch(label) for label in labels)
         self.names = sorted(labels, key=int) if whole else sorted(labels)
         self._numbers = {name: number for number, name in enumerate(self.names)}
         if not whole and all(map(_is_number, labels)):

@@ -51,6 +51,11 @@ def test_quoted_texts_of_a_csv_keep_their_commas_and_whole_labels_are_in_order(t
     assert [len(ids) for ids in data.train.ids] == [3, 1] * 3
 
 
+def test_labels_that_merely_look_like_numbers_are_classes(tmp_path):
+    file = written(tmp_path, "a.csv", "label,text", "--1,bad", "1,good")
+    assert list(labelled_table(file, eval_file=file).classes) == ["--1", "1"]
+
+
 def test_malformed_line_is_named_by_its_number(tmp_path):
     file = written(tmp_path, "a.tsv", *RATED, "20\t1")
     refused(re.escape(f"{file}, line 21: 2 columns, and dataset.text=2"), file=file, text=2, label=1, thresholds=[0])
