@@ -147,4 +147,5 @@ def _best(rates: Mapping[float, Mapping[str, Row]]) -> Loss:
 
 
 def _loss(row: Row) -> float:
-    return float(row["loss"]) if row["status"] == "completed" else math.inf
+    # a run whose losses are finite may still end with an evaluation that overflows, which has no number
+    return float(row["loss"]) if row["status"] == "completed" and row["loss"] else math.inf

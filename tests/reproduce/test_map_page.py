@@ -52,6 +52,15 @@ def test_rates_are_compared_over_the_seeds_that_all_of_them_have(tmp_path):
     assert "Plain training was not measured yet, so" in map_page([found])
 
 
+def test_completed_run_whose_evaluation_overflowed_counts_as_diverged(tmp_path):
+    path = tmp_path / "map" / "conv" / "small" / "runs.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, ("stale", 8, 0.1, 0, "completed", "", "cifar10")])
+    (found,) = maps_of(tmp_path)
+    assert found.losses["stale", 8].mean == float("inf")
+
+
 def test_grid_is_what_the_presets_sweep_at_a_scale():
     small, full = (planned(["map/gpt", "map/gpt_2bw"], scale) for scale in ("small", "full"))
     assert small.runs == full.runs == 9 * 8 * 3 * 3 + 3 * 3 * 3
