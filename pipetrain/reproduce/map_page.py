@@ -17,9 +17,10 @@ _ABOUT = (
     "method has its own schedule, and the learning rate of a small grid that suits it best at that depth. In a "
     "pipeline of one stage, plain asynchrony (`naive_async`) is plain training. A loss up to 5 % above that of plain "
     "training counts as like it, and is bold; ± is the deviation over seeds.",
-    "The methods do not all read weights of the same age: under their schedules, those of `stale` and of PipeMare are "
-    "twice as old as those of the others, and `hogwild` draws each age at random, with PipeMare's as the mean. It is a "
-    "model of asynchrony, and no pipeline that could be run.",
+    "The methods do not all read weights of the same age. Under their schedules, those of `stale` and of PipeMare are "
+    "twice as old as those of the others, so these are best compared with each other. Those of `pipedream_2bw` are one "
+    "update old at any depth, for which it needs D microbatches or more. `hogwild` draws each age at random, with "
+    "PipeMare's as the mean; it is a model of asynchrony, and no pipeline that could be run.",
     "`pipetrain reproduce map` runs what is missing, a coarse map of all networks first, and goes on where it was "
     "broken off. `pipetrain report papers map` writes this page from what there is.",
 )

@@ -12,7 +12,7 @@ from pipetrain.report.sweep.end_labels import apart
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import shortened
 
-_LEFT, _TOP, _WIDTH, _NAMES, _AXIS = 64.0, 8.0, 560.0, 270.0, 34.0
+_LEFT, _TOP, _WIDTH, _NAMES, _AXIS = 64.0, 8.0, 560.0, 340.0, 34.0
 _LINE, _LEAST = 15.0, 300.0
 """Height of a name, and of the least plot, in pixels."""
 _LONGEST_NAME = 40

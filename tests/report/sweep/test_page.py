@@ -50,6 +50,17 @@ def test_page_shows_memory_and_staleness_of_every_stage(groups):
     ]
 
 
+def test_longest_name_at_a_line_is_within_the_figure(tmp_path):
+    for number in (1, 2):
+        write_run(tmp_path / str(number), f"method=pipemare number={number} {60 * 'm'}", f"optimizer.lr={number}")
+    text = page("sweep", "top1", ranked(collect([tmp_path], {}), "top1")[0])
+    width = float(re.search(r'class="course"[^>]*viewBox="0 0 (\d+)', text)[1])
+    names = re.findall(r'<text x="(\d+)" y="[^"]*" fill="#[^"]*">([^<]*)</text>', text)
+    assert max(len(name) for _, name in names) == 40
+    widest = 0.65 * 12  # a letter, on average, in the wider of the fonts
+    assert all(float(x) + widest * len(name) <= width for x, name in names)
+
+
 def test_columns_are_those_that_any_run_has(groups):
     assert columns_of("top1", groups) == [
         "top1", "best_top1", "samples_per_second", "wall_s", "idle_share", "weight_bytes", "activation_bytes",
