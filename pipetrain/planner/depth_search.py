@@ -33,6 +33,8 @@ class DepthSearch:
     costs: CostModel
     memory: MemoryModel
     _kept: dict[StagePlace, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _newest: dict[int, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Of devices that are alike: stages behind -> the costs from the first device on, for what was asked last."""
 
     def time_s(self) -> float:
         """Seconds for each minibatch; infinite where no pipeline fits."""
@@ -66,10 +68,19 @@ class DepthSearch:
     def _costs(self, device: int, behind: int) -> Table:
         """What stages cost that begin with a device, on one and more, and that so many stages follow."""
         most = self.topology.num_devices - device - behind
+        if self.memory.flows or not self.topology.uniform:
+            return self._stacked(device, behind, most)
+        if behind not in self._newest:
+            self._newest.clear()
+            self._newest[behind] = self._stacked(0, behind, self.topology.num_devices - behind)
+        return self._newest[behind][:most]
+
+    def _stacked(self, device: int, behind: int, most: int) -> Table:
+        """The same, on up to so many devices."""
         return np.stack([self._on(device, count, behind) for count in range(1, most + 1)])
 
     def _on(self, device: int, count: int, behind: int) -> Table:
-        """The same on so many devices; infinite where they do not fit."""
+        """The same on just so many; infinite where they do not fit."""
         devices = [self.topology.device(device + each) for each in range(count)]
         place = StagePlace(device, behind, count, self.topology.num_devices - device - count)
         fits = self._bytes(place) <= min(each.memory_bytes or inf for each in devices)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.plans import chain, layer, splits
 
 from pipetrain.planner.cut_states import CutStates
+from pipetrain.planner.depth_search import DepthSearch
 from pipetrain.planner.limited_search import LimitedSearch
 from pipetrain.planner.memory import MemoryModel, MemoryRules, StagePlace, StageSizes
 from pipetrain.planner.memory_search import LeastMemory
@@ -54,8 +55,9 @@ def test_limited_search_finds_what_trying_all_finds(data):
     phases = data.draw(st.lists(schedules, min_size=1, max_size=2))
     N = data.draw(st.integers(1, 3))
     memory = MemoryModel(tuple(rules(each, N) for each in phases))
-    room = st.integers(1, 300).map(float)
-    devices = data.draw(st.lists(st.builds(Device, st.sampled_from([1.0, 0.5]), room), min_size=1, max_size=4))
+    device = st.builds(Device, st.sampled_from([1.0, 0.5]), st.integers(1, 300).map(float))
+    alike = st.builds(lambda one, count: [one] * count, device, st.integers(2, 4))
+    devices = data.draw(st.lists(device, min_size=1, max_size=4) | alike)
     every = list(tried(layers, devices, memory))
     states, topology = CutStates.of(chain(*layers)), Topology((len(devices),), (2.0,), tuple(devices))
     search = LimitedSearch(states, topology, RingAllReduce(), memory)
@@ -66,6 +68,19 @@ def test_limited_search_finds_what_trying_all_finds(data):
         found = list(search.stages())
         assert sum(stage.replicas for stage in found) == len(devices)
         assert max(stage.time_s for stage in found) <= expected * (1 + 1e-9)
+
+
+def test_drained_pipelines_on_devices_that_are_alike_have_costs_made_once_for_each_number_of_stages(monkeypatch):
+    made = []
+    on = DepthSearch._on
+    monkeypatch.setattr(DepthSearch, "_on", lambda self, *where: made.append(where) or on(self, *where))
+    topology = Topology((8,), (2.0,), (Device(memory_bytes=200.0),) * 8)
+    search = LimitedSearch(
+        CutStates.of(chain(*[layer(1.0, activation_bytes=20)] * 8)), topology, RingAllReduce(),
+        MemoryModel((rules(GPipe(), 2),)),
+    )  # fmt: skip
+    assert search.time_s() == 1.0
+    assert len(made) == 8 + 7 + 6 + 5 + 4 + 3 + 2 + 1
 
 
 def best_replicas(layers, limit, schedule, N):
