@@ -44,7 +44,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="KIND",
         help=f"{', '.join(_GROUPS)}, or a group by its name, such as model; default all",
     )
-    parser.add_argument("--json", action="store_true", help="machine-readable rows")
+    parser.add_argument("--json", action="store_true", help="machine-readable rows, those of models with their sizes")
     parser.add_argument(
         "--sizes", action="store_true", help="also the layers and parameters of models, which takes seconds to find"
     )
@@ -75,7 +75,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     kinds = [options.kind] if options.kind else list(_GROUPS)
     if options.sizes and "models" not in kinds:
         raise ConfigError(f"--sizes: {options.kind} have none; pipetrain list models --sizes")
-    listed = {kind: rows(kind, sizes=options.sizes) for kind in kinds}
+    sizes = options.sizes or (options.json and options.kind == "models")
+    listed = {kind: rows(kind, sizes=sizes) for kind in kinds}
     if options.json:
         print(json.dumps(listed[kinds[0]] if len(kinds) == 1 else listed, indent=2))
     else:

@@ -39,7 +39,7 @@ def test_group_that_does_not_exist_is_answered_with_the_nearest(capsys):
 
 
 def test_models_are_listed_with_task_data_set_and_the_settings_of_their_paper(capsys):
-    rows = {row["name"]: row for row in listed(capsys, "models")}
+    rows = {row["name"]: row for row in listed(capsys)["models"]}
     assert rows["alexnet"]["task"] == "image classification"
     assert rows["alexnet"]["dataset"] == "fashion_mnist_mini"
     assert rows["alexnet"]["paper"].startswith("dataset=tiny_imagenet dataset.size=224")
@@ -52,7 +52,7 @@ def test_models_are_listed_with_task_data_set_and_the_settings_of_their_paper(ca
 
 @pytest.mark.slow
 def test_list_builds_models_only_for_their_sizes(capsys, tmp_path):
-    rows = listed(capsys, "models", "--sizes")
+    rows = listed(capsys, "models")
     assert all(row["task"] and row["parameters"] > 0 and row["layers"] > 0 for row in rows)
     assert {row["name"]: row["parameters"] for row in rows}["lenet5"] == 61_706, "for the gray images that it brings"
     script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "write_models_page.py"))
@@ -61,6 +61,13 @@ def test_list_builds_models_only_for_their_sizes(capsys, tmp_path):
     code = "import sys, pipetrain.cli as c; c.carry_out(['list']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_sizes_stand_behind_the_summary_and_in_the_rows_of_models(capsys, monkeypatch):
+    monkeypatch.setattr("pipetrain.commands.list._Sizes", lambda: lambda _model: {"parameters": 61_706, "layers": 7})
+    assert cli.carry_out(["list", "models", "--sizes"]) == 0
+    assert "linear layers (Krizhevsky 2014)  [7 layers, 61,706 parameters]" in capsys.readouterr().out
+    assert all((row["parameters"], row["layers"]) == (61_706, 7) for row in listed(capsys, "models"))
 
 
 def test_sizes_of_what_has_none_are_refused(capsys):
