@@ -1,6 +1,7 @@
 """The figure of a network's map: final loss against depth, a line with its name for each method."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ from pipetrain.reproduce.field_map import NEAR, PLAIN, FieldMap
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_TALLEST = 2.0
-"""Losses above so many times that of plain training are drawn at the upper edge, as those that diverged are."""
+_TALLEST = 1.5
+"""Losses above so many times the median of the deepest pipelines are drawn at the upper edge, as divergence is."""
 Points = Sequence[tuple[int, float]]
 
 
@@ -35,9 +36,10 @@ def draw(path: Path, found: FieldMap) -> None:
 
 def _top(found: FieldMap) -> float:
     """The largest loss that is drawn where it is."""
-    known = [loss.mean for loss in found.losses.values() if math.isfinite(loss.mean)]
-    limit = math.inf if found.plain is None else _TALLEST * found.plain.mean
-    return max((loss for loss in known if loss <= limit), default=1.0)
+    known = {place: loss.mean for place, loss in found.losses.items() if math.isfinite(loss.mean)}
+    deepest = [loss for (_, depth), loss in known.items() if depth == found.depths[-1]]
+    limit = _TALLEST * statistics.median(deepest) if deepest else math.inf
+    return max((loss for loss in known.values() if loss <= limit), default=1.0)
 
 
 def _line(panel: "Axes", found: FieldMap, method: str, look: Look, top: float) -> tuple[float, float, str, str]:

@@ -16,7 +16,8 @@ _ABOUT = (
     "final loss of every method against the number of stages D, in simulated pipelines with fine-grained stages. Each "
     "method has its own schedule, and the learning rate of a small grid that suits it best at that depth. In a "
     "pipeline of one stage, plain asynchrony (`naive_async`) is plain training. A loss up to 5 % above that of plain "
-    "training counts as like it, and is bold; ± is the deviation over seeds.",
+    "training counts as like it, and is bold; ± is the deviation over seeds. Losses are those of evaluation, the "
+    "Transformer's with its label smoothing.",
     "The methods do not all read weights of the same age. Under their schedules, those of `stale` and of PipeMare are "
     "twice as old as those of the others, so these are best compared with each other. Those of `pipedream_2bw` are one "
     "update old at any depth, for which it needs D microbatches or more. `hogwild` draws each age at random, with "
@@ -80,7 +81,7 @@ def _trained(found: FieldMap) -> str:
     preset = choice_of("experiment", target.experiment).summary.partition(":")[0]
     changed = f" Changed for the {found.scale} scale: `{' '.join(target.settings)}`." if target.settings else ""
     data = ", ".join(f"`{name}`: {choice_of('dataset', name).summary}" for name in found.dataset.split(", "))
-    return f"The preset, `experiment={target.experiment}`, has {preset}.{changed} The data are those of {data}."
+    return f"`experiment={target.experiment}`: {preset}.{changed} Trained on {data}."
 
 
 def _measured(found: FieldMap) -> str:
@@ -131,10 +132,9 @@ def _reading(found: FieldMap) -> str:
     known = found.next_planned(held) == behind
     where = f"from D = {behind} on" if known else f"from somewhere between D = {held} and D = {behind} on"
     ends = f"{_shown(found.losses[PLAIN, behind])} and {_shown(found.plain)}"
-    return (
-        f"**A cure is needed {where}.** Plain asynchrony is like plain training up to D = {held}, and no longer at "
-        f"D = {behind}, where they end at {ends}. {_cures(found, behind)}"
-    )
+    like = f"like plain training up to D = {held}, and no longer" if held > 1 else "not like plain training"
+    at = f"Plain asynchrony is {like} at D = {behind}, where they end at {ends}."
+    return f"**A cure is needed {where}.** {at} {_cures(found, behind)}"
 
 
 def _cures(found: FieldMap, behind: int) -> str:
