@@ -97,7 +97,9 @@ def _measured(found: FieldMap) -> str:
     if max(rates) < len(found.planned.rates):
         text += " Another rate may carry a method deeper."
     if max(seeds) < 2:
-        text += " One seed does not tell how far losses scatter: a few percent may be chance."
+        text += (
+            " One seed does not tell how far losses scatter; where one falls again with the depth, chance had a part."
+        )
     return text
 
 
@@ -126,6 +128,8 @@ def _reading(found: FieldMap) -> str:
     """From which depth on a cure is needed, and which methods are one."""
     if found.plain is None:
         return "Plain training was not measured yet, so nothing can be said of a cure."
+    if found.depths_of(PLAIN) == [1]:
+        return "Plain asynchrony was measured in one stage only, so nothing can be said of a cure yet."
     behind, held = found.falls_behind(PLAIN), found.holds_to(PLAIN)
     if behind is None or held is None:
         return f"**No cure is needed** up to D = {held}, the deepest measured: plain asynchrony is like plain training."

@@ -41,7 +41,9 @@ def keep(target: Target, runs: Path, folder: Path, *, timed: bool = True) -> lis
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "runs.csv", _table(groups))
     write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
-    shown = [] if target.of_map else report.write(groups, metric, folder / "sweep")
+    shown = (
+        [] if target.of_map else report.write(groups, metric, folder / "sweep", f"{target.experiment}, {target.scale}")
+    )
     return [folder / "runs.csv", folder / "made.json", *shown]
 
 

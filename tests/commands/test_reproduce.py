@@ -67,6 +67,7 @@ def test_results_name_runs_within_their_sweep_and_have_no_times_of_a_shared_mach
     target = Target("zhang/table2_lenet5_baseline", "small")
     for path in measured.keep(target, tmp_path / "runs", tmp_path / "out", timed=False):
         assert path.suffix == ".png" or str(tmp_path) not in path.read_text(encoding="utf-8")
+    assert "<title>zhang/table2_lenet5_baseline, small</title>" in (tmp_path / "out" / "sweep.html").read_text()
     (group,) = json.loads((tmp_path / "out" / "sweep.json").read_text())["groups"]
     assert {"top1", "steps"} <= group["mean"].keys()
     assert not {"wall_s", "samples_per_second", "idle_share"} & group["mean"].keys()

@@ -108,6 +108,14 @@ def test_cure_is_needed_from_a_depth_on_where_the_next_smaller_one_was_measured(
     assert "each loss: 1 learning rate, 1 seed. Another rate may carry a method deeper. One seed does not tell" in page
 
 
+def test_page_says_nothing_of_a_cure_before_plain_asynchrony_was_measured_in_several_stages(tmp_path):
+    path = tmp_path / "map" / "gpt" / "small" / "runs.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, ("naive_async", 1, 0.004, 0, "completed", 1.0, "austen")])
+    assert "measured in one stage only, so nothing can be said of a cure yet." in map_page(maps_of(tmp_path))
+
+
 def test_page_has_memory_and_throughput_of_a_pipeline_from_closed_forms():
     lines = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in map_page([]).splitlines() if "|" in line}
     assert [cell.strip() for cell in lines["pipedream"]] == ["4.50", "16.50", "54.00", "8", "32", "107"]

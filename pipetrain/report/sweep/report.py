@@ -79,15 +79,22 @@ def _group(group: SweepGroup) -> dict[str, Any]:
     }
 
 
-def write(groups: Sequence[SweepGroup], metric: str | None, output: Path) -> list[Path]:
-    """Writes the tables, the numbers, the figure and the page; returns the files."""
+def write(groups: Sequence[SweepGroup], metric: str | None, output: Path, title: str | None = None) -> list[Path]:
+    """Writes the tables, the numbers, the figure and the page; returns the files.
+
+    Args:
+        groups: best first.
+        metric: what they are ranked by.
+        output: what the names of the files begin with.
+        title: of the page; None: the same.
+    """
     from pipetrain.report.sweep.figure import draw
 
     paths = [output.with_name(f"{output.name}.{ending}") for ending in ("md", "json", "png", "html")]
     write_whole(paths[0], table.markdown(groups, metric))
     write_whole(paths[1], as_json(groups, metric))
     draw(paths[2], metric, groups)
-    write_whole(paths[3], page(output.name, metric, groups))
+    write_whole(paths[3], page(title or output.name, metric, groups))
     return paths
 
 
