@@ -20,8 +20,9 @@ _ABOUT = (
     "Transformer's with its label smoothing.",
     "The methods do not all read weights of the same age. Under their schedules, those of `stale` and of PipeMare are "
     "twice as old as those of the others, so these are best compared with each other. Those of `pipedream_2bw` are one "
-    "update old at any depth, for which it needs D microbatches or more. `hogwild` draws each age at random, with "
-    "PipeMare's as the mean; it is a model of asynchrony, and no pipeline that could be run.",
+    "update old at any depth, for which it needs D microbatches or more; those of D = 8 have one sample each, which is "
+    "all that a batch norm sees. `hogwild` draws each age at random, with PipeMare's as the mean; it is a model of "
+    "asynchrony, and no pipeline that could be run.",
     "`pipetrain reproduce map` runs what is missing, a coarse map of all networks first, and goes on where it was "
     "broken off. `pipetrain report papers map` writes this page from what there is.",
 )
@@ -41,14 +42,23 @@ def map_page(maps: Sequence[FieldMap]) -> str:
         [_MADE],
         *([paragraph] for paragraph in _ABOUT),
         *([] if maps else [["Nothing was measured yet."]]),
+        *(
+            [["What the runs below say so far:"], [f"- {_title(found)}: {_cure(found)}" for found in maps]]
+            if maps
+            else []
+        ),
         *(block for found in maps for block in _network(found)),
         *_costs(),
     ]
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
+def _title(found: FieldMap) -> str:
+    return f"{NETWORKS[found.network]} on {found.dataset}"
+
+
 def _network(found: FieldMap) -> Iterator[Sequence[str]]:
-    title = f"{NETWORKS[found.network]} on {found.dataset}"
+    title = _title(found)
     yield [f"## {title}, {found.scale} scale"]
     yield [_trained(found)]
     yield [_measured(found)]
@@ -124,21 +134,32 @@ def _range(counts: Sequence[int], one: str, more: str) -> str:
     return counted(most, one, more) if least == most else f"{least} to {counted(most, one, more)}"
 
 
-def _reading(found: FieldMap) -> str:
-    """From which depth on a cure is needed, and which methods are one."""
-    if found.plain is None:
-        return "Plain training was not measured yet, so nothing can be said of a cure."
-    if found.depths_of(PLAIN) == [1]:
-        return "Plain asynchrony was measured in one stage only, so nothing can be said of a cure yet."
+def _cure(found: FieldMap) -> str:
+    """From which depth on a cure is needed."""
     behind, held = found.falls_behind(PLAIN), found.holds_to(PLAIN)
-    if behind is None or held is None:
-        return f"**No cure is needed** up to D = {held}, the deepest measured: plain asynchrony is like plain training."
-    known = found.next_planned(held) == behind
-    where = f"from D = {behind} on" if known else f"from somewhere between D = {held} and D = {behind} on"
+    if found.plain is None or held is None:
+        return "Plain training was not measured yet, so nothing can be said of a cure."
+    if behind is None:
+        deepest = f"No cure is needed up to D = {held}, the deepest measured: plain asynchrony is like plain training."
+        return (
+            deepest
+            if held > 1
+            else "Plain asynchrony was measured in one stage only, so nothing can be said of a cure."
+        )
+    if found.next_planned(held) == behind:
+        return f"A cure is needed from D = {behind} on."
+    return f"A cure is needed from somewhere between D = {held} and D = {behind} on."
+
+
+def _reading(found: FieldMap) -> str:
+    """What follows from the losses: where a cure is needed, and which methods are one."""
+    behind, held = found.falls_behind(PLAIN), found.holds_to(PLAIN)
+    if found.plain is None or behind is None or held is None:
+        return _cure(found)
     ends = f"{_shown(found.losses[PLAIN, behind])} and {_shown(found.plain)}"
     like = f"like plain training up to D = {held}, and no longer" if held > 1 else "not like plain training"
     at = f"Plain asynchrony is {like} at D = {behind}, where they end at {ends}."
-    return f"**A cure is needed {where}.** {at} {_cures(found, behind)}"
+    return f"**{_cure(found)}** {at} {_cures(found, behind)}"
 
 
 def _cures(found: FieldMap, behind: int) -> str:
@@ -176,7 +197,7 @@ def _shown(loss: Loss) -> str:
     if not math.isfinite(loss.mean):
         return "diverged"
     spread = "" if loss.deviation is None else f" ± {loss.deviation:.2g}"
-    return f"{loss.mean:.3f}{spread}" if loss.mean < 100 else f"{loss.mean:.2g}{spread}"
+    return f"{loss.mean:.3f}{spread}" if loss.mean < 100 else f"{loss.mean:.0f}{spread}"
 
 
 def _rate(found: FieldMap, method: str, depth: int) -> str:

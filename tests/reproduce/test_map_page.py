@@ -75,6 +75,7 @@ def test_page_says_from_which_depth_on_a_cure_is_needed_and_how_far_each_method_
     assert (found.falls_behind("pipemare"), found.holds_to("pipemare")) == (None, 8)
     page = map_page(maps)
     assert "## `gpt` on austen, small scale" in page
+    assert "- `gpt` on austen: A cure is needed from somewhere between D = 1 and D = 8 on." in page
     assert "**A cure is needed from somewhere between D = 1 and D = 8 on.**" in page
     assert "Plain asynchrony is not like plain training at D = 8, where they end at 2.000 and 1.100 ± 0.14." in page
     assert "Like plain training at D = 8: pipemare; at D = 64: none, all diverged." in page
@@ -113,7 +114,7 @@ def test_page_says_nothing_of_a_cure_before_plain_asynchrony_was_measured_in_sev
     path.parent.mkdir(parents=True)
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, ("naive_async", 1, 0.004, 0, "completed", 1.0, "austen")])
-    assert "measured in one stage only, so nothing can be said of a cure yet." in map_page(maps_of(tmp_path))
+    assert "measured in one stage only, so nothing can be said of a cure." in map_page(maps_of(tmp_path))
 
 
 def test_page_has_memory_and_throughput_of_a_pipeline_from_closed_forms():
