@@ -10,6 +10,8 @@ from typing import Any, Self
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from omegaconf import MISSING
+from omegaconf.errors import MissingMandatoryValue
 
 from pipetrain.config import annotations
 from pipetrain.config.likeness import did_you_mean
@@ -50,7 +52,9 @@ class Target:
 
         Raises:
             ConfigError: the target does not exist, does not take these options, or refuses one.
+            MissingMandatoryValue: an option has no default and is not given.
         """
+        self._check_given({**self.options, **extra})
         self.check()
         try:
             return instantiate({TARGET: self.path, **self.options, **extra}, *args, _convert_="all")
@@ -60,6 +64,13 @@ class Target:
                 raise cause from None
             reason = described(cause) if cause is not None else one_line(error)
             raise ConfigError(f"{self.section}.{TARGET}={self.path}: {reason}") from error
+
+    def _check_given(self, options: Mapping[str, Any]) -> None:
+        for name, value in options.items():
+            if isinstance(value, str) and value == MISSING:
+                error = MissingMandatoryValue(f"{self.section}.{name} is not set")
+                error.full_key = f"{self.section}.{name}"
+                raise error
 
     def returned(self, found: object, wanted: str) -> ConfigError:
         """The error of a target that returns something else than it should."""

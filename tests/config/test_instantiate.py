@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from omegaconf.errors import MissingMandatoryValue
 
+from pipetrain.config.hydra_errors import explained
 from pipetrain.config.instantiate import Target
 from pipetrain.errors import ConfigError
 
@@ -38,6 +40,15 @@ def test_target_is_built_with_its_options_and_extra_ones_on_top(here):
     assert target.build(least=2) == (3, 2)
     assert target.build(count=5) == (5, 0)
     assert Target.of("model", {"_target_": f"{here}.counted"}).build(7) == (7, 0)
+
+
+def test_option_that_is_not_given_is_told_by_its_full_name_and_what_it_is():
+    rule = Target.of("partition", {"_target_": "pipetrain.planner.partition_rules.Explicit", "boundaries": "???"})
+    with pytest.raises(MissingMandatoryValue) as caught:
+        rule.build()
+    wanted = "partition.boundaries is not set; give it the first layer of every later stage, such as [4,7]"
+    assert explained(caught.value) == wanted
+    assert rule.build(boundaries=[1]).boundaries == [1]
 
 
 def test_section_without_a_target_is_refused_by_name():
