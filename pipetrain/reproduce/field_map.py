@@ -91,18 +91,29 @@ class FieldMap:
         found = self.losses.get((method, depth))
         return None if found is None or self.plain is None else found.mean <= NEAR * self.plain.mean
 
+    def like_at(self, method: str) -> list[int]:
+        """The measured depths at which a method is like plain training, ascending."""
+        return [depth for depth in self.depths_of(method) if self.like_plain(method, depth)]
+
+    def gaps(self, method: str) -> list[int]:
+        """The measured depths at which a method is not like plain training, though it is at a deeper one."""
+        last = max(self.like_at(method), default=0)
+        return [depth for depth in self.depths_of(method) if depth < last and not self.like_plain(method, depth)]
+
     def falls_behind(self, method: str) -> int | None:
-        """The least measured depth at which a method is no longer like plain training; None where there is none."""
-        return next((depth for depth in self.depths if self.like_plain(method, depth) is False), None)
+        """The least measured depth from which on a method is never like plain training; None where there is none."""
+        if self.plain is None:
+            return None
+        last = max(self.like_at(method), default=0)
+        return next((depth for depth in self.depths_of(method) if depth > last), None)
 
     def next_planned(self, depth: int) -> int | None:
         """The next depth of the grid, measured or not; None behind the last."""
         return min((each for each in self.planned.depths if each > depth), default=None)
 
     def holds_to(self, method: str) -> int | None:
-        """The largest measured depth up to which a method is like plain training; None where there is none."""
-        behind = self.falls_behind(method)
-        return max((depth for depth in self.depths_of(method) if behind is None or depth < behind), default=None)
+        """The largest measured depth at which a method is like plain training; None where there is none."""
+        return max(self.like_at(method), default=None)
 
 
 def maps_of(results: Path) -> list[FieldMap]:

@@ -157,7 +157,11 @@ def _reading(found: FieldMap) -> str:
     if found.plain is None or behind is None or held is None:
         return _cure(found)
     ends = f"{_shown(found.losses[PLAIN, behind])} and {_shown(found.plain)}"
-    like = f"like plain training up to D = {held}, and no longer" if held > 1 else "not like plain training"
+    like = (
+        f"like plain training up to D = {held}{_but(found, PLAIN)}, and no longer"
+        if held > 1
+        else "not like plain training"
+    )
     at = f"Plain asynchrony is {like} at D = {behind}, where they end at {ends}."
     return f"**{_cure(found)}** {at} {_cures(found, behind)}"
 
@@ -183,7 +187,13 @@ def _held(found: FieldMap, method: str) -> str:
     held, behind = found.holds_to(method), found.falls_behind(method)
     if held is None:
         return "nowhere"
-    return f"up to D = {held}" + (f", not at {behind}" if behind else "")
+    return f"up to D = {held}{_but(found, method)}" + (f", not at {behind}" if behind else "")
+
+
+def _but(found: FieldMap, method: str) -> str:
+    """The depths in between at which a method is not like plain training."""
+    gaps = found.gaps(method)
+    return f" (but for {', '.join(map(str, gaps))})" if gaps else ""
 
 
 def _cell(found: FieldMap, method: str, depth: int) -> str:

@@ -117,6 +117,18 @@ def test_page_says_nothing_of_a_cure_before_plain_asynchrony_was_measured_in_sev
     assert "measured in one stage only, so nothing can be said of a cure." in map_page(maps_of(tmp_path))
 
 
+def test_depth_at_which_a_method_is_like_plain_training_again_counts_and_those_before_are_named(tmp_path):
+    path = tmp_path / "map" / "gpt" / "small" / "runs.csv"
+    path.parent.mkdir(parents=True)
+    losses = ((1, 1.0), (2, 1.2), (4, 1.0), (8, 1.3))
+    rows = [("naive_async", depth, 0.004, 0, "completed", loss, "austen") for depth, loss in losses]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *rows])
+    page = map_page(maps_of(tmp_path))
+    assert "**A cure is needed from D = 8 on.** Plain asynchrony is like plain training up to D = 4 (but for 2)" in page
+    assert "up to D = 4 (but for 2), not at 8" in page
+
+
 def test_page_has_memory_and_throughput_of_a_pipeline_from_closed_forms():
     lines = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in map_page([]).splitlines() if "|" in line}
     assert [cell.strip() for cell in lines["pipedream"]] == ["4.50", "16.50", "54.00", "8", "32", "107"]
