@@ -17,7 +17,7 @@ _DESCRIPTION = """\
 Runs the presets of an experiment, a table, a figure or whole papers as sweeps, one after the other, the cheapest first,
 and keeps the measured numbers, their figure, the command, versions, seeds, time and kind of machine. One that fails is
 listed at the end. A second call goes on where the first was broken off; what was measured until then is kept, too. The
-map is run in rounds, a coarse map of all networks first."""
+map is run in rounds: a coarse map of all networks first, and last the other seeds at the best learning rates."""
 _BROKEN_OFF = (ExitCode.INTERRUPTED, ExitCode.PREEMPTED)
 _KEPT = (ExitCode.COMPLETED, ExitCode.DIVERGED, *_BROKEN_OFF)
 """A method that diverges is a result, and so is a part of a sweep."""
@@ -56,7 +56,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     rounds = rounds_of(targets)
     if options.list:
         for each in rounds:
-            print(shlex.join(["pipetrain", *each.words(options.outputs)]))
+            print(_listed(each, options.outputs))
         return ExitCode.COMPLETED
     for folder in (options.output, options.outputs):
         check_writable(str(folder), folder)
@@ -72,15 +72,32 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     return next(iter(failed.values()), ExitCode.COMPLETED)
 
 
-def _run(this: "Round", options: argparse.Namespace) -> ExitCode:
-    from pipetrain.reproduce.measured import keep
+def _listed(this: "Round", outputs: Path) -> str:
+    from pipetrain.reproduce.targets import BEST_RATE
 
-    target, words = this.target, this.words(options.outputs)
+    if this.at_best_rates:
+        seeds = shlex.join(word for word in this.settings if word != BEST_RATE)
+        return f"# {this.target.experiment}: then {seeds}, each method and depth at its best learning rate so far"
+    return shlex.join(["pipetrain", *this.words(outputs)])
+
+
+def _run(this: "Round", options: argparse.Namespace) -> ExitCode:
+    """Runs the sweeps of a round, and keeps what there is of its target unless one failed."""
+    from pipetrain.reproduce.measured import keep
+    from pipetrain.reproduce.round_sweeps import sweeps_of
+
+    target = this.target
     runs = target.runs(options.outputs)
-    print(shlex.join(["pipetrain", *words]), flush=True)
-    ended = nested_command.carried_out([sys.executable, "-m", "pipetrain", *words])
-    if ended not in _KEPT or not any(runs.rglob("summary.json")):
+    codes = []
+    for words in sweeps_of(this, options.outputs, options.output):
+        print(shlex.join(["pipetrain", *words]), flush=True)
+        codes.append(nested_command.carried_out([sys.executable, "-m", "pipetrain", *words]))
+        if codes[-1] in _BROKEN_OFF:
+            break
+    ended = next((code for code in codes if code not in _KEPT), codes[-1] if codes else ExitCode.COMPLETED)
+    if ended not in _KEPT:
         return ExitCode(ended) if ended in set(ExitCode) else ExitCode.FAILED
-    for path in keep(target, runs, target.results(options.output), timed=not options.untimed):
-        print(f"written to {path}")
+    if any(runs.rglob("summary.json")):
+        for path in keep(target, runs, target.results(options.output), timed=not options.untimed):
+            print(f"written to {path}")
     return ExitCode(ended) if ended in _BROKEN_OFF else ExitCode.COMPLETED

@@ -20,6 +20,8 @@ PLAIN = "naive_async"
 NEAR = 1.05
 """A loss up to so many times that of plain training is like it."""
 Row = Mapping[str, str]
+Tried = Mapping[str, Mapping[str, Row]]
+"""Learning rate -> seed -> its run, of one method at one depth."""
 
 
 @dataclass(frozen=True)
@@ -129,13 +131,15 @@ def maps_of(results: Path) -> list[FieldMap]:
     return found
 
 
+def best_rates(path: Path) -> Mapping[tuple[str, int], str]:
+    """(method, depth) -> the learning rate that is best there, as the runs of a preset's `runs.csv` have it."""
+    rows = _rows([path] if path.is_file() else [])
+    return {place: _best_rate(rates) for place, rates in _tried(rows).items()}
+
+
 def _map(network: str, scale: str, grid: Grid, rows: Sequence[Row]) -> FieldMap:
-    runs: dict[tuple[str, int], dict[float, dict[str, Row]]] = {}
-    for row in rows:
-        rates = runs.setdefault((row["method"], int(row["partition.stages"])), {})
-        rates.setdefault(float(row["optimizer.lr"]), {})[row["seed"]] = row
     dataset = ", ".join(sorted({row["dataset"] for row in rows}))
-    losses = {place: _best(rates) for place, rates in runs.items()}
+    losses = {place: _best(rates) for place, rates in _tried(rows).items()}
     return FieldMap(network, scale, dataset, grid, measured(rows), losses)
 
 
@@ -147,14 +151,27 @@ def _rows(paths: Iterable[Path]) -> list[Row]:
     return found
 
 
-def _best(rates: Mapping[float, Mapping[str, Row]]) -> Loss:
-    """That of the rate that is best over the seeds which all rates have been tried with."""
-    common = set.intersection(*(set(rows) for rows in rates.values()))
-    rate = min(rates, key=lambda each: statistics.fmean(_loss(rates[each][seed]) for seed in common or rates[each]))
+def _tried(rows: Sequence[Row]) -> Mapping[tuple[str, int], Tried]:
+    """(method, depth) -> its runs."""
+    runs: dict[tuple[str, int], dict[str, dict[str, Row]]] = {}
+    for row in rows:
+        rates = runs.setdefault((row["method"], int(row["partition.stages"])), {})
+        rates.setdefault(row["optimizer.lr"], {})[row["seed"]] = row
+    return runs
+
+
+def _best(rates: Tried) -> Loss:
+    rate = _best_rate(rates)
     losses = [_loss(row) for row in rates[rate].values()]
     mean = statistics.fmean(losses)
     deviation = statistics.stdev(losses) if len(losses) > 1 and math.isfinite(mean) else None
-    return Loss(rate, len(rates), mean, deviation, len(losses))
+    return Loss(float(rate), len(rates), mean, deviation, len(losses))
+
+
+def _best_rate(rates: Tried) -> str:
+    """The one with the least loss over the seeds which all rates have been tried with."""
+    common = set.intersection(*(set(rows) for rows in rates.values()))
+    return min(rates, key=lambda each: statistics.fmean(_loss(rates[each][seed]) for seed in common or rates[each]))
 
 
 def _loss(row: Row) -> float:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pipetrain.config.choices import brought, choice_of
 from pipetrain.reproduce.targets import Target
 
-_SWEPT = ("partition.stages", "optimizer.lr", "seed")
+_RATE = "optimizer.lr"
+_SWEPT = ("partition.stages", _RATE, "seed")
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,10 @@ class Grid:
 
 def planned(presets: Iterable[str], scale: str) -> Grid:
     """All that these presets sweep at a scale."""
-    sweeps = [_swept(Target(preset, scale)) for preset in presets]
+    targets = [Target(preset, scale) for preset in presets]
+    sweeps = [_swept(target) for target in targets]
     return Grid(
-        sum(math.prod(map(len, sweep.values())) for sweep in sweeps),
+        sum(_runs(target, sweep) for target, sweep in zip(targets, sweeps, strict=True)),
         frozenset(name for sweep in sweeps for name in sweep["method"]),
         frozenset(int(text) for sweep in sweeps for text in sweep["partition.stages"]),
         frozenset(float(text) for sweep in sweeps for text in sweep["optimizer.lr"]),
@@ -52,10 +54,24 @@ def measured(rows: Sequence[Mapping[str, str]]) -> Grid:
     )
 
 
+def _runs(target: Target, sweep: Mapping[str, Sequence[str]]) -> int:
+    """How many runs its rounds have; one at the best learning rates has a single one for each place and seed."""
+    counts = []
+    for each in target.rounds:
+        left = {**sweep, **_values(each.settings)}
+        counts.append(math.prod(len(values) for values in left.values()))
+    return sum(counts)
+
+
 def _swept(target: Target) -> Mapping[str, Sequence[str]]:
     """Setting -> its values, of the preset and of what the scale changes."""
     params = choice_of("experiment", target.experiment).content["hydra"]["sweeper"]["params"]
-    changed = dict(word.split("=", 1) for word in target.settings if "=" in word)
+    changed = _values(target.settings)
     method = params.get("method") or brought("experiment", target.experiment)["method"]
-    values = {"method": method} | {name: changed.get(name, params[name]) for name in _SWEPT}
-    return {name: str(text).split(",") for name, text in values.items()}
+    values = {"method": method} | {name: params[name] for name in _SWEPT}
+    return {name: changed.get(name, str(text).split(",")) for name, text in values.items()}
+
+
+def _values(words: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Setting -> the values that words give it."""
+    return {name: text.split(",") for name, _, text in (word.partition("=") for word in words)}

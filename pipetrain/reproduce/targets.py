@@ -11,6 +11,8 @@ from pipetrain.errors import ConfigError
 FULL, SMALL = "full", "small"
 EVERY_PAPER = "papers"
 """The name that stands for the experiments of all papers."""
+BEST_RATE = "optimizer.lr=best"
+"""The word of a round that has each method at each depth run with the learning rate that is best in those before."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Target:
     def of_map(self) -> bool:
         """Whether it is a part of the map of the field."""
         return self.experiment.startswith("map/")
+
+    @property
+    def sweeps_methods(self) -> bool:
+        """Whether it has several methods, which its sweep names."""
+        return "method" in choice_of("experiment", self.experiment).content["hydra"]["sweeper"]["params"]
 
     @property
     def minutes(self) -> float:
@@ -70,7 +77,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Round:
-    """A part of a target that is one sweep.
+    """A part of a target: a sweep, or several at the learning rates that are best.
 
     Attributes:
         target: what it is a part of.
@@ -83,9 +90,14 @@ class Round:
     settings: Sequence[str]
 
     def runs(self, outputs: Path) -> Path:
-        """The folder of the sweep."""
+        """The folder of the sweep, or of all its sweeps."""
         folder = self.target.runs(outputs)
         return folder / f"round-{self.number}" if len(self.target.rounds) > 1 else folder
+
+    @property
+    def at_best_rates(self) -> bool:
+        """Whether its learning rates are those that were best in the rounds before it."""
+        return BEST_RATE in self.settings
 
     def words(self, outputs: Path) -> list[str]:
         """The whole command of the sweep, without `pipetrain`."""

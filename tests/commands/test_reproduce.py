@@ -11,6 +11,7 @@ from pipetrain import cli
 from pipetrain.commands import nested_command
 from pipetrain.errors import ExitCode
 from pipetrain.reproduce import measured
+from pipetrain.reproduce.round_sweeps import sweeps_of
 from pipetrain.reproduce.targets import Target
 
 
@@ -104,6 +105,46 @@ def test_second_call_trains_nothing_again_and_keeps_the_same_numbers(tmp_path, m
 def test_rounds_of_the_map_are_sweeps_of_their_own_the_coarse_one_first(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.carry_out(["reproduce", "map/gpt_2bw", "--list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("/small/")[1] for line in lines] == [f"round-{number} resume=auto" for number in (1, 2, 3, 4)]
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split("/small/")[1] for line in lines] == [f"round-{number} resume=auto" for number in (1, 2, 3)]
     assert " seed=0 optimizer.lr=0.004 partition.stages=8 " in lines[0]
+    assert last == "# map/gpt_2bw: then seed=1,2, each method and depth at its best learning rate so far"
+
+
+def test_last_round_of_the_map_runs_each_place_at_the_rate_that_was_best_before(tmp_path, monkeypatch):
+    losses = {("0.004", "2"): 2.0, ("0.001", "2"): 1.0, ("0.004", "4"): 3.0}
+    commands = []
+
+    def ended(words):
+        commands.append(words)
+        (folder,) = (word.partition("=")[2] for word in words if word.startswith("hydra.sweep.dir="))
+        if folder.endswith("round-1"):
+            for number, ((rate, depth), loss) in enumerate(losses.items()):
+                asked = ("method=pipedream_2bw", f"partition.stages={depth}", f"optimizer.lr={rate}", "seed=0")
+                write_run(Path(folder) / str(number), *asked, dataset="austen", final={"loss": loss})
+        return ExitCode.COMPLETED
+
+    monkeypatch.setattr(nested_command, "carried_out", ended)
+    words = ["reproduce", "map/gpt_2bw", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+    assert cli.carry_out(words) == 0
+    folder = tmp_path / "runs" / "map" / "gpt_2bw" / "small" / "round-4"
+    assert [[*words[-5:-2], words[-2]] for words in commands[3:]] == [
+        ["seed=1,2", "optimizer.lr=0.001", "partition.stages=2", f"hydra.sweep.dir={folder / 'lr_0.001_stages_2'}"],
+        ["seed=1,2", "optimizer.lr=0.004", "partition.stages=4", f"hydra.sweep.dir={folder / 'lr_0.004_stages_4'}"],
+    ]
+
+
+def test_round_at_best_rates_names_the_methods_that_share_a_rate_and_has_no_sweep_without_the_rounds_before(tmp_path):
+    (path := tmp_path / "map" / "gpt" / "small" / "runs.csv").parent.mkdir(parents=True)
+    rows = [("pipedream", 0.004, 1.0), ("pipedream", 0.001, 2.0), ("naive_async", 0.004, 1.5), ("stale", 0.016, "")]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("method", "partition.stages", "optimizer.lr", "seed", "status", "loss"))
+        writer.writerows((method, 8, rate, 0, "completed", loss) for method, rate, loss in rows)
+    last = Target("map/gpt", "small").rounds[-1]
+    found = sweeps_of(last, tmp_path, tmp_path)
+    assert [words[-5:-2] for words in found] == [
+        ["optimizer.lr=0.004", "partition.stages=8", "method=naive_async,pipedream"],
+        ["optimizer.lr=0.016", "partition.stages=8", "method=stale"],
+    ]
+    assert sweeps_of(last, tmp_path, tmp_path / "elsewhere") == []

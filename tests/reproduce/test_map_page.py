@@ -63,7 +63,9 @@ def test_completed_run_whose_evaluation_overflowed_counts_as_diverged(tmp_path):
 
 def test_grid_is_what_the_presets_sweep_at_a_scale():
     small, full = (planned(["map/gpt", "map/gpt_2bw"], scale) for scale in ("small", "full"))
-    assert small.runs == full.runs == 9 * 8 * 3 * 3 + 3 * 3 * 3
+    places, rates, seeds = 9 * 8 + 3, 3, 3
+    assert full.runs == places * rates * seeds
+    assert small.runs == places * (rates + seeds - 1)
     assert (small.rates, full.rates) == ({0.004, 0.001, 0.016}, {0.001, 0.0002, 0.005})
     assert small.methods >= {"naive_async", "pipedream_2bw"}
     assert small.depths == {1, 2, 4, 8, 16, 32, 64, 107}
@@ -87,7 +89,7 @@ def test_page_says_from_which_depth_on_a_cure_is_needed_and_how_far_each_method_
 def test_page_says_what_of_the_grid_is_missing_and_names_data_and_changes(maps):
     page = map_page(maps)
     assert (
-        "**Measured:** 7 of 891 runs so far; not measured yet: D = 2, 4, 16, 32, 107; learning rate 0.001, 0.004, "
+        "**Measured:** 7 of 495 runs so far; not measured yet: D = 2, 4, 16, 32, 107; learning rate 0.001, 0.004, "
         "0.016; seed 2; hogwild, i_timeprest, lwp, pipedream, pipedream_2bw, pipemare_w, pipeoptim, stale, "
         "stale_hybrid, timeprest, v_timeprest; each loss: the best of 1 to 2 learning rates, 1 to 2 seeds." in page
     )

@@ -115,14 +115,17 @@ def swept(words):
 
 
 @pytest.mark.parametrize("name", [name for name in presets() if name.startswith("map/")])
-def test_rounds_of_the_map_have_each_run_of_the_sweep_once(name):
+def test_rounds_of_the_map_have_each_run_of_seed_0_once_and_the_other_seeds_at_the_best_rates(name):
     target = Target(name, SMALL)
     preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
-    whole = [*(f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()), *target.settings]
-    parts = [swept([*whole, *each.settings]) for each in target.rounds]
-    assert len(parts) == 4
+    whole = [*(f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()), *target.settings, "seed=0"]
+    *first, last = target.rounds
+    parts = [swept([*whole, *each.settings]) for each in first]
+    assert len(parts) == 3
     assert set.union(*parts) == swept(whole)
     assert sum(map(len, parts)) == len(swept(whole))
+    assert last.settings == ["seed=1,2", "optimizer.lr=best"]
+    assert [each.at_best_rates for each in first] == [False] * 3
 
 
 def test_first_rounds_come_first_and_have_folders_of_their_own(tmp_path):
