@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 
 import pytest
 
@@ -19,3 +20,10 @@ def _root_logger_unchanged():
 def _cache_of_the_tests_alone(tmp_path_factory):
     """Vocabularies that tests train are none of the user's; commands carried out as processes find it, too."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _signals_are_heard():
+    """A shell starts what it puts in the background deaf to Ctrl-C, and nohup to SIGHUP; processes inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
