@@ -140,6 +140,19 @@ def test_measured_numbers_of_a_transcript_may_vary_and_nothing_else(output, equa
     assert Command("pipetrain run model=lenet5", shown).shows(output) == equal
 
 
+@pytest.mark.parametrize(
+    ("output", "equal"),
+    [
+        ("final  loss 0.41  top1 86.1  (also the best)\n", True),
+        ("final  loss 0.41  top1 86.1\nbest   loss 0.41  top1 86.2\n", True),
+        ("final  loss 0.41  top1 86.1\n", False),
+    ],
+)
+def test_last_evaluation_of_a_transcript_may_be_the_best_or_be_followed_by_it(output, equal):
+    shown = ("final  loss 0.3834  top1 86.65  (also the best)",)
+    assert Command("make demo", shown).shows(output) == equal
+
+
 def printed(command: Command, folder: Path) -> str:
     """What a documented command prints, standard output and error together."""
     line = "pipetrain run experiment=demo" if command.line == "make demo" else command.line

@@ -11,6 +11,8 @@ MEASURED = re.compile(r"\d[\d,]*\.\d+(?: s)?|\d+%|\d[\d,]*(?= samples/s)")
 VARYING = r"\d[\d.,]*(?:%| s| min \d+ s)?"
 APART = re.compile(r" \((?:evaluation|checkpoints) [^)]*\)")
 """Parts of a wall time, which are left out where they took next to nothing."""
+BEST = " (also the best)"
+"""Behind the last evaluation, where it is the best one by every metric, which chance decides; else the best follow."""
 ELIDED = "..."
 FOLDERS = re.compile(r"\.\.\./")
 """In a line, the folders of a path, which vary."""
@@ -43,7 +45,10 @@ class Command:
         return "".join(r"(?:.*\n)*" if line == ELIDED else self._line_pattern(line) + r"\n" for line in lines)
 
     def _line_pattern(self, line: str) -> str:
-        return r"\S*/".join(self._words_pattern(part) for part in FOLDERS.split(_plain(line)))
+        plain = _plain(line)
+        parts = FOLDERS.split(plain.removesuffix(BEST))
+        ended = rf"(?:{re.escape(BEST)}|\nbest .*)" if plain.endswith(BEST) else ""
+        return r"\S*/".join(self._words_pattern(part) for part in parts) + ended
 
     def _words_pattern(self, words: str) -> str:
         # a line with a setting, such as a warning, has nothing measured
