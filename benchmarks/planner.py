@@ -65,7 +65,6 @@ class Setting:
             f"train.microbatches={self.microbatches}",
             f"train.batch_size={BATCH_SIZES[self.model]}",
             "planner.cache=ignore",
-            "planner.bandwidth=false",
             "threads=1",
             "device=cpu",
         ]

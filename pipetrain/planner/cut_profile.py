@@ -136,9 +136,21 @@ class CutProfile:
         members = self.topology.workers[0]
         return SharedCores(cores / self.profile.threads, [worker // members for worker in range(sum(self.replicas))])
 
+    def message_work_s(self, num_microbatches: int) -> list[float]:
+        """Seconds of its core in which a stage takes and sends the messages of a microbatch in one direction.
+
+        Devices of their own have cores to spare for that, so there it is 0.
+        """
+        if self.topology.cores is None:
+            return [0.0] * len(self.stages)
+        ends = [self.profile.message_work.of(size / num_microbatches) for size in self.sent_bytes]
+        return [before + behind for before, behind in zip([0.0, *ends], [*ends, 0.0], strict=True)]
+
     @property
     def cores_s(self) -> float:
-        """Seconds for which a minibatch keeps the cores of the busiest machine; 0 where devices share none.
+        """Seconds for which a minibatch keeps the cores of the busiest machine, its messages aside.
+
+        0 where devices share none.
 
         Raises:
             ConfigError: the profile is one of GPUs.

@@ -150,10 +150,11 @@ def _recomputation(times: StageTimes, r: int, cycle: Sequence[Operation]) -> flo
 def _times(cut: CutProfile, program: PipelineProgram, latency_s: float) -> StageTimes:
     n = program.num_microbatches
     forward = [seconds / n for seconds in cut.forward_s]
+    messages = cut.message_work_s(n)
     return StageTimes(
-        forward=forward,
+        forward=[own + work for own, work in zip(forward, messages, strict=True)],
         recomputation=forward,
-        backward=[seconds / n for seconds in cut.backward_s],
+        backward=[seconds / n + work for seconds, work in zip(cut.backward_s, messages, strict=True)],
         update=program.update_s,
         num_microbatches=n,
         latency=[latency_s] * len(cut.sent_bytes),

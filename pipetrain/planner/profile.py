@@ -59,10 +59,33 @@ class Reading:
         Raises:
             ConfigError: it has other numbers.
         """
-        names = [each.name for each in fields(cls)]
-        if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
-            raise ConfigError(f"reading={content}: {' and '.join(names)} are needed, numbers of at least 0")
-        return cls(**content)
+        return cls(**_amounts("reading", content, [each.name for each in fields(cls)]))
+
+
+@dataclass(frozen=True)
+class MessageWork:
+    """What a worker's end of a message takes of its core, beside the time on the link.
+
+    Attributes:
+        seconds: for a message of any size.
+        seconds_per_byte: in addition.
+    """
+
+    seconds: float = 0.0
+    seconds_per_byte: float = 0.0
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """The entry of a profile.
+
+        Raises:
+            ConfigError: it has other numbers.
+        """
+        return cls(**_amounts("message_work", content, [each.name for each in fields(cls)]))
+
+    def of(self, size: float) -> float:
+        """Seconds for a message of so many bytes."""
+        return self.seconds + self.seconds_per_byte * size
 
 
 @dataclass(frozen=True)
@@ -77,6 +100,7 @@ class Profile:
         provenance: what was measured, where and when.
         shared_weights: those that several layers have, each of which counts them as its own.
         reading: of the data; none where it was not measured.
+        message_work: of an end of a message between two workers; none where it was not measured.
     """
 
     layers: tuple[ProfiledLayer, ...]
@@ -86,6 +110,7 @@ class Profile:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     shared_weights: tuple[SharedWeight, ...] = ()
     reading: Reading = Reading()
+    message_work: MessageWork = MessageWork()
 
     @property
     def is_chain(self) -> bool:
@@ -118,6 +143,7 @@ class Profile:
         return {
             "batch_size": self.batch_size,
             "bytes_per_s": self.bytes_per_s,
+            "message_work": asdict(self.message_work),
             "reading": asdict(self.reading),
             "provenance": dict(self.provenance),
             "layers": [asdict(layer) for layer in self.layers],
@@ -156,6 +182,7 @@ class Profile:
             provenance if isinstance(provenance, dict) else {},
             tuple(SharedWeight.from_json(each, sizes) for each in shared),
             Reading.from_json(content["reading"]) if "reading" in content else Reading(),
+            MessageWork.from_json(content["message_work"]) if "message_work" in content else MessageWork(),
         )
         return read.ordered()
 
@@ -230,6 +257,17 @@ def _edge(edge: Any, count: int) -> tuple[int, int]:
     if not isinstance(edge, list) or len(edge) != 2 or not all(is_whole(end) and 0 <= end < count for end in edge):
         raise ConfigError(f"edge {edge}: two indices of its {count} layers are needed, each below {count}")
     return edge[0], edge[1]
+
+
+def _amounts(entry: str, content: Any, names: Collection[str]) -> Mapping[str, float]:
+    """The numbers of an entry.
+
+    Raises:
+        ConfigError: it has others.
+    """
+    if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
+        raise ConfigError(f"{entry}={content}: {' and '.join(names)} are needed, numbers of at least 0")
+    return content
 
 
 def _is_amount(value: object) -> bool:

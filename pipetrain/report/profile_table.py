@@ -1,6 +1,6 @@
 """A profile on the terminal: a line for each layer, and the whole."""
 
-from pipetrain.planner.profile import Profile, ProfiledLayer, Reading
+from pipetrain.planner.profile import MessageWork, Profile, ProfiledLayer, Reading
 from pipetrain.report.text_table import Row, both_ends, counted, rate_of, shortened, size_of, text_table
 
 _LABEL = 40
@@ -24,7 +24,7 @@ def profile_table(profile: Profile, rest: str) -> list[str]:
     )
     heads = ("layer", "", "forward ms", "backward ms", "output", "weights", "activations")
     table = text_table(heads, [*both_ends(rows, rest), _row("all", "", whole)], "><>>>>>")
-    return [_origin(profile), *table, *_data(profile.reading), _throughput(profile)]
+    return [_origin(profile), *table, *_data(profile.reading), _throughput(profile), *_link(profile)]
 
 
 def _row(number: str, label: str, layer: ProfiledLayer) -> tuple[str, ...]:
@@ -66,6 +66,14 @@ def _throughput(profile: Profile) -> str:
     text = f"one device takes {1000 * seconds:.2f} ms for a minibatch"
     if profile.batch_size is not None and seconds:
         text += f", {rate_of(profile.batch_size / seconds)} samples/s"
-    if profile.bytes_per_s is not None:
-        text += f"; two workers send each other {size_of(profile.bytes_per_s)}/s"
     return text
+
+
+def _link(profile: Profile) -> list[str]:
+    if profile.bytes_per_s is None:
+        return []
+    text, work = f"two workers send each other {size_of(profile.bytes_per_s)}/s", profile.message_work
+    if work != MessageWork():
+        once, per_megabyte = 1000 * work.seconds, 1e9 * work.seconds_per_byte
+        text += f"; each end of a message takes {once:.2f} ms of a core, and {per_megabyte:.2f} ms for each MB"
+    return [text]

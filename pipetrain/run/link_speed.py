@@ -1,37 +1,76 @@
 """How fast two workers send each other tensors, measured with two processes and the messages of a run."""
 
+import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 from torch.multiprocessing import start_processes
 
+from pipetrain.errors import ConfigError
 from pipetrain.executors import loopback
 from pipetrain.executors.neighbors import groups_of_neighbors
 from pipetrain.executors.p2p import Incoming, Link, Outgoing
+from pipetrain.planner.profile import MessageWork
 from pipetrain.schedules import Replicas
 
-_BYTES = 2**22
-_WARM_UPS, _REPEATS = 3, 10
-_KEY = "probe"
-_RESULT = "bytes_per_s"
+_LARGE, _SMALL = 2**22, 2**10
+_WARM_UPS, _REPEATS = 3, 20
 
 
-def measured_bytes_per_s(device: str) -> float:
-    """Bytes per second from one worker to another.
+@dataclass(frozen=True)
+class LinkSpeed:
+    """What a message between two workers takes.
 
-    A message goes back and forth, as activations and gradients do: over Gloo and the loopback interface on the CPU or
-    where two workers would share a CUDA device, else over NCCL from device to device.
+    Attributes:
+        bytes_per_s: from one to the other.
+        message_work: of each end, on its core.
+    """
+
+    bytes_per_s: float
+    message_work: MessageWork
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """What `asdict` makes of it.
+
+        Raises:
+            ConfigError: it is something else.
+        """
+        match content:
+            case {"bytes_per_s": float(speed), "message_work": work} if speed > 0:
+                return cls(speed, MessageWork.from_json(work))
+        raise ConfigError(f"{content}: no measured link")
+
+
+def measured_link(device: str) -> LinkSpeed:
+    """How fast two workers send each other messages.
+
+    A large one and a small one go back and forth, as activations and gradients do: over Gloo and the loopback interface
+    on the CPU or where two workers would share a CUDA device, else over NCCL from device to device. What that takes of
+    cores is known on the CPU alone.
 
     Args:
         device: cpu or cuda.
     """
     with tempfile.TemporaryDirectory() as folder:
         start_processes(_worker, args=(folder, device), nprocs=2, start_method="spawn")
-        return float(Path(folder, _RESULT).read_text())
+        ends = [json.loads(_result(folder, rank).read_text()) for rank in (0, 1)]
+    (large_s, _), _ = ends[0]
+    large_core_s, small_core_s = (statistics.fmean(end[size][1] for end in ends) for size in (0, 1))
+    per_byte = max(0.0, large_core_s - small_core_s) / (_LARGE - _SMALL)
+    work = MessageWork(small_core_s, per_byte) if device == "cpu" else MessageWork()
+    return LinkSpeed(_LARGE / large_s, work)
+
+
+def _result(folder: str, rank: int) -> Path:
+    return Path(folder, f"end_{rank}.json")
 
 
 def _worker(rank: int, folder: str, kind: str) -> None:
@@ -39,10 +78,11 @@ def _worker(rank: int, folder: str, kind: str) -> None:
     device = torch.device("cpu") if kind == "cpu" else torch.device(kind, rank % torch.cuda.device_count())
     loopback.use()
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    if rank == 0:
-        Path(folder, _RESULT).write_text(str(_sent_and_returned(device)))
-    else:
-        _return_all(device)
+    outgoing, incoming = _ports(rank, device)
+    pass_on = _send_and_take if rank == 0 else _take_and_return
+    took = [_message_s(pass_on(outgoing, incoming, size, device), device) for size in (_LARGE, _SMALL)]
+    outgoing.settle(0)
+    _result(folder, rank).write_text(json.dumps(took))
     dist.destroy_process_group()
 
 
@@ -52,27 +92,33 @@ def _ports(rank: int, device: torch.device) -> tuple[Outgoing, Incoming]:
     groups = groups_of_neighbors(Replicas.one_each(2), device, device_to_device=direct)
     to, back = (Link(1 - rank, 1 - rank, groups[(0, 1), forward], device, direct) for forward in (rank == 0, rank == 1))
     incoming = Incoming(back, "a probe")
-    incoming.expect([_KEY] * (_WARM_UPS + _REPEATS))
+    incoming.expect([size for size in (_LARGE, _SMALL) for _ in range(_WARM_UPS + _REPEATS)])
     return Outgoing(to, "a probe"), incoming
 
 
-def _sent_and_returned(device: torch.device) -> float:
-    outgoing, incoming = _ports(0, device)
-    probe = torch.zeros(_BYTES, dtype=torch.uint8, device=device)
-    seconds = []
-    for _ in range(_WARM_UPS + _REPEATS):
-        began = time.perf_counter()
-        outgoing.send(_KEY, (probe,))
+def _send_and_take(outgoing: Outgoing, incoming: Incoming, size: int, device: torch.device) -> Callable[[], None]:
+    probe = torch.zeros(size, dtype=torch.uint8, device=device)
+
+    def pass_on() -> None:
+        outgoing.send(size, (probe,))
         incoming.take()
+
+    return pass_on
+
+
+def _take_and_return(outgoing: Outgoing, incoming: Incoming, size: int, _device: torch.device) -> Callable[[], None]:
+    return lambda: outgoing.send(size, incoming.take())
+
+
+def _message_s(pass_on: Callable[[], None], device: torch.device) -> tuple[float, float]:
+    """Seconds of a message on the clock, and of the cores of this end of it; two go at a time, there and back."""
+    wall, core = [], []
+    for _ in range(_WARM_UPS + _REPEATS):
+        began, worked = time.perf_counter(), time.process_time()
+        pass_on()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        seconds.append(time.perf_counter() - began)
-    outgoing.settle(0)
-    return 2 * _BYTES / statistics.median(seconds[_WARM_UPS:])
-
-
-def _return_all(device: torch.device) -> None:
-    outgoing, incoming = _ports(1, device)
-    for _ in range(_WARM_UPS + _REPEATS):
-        outgoing.send(_KEY, incoming.take())
-    outgoing.settle(0)
+        wall.append(time.perf_counter() - began)
+        core.append(time.process_time() - worked)
+    # The work of one message is partly done during the next, so that only the sum of all is right.
+    return statistics.median(wall[_WARM_UPS:]) / 2, statistics.fmean(core[_WARM_UPS:]) / 2

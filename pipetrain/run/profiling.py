@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from pipetrain.run.build import Data, build_arithmetic, build_chain, build_data,
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.device import device_of
 from pipetrain.run.layer_times import Measuring, Minibatch, measured_layers
-from pipetrain.run.link_speed import measured_bytes_per_s
+from pipetrain.run.link_speed import LinkSpeed, measured_link
 from pipetrain.run.measurement_cache import Measurement
 from pipetrain.run.profile_key import computation, profile_key, shape_of
 from pipetrain.run.provenance import machine
@@ -56,7 +56,8 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
     if profile is None:
         profile = _measured(settings, data, chain, minibatch, how)
         _keep(settings, measurement, profile.to_json())
-    return replace(profile, bytes_per_s=_bytes_per_s(settings, how.device.type))
+    link = _link(settings, how.device.type)
+    return replace(profile, bytes_per_s=link.bytes_per_s, message_work=link.message_work) if link else profile
 
 
 def _of_same_model(settings: Settings, profile: Profile, chain: LayerChain) -> Profile:
@@ -125,7 +126,7 @@ def _provenance(settings: Settings, minibatch: Minibatch, how: Measuring) -> Map
     }
 
 
-def _bytes_per_s(settings: Settings, device: str) -> float | None:
+def _link(settings: Settings, device: str) -> LinkSpeed | None:
     """Between two workers; None where nobody asks.
 
     Raises:
@@ -136,14 +137,14 @@ def _bytes_per_s(settings: Settings, device: str) -> float | None:
     devices = torch.cuda.device_count() if device == "cuda" else 0
     slowed = given_bytes_per_s()
     key = {"device": device, "devices": devices, **machine(device)} | ({} if slowed is None else {"slowed_to": slowed})
-    measurement = Measurement.of("bandwidth", key)
-    known = measurement.load() if settings.planner.cache == "use" else None
-    if isinstance(known, float) and known > 0:
-        return known
-    with status("measuring the bandwidth between two workers"):
-        measured = measured_bytes_per_s(device)
-    _keep(settings, measurement, measured)
-    return measured
+    measurement = Measurement.of("link", key)
+    if settings.planner.cache == "use":
+        with contextlib.suppress(ConfigError):
+            return LinkSpeed.from_json(measurement.load())
+    with status("measuring the messages between two workers"):
+        link = measured_link(device)
+    _keep(settings, measurement, asdict(link))
+    return link
 
 
 def _remembered(settings: Settings, measurement: Measurement) -> Profile | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipetrain.planner.cut_profile import CutProfile
-from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.profile import MessageWork, Profile, ProfiledLayer
 from pipetrain.planner.topology import Device, Topology
 
 
@@ -52,3 +52,12 @@ def test_replicas_average_by_a_ring_on_each_level():
     cut = CutProfile(profile(layer("a", weight_bytes=1000)), ((0,),), (4,), topology(2, 2))
     assert cut.averaging_s == pytest.approx([2 * (1 / 2 * 1000 / 1e9 + 1 / 2 * 1000 / 1e6)])
     assert cut.averaged_bytes == pytest.approx([2 * 3 / 4 * 1000])
+
+
+def test_stages_that_share_cores_work_on_the_messages_of_both_their_links():
+    three = replace(profile(*map(layer, "abc")), message_work=MessageWork(0.5, 0.1))
+    stages, ones = ((0,), (1,), (2,)), (1, 1, 1)
+    shared, own = (CutProfile(three, stages, ones, Topology((3,), (1e9,), cores=cores)) for cores in (2, None))
+    assert shared.message_work_s(1) == pytest.approx([1.5, 3.0, 1.5])
+    assert shared.message_work_s(2) == pytest.approx([1.0, 2.0, 1.0])
+    assert own.message_work_s(1) == [0.0] * 3

@@ -4,7 +4,7 @@ import pytest
 
 from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.prediction import PipelineProgram, predicted
-from pipetrain.planner.profile import Profile, ProfiledLayer, Reading
+from pipetrain.planner.profile import MessageWork, Profile, ProfiledLayer, Reading
 from pipetrain.planner.topology import Topology
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB
@@ -56,3 +56,14 @@ def test_slow_link_decides_the_rate_of_a_pipeline_that_holds_enough():
 def test_latency_counts_for_every_message():
     slow, fast = (prediction(GPipe(), N=2, bandwidth=1e30, latency_s=each) for each in (0.25, 0.0))
     assert slow.time_per_minibatch_s - fast.time_per_minibatch_s == pytest.approx(2 * 0.25)
+
+
+def test_work_on_messages_counts_in_every_operation_where_devices_share_cores():
+    layers = tuple(ProfiledLayer(name, 1.0, 2.0, 8, 100, 5) for name in "ab")
+    profile = Profile(layers, ((0, 1),), batch_size=12, message_work=MessageWork(0.25, 0.125))
+    program = PipelineProgram([OneFOneB().steady_cycle(r, 2, 2) for r in range(2)], 2, [0.0] * 2)
+    topologies = (Topology((2,), (1e30,), cores=cores) for cores in (2, None))
+    cuts = (CutProfile(profile, ((0,), (1,)), (1, 1), topology) for topology in topologies)
+    shared, own = (predicted(cut, program, [None] * 2, 0.0) for cut in cuts)
+    assert own.time_per_minibatch_s == pytest.approx(3.0)
+    assert shared.time_per_minibatch_s == pytest.approx(3.0 + 2 * 2 * (0.25 + 4 * 0.125))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipetrain.errors import ConfigError
-from pipetrain.planner.profile import Profile, ProfiledLayer, Reading, read
+from pipetrain.planner.profile import MessageWork, Profile, ProfiledLayer, Reading, read
 from pipetrain.planner.shared_weights import SharedWeight
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "profiles"
@@ -62,6 +62,12 @@ def test_time_of_reading_data_is_read_back_and_counts_on_one_device(tmp_path):
     assert read_one.single_device_s == 3 * 0.75 + 0.75
 
 
+def test_work_on_messages_is_read_back(tmp_path):
+    stored = changed(message_work={"seconds": 1e-4, "seconds_per_byte": 4e-10})
+    assert read(written(tmp_path, stored)).message_work == MessageWork(1e-4, 4e-10)
+    assert read(written(tmp_path, changed())).message_work == MessageWork()
+
+
 def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
     profile = read(written(tmp_path, changed(edges=[[2, 0], [0, 1]])))
     assert [layer.label for layer in profile.layers] == ["fc", "conv", "relu"]
@@ -84,6 +90,10 @@ def test_layers_that_stand_in_another_order_are_sorted(tmp_path):
         ),
         (changed(reading={"inputs_s": 1.0}), "inputs_s and targets_s are needed, numbers of at least 0"),
         (changed(reading={"inputs_s": -1, "targets_s": 0}), "inputs_s and targets_s are needed, numbers of at least 0"),
+        (
+            changed(message_work=1e-4),
+            "message_work=0.0001: seconds and seconds_per_byte are needed",
+        ),
         (changed(shared_weights=3), "shared_weights=3: a list of weights that layers share"),
         (changed(shared_weights=[{"layers": [1, 1]}]), r"has layers=\[1, 1\]: two or more of the 3 layers"),
         (changed(shared_weights=[{"layers": [0, 3]}]), r"has layers=\[0, 3\]: two or more of the 3 layers"),

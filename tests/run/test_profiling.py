@@ -5,8 +5,9 @@ import pytest
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
-from pipetrain.planner.profile import ProfiledLayer
+from pipetrain.planner.profile import MessageWork, ProfiledLayer
 from pipetrain.run import profiling
+from pipetrain.run.link_speed import LinkSpeed
 from pipetrain.run.profiling import profile_of
 
 FINEGRAINED = {"_target_": "pipetrain.planner.finegrained.FineGrained", "stages": 5}
@@ -22,9 +23,9 @@ class Counter:
         self.layers += 1
         return tuple(ProfiledLayer(label, float(self.layers), 0.0, 0, 0, 0) for label in chain.labels)
 
-    def measured_bytes_per_s(self, _device):
+    def measured_link(self, _device):
         self.links += 1
-        return 1e9 * self.links
+        return LinkSpeed(1e9 * self.links, MessageWork(1e-4, 1e-10))
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def counter(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     counter = Counter()
     monkeypatch.setattr(profiling, "measured_layers", counter.measured_layers)
-    monkeypatch.setattr(profiling, "measured_bytes_per_s", counter.measured_bytes_per_s)
+    monkeypatch.setattr(profiling, "measured_link", counter.measured_link)
     return counter
 
 
@@ -44,7 +45,8 @@ def profile(cache="use", *, bandwidth=True, **changes):
 
 def test_a_profile_says_what_was_measured(counter):
     found = profile(train={"microbatches": 2}, threads=1)
-    assert (len(found.layers), found.batch_size, found.bytes_per_s) == (7, 4, 1e9)
+    assert (len(found.layers), found.batch_size) == (7, 4)
+    assert (found.bytes_per_s, found.message_work) == (1e9, MessageWork(1e-4, 1e-10))
     assert found.is_chain
     assert found.provenance["inputs"] == ["4x1x8x8 float32"]
     assert (found.provenance["model"], found.provenance["microbatches"]) == ("small", 2)
