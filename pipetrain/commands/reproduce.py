@@ -17,7 +17,8 @@ _DESCRIPTION = """\
 Runs the presets of an experiment, a table, a figure or whole papers as sweeps, one after the other, the cheapest first,
 and keeps the measured numbers, their figure, the command, versions, seeds, time and kind of machine. One that fails is
 listed at the end. A second call goes on where the first was broken off; what was measured until then is kept, too. The
-map is run in rounds: a coarse map of all networks first, and last the other seeds at the best learning rates."""
+map is run in rounds: a coarse map of all networks first, and last the other seeds at the best learning rates. Its runs
+that are kept are not run again."""
 _BROKEN_OFF = (ExitCode.INTERRUPTED, ExitCode.PREEMPTED)
 _KEPT = (ExitCode.COMPLETED, ExitCode.DIVERGED, *_BROKEN_OFF)
 """A method that diverges is a result, and so is a part of a sweep."""
@@ -56,7 +57,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     rounds = rounds_of(targets)
     if options.list:
         for each in rounds:
-            print(_listed(each, options.outputs))
+            print(*_listed(each, options), sep="\n")
         return ExitCode.COMPLETED
     for folder in (options.output, options.outputs):
         check_writable(str(folder), folder)
@@ -72,13 +73,19 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     return next(iter(failed.values()), ExitCode.COMPLETED)
 
 
-def _listed(this: "Round", outputs: Path) -> str:
+def _listed(this: "Round", options: argparse.Namespace) -> list[str]:
+    from pipetrain.reproduce.round_sweeps import sweeps_of
     from pipetrain.reproduce.targets import BEST_RATE
 
     if this.at_best_rates:
         seeds = shlex.join(word for word in this.settings if word != BEST_RATE)
-        return f"# {this.target.experiment}: then {seeds}, each method and depth at its best learning rate so far"
-    return shlex.join(["pipetrain", *this.words(outputs)])
+        return [f"# {this.target.experiment}: then {seeds}, each method and depth at its best learning rate so far"]
+    sweeps = sweeps_of(this, options.outputs, options.output)
+    return [shlex.join(["pipetrain", *words]) for words in sweeps] or [f"# {_nothing_left(this, options.output)}"]
+
+
+def _nothing_left(this: "Round", results: Path) -> str:
+    return f"{this.target.experiment}: nothing is left of round {this.number}; {this.target.results(results)} has it"
 
 
 def _run(this: "Round", options: argparse.Namespace) -> ExitCode:
@@ -89,7 +96,10 @@ def _run(this: "Round", options: argparse.Namespace) -> ExitCode:
     target = this.target
     runs = target.runs(options.outputs)
     codes = []
-    for words in sweeps_of(this, options.outputs, options.output):
+    sweeps = sweeps_of(this, options.outputs, options.output)
+    if not sweeps:
+        print(_nothing_left(this, options.output))
+    for words in sweeps:
         print(shlex.join(["pipetrain", *words]), flush=True)
         codes.append(nested_command.carried_out([sys.executable, "-m", "pipetrain", *words]))
         if codes[-1] in _BROKEN_OFF:

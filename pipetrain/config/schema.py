@@ -192,7 +192,7 @@ class PlannerConfig:
     repeats: int = 10
     """Timed passes of a profile through the model, after two that warm up; their medians count."""
     bandwidth: bool = True
-    """Whether a profile also measures messages between two workers, their bandwidth and their work; false: not known."""
+    """Whether a profile also measures messages between two workers, their bandwidth and work; false: not known."""
     cache: str = "use"
     """use what was measured before of the same layers on the same device, renew it, or ignore the stored: measure."""
 

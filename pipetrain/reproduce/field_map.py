@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipetrain.reproduce.map_grid import Grid, measured, planned
+from pipetrain.reproduce.map_grid import Grid, MapRun, Place, measured, planned
 from pipetrain.reproduce.targets import FULL, SMALL
 
 NAME = "map"
@@ -19,8 +19,11 @@ PLAIN = "naive_async"
 """The method that in a pipeline of one stage is plain training."""
 NEAR = 1.05
 """A loss up to so many times that of plain training is like it."""
+ENDED = ("completed", "diverged")
+"""How a run ends that is a result."""
 Row = Mapping[str, str]
-Tried = Mapping[str, Mapping[str, Row]]
+"""A run, by the columns of `runs.csv`."""
+Tried = Mapping[float, Mapping[int, Row]]
 """Learning rate -> seed -> its run, of one method at one depth."""
 
 
@@ -61,7 +64,7 @@ class FieldMap:
     dataset: str
     planned: Grid
     measured: Grid
-    losses: Mapping[tuple[str, int], Loss]
+    losses: Mapping[Place, Loss]
 
     @property
     def methods(self) -> list[str]:
@@ -124,16 +127,15 @@ def maps_of(results: Path) -> list[FieldMap]:
     for network in NETWORKS:
         for scale in (FULL, SMALL):
             presets = [f"{NAME}/{network}", *(f"{NAME}/{network}_{part}" for part in _PARTS)]
-            rows = _rows(path for name in presets if (path := results / name / scale / "runs.csv").is_file())
+            rows = ended_runs(results / name / scale / "runs.csv" for name in presets)
             if rows:
                 found.append(_map(network, scale, planned(presets, scale), rows))
                 break
     return found
 
 
-def best_rates(path: Path) -> Mapping[tuple[str, int], str]:
-    """(method, depth) -> the learning rate that is best there, as the runs of a preset's `runs.csv` have it."""
-    rows = _rows([path] if path.is_file() else [])
+def best_rates(rows: Sequence[Row]) -> Mapping[Place, float]:
+    """The learning rate that is best for each method at each depth."""
     return {place: _best_rate(rates) for place, rates in _tried(rows).items()}
 
 
@@ -143,20 +145,20 @@ def _map(network: str, scale: str, grid: Grid, rows: Sequence[Row]) -> FieldMap:
     return FieldMap(network, scale, dataset, grid, measured(rows), losses)
 
 
-def _rows(paths: Iterable[Path]) -> list[Row]:
+def ended_runs(paths: Iterable[Path]) -> list[Row]:
+    """The rows of all these `runs.csv`, as far as they exist, of runs that completed or diverged."""
     found: list[Row] = []
-    for path in paths:
+    for path in filter(Path.is_file, paths):
         with path.open(encoding="utf-8", newline="") as file:
-            found += [row for row in csv.DictReader(file) if row["status"] in ("completed", "diverged")]
+            found += [row for row in csv.DictReader(file) if row["status"] in ENDED]
     return found
 
 
-def _tried(rows: Sequence[Row]) -> Mapping[tuple[str, int], Tried]:
-    """(method, depth) -> its runs."""
-    runs: dict[tuple[str, int], dict[str, dict[str, Row]]] = {}
+def _tried(rows: Sequence[Row]) -> Mapping[Place, Tried]:
+    runs: dict[Place, dict[float, dict[int, Row]]] = {}
     for row in rows:
-        rates = runs.setdefault((row["method"], int(row["partition.stages"])), {})
-        rates.setdefault(row["optimizer.lr"], {})[row["seed"]] = row
+        run = MapRun.of(row)
+        runs.setdefault((run.method, run.depth), {}).setdefault(run.rate, {})[run.seed] = row
     return runs
 
 
@@ -165,10 +167,10 @@ def _best(rates: Tried) -> Loss:
     losses = [_loss(row) for row in rates[rate].values()]
     mean = statistics.fmean(losses)
     deviation = statistics.stdev(losses) if len(losses) > 1 and math.isfinite(mean) else None
-    return Loss(float(rate), len(rates), mean, deviation, len(losses))
+    return Loss(rate, len(rates), mean, deviation, len(losses))
 
 
-def _best_rate(rates: Tried) -> str:
+def _best_rate(rates: Tried) -> float:
     """The one with the least loss over the seeds which all rates have been tried with."""
     common = set.intersection(*(set(rows) for rows in rates.values()))
     return min(rates, key=lambda each: statistics.fmean(_loss(rates[each][seed]) for seed in common or rates[each]))

@@ -1,14 +1,39 @@
 """The grid of the map of the field: which methods, depths, learning rates and seeds its presets sweep."""
 
-import math
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 from pipetrain.config.choices import brought, choice_of
-from pipetrain.reproduce.targets import Target
+from pipetrain.reproduce.targets import Round, Target
 
-_RATE = "optimizer.lr"
-_SWEPT = ("partition.stages", _RATE, "seed")
+_METHOD, _STAGES, _RATE, _SEED = "method", "partition.stages", "optimizer.lr", "seed"
+
+
+class MapRun(NamedTuple):
+    """What sets a run apart on its network.
+
+    Attributes:
+        method: by name.
+        depth: the number of stages.
+        rate: the learning rate.
+        seed: of the run.
+    """
+
+    method: str
+    depth: int
+    rate: float
+    seed: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, str]) -> Self:
+        """That of a row of `runs.csv`."""
+        return cls(row["method"], int(row["partition.stages"]), float(row["optimizer.lr"]), int(row["seed"]))
+
+
+Place = tuple[str, int]
+"""A method and a depth."""
 
 
 @dataclass(frozen=True)
@@ -33,42 +58,46 @@ class Grid:
 def planned(presets: Iterable[str], scale: str) -> Grid:
     """All that these presets sweep at a scale."""
     targets = [Target(preset, scale) for preset in presets]
-    sweeps = [_swept(target) for target in targets]
-    return Grid(
-        sum(_runs(target, sweep) for target, sweep in zip(targets, sweeps, strict=True)),
-        frozenset(name for sweep in sweeps for name in sweep["method"]),
-        frozenset(int(text) for sweep in sweeps for text in sweep["partition.stages"]),
-        frozenset(float(text) for sweep in sweeps for text in sweep["optimizer.lr"]),
-        frozenset(int(text) for sweep in sweeps for text in sweep["seed"]),
-    )
+    return _grid([run for target in targets for each in target.rounds for run in runs_of(each, _any_rates(target))])
 
 
-def measured(rows: Sequence[Mapping[str, str]]) -> Grid:
+def measured(rows: Iterable[Mapping[str, str]]) -> Grid:
     """All that there are runs of."""
-    return Grid(
-        len(rows),
-        frozenset(row["method"] for row in rows),
-        frozenset(int(row["partition.stages"]) for row in rows),
-        frozenset(float(row["optimizer.lr"]) for row in rows),
-        frozenset(int(row["seed"]) for row in rows),
-    )
+    return _grid([MapRun.of(row) for row in rows])
 
 
-def _runs(target: Target, sweep: Mapping[str, Sequence[str]]) -> int:
-    """How many runs its rounds have; one at the best learning rates has a single one for each place and seed."""
-    counts = []
-    for each in target.rounds:
-        left = {**sweep, **_values(each.settings)}
-        counts.append(math.prod(len(values) for values in left.values()))
-    return sum(counts)
+def runs_of(this: Round, best: Mapping[Place, float]) -> list[MapRun]:
+    """All runs of a round.
+
+    Args:
+        this: the round.
+        best: the learning rate of each method and depth, for a round at the best ones.
+    """
+    left = {**_swept(this.target), **_values(this.settings)}
+    depths, seeds = ([int(text) for text in left[name]] for name in (_STAGES, _SEED))
+    if this.at_best_rates:
+        return [MapRun(*place, rate, seed) for place, rate in best.items() for seed in seeds]
+    rates = [float(text) for text in left[_RATE]]
+    return [MapRun(*each) for each in itertools.product(left[_METHOD], depths, rates, seeds)]
+
+
+def _any_rates(target: Target) -> Mapping[Place, float]:
+    """A learning rate for each method and depth, as the best ones are not known before the runs."""
+    swept = _swept(target)
+    return {(method, int(depth)): float(swept[_RATE][0]) for method in swept[_METHOD] for depth in swept[_STAGES]}
+
+
+def _grid(runs: Sequence[MapRun]) -> Grid:
+    methods, depths, rates, seeds = (frozenset(each) for each in zip(*runs, strict=True)) if runs else [frozenset()] * 4
+    return Grid(len(runs), methods, depths, rates, seeds)
 
 
 def _swept(target: Target) -> Mapping[str, Sequence[str]]:
     """Setting -> its values, of the preset and of what the scale changes."""
     params = choice_of("experiment", target.experiment).content["hydra"]["sweeper"]["params"]
     changed = _values(target.settings)
-    method = params.get("method") or brought("experiment", target.experiment)["method"]
-    values = {"method": method} | {name: params[name] for name in _SWEPT}
+    method = params.get(_METHOD) or brought("experiment", target.experiment)[_METHOD]
+    values = {_METHOD: method} | {name: params[name] for name in (_STAGES, _RATE, _SEED)}
     return {name: changed.get(name, str(text).split(",")) for name, text in values.items()}
 
 

@@ -13,18 +13,21 @@ from pipetrain.report.sweep import report
 from pipetrain.report.sweep.columns import TIMINGS
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
+from pipetrain.reproduce.field_map import ENDED, ended_runs
 from pipetrain.reproduce.targets import Target
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.whole_file import write_whole
 
 _MADE_WITH = ("pipetrain_version", "torch_version", "python_version", "git_commit", "platform", "cpu", "cores", "gpus")
+_Row = Mapping[str, Any]
 _SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
 
 
 def keep(target: Target, runs: Path, folder: Path, *, timed: bool = True) -> list[Path]:
     """Writes runs.csv, made.json, and of all but the map sweep.md, .json, .png and .html; returns the files.
 
-    The map has hundreds of runs, and a page and a figure of its own.
+    The map has hundreds of runs, and a page and a figure of its own. What was kept of it before stays, unless there are
+    runs of the same settings now; `earlier` in made.json then says with what that was made.
 
     Args:
         target: what was run.
@@ -38,8 +41,12 @@ def keep(target: Target, runs: Path, folder: Path, *, timed: bool = True) -> lis
     groups, metric = report.ranked(collect([runs], {}), None)
     made = _made(target, runs, groups) | {"timed": timed}
     groups = [replace(group, runs=[_kept(run, runs, timed=timed) for run in group.runs]) for group in groups]
+    rows = [_row(group.name, run) for group in groups for run in group.runs]
+    if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
+        rows = [*before, *rows]
+        made = _with_earlier(made, rows, json.loads((folder / "made.json").read_text(encoding="utf-8")))
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "runs.csv", _table(groups))
+    write_whole(folder / "runs.csv", _table(rows))
     write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
     shown = (
         [] if target.of_map else report.write(groups, metric, folder / "sweep", f"{target.experiment}, {target.scale}")
@@ -59,8 +66,7 @@ def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
     )
 
 
-def _table(groups: Sequence[SweepGroup]) -> str:
-    rows = [_row(group.name, run) for group in groups for run in group.runs]
+def _table(rows: Sequence[_Row]) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     file = io.StringIO()
     writer = csv.DictWriter(file, columns, lineterminator="\n")
@@ -69,7 +75,21 @@ def _table(groups: Sequence[SweepGroup]) -> str:
     return file.getvalue()
 
 
-def _row(name: str, run: ComparedRun) -> dict[str, Any]:
+def _not_among(rows: Sequence[_Row], before: Sequence[_Row]) -> list[_Row]:
+    """The rows before of settings with which no run has ended now."""
+    now = {tuple(str(row[name]) for name in _SETTINGS) for row in rows if row["status"] in ENDED}
+    return [row for row in before if tuple(row[name] for name in _SETTINGS) not in now]
+
+
+def _with_earlier(made: dict[str, Any], rows: Sequence[_Row], before: Mapping[str, Any]) -> dict[str, Any]:
+    """What the whole table was made with, if some of its rows are from before."""
+    with_now, with_before = made["made_with"], [*before.get("earlier", []), before["made_with"]]
+    earlier = [each for number, each in enumerate(with_before) if each not in [with_now, *with_before[:number]]]
+    seeds = sorted({int(row["seed"]) for row in rows})
+    return made | {"seeds": seeds, "runs": len(rows), "earlier": earlier}
+
+
+def _row(name: str, run: ComparedRun) -> _Row:
     settings = {setting: run.settings.get(setting) for setting in _SETTINGS}
     return {"name": name, **settings, "status": run.status, **run.values}
 

@@ -128,23 +128,67 @@ def test_last_round_of_the_map_runs_each_place_at_the_rate_that_was_best_before(
     words = ["reproduce", "map/gpt_2bw", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
     assert cli.carry_out(words) == 0
     folder = tmp_path / "runs" / "map" / "gpt_2bw" / "small" / "round-4"
-    assert [[*words[-5:-2], words[-2]] for words in commands[3:]] == [
-        ["seed=1,2", "optimizer.lr=0.001", "partition.stages=2", f"hydra.sweep.dir={folder / 'lr_0.001_stages_2'}"],
-        ["seed=1,2", "optimizer.lr=0.004", "partition.stages=4", f"hydra.sweep.dir={folder / 'lr_0.004_stages_4'}"],
+    last = [words[-5:-1] for words in commands if str(folder) in words[-2]]
+    assert last == [
+        [
+            "seed=1,2",
+            "optimizer.lr=0.001",
+            "partition.stages=2",
+            f"hydra.sweep.dir={folder / 'lr_0.001_stages_2_seed_1_2'}",
+        ],
+        [
+            "seed=1,2",
+            "optimizer.lr=0.004",
+            "partition.stages=4",
+            f"hydra.sweep.dir={folder / 'lr_0.004_stages_4_seed_1_2'}",
+        ],
     ]
 
 
-def test_round_at_best_rates_names_the_methods_that_share_a_rate_and_has_no_sweep_without_the_rounds_before(tmp_path):
+@pytest.fixture
+def kept(tmp_path):
+    """Results of a few runs of `map/gpt`."""
     (path := tmp_path / "map" / "gpt" / "small" / "runs.csv").parent.mkdir(parents=True)
     rows = [("pipedream", 0.004, 1.0), ("pipedream", 0.001, 2.0), ("naive_async", 0.004, 1.5), ("stale", 0.016, "")]
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(("method", "partition.stages", "optimizer.lr", "seed", "status", "loss"))
-        writer.writerows((method, 8, rate, 0, "completed", loss) for method, rate, loss in rows)
+        writer.writerow(("dataset", "method", "partition.stages", "optimizer.lr", "seed", "status", "loss"))
+        writer.writerows(("austen", method, 8, rate, 0, "completed", loss) for method, rate, loss in rows)
+        writer.writerow(("austen", "stale", 32, 0.004, 0, "running", ""))
+    (path.parent / "made.json").write_text(json.dumps({"made_with": {"cpu": "another"}}))
+    return tmp_path
+
+
+def test_round_at_best_rates_names_the_methods_that_share_a_rate(kept, tmp_path):
     last = Target("map/gpt", "small").rounds[-1]
-    found = sweeps_of(last, tmp_path, tmp_path)
-    assert [words[-5:-2] for words in found] == [
-        ["optimizer.lr=0.004", "partition.stages=8", "method=naive_async,pipedream"],
-        ["optimizer.lr=0.016", "partition.stages=8", "method=stale"],
+    found = sweeps_of(last, tmp_path, kept)
+    assert [words[-6:-2] for words in found] == [
+        ["seed=1,2", "optimizer.lr=0.004", "partition.stages=8", "method=naive_async,pipedream"],
+        ["seed=1,2", "optimizer.lr=0.016", "partition.stages=8", "method=stale"],
     ]
     assert sweeps_of(last, tmp_path, tmp_path / "elsewhere") == []
+
+
+def test_runs_of_the_map_that_are_kept_are_not_run_again(kept, tmp_path):
+    first, second, *_ = Target("map/gpt", "small").rounds
+    found = sweeps_of(first, tmp_path, kept)
+    assert len(found) == 4  # one for each depth
+    methods = {words[-3]: words[-2].removeprefix("method=").split(",") for words in (each[:-1] for each in found)}
+    assert "stale" in methods["partition.stages=32"]
+    assert not {"pipedream", "naive_async"} & set(methods["partition.stages=8"])
+    assert sweeps_of(second, tmp_path, kept) == [second.words(tmp_path)]
+
+
+def test_what_was_kept_of_the_map_before_stays_beside_what_is_measured_now(kept, tmp_path):
+    runs = tmp_path / "runs"
+    for number, (method, rate) in enumerate((("pipedream", 0.004), ("stale", 0.004))):
+        asked = (f"method={method}", "partition.stages=8", f"optimizer.lr={rate}", "seed=0")
+        write_run(runs / str(number), *asked, dataset="austen", final={"loss": 9.0})
+    folder = kept / "map" / "gpt" / "small"
+    measured.keep(Target("map/gpt", "small"), runs, folder)
+    with (folder / "runs.csv").open() as file:
+        found = {(row["method"], row["optimizer.lr"]): row["loss"] for row in csv.DictReader(file)}
+    before = {("pipedream", "0.001"): "2.0", ("naive_async", "0.004"): "1.5", ("stale", "0.016"): ""}
+    assert found == before | {("pipedream", "0.004"): "9.0", ("stale", "0.004"): "9.0"}
+    made = json.loads((folder / "made.json").read_text())
+    assert (made["runs"], made["seeds"], made["earlier"]) == (5, [0], [{"cpu": "another"}])
