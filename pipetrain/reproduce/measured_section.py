@@ -19,7 +19,8 @@ Block = Sequence[str]
 Cells = tuple[str, ...]
 _INTRODUCTION = (
     "Means and sample standard deviations over seeds. The small scale has the methods and the depth of the paper on a "
-    "smaller model and smaller data, so the numbers are not those of the paper; their order may be. Throughput marked "
+    "smaller model and smaller data, so the numbers are not those of the paper; their order may be. It trains for a "
+    "few epochs, in which methods that begin with small steps fall behind, such as PipeMare with T1. Throughput marked "
     "with ~ is that of the simulated pipeline, predicted from the measured times of its stages."
 )
 
