@@ -55,7 +55,8 @@ def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measur
     for part in parts:
         if len(part.groups) > 1 or len(parts) == 1:
             figure = os.path.relpath(part.folder / "sweep.png", page)
-            yield [f"![{part.metric} of {part.experiment} by epoch, and what it took]({figure})"]
+            course = f"{part.metric} of {part.experiment} by epoch, and what it took"
+            yield [f"![{course if part.metric else f'What {part.experiment} took'}]({figure})"]
 
 
 def _changed(measured: Measured) -> str:
@@ -86,7 +87,7 @@ def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
         (
             group.name,
             printed.get(group.name, ""),
-            _mean(group, metric),
+            _mean(group, metric) if metric else "",
             _target(group),
             _throughput(group),
             f"{group.means['idle_share']:.0%}" if "idle_share" in group.means else "",
@@ -101,7 +102,7 @@ def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
     heads = (
         "",
         "printed",
-        column_of(metric).head,
+        column_of(metric).head if metric else "metric",
         column_of("target_epochs").head,
         "samples/s",
         "idle",
@@ -134,5 +135,9 @@ def _target(group: MeasuredGroup) -> str:
 
 def _throughput(group: MeasuredGroup) -> str:
     signs = {MEASURED: "", PREDICTED: "~"}
-    found = [f"{sign}{group.means[name]:.0f}" for name, sign in signs.items() if name in group.means]
+    found = [f"{sign}{_rate(group.means[name])}" for name, sign in signs.items() if name in group.means]
     return found[0] if found else ""
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -155,8 +155,10 @@ def _groups(there: Sequence[Measured]) -> Mapping[str, MeasuredGroup]:
     return {group.name: group for each in there for group in each.groups}
 
 
-def _metric(asked: str, *groups: MeasuredGroup) -> str | None:
+def _metric(asked: str | None, *groups: MeasuredGroup) -> str | None:
     """The column that is asked for, or the measured one in place of a predicted one; None where no group has it."""
+    if asked is None:
+        return None
     named = (asked, asked.removeprefix("predicted_"))
     completed = [group for group in groups if group.completed] or groups
     return next((name for name in named if any(name in group.means for group in completed)), None)

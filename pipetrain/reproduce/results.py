@@ -49,7 +49,7 @@ class Measured:
     Attributes:
         experiment: the preset, without its paper.
         scale: `small` or `full`.
-        metric: what its groups are ranked by.
+        metric: what its groups are ranked by; None where they were not evaluated.
         groups: best first.
         made: the command, seeds, versions, time and machine kind.
         folder: of its files.
@@ -57,7 +57,7 @@ class Measured:
 
     experiment: str
     scale: str
-    metric: str
+    metric: str | None
     groups: Sequence[MeasuredGroup]
     made: Mapping[str, Any]
     folder: Path

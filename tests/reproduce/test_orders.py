@@ -89,6 +89,19 @@ def write_measured(folder, name, scale, means):
     (path / "made.json").write_text(json.dumps({"command": f"pipetrain run --multirun experiment=zhang/{name}"}))
 
 
+def test_experiment_without_evaluation_is_shown_by_its_throughput_and_tells_nothing_of_accuracy(tmp_path):
+    rate = {"name": "pipeoptim", "statuses": {"completed": 1}, "mean": {"samples_per_second": 6.4014}}
+    sweep = {"metric": None, "groups": [rate | {"standard_deviation": {}, "runs": []}]}
+    write(tmp_path, "table5_gnmt8", {})
+    (tmp_path / "pipeoptim" / "table5_gnmt8" / "small" / "sweep.json").write_text(json.dumps(sweep))
+    results = results_of(tmp_path, "pipeoptim")
+    assert verdict([Order("table5_gnmt8", "pipeoptim", Relation.LIKE, ("pipeoptim",))], results) is None
+    text = "\n".join(line for block in measured_section(PAPERS["pipeoptim"], {}, results, tmp_path) for line in block)
+    assert "|           | samples/s | runs        |\n" in text
+    assert "| pipeoptim | 6.4       | 1 completed |" in text
+    assert "![What table5_gnmt8 took](" in text
+
+
 def test_run_that_never_reached_its_target_is_behind_one_that_did_and_where_none_has_the_column_there_is_no_verdict(
     tmp_path,
 ):
