@@ -104,9 +104,9 @@ def _measured(found: FieldMap) -> str:
     tried, repeated = _range(rates, "learning rate", "learning rates"), _range(seeds, "seed", "seeds")
     parts.append(f"each loss: {'the best of ' if max(rates) > 1 else ''}{tried}, {repeated}")
     text = f"**Measured:** {'; '.join(parts)}."
-    if max(rates) < len(found.planned.rates):
+    if min(rates) < len(found.planned.rates):
         text += " Another rate may carry a method deeper."
-    if max(seeds) < 2:
+    if min(seeds) < 2:
         text += (
             " One seed does not tell how far losses scatter; where one falls again with the depth, chance had a part."
         )
