@@ -85,7 +85,8 @@ def _listed(this: "Round", options: argparse.Namespace) -> list[str]:
 
 
 def _nothing_left(this: "Round", results: Path) -> str:
-    return f"{this.target.experiment}: nothing is left of round {this.number}; {this.target.results(results)} has it"
+    target = this.target
+    return f"{target.experiment}: nothing is left of round {this.number} beside what {target.results(results)} has"
 
 
 def _run(this: "Round", options: argparse.Namespace) -> ExitCode:

@@ -59,7 +59,7 @@ class Reading:
         Raises:
             ConfigError: it has other numbers.
         """
-        return cls(**_amounts("reading", content, [each.name for each in fields(cls)]))
+        return cls(**_amounts("reading", content, cls))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class MessageWork:
         Raises:
             ConfigError: it has other numbers.
         """
-        return cls(**_amounts("message_work", content, [each.name for each in fields(cls)]))
+        return cls(**_amounts("message_work", content, cls))
 
     def of(self, size: float) -> float:
         """Seconds for a message of so many bytes."""
@@ -259,12 +259,13 @@ def _edge(edge: Any, count: int) -> tuple[int, int]:
     return edge[0], edge[1]
 
 
-def _amounts(entry: str, content: Any, names: Collection[str]) -> Mapping[str, float]:
-    """The numbers of an entry.
+def _amounts(entry: str, content: Any, owner: type[Any]) -> Mapping[str, float]:
+    """The numbers of an entry, one for each field of the class that it is for.
 
     Raises:
         ConfigError: it has others.
     """
+    names = [each.name for each in fields(owner)]
     if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
         raise ConfigError(f"{entry}={content}: {' and '.join(names)} are needed, numbers of at least 0")
     return content

@@ -28,29 +28,23 @@ def sweeps_of(this: Round, outputs: Path, results: Path) -> list[Sweep]:
     left = [run for run in wanted if run not in kept]
     if left == wanted and not this.at_best_rates:
         return [this.words(outputs)]
-    return [_sweep(this, outputs, runs) for runs in _products(left)]
+    return [_sweep(this, outputs, *each) for each in _products(left)]
 
 
-def _products(runs: Sequence[MapRun]) -> list[list[MapRun]]:
-    """The runs, those together that are a sweep: of one depth and rate, and methods with the same seeds."""
+def _products(runs: Sequence[MapRun]) -> list[tuple[int, float, Sequence[int], list[str]]]:
+    """The runs as sweeps: (depth, rate, seeds, methods), where methods have the same seeds."""
     seeds: dict[tuple[int, float, str], list[int]] = {}
-    for run in sorted(runs):
-        seeds.setdefault((run.depth, run.rate, run.method), []).append(run.seed)
-    found: dict[tuple[int, float, tuple[int, ...]], list[MapRun]] = {}
-    for run in sorted(runs):
-        same = tuple(seeds[run.depth, run.rate, run.method])
-        found.setdefault((run.depth, run.rate, same), []).append(run)
-    return list(found.values())
+    for method, depth, rate, seed in sorted(runs):
+        seeds.setdefault((depth, rate, method), []).append(seed)
+    methods: dict[tuple[int, float, tuple[int, ...]], list[str]] = {}
+    for (depth, rate, method), missing in seeds.items():
+        methods.setdefault((depth, rate, tuple(missing)), []).append(method)
+    return [(*shared, names) for shared, names in methods.items()]
 
 
-def _sweep(this: Round, outputs: Path, runs: Sequence[MapRun]) -> Sweep:
-    methods, depths, rates, seeds = (list(dict.fromkeys(each)) for each in zip(*runs, strict=True))
-    swept = {
-        "seed": seeds,
-        "optimizer.lr": [f"{rate:g}" for rate in rates],
-        "partition.stages": depths,
-        **({"method": methods} if this.target.sweeps_methods else {}),
-    }
-    words = [f"{name}={','.join(map(str, values))}" for name, values in swept.items()]
-    folder = "_".join(["lr", *swept["optimizer.lr"], "stages", *map(str, depths), "seed", *map(str, seeds)])
+def _sweep(this: Round, outputs: Path, depth: int, rate: float, seeds: Sequence[int], methods: Sequence[str]) -> Sweep:
+    words = [f"seed={','.join(map(str, seeds))}", f"optimizer.lr={rate:g}", f"partition.stages={depth}"]
+    if this.target.sweeps_methods:
+        words.append(f"method={','.join(methods)}")
+    folder = "_".join(["lr", f"{rate:g}", "stages", str(depth), "seed", *map(str, seeds)])
     return this.target.words(this.runs(outputs) / folder, words)
