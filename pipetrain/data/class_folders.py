@@ -1,6 +1,7 @@
 """Folders of images, one for each class, and what may be wrong with them."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,8 @@ class ClassFolders:
     Attributes:
         folder: that holds the folders of the classes.
         classes: their names, in order.
-        samples: each image's file, and the number of its class.
+        samples: each image's file, and the number of its class: the first of each class, the second of each, and so
+            on, so that the first thousand, to which `dataset.limit` may limit a split, have all classes.
     """
 
     folder: Path
@@ -43,7 +45,7 @@ class ClassFolders:
             read = datasets.ImageFolder(folder)
         except OSError as error:  # what it raises for a class without images, too
             raise ConfigError(f"dataset.root={root}: {folder} cannot be read: {one_line(error)}; {remedy}") from error
-        return cls(folder, read.classes, read.samples)
+        return cls(folder, read.classes, _class_by_class(read.samples))
 
     def check_same(self, others: Collection[str], where: Path, root: str) -> None:
         """Checks that `where` has the same classes.
@@ -57,6 +59,16 @@ class ClassFolders:
                 f"dataset.root={root}: {self.folder} has {len(self.classes)} classes and {where} has {len(others)}; "
                 f"they differ in {_some(differ)}"
             )
+
+
+def _class_by_class(samples: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The samples, sorted by their place in their class."""
+    seen: Counter[int] = Counter()
+    places = []
+    for path, target in samples:
+        places.append((seen[target], target, path))
+        seen[target] += 1
+    return [(path, target) for _, target, path in sorted(places)]
 
 
 def _some(names: list[str]) -> str:

@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from pipetrain.data.images import Normalize
+from pipetrain.data.images import InMemory, Normalize
 from pipetrain.errors import ConfigError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -47,8 +47,7 @@ class ImageFiles:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        shaped = self.shape(opened(self.paths[index]))
-        image = torch.from_numpy(np.array(shaped)).permute(2, 0, 1).contiguous()
+        image = self._decoded(self.paths[index])
         if self.augment is not None:
             image = self.augment(image)
         return self.normalize(image), self.targets[index]
@@ -56,6 +55,20 @@ class ImageFiles:
     def target(self, index: int) -> Tensor:
         """The class of sample `index`, an int64 scalar."""
         return self.targets[index]
+
+    def in_memory(self) -> InMemory:
+        """The same samples, decoded now.
+
+        Raises:
+            ConfigError: one cannot be decoded.
+        """
+        images = torch.stack([self._decoded(path) for path in self.paths])
+        return InMemory(images, self.targets, self.normalize, self.augment)
+
+    def _decoded(self, path: str) -> Tensor:
+        """The image of that size, uint8 (3, H, W)."""
+        shaped = self.shape(opened(path))
+        return torch.from_numpy(np.array(shaped)).permute(2, 0, 1).contiguous()
 
 
 class Fit:

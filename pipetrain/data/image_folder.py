@@ -17,6 +17,7 @@ def image_folder(
     mean: Sequence[float] = IMAGENET_MEAN,
     std: Sequence[float] = IMAGENET_STD,
     *,
+    in_memory: bool = False,
     augment: bool = False,
 ) -> ImageDataset:
     """Images at `root`/train/CLASS/FILE and `root`/test/CLASS/FILE (or val), the classes in the order of their names.
@@ -24,10 +25,11 @@ def image_folder(
     Images become RGB, float32 (3, H, W), scaled by their short side and cropped about the center to `size` (a side or
     [height, width] in pixels; None for the first training image's own), then normalized with `mean` and `std` of
     values in [0, 1]. `augment` pads an image by an eighth of its short side, crops it at random and mirrors half of
-    them, in training alone.
+    them, in training alone. `in_memory` decodes all images at the start, 3 H W bytes each, instead of in every epoch.
 
     Raises:
-        ConfigError: folders are missing or empty, or the two splits have different classes.
+        ConfigError: folders are missing or empty, or the two splits have different classes; with `in_memory`, an image
+            cannot be decoded.
     """
     base = _base(root)
     train = ClassFolders.read(base / "train", root, _REMEDY)
@@ -35,9 +37,11 @@ def image_folder(
     train.check_same(evaluation.classes, evaluation.folder, root)
     height, width = opened(train.samples[0][0]).size[::-1] if size is None else image_size(size)
     normalize = _normalize(mean, std)
+    training = ImageFiles(train.samples, Fit((height, width)), normalize, crop(height, width) if augment else None)
+    held_out = ImageFiles(evaluation.samples, Fit((height, width)), normalize)
     return ImageDataset(
-        train=ImageFiles(train.samples, Fit((height, width)), normalize, crop(height, width) if augment else None),
-        eval=ImageFiles(evaluation.samples, Fit((height, width)), normalize),
+        train=training.in_memory() if in_memory else training,
+        eval=held_out.in_memory() if in_memory else held_out,
         channels=3,
         classes=len(train.classes),
         size=(height, width),

@@ -66,7 +66,7 @@ def _changed(measured: Measured) -> str:
     if data is None:
         return changed
     what = f"`{network}` on" if network else "On"
-    return f"{what} `{data}`: {choice_of('dataset', data).summary}. {changed}"
+    return f"{what} `{measured.data}`: {choice_of('dataset', data).summary}. {changed}"
 
 
 def _made(paper: Paper, parts: Sequence[Measured]) -> str:

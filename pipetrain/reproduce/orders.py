@@ -128,7 +128,7 @@ def _order(order: Order, results: Results) -> Iterator[_Answer]:
 
 def _where(measured: Measured) -> str:
     """The experiment, its scale, and the network and data that the small scale has in place of the paper's."""
-    changed = ", ".join(filter(None, (measured.network, measured.changed("dataset"))))
+    changed = ", ".join(filter(None, (measured.network, measured.data)))
     return f"{measured.experiment}, {measured.scale}" + (f" ({changed})" if changed else "")
 
 

@@ -80,6 +80,12 @@ class Measured:
         sizes = (word.removeprefix("model.") for word in self.changes if word.startswith("model."))
         return " ".join(filter(None, (self.changed("model"), *sizes))) or None
 
+    @property
+    def data(self) -> str | None:
+        """The data set in place of the preset's, with its folder if that is given; None where it is that."""
+        folder = (word.removeprefix("dataset.root=") for word in self.changes if word.startswith("dataset.root="))
+        return " ".join(filter(None, (self.changed("dataset"), *folder))) or None
+
 
 Results = Mapping[str, Measured]
 """Experiment -> what it measured at the largest scale that was run."""

@@ -40,11 +40,30 @@ def test_image_folder_is_read_from_its_tree(root):
     read = image_folder(root=str(root))
     assert (read.channels, read.classes, read.size) == (3, 2, (8, 12))
     assert (len(read.train), len(read.eval)) == (6, 2)
-    assert [read.train.target(i).item() for i in range(6)] == [0, 0, 0, 1, 1, 1]
+    assert [read.train.target(i).item() for i in range(6)] == [0, 1, 0, 1, 0, 1]
     image, target = read.eval[1]
     assert (image.shape, image.dtype, image.is_contiguous()) == ((3, 8, 12), torch.float32, True)
     assert (target.dtype, target.item()) == (torch.int64, 1)
     assert values(image)[:, 3, 4].tolist() == list(COLORS["red"])
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_image_folder_in_memory_has_the_same_samples(root, augment):
+    read, held = (image_folder(root=str(root), augment=augment, in_memory=flag) for flag in (False, True))
+    for split in (root / "train", root / "test"):
+        for image in split.rglob("*.*"):
+            image.unlink()
+    assert [held.train.target(i).item() for i in range(6)] == [read.train.target(i).item() for i in range(6)]
+    assert (held.channels, held.classes, held.size) == (read.channels, read.classes, read.size)
+    assert values(held.eval[1][0])[:, 3, 4].tolist() == list(COLORS["red"])
+    with pytest.raises(ConfigError, match="cannot be decoded"):
+        read.eval[1]
+
+
+def test_image_folder_in_memory_names_an_image_that_cannot_be_decoded(root):
+    (root / "train" / "red" / "b.png").write_bytes(b"no image")
+    with pytest.raises(ConfigError, match=r"b\.png cannot be decoded"):
+        image_folder(root=str(root), in_memory=True)
 
 
 def test_image_folder_evaluates_on_val_if_there_is_no_test(root):
@@ -90,7 +109,7 @@ def test_image_folder_targets_decode_no_image(root):
     for path in read.train.paths:
         Path(path).write_bytes(b"damaged")
     ((targets,),) = Loader(read.train, batch_size=6, shuffle=False).targets(0)
-    assert targets.tolist() == [0, 0, 0, 1, 1, 1]
+    assert targets.tolist() == [0, 1, 0, 1, 0, 1]
     with pytest.raises(ConfigError, match=r"the image .*a\.jp.*g cannot be decoded") as caught:
         list(Loader(read.train, batch_size=6, shuffle=False).inputs(0))
     assert "\n" not in str(caught.value)

@@ -40,7 +40,7 @@ def folder(tmp_path):
 def test_splits_have_the_classes_of_folders_and_of_the_table(folder):
     read = tiny_imagenet(str(folder.parent))
     assert (read.channels, read.classes, read.size) == (3, 2, (64, 64))
-    assert read.train.targets.tolist() == [0, 0, 1, 1]
+    assert read.train.targets.tolist() == [0, 1, 0, 1]
     assert read.eval.targets.tolist() == [1, 0, 1]
     image, target = read.eval[0]
     red = torch.tensor(COLORS["n02000000"], dtype=torch.uint8)[:, None, None].expand(3, 64, 64)

@@ -1,12 +1,12 @@
 import gzip
 import hashlib
-import pickle
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from support.cifar_files import cifar_batch, write_cifar10, write_pickle
 
 from pipetrain.data import torchvision_datasets
 from pipetrain.data.loader import Loader
@@ -31,31 +31,9 @@ def write_mnist(root, name):
     return held
 
 
-def write_pickle(path, entry):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(pickle.dumps(entry, protocol=2))
-    return hashlib.md5(path.read_bytes()).hexdigest()
-
-
-def cifar_batch(samples, **labels):
-    images = np.random.default_rng(samples).integers(256, size=(samples, 3072), dtype=np.uint8)
-    return {"batch_label": "a batch", "data": images, "filenames": [f"{i}.png" for i in range(samples)], **labels}
-
-
 @pytest.fixture
 def cifar10_files(tmp_path, monkeypatch):
-    """CIFAR-10's layout in small; torchvision's real checks run against the sums of these files."""
-    from pipetrain.libraries.torchvision_shim import datasets
-
-    folder = tmp_path / "cifar-10-batches-py"
-    batches = {f"data_batch_{i}": cifar_batch(i + 1, labels=[i] * (i + 1)) for i in range(1, 6)}
-    batches["test_batch"] = cifar_batch(3, labels=[9, 8, 7])
-    sums = [[name, write_pickle(folder / name, batch)] for name, batch in batches.items()]
-    meta = write_pickle(folder / "batches.meta", {"label_names": list("abcdefghij")})
-    monkeypatch.setattr(datasets.CIFAR10, "train_list", sums[:5])
-    monkeypatch.setattr(datasets.CIFAR10, "test_list", sums[5:])
-    monkeypatch.setattr(datasets.CIFAR10, "meta", {**datasets.CIFAR10.meta, "md5": meta})
-    return tmp_path, batches
+    return tmp_path, write_cifar10(tmp_path, monkeypatch)
 
 
 @pytest.fixture
