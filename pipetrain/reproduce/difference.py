@@ -4,16 +4,19 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from pipetrain.report.sweep.columns import MEASUREMENTS, TO_TARGET, column_of
+from pipetrain.report.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET, column_of
 from pipetrain.report.text_table import counted
 from pipetrain.reproduce.results import MeasuredGroup
 
 _ERRORS = 2.0
 """Standard errors of a difference of means from which on it is one."""
-_BROAD = 0.1
-"""The least difference that runs can tell, over the mean, from which on they do not show that one is no worse."""
+_TIMED_ONCE = 0.05
+"""The least difference that single runs tell in what was timed, over the mean."""
 _FINE = 0.01
-"""Likewise, up to which they show that neither is better."""
+"""A gain over the mean that runs have to be able to tell to show that there is none."""
+_LIKE_LEARNED, _LIKE_MEASURED = 0.03, 0.1
+"""A loss over the mean that runs have to rule out to show that one is no worse, of what was learned, and of time or
+memory."""
 
 
 class Relation(Enum):
@@ -22,6 +25,7 @@ class Relation(Enum):
     BETTER = "better than"
     LIKE = "no worse than"
     WORSE = "worse than"
+    FAILS = "diverged or untaught, unlike"
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class Difference:
     Attributes:
         first, other: the groups.
         metric: a column.
-        within: the least difference that runs have to tell to show that one is no worse; None: a tenth of the mean.
+        within: the loss that runs have to rule out to show that one is no worse, as the paper names it; None: 3 % of
+            the mean of what was learned, and none that they tell; 10 % in time and memory.
     """
 
     first: MeasuredGroup
@@ -39,27 +44,61 @@ class Difference:
     metric: str
     within: float | None = None
 
-    @property
-    def word(self) -> str:
-        """How the first one stands to the other."""
+    def word(self, relation: Relation) -> str:
+        """How the first one stands to the other, asked about a relation."""
+        if relation is Relation.FAILS and (failed := self.shows(relation)) is not None:
+            return "failed, unlike" if failed else "trained, as did"
         if self._untaught:
-            return "indistinguishable, as neither has learned, from"
-        if not self._told:
-            return "indistinguishable from"
-        return "better than" if self._gain > 0 else "worse than"
+            return "not told apart, as neither has learned, from"
+        if self._told:
+            return "better than" if self._gain > 0 else "worse than"
+        if not 0 < self._doubt < math.inf:
+            return "not told apart from" if self._doubt else "as"
+        return f"not told apart ({self._shown_doubt} would be) from"
 
     def shows(self, relation: Relation) -> bool | None:
         """Whether the relation holds; None where runs scatter too much to tell, or there is nothing to compare."""
-        both = self.first, self.other
-        if self._untaught or all(map(self._missing, both)):
+        if relation is Relation.FAILS:
+            return self._fails
+        if self._untaught or all(map(self._missing, (self.first, self.other))):
             return None
+        if relation is Relation.LIKE:
+            return self._like
+        gain = self._gain if relation is Relation.BETTER else -self._gain
         if self._told:
-            return (self._gain < 0) is (relation is Relation.WORSE)
-        if any(map(self._survived, both)):
+            return gain > 0
+        if self._lucky:
             return None
-        alike = relation is Relation.LIKE
-        broad = _BROAD * self._size if self.within is None else self.within
-        return alike if self._doubt <= (broad if alike else _FINE * self._size) else None
+        return False if self._doubt + gain <= _FINE * self._size else None
+
+    @property
+    def _like(self) -> bool | None:
+        """Whether the first is no worse."""
+        if self._told and self._gain > 0:
+            return True
+        if not self._told and self._lucky:
+            return None
+        if self._doubt - self._gain <= self._allowed:
+            return True
+        return False if self._told and -self._gain > self._allowed else None
+
+    @property
+    def _allowed(self) -> float:
+        """The loss with which the first still counts as no worse."""
+        if self.within is not None:
+            return self.within
+        if not self.of_learning:
+            return _LIKE_MEASURED * self._size
+        return 0.0 if self._told else _LIKE_LEARNED * self._size
+
+    @property
+    def _fails(self) -> bool | None:
+        """Whether no run of the first has learned, where all of the other have; None where some have."""
+        if not self.other.learned or self._diverged(self.other):
+            return None
+        if not self.first.learned:
+            return True
+        return None if self._diverged(self.first) else False
 
     @property
     def _told(self) -> bool:
@@ -68,12 +107,23 @@ class Difference:
         return abs(self._gain) > self._doubt and (self._missing(loser) or not self._survived(winner))
 
     @property
-    def _untaught(self) -> bool:
-        """Whether what was learned is compared, and neither group has learned anything."""
-        return self._of_learning and not (self.first.learned or self.other.learned)
+    def _lucky(self) -> bool:
+        """Whether one of the means is that of the runs that did not diverge."""
+        return self._survived(self.first) or self._survived(self.other)
 
     @property
-    def _of_learning(self) -> bool:
+    def _untaught(self) -> bool:
+        """Whether what was learned is compared, and neither group has learned anything."""
+        return self.of_learning and not (self.first.learned or self.other.learned)
+
+    @property
+    def ratio(self) -> float:
+        """The first one's mean over the other's, or the inverse where less is better."""
+        ours, theirs = self.first.means[self.metric], self.other.means[self.metric]
+        return ours / theirs if column_of(self.metric).higher else theirs / ours
+
+    @property
+    def of_learning(self) -> bool:
         """Whether the column is of what was learned, and not of time or memory; seeds differ in it."""
         return self.metric not in MEASUREMENTS or self.metric in TO_TARGET
 
@@ -95,13 +145,23 @@ class Difference:
         if any(map(self._missing, both)):
             return 0.0
         missed = self.metric in TO_TARGET and any(group.reached < group.completed for group in both)
-        if missed or (self._of_learning and any(group.completed < 2 for group in both)):
+        if missed or (self.of_learning and any(group.completed < 2 for group in both)):
             return math.inf
+        if self.metric in TIMINGS and any(group.completed < 2 for group in both):
+            return _TIMED_ONCE * self._size
         return _ERRORS * math.hypot(*(_error(group, self.metric) for group in both))
+
+    @property
+    def _shown_doubt(self) -> str:
+        text = column_of(self.metric).text
+        return text(self._doubt) if text else f"{self._doubt:.2g}" if self._doubt < 100 else f"{self._doubt:.0f}"
 
     def _survived(self, group: MeasuredGroup) -> bool:
         """Whether others of its runs diverged, so that what was learned is that of the lucky ones."""
-        return self._of_learning and bool(group.ended.get("diverged"))
+        return self.of_learning and self._diverged(group)
+
+    def _diverged(self, group: MeasuredGroup) -> bool:
+        return bool(group.ended.get("diverged"))
 
     @property
     def _size(self) -> float:

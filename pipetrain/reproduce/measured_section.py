@@ -18,10 +18,12 @@ from pipetrain.tracking.throughput import MEASURED, PREDICTED
 Block = Sequence[str]
 Cells = tuple[str, ...]
 _INTRODUCTION = (
-    "Means and sample standard deviations over seeds. The small scale has the methods and the depth of the paper on a "
+    "Means and sample standard deviations over seeds; the column `paper` has the paper's numbers, of its own network "
+    "and data. The small scale has the paper's methods, and its stages unless they are among what was changed, on a "
     "smaller model and smaller data, so the numbers are not those of the paper; their order may be. It trains for a "
-    "few epochs, in which methods that begin with small steps fall behind, such as PipeMare with T1. Throughput marked "
-    "with ~ is that of the simulated pipeline, predicted from the measured times of its stages."
+    "few epochs, in which methods that begin with small steps fall behind, such as PipeMare with T1. The top1 of "
+    "translation and of language models is that of words. Throughput marked with ~ is that of the simulated pipeline, "
+    "predicted from the measured times of its stages."
 )
 
 _UNTIMED = ", which other work shared, so times and throughput are left out"
@@ -101,7 +103,7 @@ def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
     ]
     heads = (
         "",
-        "printed",
+        "paper",
         column_of(metric).head if metric else "metric",
         column_of("target_epochs").head,
         "samples/s",
@@ -130,7 +132,9 @@ def _mean(group: MeasuredGroup, metric: str) -> str:
 def _target(group: MeasuredGroup) -> str:
     """Epochs to the target, and how many runs reached it if some did not."""
     some = 0 < group.reached < group.completed
-    return _mean(group, "target_epochs") + (f" ({group.reached} of {group.completed})" if some else "")
+    if not some:
+        return _mean(group, "target_epochs")
+    return f"{group.means['target_epochs']:.2f} ({group.reached} of {group.completed})"
 
 
 def _throughput(group: MeasuredGroup) -> str:

@@ -1,8 +1,9 @@
 """Claims about trained models as orders of measured means, and the verdict that the runs give."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import ClassVar
 
 from pipetrain.report.sweep.columns import column_of
 from pipetrain.reproduce.difference import Difference, Relation, shown
@@ -24,6 +25,8 @@ class Order:
             others have a measured one in its place.
         against: the experiment of the others, where it is another one.
         within: how much worse one that is no worse may be, as the paper says it; None: what `Difference` takes.
+        factor: by how much one that is better is so, as the paper says it.
+        full: whether the small scale cannot tell.
     """
 
     experiment: str
@@ -33,6 +36,8 @@ class Order:
     metric: str | None = None
     against: str | None = None
     within: float | None = None
+    factor: float | None = None
+    full: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Growth:
     first: str
     other: str
     metric: str
+    full: ClassVar[bool] = True
 
 
 Rule = Order | Growth
@@ -62,36 +68,48 @@ class _Answer:
 
     Attributes:
         holds: None where the runs scatter too much to tell.
-        what: the experiment, the metric, and what is compared.
+        where: the experiment and the metric.
+        first: what is compared.
         seen: with what, and how it stands to that.
     """
 
     holds: bool | None
-    what: str
+    where: str
+    first: str
     seen: str
 
 
-def verdict(rules: Sequence[Rule], results: Results) -> Verdict | None:
+def verdict(rules: Sequence[Rule], results: Results, *, superlative: bool = False) -> Verdict | None:
     """The verdict of the rules whose experiments were run; None where none was.
 
-    Holds if all do, holds partly if some do. Where the runs scatter too much to tell anything, nothing was tested.
+    Holds if all do, holds partly if some do; a superlative, one before all others, does not hold where any of them does
+    not. Where the runs scatter too much to tell anything, nothing was tested.
     """
     found = [answer for rule in rules for answer in _answers(rule, results)]
     if not found:
         return None
-    holding = sum(answer.holds is True for answer in found)
+    holding, refuted = (sum(answer.holds is value for answer in found) for value in (True, False))
     word = "holds" if holding == len(found) else "holds partly" if holding else "does not hold"
-    if all(answer.holds is None for answer in found):
+    if superlative and refuted:
+        word = "does not hold"
+    if not holding and not refuted:
         word = NOT_TESTED
-    return Verdict(word, "; ".join(f"{what} {_listed(seen)}" for what, seen in _seen(found).items()))
+    return Verdict(
+        word, "<br>".join(f"{where}: {_told(found, where)}" for where in dict.fromkeys(map(_where_of, found)))
+    )
 
 
-def _seen(answers: Sequence[_Answer]) -> Mapping[str, Sequence[str]]:
-    """What was seen -> what it was compared with."""
-    found: dict[str, dict[str, None]] = {}
+def _where_of(answer: _Answer) -> str:
+    return answer.where
+
+
+def _told(answers: Sequence[_Answer], where: str) -> str:
+    """What was seen in one experiment, each that is compared with all its others."""
+    seen: dict[str, dict[str, None]] = {}
     for answer in answers:
-        found.setdefault(answer.what, {})[answer.seen] = None
-    return {what: list(seen) for what, seen in found.items()}
+        if answer.where == where:
+            seen.setdefault(answer.first, {})[answer.seen] = None
+    return "; ".join(f"{first} {_listed(list(others))}" for first, others in seen.items())
 
 
 def _listed(parts: Sequence[str]) -> str:
@@ -114,16 +132,33 @@ def _answers(rule: Rule, results: Results) -> Iterator[_Answer]:
 def _order(order: Order, results: Results) -> Iterator[_Answer]:
     """Whether the order holds, for each of the others."""
     there, beside = companions(order.experiment, results), companions(order.against or order.experiment, results)
-    if (first := _groups(there).get(order.first)) is None:
+    first = _groups(there).get(order.first)
+    if first is None or (order.full and there[0].scale != FULL):
         return
     for other in filter(None, map(_groups(beside).get, order.others)):
         if metric := _metric(order.metric or there[0].metric, first, other):
             difference = Difference(first, other, metric, order.within)
-            yield _Answer(
-                difference.shows(order.relation),
-                f"{_where(there[0])}, {column_of(metric).head}: {shown(first, metric)}",
-                f"{difference.word} {shown(other, metric)}",
-            )
+            where, ours = f"{_where(there[0])}, {column_of(metric).head}", shown(first, metric)
+            seen = f"{difference.word(order.relation)} {shown(other, metric)}"
+            holds = difference.shows(order.relation)
+            if holds and order.relation is Relation.LIKE and not _tells_any(difference, _groups(there)):
+                yield _Answer(None, where, ours, f"{seen}, as are all others there")
+            else:
+                yield _Answer(holds, where, ours, seen)
+                if holds and order.factor and metric in other.means:
+                    ratio = difference.ratio
+                    yield _Answer(
+                        ratio >= order.factor, where, ours, f"{ratio:.2f}X of it (the paper: {order.factor:g}X)"
+                    )
+
+
+def _tells_any(difference: Difference, there: Mapping[str, MeasuredGroup]) -> bool:
+    """Whether the experiment shows any to be worse; where all learn alike, that one does says nothing of it."""
+    if not difference.of_learning:
+        return True
+    beside = [group for group in there.values() if group.name not in (difference.first.name, difference.other.name)]
+    told = (replace(difference, first=group).shows(Relation.LIKE) is False for group in beside)
+    return not beside or any(told)
 
 
 def _where(measured: Measured) -> str:
@@ -137,8 +172,8 @@ def _growth(growth: Growth, results: Results) -> Iterator[_Answer]:
     ratios = {name: _ratio(growth, companions(name, results)) for name in growth.experiments}
     known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
     for (name, ratio), (larger, more) in pairwise(known.items()):
-        what = f"{growth.first} over {growth.other}: {ratio:.2f} in {name},"
-        yield _Answer(more > ratio, what, f"{more:.2f} in {larger}")
+        where = f"{growth.first} over {growth.other}"
+        yield _Answer(more > ratio, where, f"{ratio:.2f} in {name},", f"{more:.2f} in {larger}")
 
 
 def _ratio(growth: Growth, there: Sequence[Measured]) -> float | None:

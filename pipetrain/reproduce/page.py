@@ -10,6 +10,7 @@ from pipetrain.reproduce.measured_section import measured_section
 from pipetrain.reproduce.paper import Paper
 from pipetrain.reproduce.published import Row, Tables
 from pipetrain.reproduce.results import Results
+from pipetrain.reproduce.targets import SMALL, targets_of
 from pipetrain.reproduce.verdict import NOT_TESTED, Verdict
 
 _MADE = "<!-- made by `pipetrain report papers`; edits are lost -->"
@@ -49,18 +50,37 @@ def _claims(paper: Paper, tables: Tables, results: Results) -> Iterator[Sequence
     trained = len(tested - paper.verdicts(tables).keys())
     by = f"{trained} of them by training" if trained else "all of them without training"
     yield [f"{len(tested)} of {counted(len(rows), 'claim', 'claims')} tested, {by}."]
-    cells = ((row["claim"], row["source"], *_verdict(paper, row, verdict)) for row, verdict in rows)
+    cells = ((row["claim"], row["source"], *_verdict(paper, row, verdict, results)) for row, verdict in rows)
     yield markdown_table(("claim", "source", "verdict", "from what, or what it would take"), cells)
 
 
-def _verdict(paper: Paper, row: Row, verdict: Verdict | None) -> tuple[str, str]:
+def _verdict(paper: Paper, row: Row, verdict: Verdict | None, results: Results) -> tuple[str, str]:
     if verdict is not None:
         return verdict.verdict if verdict.verdict == NOT_TESTED else f"**{verdict.verdict}**", verdict.why
     if not row["experiment"]:
         return NOT_TESTED, f"no experiment: it takes {row.get('takes') or _MACHINES}"
-    experiment = f"{paper.name}/{row['experiment']}"
-    cost = choice_of("experiment", experiment).remarks["cost"]
-    return NOT_TESTED, f"`pipetrain reproduce {experiment}`; in full {cost}"
+    measured = row["experiment"] in results
+    full = any(rule.full for rule in paper.rules.get(row["name"], ()))
+    return NOT_TESTED, _what_it_takes(f"{paper.name}/{row['experiment']}", measured=measured, full=full)
+
+
+def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:
+    """The command, what the small scale takes, and what the full one does.
+
+    Args:
+        experiment: with its paper.
+        measured: whether the small scale was run and does not tell, so that its times must have been left out.
+        full: whether the small scale cannot tell.
+    """
+    targets = targets_of(experiment, SMALL)
+    costs = "; ".join(dict.fromkeys(choice_of("experiment", each.experiment).remarks["cost"] for each in targets))
+    command = f"pipetrain reproduce {experiment}"
+    if full:
+        return f"`{command} --scale full`, {costs}; the small scale cannot tell"
+    if measured:
+        return f"`{command}` on a machine that does nothing else, as times were left out; `--scale full`, {costs}"
+    minutes = counted(round(sum(each.minutes for each in targets)), "minute", "minutes")
+    return f"`{command}`, about {minutes} at the small scale; `--scale full`, {costs}"
 
 
 def _computed(exact: Sequence[Comparison]) -> Iterator[Sequence[str]]:
@@ -89,7 +109,7 @@ def _tally(comparisons: Sequence[Comparison]) -> str:
     differ = {"explained": counts[Agreement.EXPLAINED], "open": counts[Agreement.OPEN]}
     others = [f"{count} {'differs' if count == 1 else 'differ'}, {kind}" for kind, count in differ.items() if count]
     unknown = counts[Agreement.UNDETERMINED]
-    return "; ".join([text, *others, *([f"{unknown} cannot be computed from what the paper tells"] if unknown else [])])
+    return "; ".join([text, *others, *([f"{unknown} cannot be computed from what the paper gives"] if unknown else [])])
 
 
 def _table(comparisons: Sequence[Comparison]) -> list[str]:

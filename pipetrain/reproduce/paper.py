@@ -1,6 +1,6 @@
 """What is known of one paper: its numbers recomputed from each other, and those that need no training computed anew."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,6 +60,7 @@ class Paper:
         exact: what needs no training.
         verdicts: on claims, without training.
         rules: name in `claims.csv` -> what trained models have to show for it.
+        superlatives: names of the rules that put one before all others.
         printed: numbers of trained models.
         figures: of the page.
     """
@@ -72,12 +73,15 @@ class Paper:
     remarks: Sequence[str] = ()
     verdicts: Verdicts = no_verdicts
     rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)
+    superlatives: Collection[str] = ()
     printed: Printed = nothing_printed
     figures: Sequence[PaperFigure] = ()
 
     def judged(self, tables: Tables, results: Results) -> Mapping[str, Verdict]:
         """Name in `claims.csv` -> the verdict, of the claims that were tested."""
-        trained = {claim: verdict(rules, results) for claim, rules in self.rules.items()}
+        trained = {
+            name: verdict(rules, results, superlative=name in self.superlatives) for name, rules in self.rules.items()
+        }
         return {**self.verdicts(tables), **{claim: found for claim, found in trained.items() if found}}
 
     def stated(self, tables: Tables) -> Iterator[Comparison]:
