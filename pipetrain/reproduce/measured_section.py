@@ -42,9 +42,20 @@ def measured_section(paper: Paper, tables: Tables, results: Results, page: Path)
         return
     yield ["## Measured"]
     yield [_INTRODUCTION]
+    for parts in experiments(results):
+        yield from _experiment(paper, paper.printed(tables, parts[0].experiment), parts, page)
+
+
+def experiments(results: Results) -> Iterator[Sequence[Measured]]:
+    """Each experiment with its companions, in the order of their names."""
     for name in sorted(results):
         if not any(name.startswith(f"{other}_") for other in results):
-            yield from _experiment(paper, paper.printed(tables, name), companions(name, results), page)
+            yield companions(name, results)
+
+
+def figure_of(paper: Paper, parts: Sequence[Measured]) -> str | None:
+    """The file name of a figure of all parts; None where there is one part, which has its own."""
+    return f"{paper.name}_{parts[0].experiment}.png" if len(parts) > 1 else None
 
 
 def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measured], page: Path) -> Iterator[Block]:
@@ -54,11 +65,9 @@ def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measur
     if parts[0].scale == SMALL:
         yield [_changed(parts[0])]
     yield _table(printed, parts)
-    for part in parts:
-        if len(part.groups) > 1 or len(parts) == 1:
-            figure = os.path.relpath(part.folder / "sweep.png", page)
-            course = f"{part.metric} of {part.experiment} by epoch, and what it took"
-            yield [f"![{course if part.metric else f'What {part.experiment} took'}]({figure})"]
+    of_all, metric, name = figure_of(paper, parts), parts[0].metric, parts[0].experiment
+    figure = f"images/{of_all}" if of_all else os.path.relpath(parts[0].folder / "sweep.png", page)
+    yield [f"![{f'{metric} of {name} by epoch, and what it took' if metric else f'What {name} took'}]({figure})"]
 
 
 def _changed(measured: Measured) -> str:

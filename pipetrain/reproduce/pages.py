@@ -4,9 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipetrain.errors import ConfigError
+from pipetrain.reproduce import measured_figure
 from pipetrain.reproduce.field_map import NAME, maps_of
 from pipetrain.reproduce.map_figure import draw
-from pipetrain.reproduce.map_page import figure_of, map_page
+from pipetrain.reproduce.map_page import figure_of as figure_of_map
+from pipetrain.reproduce.map_page import map_page
+from pipetrain.reproduce.measured_section import experiments, figure_of
 from pipetrain.reproduce.page import page
 from pipetrain.reproduce.papers import pipedream, pipemare, pipeoptim, timeprest, zhang
 from pipetrain.reproduce.published import tables_of
@@ -41,6 +44,10 @@ def write(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:
         for figure in paper.figures:
             figure.draw(images / figure.name)
             yield images / figure.name
+        for parts in experiments(found[paper.name]):
+            if of_all := figure_of(paper, parts):
+                measured_figure.draw(images / of_all, parts)
+                yield images / of_all
         text = page(paper, tables[paper.name], found[paper.name], output)
         write_whole(output / f"{paper.name}.md", text)
         yield output / f"{paper.name}.md"
@@ -49,7 +56,7 @@ def write(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:
 def _write_map(results: Path, output: Path) -> Iterator[Path]:
     maps = maps_of(results)
     for found in maps:
-        path = output / "images" / figure_of(found)
+        path = output / "images" / figure_of_map(found)
         draw(path, found)
         yield path
     write_whole(output / f"{NAME}.md", map_page(maps))

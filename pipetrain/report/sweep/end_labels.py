@@ -9,7 +9,15 @@ if TYPE_CHECKING:
 End = tuple[float, float, str, str]
 """Where a line ends, x and y, its name and its color."""
 _LINE, _ASIDE = 1.15, 1.06
-_THREAD = {"arrowstyle": "-", "linewidth": 0.6, "alpha": 0.6, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
+_THREAD = {
+    "arrowstyle": "-",
+    "linestyle": ":",
+    "linewidth": 0.9,
+    "alpha": 0.6,
+    "shrinkA": 1,
+    "shrinkB": 1,
+    "relpos": (0, 0.5),
+}
 _POINTS = 0.78 * 72
 """Of a panel, without title and axis, per inch of the figure."""
 

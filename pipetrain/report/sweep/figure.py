@@ -33,7 +33,9 @@ def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
         panels.append((5.8, lambda panel: _curves(panel, course, rows)))
     if metric and any(group.values(metric) for group in groups):
         panels.append((2.6, lambda panel: rows.dots(panel, metric)))
-    for name in (*_SPEEDS, "target_s", "wall_s", "idle_share", "memory_bytes"):
+    # the peak of a simulation is that of a process which has other runs behind it
+    memory = ["memory_bytes"] if all(map(_distributed, groups)) else []
+    for name in (*_SPEEDS, "target_s", "wall_s", "idle_share", *memory):
         if name != metric and any(group.values(name) for group in groups):
             panels.append((max(1.7, 0.11 * len(column_of(name).head)), lambda panel, name=name: rows.bars(panel, name)))  # type: ignore[misc]
     panels.append((2.3, rows.memory))
@@ -49,6 +51,10 @@ def _has(name: str) -> Callable[[SweepGroup], bool]:
     return lambda group: bool(group.curve(name))
 
 
+def _distributed(group: SweepGroup) -> bool:
+    return all(run.settings.get("executor.name") == "distributed" for run in group.runs)
+
+
 def _curves(panel: "Axes", name: str, rows: "_Rows") -> None:
     """The courses, each with its name at its end."""
     ends = []
@@ -57,6 +63,8 @@ def _curves(panel: "Axes", name: str, rows: "_Rows") -> None:
             epochs, values = zip(*points, strict=True)
             mark = "o" if len(points) == 1 else "None"  # a line through one point cannot be seen
             panel.plot(epochs, values, marker=mark, color=look.color, linestyle=look.style, linewidth=1.4, markersize=5)
+            if not group.completed:
+                panel.plot(epochs[-1], values[-1], marker="X", color=look.color, markersize=7)
             ends.append((epochs[-1], values[-1], shortened(group.name, _LONGEST_NAME), look.color))
     panel.locator_params(axis="x", integer=True, min_n_ticks=1)
     panel.ticklabel_format(axis="y", useOffset=False)
