@@ -158,13 +158,17 @@ _RULES = {
     ],
     "memory_like_data_parallel": [
         # small networks have few weights for their activations
-        Order("fig16_vgg16", "pipedream", Relation.LIKE, ("sequential",), "stage_bytes", full=True)
+        Order(f"fig16_{model}", "pipedream", Relation.LIKE, ("sequential",), "stage_bytes", full=True)
+        for model in ("vgg16", "gnmt8", "gnmt16")
     ],
     "depth_throughput": [
         Order("fig18_gnmt8", "depth=4", Relation.BETTER, ("depth=1", "depth=2"), PREDICTED),
         Order("fig18_gnmt8", "depth=7", Relation.LIKE, ("depth=4",), PREDICTED),
     ],
-    "model_parallel": [Order("fig14_vgg16", "pipedream", Relation.BETTER, ("sequential",), PREDICTED, factor=2)],
+    "model_parallel": [
+        Order(f"fig14_{model}", "pipedream", Relation.BETTER, ("sequential",), PREDICTED, factor=2)
+        for model in ("vgg16", "alexnet", "gnmt8", "gnmt16")
+    ],
     "gpipe_slower": [Order("gpipe_gnmt16", "pipedream", Relation.BETTER, ("gpipe",), PREDICTED, factor=1.54)],
 }
 
