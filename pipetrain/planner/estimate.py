@@ -150,12 +150,24 @@ class _Counter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         returned = func(*args, **kwargs)
-        if func._overloadpacket in flop_registry:
-            self.flops += flop_registry[func._overloadpacket](*args, **kwargs, out_val=returned)
+        packet = func._overloadpacket
+        if packet in flop_registry:
+            self.flops += flop_registry[packet](*args, **kwargs, out_val=returned)
+        elif packet in _FUSED_RECURRENT:
+            self.flops += _FUSED_RECURRENT[packet] * _recurrent_flops(*args[:3])
         if not _moves_nothing(func):
             self.read += sum(map(_bytes, _tensors((args, kwargs))))
             self.written += sum(map(_bytes, _tensors(returned)))
         return returned
+
+
+_FUSED_RECURRENT = {torch.ops.aten.mkldnn_rnn_layer: 1, torch.ops.aten.mkldnn_rnn_layer_backward: 2}
+"""What torch's registry lacks: a layer of an LSTM in one operator -> how often it does what its forward does."""
+
+
+def _recurrent_flops(inputs: Tensor, of_inputs: Tensor, of_hidden: Tensor) -> int:
+    """Of a forward over `inputs` (positions, samples, features) with the two weights that all gates have in one."""
+    return 2 * inputs.shape[0] * inputs.shape[1] * (of_inputs.numel() + of_hidden.numel())
 
 
 _ALLOCATIONS = {torch.ops.aten.empty_like.default, torch.ops.aten.empty.memory_format, torch.ops.aten.detach.default}

@@ -108,3 +108,28 @@ def test_estimate_takes_an_embedding_of_integers_with_a_shared_weight():
 def test_estimate_names_a_layer_that_does_not_run(layers, message):
     with pytest.raises(ConfigError, match=message):
         layer_costs(chain_of(nn.Sequential(*layers)), [torch.zeros(2, 4)])
+
+
+class Recurrent(nn.Module):
+    """An LSTM that needs real data if it looks at them, and so runs in one operator on a CPU."""
+
+    def __init__(self, *, looks):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 16, batch_first=True, bidirectional=True)
+        self.looks = looks
+
+    def forward(self, inputs):
+        if self.looks and inputs.isnan().any():
+            raise ValueError
+        return self.lstm(inputs)[0]
+
+
+def test_lstm_costs_as_many_operations_in_one_operator_as_in_many():
+    def flops(*, looks):
+        chain = chain_of(nn.Sequential(nn.Linear(8, 8), Recurrent(looks=looks)))
+        return layer_costs(chain, [torch.zeros(3, 5, 8)])[1].flops
+
+    gates, positions, samples = 2 * 4 * 16 * (8 + 16), 5, 3  # of both directions
+    assert flops(looks=True) == 3 * 2 * positions * samples * gates
+    # one operator also computes the gradient of the first hidden states, which nothing needs
+    assert flops(looks=True) - flops(looks=False) == 2 * samples * (2 * 4 * 16 * 16)

@@ -1,14 +1,17 @@
 """`pipetrain report papers`: the committed pages are what it writes."""
 
+import json
 from pathlib import Path
 
 import pytest
 from support.cli import pipetrain
 
 from pipetrain import cli
+from pipetrain.reproduce import measured_figure
 from pipetrain.reproduce.comparison import Agreement
 from pipetrain.reproduce.field_map import maps_of
 from pipetrain.reproduce.map_page import map_page
+from pipetrain.reproduce.orders import companions
 from pipetrain.reproduce.page import page
 from pipetrain.reproduce.pages import PAPERS
 from pipetrain.reproduce.published import tables_of
@@ -77,6 +80,29 @@ def test_memory_of_deep_resnets_is_the_printed_one():
         assert found[f"ResNet-{depth}: weights, MiB"] is Agreement.EXACT
         assert found[f"ResNet-{depth}: their increase, %"] is Agreement.EXACT
         assert found[f"ResNet-{depth}: activations of a sample, MiB"] is Agreement.OPEN
+
+
+def test_verdict_on_pipedreams_optimizer_is_that_of_the_bench():
+    found = json.loads((ROOT / "results" / "bench" / "planner.json").read_text(encoding="utf-8"))
+    why = PAPERS["pipedream"].verdicts(tables_of(ROOT / "results", "pipedream"))["optimizer_picks_best"].why
+    assert found["chosen_within"] == found["groups"]
+    assert f"correlate with {found['correlation']:.3f}" in why
+    assert f"in all {found['groups']} groups: {len(found['pipelines'])} pipelines" in why
+
+
+def test_figure_of_an_experiment_has_its_companions(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(measured_figure.figure, "draw", lambda *words: drawn.append(words))
+    parts = companions("table4_alexnet", results_of(ROOT / "results", "pipeoptim"))
+    measured_figure.draw(tmp_path / "all.png", parts)
+    ((path, metric, groups),) = drawn
+    assert (path.name, metric) == ("all.png", "top1")
+    assert {group.name: group.method for group in groups} == {
+        name: name for name in ("gpipe", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
+    }
+    means = [group.mean("top1") for group in groups]
+    assert means == sorted(means, reverse=True)
+    assert all(len(group.curve("top1")) == 5 for group in groups)
 
 
 def test_paper_that_is_none_of_the_five_is_refused(tmp_path, monkeypatch, capsys):

@@ -57,3 +57,17 @@ def test_what_was_measured_has_a_panel_each_in_the_order_of_the_table(panels, tm
 def test_runs_without_evaluation_are_drawn_without_curves(panels, tmp_path):
     figure.draw(tmp_path / "sweep.png", None, [group("gpipe", (), samples_per_second=3.0)])
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["gpipe"]
+
+
+@pytest.mark.parametrize(("executor", "shown"), [("distributed", ["peak memory"]), ("simulated", [])])
+def test_peak_memory_is_drawn_of_processes_that_are_stages_alone(panels, tmp_path, executor, shown):
+    run = ComparedRun(Path("a"), "completed", settings={"executor.name": executor}, numbers={"memory_bytes": 1e9})
+    figure.draw(tmp_path / "sweep.png", None, [SweepGroup("a", [run])])
+    assert [panel.get_title() for panel in panels] == [*shown, "weights, activations"]
+
+
+def test_course_that_diverged_ends_in_a_cross(panels, tmp_path):
+    run = ComparedRun(Path("a"), "diverged", settings={"method": "stale"}, curves={"top1": [(1, 10.0), (2, 9.0)]})
+    figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", (1, 2, 3)), SweepGroup("stale", [run])])
+    crosses = [line for line in panels[0].lines if line.get_marker() == "X"]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses] == [(2, 9.0)]
