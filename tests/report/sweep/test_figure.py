@@ -67,7 +67,9 @@ def test_peak_memory_is_drawn_of_processes_that_are_stages_alone(panels, tmp_pat
 
 
 def test_course_that_diverged_ends_in_a_cross(panels, tmp_path):
-    run = ComparedRun(Path("a"), "diverged", settings={"method": "stale"}, curves={"top1": [(1, 10.0), (2, 9.0)]})
+    run = ComparedRun(
+        Path("a"), "diverged", settings={"method": "stale"}, final={"top1": 9.0}, curves={"top1": [(1, 10.0), (2, 9.0)]}
+    )
     figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", (1, 2, 3)), SweepGroup("stale", [run])])
     crosses = [line for line in panels[0].lines if line.get_marker() == "X"]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses] == [(2, 9.0)]
