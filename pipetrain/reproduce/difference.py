@@ -52,8 +52,10 @@ class Difference:
             return "not told apart, as neither has learned, from"
         if self._told:
             return "better than" if self._gain > 0 else "worse than"
-        if not 0 < self._doubt < math.inf:
-            return "not told apart from" if self._doubt else "as"
+        if not self._doubt:
+            return "equal to"
+        if self._doubt == math.inf:
+            return "not told apart from"
         return f"not told apart ({self._shown_doubt} would be) from"
 
     def shows(self, relation: Relation) -> bool | None:

@@ -94,13 +94,8 @@ def verdict(rules: Sequence[Rule], results: Results, *, superlative: bool = Fals
         word = "does not hold"
     if not holding and not refuted:
         word = NOT_TESTED
-    return Verdict(
-        word, "<br>".join(f"{where}: {_told(found, where)}" for where in dict.fromkeys(map(_where_of, found)))
-    )
-
-
-def _where_of(answer: _Answer) -> str:
-    return answer.where
+    places = dict.fromkeys(answer.where for answer in found)
+    return Verdict(word, "<br>".join(f"{where}: {_told(found, where)}" for where in places))
 
 
 def _told(answers: Sequence[_Answer], where: str) -> str:
