@@ -34,14 +34,14 @@ class Loss:
     Attributes:
         rate: the learning rate.
         rates: how many were tried.
-        mean: over seeds; infinite where a run diverged under every learning rate.
+        median: over seeds, which one evaluation out of line does not move; infinite where a run diverged.
         deviation: sample standard deviation over seeds; None of fewer than two.
         seeds: how many there are.
     """
 
     rate: float
     rates: int
-    mean: float
+    median: float
     deviation: float | None
     seeds: int
 
@@ -82,7 +82,7 @@ class FieldMap:
 
     def best(self, depth: int) -> str | None:
         """The method with the least loss at a depth; None where all diverged."""
-        found = {method: loss.mean for (method, at), loss in self.losses.items() if at == depth}
+        found = {method: loss.median for (method, at), loss in self.losses.items() if at == depth}
         name = min(found, key=lambda each: found[each], default=None)
         return name if name and math.isfinite(found[name]) else None
 
@@ -94,7 +94,7 @@ class FieldMap:
     def like_plain(self, method: str, depth: int) -> bool | None:
         """Whether a method's loss is like plain training's; None where either was not measured."""
         found = self.losses.get((method, depth))
-        return None if found is None or self.plain is None else found.mean <= NEAR * self.plain.mean
+        return None if found is None or self.plain is None else found.median <= NEAR * self.plain.median
 
     def like_at(self, method: str) -> list[int]:
         """The measured depths at which a method is like plain training, ascending."""
@@ -165,9 +165,10 @@ def _tried(rows: Sequence[Row]) -> Mapping[Place, Tried]:
 def _best(rates: Tried) -> Loss:
     rate = _best_rate(rates)
     losses = [_loss(row) for row in rates[rate].values()]
-    mean = statistics.fmean(losses)
-    deviation = statistics.stdev(losses) if len(losses) > 1 and math.isfinite(mean) else None
-    return Loss(rate, len(rates), mean, deviation, len(losses))
+    finite = all(map(math.isfinite, losses))
+    median = statistics.median(losses) if finite else math.inf
+    deviation = statistics.stdev(losses) if len(losses) > 1 and finite else None
+    return Loss(rate, len(rates), median, deviation, len(losses))
 
 
 def _best_rate(rates: Tried) -> float:

@@ -36,7 +36,7 @@ def draw(path: Path, found: FieldMap) -> None:
 
 def _top(found: FieldMap) -> float:
     """The largest loss that is drawn where it is."""
-    known = {place: loss.mean for place, loss in found.losses.items() if math.isfinite(loss.mean)}
+    known = {place: loss.median for place, loss in found.losses.items() if math.isfinite(loss.median)}
     deepest = [loss for (_, depth), loss in known.items() if depth == found.depths[-1]]
     limit = _TALLEST * statistics.median(deepest) if deepest else math.inf
     return max((loss for loss in known.values() if loss <= limit), default=1.0)
@@ -44,8 +44,8 @@ def _top(found: FieldMap) -> float:
 
 def _line(panel: "Axes", found: FieldMap, method: str, look: Look, top: float) -> tuple[float, float, str, str]:
     """Draws a method's losses; returns where they end, with its name."""
-    points = [(depth, min(found.losses[method, depth].mean, top)) for depth in found.depths_of(method)]
-    above = [(depth, top) for depth in found.depths_of(method) if found.losses[method, depth].mean > top]
+    points = [(depth, min(found.losses[method, depth].median, top)) for depth in found.depths_of(method)]
+    above = [(depth, top) for depth in found.depths_of(method) if found.losses[method, depth].median > top]
     width = 2.2 if method == PLAIN else 1.2
     panel.plot(*_columns(points), color=look.color, linestyle=look.style, marker="o", markersize=3, linewidth=width)
     panel.plot(*_columns(above), color=look.color, linestyle="none", marker="^", markersize=7, clip_on=False)
@@ -59,5 +59,5 @@ def _columns(points: Points) -> tuple[list[int], list[float]]:
 def _plain(panel: "Axes", found: FieldMap) -> None:
     """Shades the losses that are like plain training's."""
     if found.plain is not None:
-        panel.axhspan(panel.get_ylim()[0], NEAR * found.plain.mean, color=GRAY, alpha=0.15, linewidth=0)
-        panel.set_title(f"shaded: like plain training, {found.plain.mean:.3f} and up to {NEAR - 1:.0%} above")
+        panel.axhspan(panel.get_ylim()[0], NEAR * found.plain.median, color=GRAY, alpha=0.15, linewidth=0)
+        panel.set_title(f"shaded: like plain training, {found.plain.median:.3f} and up to {NEAR - 1:.0%} above")

@@ -14,10 +14,11 @@ _MADE = "<!-- made by `pipetrain report papers map`; edits are lost -->"
 _ABOUT = (
     "How deep can a pipeline be before its stale weights hurt, and which method helps from there on? This page has the "
     "final loss of every method against the number of stages D, in simulated pipelines with fine-grained stages. Each "
-    "method has its own schedule, and the learning rate of a small grid that suits it best at that depth. In a "
-    "pipeline of one stage, plain asynchrony (`naive_async`) is plain training. A loss up to 5 % above that of plain "
-    "training counts as like it, and is bold; ± is the deviation over seeds. Losses are those of evaluation, the "
-    "Transformer's with its label smoothing.",
+    "method has its own schedule, and the learning rate of a small grid that suits it best at that depth, by the first "
+    "seed. In a pipeline of one stage, plain asynchrony (`naive_async`) is plain training. A loss up to 5 % above that "
+    "of plain training counts as like it, and is bold. Losses are those of evaluation, the Transformer's with its "
+    "label smoothing; medians over seeds, as single evaluations of the convolution net are far out of line at high "
+    "rates, and ± their deviation.",
     "The methods do not all read weights of the same age. Under their schedules, those of `stale` and of PipeMare are "
     "twice as old as those of the others, so these are best compared with each other. Those of `pipedream_2bw` are one "
     "update old at any depth, for which it needs D microbatches or more; those of D = 8 have one sample each, which is "
@@ -98,7 +99,8 @@ def _measured(found: FieldMap) -> str:
     """How much of the grid there is, and what that leaves open."""
     losses = found.losses.values()
     rates, seeds = [loss.rates for loss in losses], [loss.seeds for loss in losses]
-    parts = [f"{found.measured.runs:,} of {counted(found.planned.runs, 'run', 'runs')} so far"]
+    there, runs = found.measured.runs, counted(found.planned.runs, "run", "runs")
+    parts = [f"all {runs}" if there >= found.planned.runs else f"{there:,} of {runs} so far"]
     if missing := _missing(found):
         parts.append(f"not measured yet: {missing}")
     tried, repeated = _range(rates, "learning rate", "learning rates"), _range(seeds, "seed", "seeds")
@@ -204,15 +206,15 @@ def _cell(found: FieldMap, method: str, depth: int) -> str:
 
 
 def _shown(loss: Loss) -> str:
-    if not math.isfinite(loss.mean):
+    if not math.isfinite(loss.median):
         return "diverged"
     spread = "" if loss.deviation is None else f" ± {loss.deviation:.2g}"
-    return f"{loss.mean:.3f}{spread}" if loss.mean < 100 else f"{loss.mean:.0f}{spread}"
+    return f"{loss.median:.3f}{spread}" if loss.median < 100 else f"{loss.median:.0f}{spread}"
 
 
 def _rate(found: FieldMap, method: str, depth: int) -> str:
     loss = found.losses.get((method, depth))
-    return "" if loss is None or not math.isfinite(loss.mean) else f"{loss.rate:g}"
+    return "" if loss is None or not math.isfinite(loss.median) else f"{loss.rate:g}"
 
 
 def _costs() -> Iterable[Sequence[str]]:
