@@ -96,11 +96,11 @@ class Difference:
     @property
     def _fails(self) -> bool | None:
         """Whether no run of the first has learned, where all of the other have; None where some have."""
-        if not self.other.learned or self._diverged(self.other):
+        if not self.other.learned or self.other.diverged:
             return None
         if not self.first.learned:
             return True
-        return None if self._diverged(self.first) else False
+        return None if self.first.diverged else False
 
     @property
     def _told(self) -> bool:
@@ -160,10 +160,7 @@ class Difference:
 
     def _survived(self, group: MeasuredGroup) -> bool:
         """Whether others of its runs diverged, so that what was learned is that of the lucky ones."""
-        return self.of_learning and self._diverged(group)
-
-    def _diverged(self, group: MeasuredGroup) -> bool:
-        return bool(group.ended.get("diverged"))
+        return self.of_learning and group.diverged > 0
 
     @property
     def _size(self) -> float:
@@ -178,7 +175,7 @@ def shown(group: MeasuredGroup, metric: str) -> str:
         return f"{group.name} (never)"
     reached = group.reached if metric in TO_TARGET else group.completed
     runs = f"{reached} of {group.completed} runs" if reached < group.completed else counted(reached, "run", "runs")
-    diverged = f", {group.ended['diverged']} diverged" if group.ended.get("diverged") else ""
+    diverged = f", {group.diverged} diverged" if group.diverged else ""
     return f"{group.name} {_value(group, metric)} ({runs}{diverged})"
 
 

@@ -2,17 +2,13 @@
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pipetrain.report.sweep import figure
-from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.sweep.report import ranked
+from pipetrain.report.sweep.report import from_json, ranked
 from pipetrain.reproduce.results import Measured
-
-_NO_NUMBERS = {"path", "status", "reason", "seed", "final", "best", "forward_staleness", "curves"}
 
 
 def draw(path: Path, parts: Sequence[Measured]) -> None:
@@ -24,21 +20,7 @@ def draw(path: Path, parts: Sequence[Measured]) -> None:
     figure.draw(path, chosen, groups)
 
 
-def _groups(part: Measured) -> Iterator[SweepGroup]:
+def _groups(part: Measured) -> list[SweepGroup]:
     with (part.folder / "runs.csv").open(encoding="utf-8", newline="") as file:
         methods = {row["name"]: row["method"] for row in csv.DictReader(file)}
-    for group in json.loads((part.folder / "sweep.json").read_text(encoding="utf-8"))["groups"]:
-        method = methods.get(group["name"], "")
-        yield SweepGroup(group["name"], [_run(run, method) for run in group["runs"]])
-
-
-def _run(kept: Mapping[str, Any], method: str) -> ComparedRun:
-    return ComparedRun(
-        path=Path(kept["path"]),
-        status=kept["status"],
-        settings={"method": method, "seed": kept["seed"]},
-        final=kept["final"],
-        best=kept["best"],
-        numbers={name: value for name, value in kept.items() if name not in _NO_NUMBERS and value is not None},
-        curves={name: [(epoch, value) for epoch, value in points] for name, points in kept["curves"].items()},
-    )
+    return from_json(json.loads((part.folder / "sweep.json").read_text(encoding="utf-8")), methods)

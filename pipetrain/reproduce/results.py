@@ -36,6 +36,11 @@ class MeasuredGroup:
     reached: int
 
     @property
+    def diverged(self) -> int:
+        """How many runs diverged."""
+        return self.ended.get("diverged", 0)
+
+    @property
     def learned(self) -> bool:
         """Whether the runs have learned anything, as far as their losses are known."""
         first, last = self.means.get("first_loss"), self.means.get("loss")
@@ -69,9 +74,9 @@ class Measured:
         given = words[words.index("--multirun") + 1 :]
         return [word for word in given if not word.startswith(_OF_EVERY_COMMAND)]
 
-    def changed(self, group: str) -> str | None:
-        """The choice of a group of the configuration in place of the preset's, None where it is that."""
-        given = (word.removeprefix(f"{group}=") for word in self.changes if word.startswith(f"{group}="))
+    def changed(self, name: str) -> str | None:
+        """The choice of a group, or the value of a setting, in place of the preset's; None where it is that."""
+        given = (word.removeprefix(f"{name}=") for word in self.changes if word.startswith(f"{name}="))
         return next(given, None)
 
     @property
@@ -83,8 +88,7 @@ class Measured:
     @property
     def data(self) -> str | None:
         """The data set in place of the preset's, with its folder if that is given; None where it is that."""
-        folder = (word.removeprefix("dataset.root=") for word in self.changes if word.startswith("dataset.root="))
-        return " ".join(filter(None, (self.changed("dataset"), *folder))) or None
+        return " ".join(filter(None, (self.changed("dataset"), self.changed("dataset.root")))) or None
 
 
 Results = Mapping[str, Measured]

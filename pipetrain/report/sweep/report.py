@@ -9,11 +9,15 @@ from typing import Any
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import table
 from pipetrain.report.sweep.columns import column_of, metric_of
+from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.sweep.page import page
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 from pipetrain.tracking.whole_file import write_whole
+
+_NO_NUMBERS = {"path", "status", "reason", "seed", "final", "best", "forward_staleness", "curves"}
+"""Of a run in JSON, what is beside its numbers."""
 
 
 def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[SweepGroup], str | None]:
@@ -77,6 +81,35 @@ def _group(group: SweepGroup) -> dict[str, Any]:
         "standard_deviation": {name: group.deviation(name) for name in columns},
         "runs": runs,
     }
+
+
+def from_json(content: Mapping[str, Any], methods: Mapping[str, str]) -> list[SweepGroup]:
+    """The groups of what `as_json` wrote, as far as it tells them; `methods` are those of groups, by their names."""
+    return [
+        SweepGroup(group["name"], [_run(run, methods.get(group["name"], "")) for run in group["runs"]])
+        for group in content["groups"]
+    ]
+
+
+def _run(kept: Mapping[str, Any], method: str) -> ComparedRun:
+    return ComparedRun(
+        path=Path(kept["path"]),
+        status=kept["status"],
+        reason=kept["reason"],
+        settings={"method": method, "seed": kept["seed"]},
+        final=_numbers(kept["final"]),
+        best=_numbers(kept["best"]),
+        numbers=_numbers({name: value for name, value in kept.items() if name not in _NO_NUMBERS}),
+        staleness=kept["forward_staleness"],
+        curves={
+            name: [(epoch, strict_json.number(value)) for epoch, value in points]
+            for name, points in kept["curves"].items()
+        },
+    )
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: strict_json.number(value) for name, value in values.items()}
 
 
 def write(groups: Sequence[SweepGroup], metric: str | None, output: Path, title: str | None = None) -> list[Path]:
