@@ -36,11 +36,12 @@ from typing_extensions import override
 from workloads import WORKLOADS, Workload
 
 from pipetrain.data.loader import Loader
+from pipetrain.device_queue import synchronize
 from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import OnStep, RunHooks
-from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.pipeline import Bounds, Training, build_pipeline, build_stages, connect_stages
+from pipetrain.executors.transport import NEVER, agreed_transport, set_environment
 from pipetrain.losses import CrossEntropy, StepLoss
 from pipetrain.methods.base import Method
 from pipetrain.methods.naive_async import NaiveAsync
@@ -52,6 +53,7 @@ from pipetrain.planner.partition_rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
+from pipetrain.run.device import device_at
 from pipetrain.run.freed_memory import keep_freed_memory
 from pipetrain.run.weight_passes import passes_under
 from pipetrain.schedules.base import Schedule
@@ -170,6 +172,7 @@ class Bench:
         self.device = device
         self.steps = steps
         self.rounds = rounds
+        self.transport = agreed_transport(device)
         self.data = workload.pictures(steps)
         self._rows: dict[str, Row] = {}
 
@@ -196,10 +199,6 @@ class Bench:
     @property
     def training(self) -> Training:
         return training(self.workload, self.device)
-
-    def synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -247,7 +246,7 @@ class Bench:
                 gradient(step)
                 optimizer.step()
                 optimizer.zero_grad()
-                self.synchronize()
+                synchronize(self.device)
                 times.append(time.perf_counter())
             return Round(step_seconds(times))
 
@@ -270,7 +269,7 @@ class Bench:
             [stage],
             self.phases(rules),
             RunHooks(on_step),
-            device_to_device=self.device_to_device,
+            transport=self.transport,
         )
         batch, num_microbatches = self.workload.batch, rules.num_microbatches
         loader = Loader(self.data, batch_size=batch, microbatches=num_microbatches, shuffle=False)
@@ -291,15 +290,11 @@ class Bench:
         starts = itertools.count(step=self.steps)
         return lambda: executor.train(loader, DrainInterval(epoch=0, first=0, last=self.steps, start=next(starts)))
 
-    @property
-    def device_to_device(self) -> bool:
-        return self.device.type == "cuda" and torch.cuda.device_count() >= STAGES
-
     def torchs(self, schedule_class: type, num_microbatches: int) -> Row:
         bounds = even_bounds(self.workload, PipelineRules(GPipe(), Synchronous(), STAGES, num_microbatches))
         module = Plain(self.stage(self.rank, bounds).module)
         optimizer = sgd(list(module.parameters()))
-        group = dist.new_group(backend="nccl", device_id=self.device) if self.device_to_device else None
+        group = self.transport.new_group()
         pipe = PipelineStage(module, self.rank, STAGES, self.device, group=group)
         schedule = schedule_class(pipe, num_microbatches, loss_fn=nn.functional.cross_entropy)
         images, labels = (tensor.to(self.device) for tensor in self.data.tensors)
@@ -379,10 +374,11 @@ def process(  # noqa: PLR0913  (sent to a new process by name)
     pipe: Connection, rank: int, port: int, *, model: str, kind: str, steps: int, rounds: int, keep_memory: bool
 ) -> None:
     torch.set_num_threads(1)
+    set_environment(kind)
     if keep_memory:
         keep_freed_memory()
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
-    device = torch.device("cuda", rank % torch.cuda.device_count()) if kind == "cuda" else torch.device("cpu")
+    device = device_at(kind, rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("gloo", rank=rank, world_size=STAGES, timeout=NEVER)

@@ -11,14 +11,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.data.loader import Loader
+from pipetrain.device_queue import synchronize
 from pipetrain.executors import exchange
 from pipetrain.executors.clipping import Clipping
 from pipetrain.executors.collection import collected
 from pipetrain.executors.evaluation import evaluate
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.p2p import NEVER
 from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.executors.transport import Transport
 from pipetrain.losses import Loss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.base import BaseStage
@@ -52,6 +53,8 @@ class Executor(ABC):
     """The stages of this process, in order."""
     rank: int
     """The number of this process."""
+    transport: Transport | None = None
+    """Of tensors between processes; None where there is one process."""
     unmeasured: ClassVar[tuple[str, ...]] = ()
     """Fields of a stage's report that cannot be known here."""
 
@@ -183,11 +186,12 @@ class ManyProcesses(Executor):
     """Each process has its stages; torch.distributed's default group is for control."""
 
     @override
-    def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None) -> None:
+    def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None, transport: Transport) -> None:
         super().__init__(phases, hooks, clip_norm)
+        self.transport: Transport = transport
         self._placement = phases[0].rules.schedule.placement(self.num_stages)
         self.rank = dist.get_rank()
-        self._aside = dist.new_group(timeout=NEVER, backend="gloo")
+        self._aside = transport.control_group()
 
     @override
     def whole_state(self) -> dict[str, Tensor] | None:
@@ -212,7 +216,8 @@ class ManyProcesses(Executor):
             return exchange.from_one(value, self._placement.of_last_stage)
 
     def _drained(self) -> None:
-        """Waits until the stages of all processes have drained."""
+        """Waits until the stages of all processes have drained, and their devices have nothing left to do."""
+        synchronize(self.transport.device)
         with self.hooks.waiting("the drain of all stages"), exchange.connected():
             dist.barrier()
 

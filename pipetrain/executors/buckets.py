@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pipetrain.executors.exchange import connected
 from pipetrain.executors.rounds import mean_in_first
+from pipetrain.executors.transport import Transport
 
 _BYTES = 2**23
 """Of gradients that travel together: few enough messages, and the first leave early."""
@@ -23,6 +24,7 @@ class Bucket:
         own: what this replica sends, and in the end the means: the gradients in the memory order of the weights, then
             for each weight whether there is one. Replica i sums the i-th of as many stretches.
         others: the stretch that this replica sums, of every replica.
+        transport: of the run.
         missing: names without a gradient yet.
         work: the exchange under way.
     """
@@ -30,23 +32,31 @@ class Bucket:
     weights: dict[str, Tensor]
     own: Tensor
     others: Tensor
+    transport: Transport
     missing: set[str] = field(default_factory=set)
     work: dist.Work | None = None
 
     @classmethod
-    def of(cls, weights: dict[str, Tensor], count: int, device: torch.device) -> "Bucket":
+    def of(cls, weights: dict[str, Tensor], count: int, transport: Transport) -> "Bucket":
         """One for weights of one dtype, between `count` replicas."""
         size = sum(weight.numel() for weight in weights.values()) + len(weights)
         dtype = next(iter(weights.values())).dtype
-        own, others = (torch.zeros(-(-size // count) * count, dtype=dtype, device=device) for _ in range(2))
-        return cls(weights, own, others)
+        length, device = -(-size // count) * count, transport.buffers
+        own, others = (torch.zeros(length, dtype=dtype, device=device) for _ in range(2))
+        return cls(weights, own, others, transport)
 
     def views(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Name, the gradient and whether there is one, as memory of `own`."""
-        start, flags = 0, sum(weight.numel() for weight in self.weights.values())
+        start, flags = 0, self.flags
         for index, (name, weight) in enumerate(self.weights.items()):
-            yield name, self.own.as_strided(weight.shape, weight.stride(), start), self.own[flags + index]
+            yield name, self.own.as_strided(weight.shape, weight.stride(), start), flags[index]
             start += weight.numel()
+
+    @property
+    def flags(self) -> Tensor:
+        """For each weight whether there is a gradient, as memory of `own`; of means, by how many replicas."""
+        first = sum(weight.numel() for weight in self.weights.values())
+        return self.own[first : first + len(self.weights)]
 
     def begin(self) -> None:
         """Begins a round."""
@@ -54,18 +64,23 @@ class Bucket:
 
     def collect(self, group: dist.ProcessGroup) -> None:
         """Begins to send each replica the stretch that it sums."""
-        with connected():
+        with connected(direct=self.transport.direct):
             self.work = dist.all_to_all_single(self.others, self.own, group=group, async_op=True)
+
+    def wait(self) -> None:
+        """Waits for the exchange under way; has the device wait where its own memory travels."""
+        assert self.work is not None, "no exchange has begun"
+        with connected(direct=self.transport.direct):
+            self.work.wait()
 
     def spread(self, contributing: int, group: dist.ProcessGroup) -> None:
         """Sums this replica's stretch over the first so many replicas, and begins to send it to all."""
-        assert self.work is not None
-        with connected():
-            self.work.wait()
-            stretches = self.others.chunk(dist.get_world_size(group))
-            total = mean_in_first(stretches[:contributing])
-            for stretch in stretches[1:]:
-                stretch.copy_(total)
+        self.wait()
+        stretches = self.others.chunk(dist.get_world_size(group))
+        total = mean_in_first(stretches[:contributing])
+        for stretch in stretches[1:]:
+            stretch.copy_(total)
+        with connected(direct=self.transport.direct):
             self.work = dist.all_to_all_single(self.own, self.others, group=group, async_op=True)
 
 

@@ -18,6 +18,7 @@ from pipetrain.executors.p2p import Key
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.stage_runner import StageRunner
+from pipetrain.executors.transport import Transport
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
 from pipetrain.stage.stage import Stage
@@ -35,7 +36,7 @@ class DistributedExecutor(ManyProcesses):
         phases: of the run.
         hooks: who is told what happens.
         clip_norm: the largest norm of a gradient; None for no clipping.
-        device_to_device: whether activations and gradients go over NCCL from device to device.
+        transport: of activations and gradients; None for host memory.
     """
 
     def __init__(
@@ -44,14 +45,13 @@ class DistributedExecutor(ManyProcesses):
         phases: Sequence[Phase],
         hooks: RunHooks,
         clip_norm: float | None = None,
-        *,
-        device_to_device: bool = False,
+        transport: Transport | None = None,
     ) -> None:
-        super().__init__(phases, hooks, clip_norm)
+        super().__init__(phases, hooks, clip_norm, transport or Transport(stage.device))
         self.stages = [stage]
         self._stage = stage
         stage.clock.traced = hooks.trace is not None
-        self._ports = Neighbors(stage, self.replicas, hooks.waiting, device_to_device=device_to_device)
+        self._ports = Neighbors(stage, self.replicas, self.transport, hooks.waiting)
 
     @override
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:

@@ -13,16 +13,27 @@ from pipetrain.errors import LostStageError
 
 
 @contextlib.contextmanager
-def connected() -> Iterator[None]:
-    """Around what all processes do together, which breaks in each of them when one is gone.
+def connected(stage: int | None = None, *, direct: bool = False) -> Iterator[None]:
+    """Around calls of torch.distributed, which break when another process is gone; nothing else may be in it.
+
+    Gloo raises a plain RuntimeError for a lost connection. Its subclasses say something else, such as out of memory.
+    NCCL does not notice that a process of the same machine is gone, and what it raises has names of its own.
+
+    Args:
+        stage: at the other end; None where any may be gone.
+        direct: whether the calls go over NCCL.
 
     Raises:
-        LostStageError: one is.
+        LostStageError: a process is gone.
     """
     try:
         yield
+    except dist.DistNetworkError as error:
+        raise LostStageError(stage) from error
     except RuntimeError as error:
-        raise LostStageError(None) from error
+        if direct or type(error) is not RuntimeError:
+            raise
+        raise LostStageError(stage) from error
 
 
 @connected()

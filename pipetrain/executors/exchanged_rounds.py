@@ -19,21 +19,19 @@ class ExchangedRounds:
 
     Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has found all of one.
     Each replica sums a stretch of every bucket in the order of the replicas, and sends its mean to the others, also
-    while the backward runs. All replicas take up the buckets in one order, as collective operations must.
+    while the backward runs. All replicas take up the buckets in one order, as collective operations must. From device
+    to device, where two groups need one order between them, too, the means follow when all sums have begun.
 
     Args:
         weights: name -> weight of the stage, in the order of its layers.
         groups: of its replicas.
-        device: where buffers are; the stage's own, or host memory.
         waiting: a context around every wait for another process.
     """
 
-    def __init__(
-        self, weights: Mapping[str, Tensor], groups: ReplicaGroups, device: torch.device, waiting: Around
-    ) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], groups: ReplicaGroups, waiting: Around) -> None:
         self._groups = groups
         self._waiting = waiting
-        self._buckets = [Bucket.of(each, groups.count, device) for each in portions(layouts(weights))]
+        self._buckets = [Bucket.of(each, groups.count, groups.transport) for each in portions(layouts(weights))]
         self._of = {name: bucket for bucket in self._buckets for name in bucket.weights}
         self._views = {name: view for bucket in self._buckets for name, *view in bucket.views()}
         self._begin()
@@ -72,6 +70,8 @@ class ExchangedRounds:
         self._sent += 1
 
     def _has_come(self, bucket: Bucket) -> bool:
+        if self._groups.transport.direct:
+            return False
         assert bucket.work is not None
         assert self._attendance is not None
         return self._attendance.known and bucket.work.is_completed()
@@ -89,29 +89,36 @@ class ExchangedRounds:
         """
         for name, gradient in found.gradients.items():
             self.put(name, gradient)
-        while self._sent < len(self._buckets):
-            self._send(has_minibatch=this.own(self._groups.replica) is not None)
-        with self._waiting("the gradients of the other replicas"), connected():
+        with self._waiting("the gradients of the other replicas"):
+            while self._sent < len(self._buckets):
+                self._send(has_minibatch=this.own(self._groups.replica) is not None)
             while self._spread < len(self._buckets):
                 self._spread_next()
             for bucket in self._buckets:
-                assert bucket.work is not None
-                bucket.work.wait()
+                bucket.wait()
             losses = self._all_losses(this, found.losses) if self._groups.have_losses else []
+            there = self._there()
         gradients = {
             name: _in_memory_of(found.gradients.get(name), values)
-            for name, (values, there) in self._views.items()
-            if there.item() > 0
+            for name, (values, _) in self._views.items()
+            if name in there
         }
         self._begin()
         return Found(gradients, losses)
+
+    def _there(self) -> set[str]:
+        """The weights that some replica has a gradient of; reads the flags of all buckets at once."""
+        flags = torch.cat([bucket.flags.float() for bucket in self._buckets]).tolist() if self._buckets else []
+        names = (name for bucket in self._buckets for name in bucket.weights)
+        return {name for name, flag in zip(names, flags, strict=True) if flag > 0}
 
     def _all_losses(self, this: Round, losses: Sequence[StepLoss]) -> list[StepLoss]:
         own = torch.zeros(2, dtype=torch.float64)
         for loss in losses:
             own[0], own[1] = loss.mean.double(), loss.count
         all_of_them = [torch.empty_like(own) for _ in range(self._groups.count)]
-        dist.all_gather(all_of_them, own, group=self._groups.control)
+        with connected():
+            dist.all_gather(all_of_them, own, group=self._groups.control)
         return [StepLoss(each[0].float(), int(each[1])) for each in all_of_them[: this.count]]
 
 
@@ -133,7 +140,8 @@ class _Attendance:
     @property
     def count(self) -> int:
         """Waits for those that have not come to the round."""
-        self._work.wait()
+        with connected():
+            self._work.wait()
         return int(self._counts)
 
 

@@ -11,12 +11,14 @@ from typing_extensions import override
 from pipetrain.executors import exchange
 from pipetrain.executors.exchanged_rounds import ExchangedRounds
 from pipetrain.executors.hooks import Around
-from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing, meet
+from pipetrain.executors.links import Link, LinkGroups, Links
+from pipetrain.executors.p2p import Incoming, Key, Outgoing
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.replica_groups import ReplicaGroups
 from pipetrain.executors.rounds import Found, Offer, Round
 from pipetrain.executors.stage_runner import BackwardId, Ports
 from pipetrain.executors.tied_messages import TiedMessages
+from pipetrain.executors.transport import Transport
 from pipetrain.program.steady_state import peak_in_flight
 from pipetrain.schedules import Kind, Operation, Replicas
 from pipetrain.stage.module import MicrobatchId
@@ -33,21 +35,21 @@ class Neighbors(Ports):
     Args:
         stage: of this process.
         replicas: of all stages.
+        transport: of the run.
         waiting: a context around every wait for another process.
-        device_to_device: whether tensors go over NCCL from device to device.
     """
 
-    def __init__(self, stage: Stage, replicas: Replicas, waiting: Around, *, device_to_device: bool) -> None:
+    def __init__(self, stage: Stage, replicas: Replicas, transport: Transport, waiting: Around) -> None:
         self._stage = stage
         self._replicas = replicas
         self._waiting = waiting
-        r, device = stage.index, stage.device
-        self._worker = replicas.workers_of(r)[stage.replica]
-        groups = groups_of_neighbors(replicas, device, device_to_device=device_to_device)
+        self._worker = replicas.workers_of(stage.index)[stage.replica]
+        self._links = links = Links(transport, waiting)
+        groups = groups_of_neighbors(replicas, links)
 
         def link(peer: int, *, forward: bool) -> Link:
             pair = min(self._worker, peer), max(self._worker, peer)
-            return Link(peer, replicas.stage_of(peer), groups[pair, forward], device, device_to_device, waiting)
+            return links.to(peer, replicas.stage_of(peer), groups[pair, forward])
 
         before, behind = neighbors_of(replicas, self._worker)
         name = replicas.name
@@ -60,13 +62,12 @@ class Neighbors(Ports):
         self._keys: dict[BackwardId, Key] = {}
         self._start = 0
         self._own_norm = torch.zeros(())
-        self._tied = TiedMessages([stage], lambda r: r, waiting, device_to_device=device_to_device)
-        self.replica_groups = ReplicaGroups.of(replicas, self._worker, device, device_to_device=device_to_device)
+        self._tied = TiedMessages([stage], lambda r: r, links)
+        self.replica_groups = ReplicaGroups.of(replicas, self._worker, transport)
         self._rounds: ExchangedRounds | None = None
         self._offered: Offer | None = None
         if self.replica_groups is not None:
-            wire = device if device_to_device else torch.device("cpu")
-            self._rounds = ExchangedRounds(stage.weights.trainable, self.replica_groups, wire, waiting)
+            self._rounds = ExchangedRounds(stage.weights.trainable, self.replica_groups, waiting)
 
     def begin(
         self, lists: Sequence[Sequence[Operation]], cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]
@@ -103,7 +104,8 @@ class Neighbors(Ports):
         return self._replicas.worker(stage, microbatch[0] - self._start)
 
     def end(self) -> None:
-        """Waits until the neighbors have taken everything."""
+        """Waits until the last messages have come, and the neighbors have taken everything."""
+        self._links.catch_up()
         for outbox in (*self.activations_out.values(), *self.gradients_out.values()):
             outbox.settle(0)
 
@@ -192,22 +194,19 @@ def _pairs(replicas: Replicas, stage: int) -> list[Pair]:
     return list(dict.fromkeys(pairs))
 
 
-def groups_of_neighbors(
-    replicas: Replicas, device: torch.device, *, device_to_device: bool
-) -> dict[tuple[Pair, bool], dist.ProcessGroup]:
-    """((worker, one of the next stage), forward) -> group.
+def groups_of_neighbors(replicas: Replicas, links: Links) -> dict[tuple[Pair, bool], LinkGroups]:
+    """((worker, one of the next stage), forward) -> its groups, connected in the direction of their messages.
 
     Every process makes all of them, in one order, as torch requires.
     """
+    transport, rank = links.transport, dist.get_rank()
     pairs = [pair for stage in range(len(replicas.counts) - 1) for pair in _pairs(replicas, stage)]
-    if not device_to_device:
-        both = {forward: dist.new_group(timeout=NEVER, backend="gloo") for forward in (True, False)}
-        return {(pair, forward): both[forward] for pair in pairs for forward in (True, False)}
-    groups = {
-        (pair, forward): dist.new_group([*pair], timeout=NEVER, backend="nccl")
-        for pair in pairs
-        for forward in (True, False)
-    }
-    for (pair, _), group in groups.items():
-        meet(*pair, group, device)
-    return groups
+    both = {forward: transport.control_group() for forward in (True, False)}
+    if not transport.direct:
+        return {(pair, forward): links.groups(both[forward], both[forward]) for pair in pairs for forward in both}
+    groups = {(pair, forward): transport.new_group(pair) for pair in pairs for forward in both}
+    for (pair, forward), group in groups.items():
+        if rank in pair:
+            source, target = pair if forward else pair[::-1]
+            transport.connect(source, target, group)
+    return {(pair, forward): links.groups(group, both[forward]) for (pair, forward), group in groups.items()}

@@ -16,6 +16,7 @@ from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
+from pipetrain.executors.transport import Transport
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import ties_between
@@ -118,8 +119,7 @@ def connect_stages(
     rules: PipelineRules | Sequence[Phase],
     hooks: RunHooks = _NO_HOOKS,
     clip_norm: float | None = None,
-    *,
-    device_to_device: bool = False,
+    transport: Transport | None = None,
 ) -> Executor:
     """The stages of this process, connected to those of the others; torch.distributed is initialized.
 
@@ -128,7 +128,7 @@ def connect_stages(
         rules: as of `build_pipeline`.
         hooks: who is told what happens.
         clip_norm: the largest norm of a gradient; None for no clipping.
-        device_to_device: whether tensors go over NCCL from device to device, past this process's memory.
+        transport: of all processes, from `agreed_transport`; None for host memory.
 
     Raises:
         ConfigError: stages share a weight, and a schedule is asynchronous.
@@ -136,11 +136,11 @@ def connect_stages(
     phases = _phases(rules)
     _check_ties(stages, phases)
     if not isinstance(phases[0].rules.schedule, TorchSchedule):
-        return DistributedExecutor(stages[0], phases, hooks, clip_norm, device_to_device=device_to_device)
+        return DistributedExecutor(stages[0], phases, hooks, clip_norm, transport)
     # importing the library's schedules takes a third of a second, which only those who run them shall wait
     from pipetrain.executors.torch_pipelining.executor import TorchPipeliningExecutor
 
-    return TorchPipeliningExecutor(stages, phases, hooks, clip_norm, device_to_device=device_to_device)
+    return TorchPipeliningExecutor(stages, phases, hooks, clip_norm, transport)
 
 
 def build_finegrained_pipeline(
@@ -162,7 +162,7 @@ def build_finegrained_pipeline(
         recompute_boundaries: the first layers of segments that recompute; None where nothing is recomputed.
     """
     units = weight_units(chain)
-    module = StageModule(chain.layers, 0, training.seed, training.arithmetic, ends=True).to(training.device)
+    module = StageModule(chain.layers, 0, training.seed, training.arithmetic, training.device, ends=True)
     stages = [
         UnitStage(r, names_of(units[first:last]), module, training.stage_optimizer, training.device)
         for r, (first, last) in enumerate(bounds)

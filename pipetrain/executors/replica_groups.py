@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from pipetrain.executors import exchange
 from pipetrain.executors.exchange import connected
-from pipetrain.executors.p2p import NEVER
+from pipetrain.executors.transport import Transport
 from pipetrain.schedules import Replicas
 
 
@@ -21,6 +20,7 @@ class ReplicaGroups:
     Attributes:
         count: R.
         replica: the number of this one.
+        transport: of the run.
         apart, together: of gradients on the way to who sums them, and of their means on the way back, each of which
             keeps its own order.
         control: of what is told in host memory.
@@ -29,27 +29,27 @@ class ReplicaGroups:
 
     count: int
     replica: int
+    transport: Transport
     apart: dist.ProcessGroup
     together: dist.ProcessGroup
     control: dist.ProcessGroup
     have_losses: bool
 
     @classmethod
-    def of(
-        cls, replicas: Replicas, worker: int, device: torch.device, *, device_to_device: bool
-    ) -> "ReplicaGroups | None":
+    def of(cls, replicas: Replicas, worker: int, transport: Transport) -> "ReplicaGroups | None":
         """Those of a worker, whose rank that is; None where its stage has no other. All processes call it together."""
-        own, backend = None, "nccl" if device_to_device else "gloo"
+        own = None
         for stage, count in enumerate(replicas.counts):
             ranks = [*replicas.workers_of(stage)]
             if count > 1:  # every process makes all groups, in one order, as torch requires
-                made = [dist.new_group(ranks, timeout=NEVER, backend=each) for each in (backend, backend, "gloo")]
+                apart, together = transport.new_group(ranks), transport.new_group(ranks)
+                control = transport.control_group(ranks)
                 if worker in ranks:
-                    apart, together, control = made
-                    own = cls(count, ranks.index(worker), apart, together, control, stage == len(replicas.counts) - 1)
-        if own is not None and device_to_device:
-            for group in (own.apart, own.together):  # NCCL connects in the first call, which waits for all
-                dist.all_reduce(torch.zeros(1, device=device), group=group)
+                    last = stage == len(replicas.counts) - 1
+                    own = cls(count, ranks.index(worker), transport, apart, together, control, last)
+        if own is not None:
+            for group in (own.apart, own.together):
+                transport.connect_all(group)
         return own
 
     def of_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

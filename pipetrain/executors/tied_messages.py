@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch.distributed as dist
 from torch import Tensor
 
-from pipetrain.executors.hooks import Around
-from pipetrain.executors.p2p import NEVER, Incoming, Link, Outgoing, meet
+from pipetrain.executors.links import Links
+from pipetrain.executors.p2p import Incoming, Outgoing
 from pipetrain.executors.tied_gradients import TiedGradients, content, message
 from pipetrain.models.ties import Tie
 from pipetrain.stage.stage import Stage
@@ -20,15 +20,13 @@ class TiedMessages:
     Args:
         stages: of this process.
         process_of: stage -> its process.
-        waiting: a context around every wait for another process.
-        device_to_device: whether gradients go over NCCL from device to device.
+        links: of this process.
     """
 
-    def __init__(
-        self, stages: Sequence[Stage], process_of: Callable[[int], int], waiting: Around, *, device_to_device: bool
-    ) -> None:
+    def __init__(self, stages: Sequence[Stage], process_of: Callable[[int], int], links: Links) -> None:
         ties, here = stages[0].ties, [stage.index for stage in stages]
-        device, rank = stages[0].device, dist.get_rank()
+        rank, transport = dist.get_rank(), links.transport
+        headers = transport.control_group() if ties else None
         self._gathered = TiedGradients(ties, here)
         self._names: dict[tuple[int, int], list[str]] = {}
         self._outgoing: dict[tuple[int, int], Outgoing] = {}
@@ -38,17 +36,16 @@ class TiedMessages:
             if source == target:
                 continue
             # every process makes all groups, in one order, as torch requires; one for each direction, as NCCL does
-            group = dist.new_group(
-                sorted((source, target)), timeout=NEVER, backend="nccl" if device_to_device else "gloo"
-            )
-            if device_to_device:
-                meet(source, target, group, device)
+            payload = transport.new_group(sorted((source, target)))
+            transport.connect(source, target, payload)
+            assert headers is not None
+            groups = links.groups(payload, headers)
             self._names[a, b] = [tie.name for tie in ties if {a, b} <= set(tie.stages)]
             if rank == source:
-                link = Link(target, b, group, device, device_to_device, waiting)
+                link = links.to(target, b, groups)
                 self._outgoing[a, b] = Outgoing(link, f"gradients of shared weights to stage {b}")
             elif rank == target:
-                link = Link(source, a, group, device, device_to_device, waiting)
+                link = links.to(source, a, groups)
                 self._incoming[a, b] = Incoming(link, f"gradients of shared weights from stage {a}")
 
     def offer(self, stage: Stage, gradients: Mapping[str, Tensor]) -> None:

@@ -139,7 +139,7 @@ def _explained(job: Job, error: ChildFailedError) -> WorkerError:
         return _without_fork_server(job)
     stage = job.placement.name(rank)
     if rank not in failed:
-        return WorkerError(f"{stage} failed: {_reason(failure)}", f"logs in {logs}")
+        return WorkerError(f"{stage} failed: {_reason(failure)}{_last_words(logs, rank, failure)}", f"logs in {logs}")
     note = failed[rank]
     explained = WorkerError(f"{stage} {note.line}", f"traceback in {job.run.failure_traceback(rank)}")
     explained.__cause__ = RemoteError(Failure(note.line, note.traceback))
@@ -159,6 +159,15 @@ def _reason(failure: ProcessFailure) -> str:
     if not text and failure.exitcode - 128 in ENDING_A_WORKER:
         return f"ended by {signal.Signals(failure.exitcode - 128).name}"
     return text or f"exit code {failure.exitcode}"
+
+
+def _last_words(logs: Path, rank: int, failure: ProcessFailure) -> str:
+    """The last line of a worker that aborted, as torch's own threads do after an error of NCCL's or CUDA's."""
+    if failure.exitcode != -signal.SIGABRT:
+        return ""
+    files = sorted(logs.glob(f"**/{rank}/stderr.log"), key=lambda file: file.stat().st_mtime)
+    lines = files[-1].read_text(encoding="utf-8", errors="replace").splitlines() if files else []
+    return next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")
 
 
 @contextlib.contextmanager

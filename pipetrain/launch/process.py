@@ -9,9 +9,10 @@ import torch.distributed as dist
 from torch.distributed import Store
 
 from pipetrain.executors import exchange, loopback
-from pipetrain.executors.p2p import NEVER
+from pipetrain.executors.transport import NEVER, Transport, agreed_transport, set_environment
 from pipetrain.launch import master
 from pipetrain.launch.start_name import agreed_name
+from pipetrain.run.device import device_at
 from pipetrain.run.job import Job
 from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory
@@ -24,16 +25,19 @@ class ProcessEnvironment:
     Attributes:
         rank: its number.
         start: what all processes call this start of them.
-        device: where it computes.
-        device_to_device: whether tensors go from device to device, past the memory of the processes.
+        transport: of tensors between the processes.
         placement: which process has which stages.
     """
 
     rank: int
     start: str
-    device: torch.device
-    device_to_device: bool
+    transport: Transport
     placement: Placement
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.transport.device
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -58,9 +62,7 @@ def join(job: Job) -> tuple[ProcessEnvironment, Job]:
         RunError: the first process cannot be reached.
     """
     rank = int(os.environ["RANK"])
-    if job.device == "cuda":
-        # a kernel that CUDA loads when it is first used may wait for the device, which may wait for a message behind it
-        os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+    set_environment(job.device)
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
         loopback.use()
     else:
@@ -73,14 +75,7 @@ def join(job: Job) -> tuple[ProcessEnvironment, Job]:
     start = agreed_name(store, rank, size)
     dist.init_process_group("gloo", store=dist.PrefixStore(start, store), rank=rank, world_size=size, timeout=NEVER)
     job = _agreed(job)
-    return ProcessEnvironment(rank, start, device, _device_to_device(device, job.placement), job.placement), job
-
-
-def device_at(kind: str, local_rank: int) -> torch.device:
-    """Where the process of this rank on its machine computes; processes share the devices in turn."""
-    if kind == "cpu":
-        return torch.device("cpu")
-    return torch.device("cuda", local_rank % torch.cuda.device_count())
+    return ProcessEnvironment(rank, start, agreed_transport(device), job.placement), job
 
 
 def own_store(start: str) -> Store:
@@ -107,10 +102,3 @@ def _agreed(job: Job) -> Job:
     found = [str(job.run), str(job.resume or ""), job.finished]
     run, resume, finished = exchange.from_one(found, source=0)
     return replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None, finished=finished)
-
-
-def _device_to_device(device: torch.device, placement: Placement) -> bool:
-    """Whether every process has a device of its own: both ends of a connection must choose the same one."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", placement.num_processes))
-    here = device.type == "cuda" and torch.cuda.device_count() >= local and dist.is_nccl_available()
-    return all(exchange.from_all(here))

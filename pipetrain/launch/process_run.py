@@ -144,7 +144,7 @@ class ProcessRun:
     def _finish(self, recorder: Recorder, result: dict[str, Any]) -> dict[str, Any]:
         job = self._job
         self._executor.hooks.on_progress("writing the summary")
-        result = {**result, "extra_drains": self.trainer.extra_drains}
+        result = {**result, **self._transport(), "extra_drains": self.trainer.extra_drains}
         if self._decoder is not None:
             result["metric_signatures"] = self._decoder.signatures
         if self._parts.trace is not None:
@@ -154,6 +154,13 @@ class ProcessRun:
         recorder.close(result)
         summary.write(job.run, result)
         return result
+
+    def _transport(self) -> dict[str, str]:
+        """What the summary says of how tensors travelled between the processes."""
+        transport = self._executor.transport
+        if transport is None:
+            return {"transport": "none", "transport_reason": "one process"}
+        return {"transport": transport.backend, "transport_reason": transport.reason}
 
     def _save(self, step: int) -> None:
         self._executor.hooks.on_progress(f"copying the checkpoint of step {step}")

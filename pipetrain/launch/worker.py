@@ -22,11 +22,12 @@ from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.lines import WorkerLines
 from pipetrain.launch.peers import Peers
 from pipetrain.launch.pipeline import in_one_process
-from pipetrain.launch.process import ProcessEnvironment, device_at, join, own_store
+from pipetrain.launch.process import ProcessEnvironment, join, own_store
 from pipetrain.launch.process_run import ProcessRun
 from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog, Watched
+from pipetrain.run.device import device_at
 from pipetrain.run.freed_memory import freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
 from pipetrain.run.stage_reports import of_stages
@@ -160,7 +161,7 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
             process, job = join(job)
     except LostStageError as error:
         if watchdog.watched.run is not None:
-            FailureNote(FailureKind.LOST, str(error)).leave(watchdog.watched.run, watchdog.watched.process)
+            _note_of(error).leave(watchdog.watched.run, watchdog.watched.process)
         watchdog.lose()
     if job.finished:
         dist.destroy_process_group()
@@ -181,6 +182,12 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         raise RunError(f"{stage} {note.line}; traceback in {file}") from error
 
 
+def _note_of(error: LostStageError) -> FailureNote:
+    """The note of a worker that lost another, with what torch said of it."""
+    failure = Failure.of(error.__cause__ or error)
+    return FailureNote(FailureKind.LOST, f"{error} ({failure.line})", failure.traceback)
+
+
 def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Watchdog) -> dict[str, Any] | None:
     activity = watchdog.activity
     activity.now("building the data set and the model")
@@ -194,9 +201,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
     try:
         activity.now("connecting the stages")
         with activity.wait("the other processes"):
-            executor = connect_stages(
-                stages, parts.phases, hooks, parts.training.clip_norm, device_to_device=process.device_to_device
-            )
+            executor = connect_stages(stages, parts.phases, hooks, parts.training.clip_norm, process.transport)
         watchdog.begin()
         run = ProcessRun(job, parts, executor)
         watchdog.reports.own = run.trainer.own_reports
@@ -206,7 +211,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
         reports = [report or [{}] * len(expected) for expected, report in sent]
         return run.diverge(error, of_stages(placement.in_order(reports), executor.replicas))
     except LostStageError as error:
-        FailureNote(FailureKind.LOST, str(error)).leave(job.run, process.rank)
+        _note_of(error).leave(job.run, process.rank)
         watchdog.lose()
     if watchdog.gate.ended_after is None:  # else messages are still expected that will never come
         dist.destroy_process_group()

@@ -11,17 +11,22 @@ from typing import Any, Self
 
 import torch
 import torch.distributed as dist
-from torch.multiprocessing import start_processes
+from torch.multiprocessing import ProcessContext, start_processes
 
-from pipetrain.errors import ConfigError
+from pipetrain.device_queue import queues, synchronize
+from pipetrain.errors import ConfigError, RunError
 from pipetrain.executors import loopback
+from pipetrain.executors.links import Links
 from pipetrain.executors.neighbors import groups_of_neighbors
-from pipetrain.executors.p2p import Incoming, Link, Outgoing
+from pipetrain.executors.p2p import Incoming, Outgoing
+from pipetrain.executors.transport import agreed_transport, set_environment
 from pipetrain.planner.profile import MessageWork
+from pipetrain.run.device import device_at
 from pipetrain.schedules import Replicas
 
 _LARGE, _SMALL = 2**22, 2**10
 _WARM_UPS, _REPEATS = 3, 20
+_DEADLINE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,13 @@ def measured_link(device: str) -> LinkSpeed:
 
     Args:
         device: cpu or cuda.
+
+    Raises:
+        RunError: the workers do not get through with it, as where they cannot connect.
     """
     with tempfile.TemporaryDirectory() as folder:
-        start_processes(_worker, args=(folder, device), nprocs=2, start_method="spawn")
+        workers = start_processes(_worker, args=(folder, device), nprocs=2, start_method="spawn", join=False)
+        _join(workers, time.monotonic() + _DEADLINE_SECONDS)
         ends = [json.loads(_result(folder, rank).read_text()) for rank in (0, 1)]
     (large_s, _), _ = ends[0]
     large_core_s, small_core_s = (statistics.fmean(end[size][1] for end in ends) for size in (0, 1))
@@ -69,15 +78,30 @@ def measured_link(device: str) -> LinkSpeed:
     return LinkSpeed(_LARGE / large_s, work)
 
 
+def _join(workers: ProcessContext, deadline: float) -> None:
+    """Waits for the workers, and ends them at the deadline: one that waits for the other would do so for ever."""
+    while not workers.join(timeout=max(0.0, deadline - time.monotonic())):
+        if time.monotonic() >= deadline:
+            for process in workers.processes:
+                process.kill()
+            raise RunError(
+                f"two workers did not measure their connection within {_DEADLINE_SECONDS:g} s; `pipetrain doctor "
+                "--gpu` looks for the cause on GPUs, and topology.gigabytes_per_s takes a bandwidth that you know"
+            )
+
+
 def _result(folder: str, rank: int) -> Path:
     return Path(folder, f"end_{rank}.json")
 
 
 def _worker(rank: int, folder: str, kind: str) -> None:
     torch.set_num_threads(1)
-    device = torch.device("cpu") if kind == "cpu" else torch.device(kind, rank % torch.cuda.device_count())
+    set_environment(kind)
     loopback.use()
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    device = device_at(kind, rank)
+    if queues(device):
+        torch.get_device_module(device).set_device(device)
     outgoing, incoming = _ports(rank, device)
     pass_on = _send_and_take if rank == 0 else _take_and_return
     took = [_message_s(pass_on(outgoing, incoming, size, device), device) for size in (_LARGE, _SMALL)]
@@ -88,9 +112,9 @@ def _worker(rank: int, folder: str, kind: str) -> None:
 
 def _ports(rank: int, device: torch.device) -> tuple[Outgoing, Incoming]:
     """The ends of both directions between the two workers."""
-    direct = device.type == "cuda" and torch.cuda.device_count() > 1 and dist.is_nccl_available()
-    groups = groups_of_neighbors(Replicas.one_each(2), device, device_to_device=direct)
-    to, back = (Link(1 - rank, 1 - rank, groups[(0, 1), forward], device, direct) for forward in (rank == 0, rank == 1))
+    links = Links(agreed_transport(device))
+    groups = groups_of_neighbors(Replicas.one_each(2), links)
+    to, back = (links.to(1 - rank, 1 - rank, groups[(0, 1), forward]) for forward in (rank == 0, rank == 1))
     incoming = Incoming(back, "a probe")
     incoming.expect([size for size in (_LARGE, _SMALL) for _ in range(_WARM_UPS + _REPEATS)])
     return Outgoing(to, "a probe"), incoming
@@ -116,8 +140,7 @@ def _message_s(pass_on: Callable[[], None], device: torch.device) -> tuple[float
     for _ in range(_WARM_UPS + _REPEATS):
         began, worked = time.perf_counter(), time.process_time()
         pass_on()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
         wall.append(time.perf_counter() - began)
         core.append(time.process_time() - worked)
     # The work of one message is partly done during the next, so that only the sum of all is right.

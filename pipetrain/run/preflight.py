@@ -1,15 +1,16 @@
 """Everything that can be wrong with a run, found before a process is started or a file overwritten."""
 
+import os
 from dataclasses import dataclass
 
-import torch
-
 from pipetrain.config.settings import Settings
+from pipetrain.executors.transport import DeviceIdentity, transport_between
 from pipetrain.libraries import lazy_compiler
 from pipetrain.planner.plan import Plan
 from pipetrain.run.checks import CHECKS
 from pipetrain.run.components import build
 from pipetrain.run.cores import usable_cores
+from pipetrain.run.device import device_at
 from pipetrain.run.job import Job
 from pipetrain.run.provenance import provenance
 from pipetrain.run.resume import resumption
@@ -67,11 +68,25 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         tokens=components.trial.tokens,
         replicas=components.replicas,
     )
-    return PreparedRun(job, components.plan, _devices(job), start.step, list(dict.fromkeys([*notes, *start.notes])))
+    notes = list(dict.fromkeys([*notes, *_transport(job), *start.notes]))
+    return PreparedRun(job, components.plan, _devices(job), start.step, notes)
+
+
+def _transport(job: Job) -> list[str]:
+    """A line on how stages on GPUs exchange messages, as far as that is known before their processes meet."""
+    processes = job.placement.num_processes
+    if job.device == "cpu" or job.settings.executor.simulated or processes == 1:
+        return []
+    if "RANK" in os.environ:
+        return ["messages: over NCCL if each process has a GPU of its own; summary.json says which way they went"]
+    devices = [device_at(job.device, process) for process in range(processes)]
+    found = transport_between(devices[0], [DeviceIdentity.of(device) for device in devices])
+    way = "from GPU to GPU over NCCL" if found.direct else "through host memory over Gloo"
+    return [f"messages: {way}, as {found.reason}"]
 
 
 def _devices(job: Job) -> list[str]:
     if job.device == "cpu":
         return ["cpu"] * job.num_stages
-    shared = 1 if job.settings.executor.simulated else torch.cuda.device_count()
-    return [f"cuda:{job.placement.process_of(r) % shared}" for r in range(job.num_stages)]
+    simulated = job.settings.executor.simulated
+    return [str(device_at(job.device, 0 if simulated else job.placement.process_of(r))) for r in range(job.num_stages)]

@@ -1,11 +1,13 @@
-"""When and how long a stage computes and waits: host time on the CPU, device events on CUDA."""
+"""When and how long a stage computes and waits: host time on the CPU, events of the device elsewhere."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
+from pipetrain.device_queue import event, queues
 from pipetrain.program.times import TimeSpan, Wait
 from pipetrain.schedules import Operation
 
@@ -13,27 +15,26 @@ from pipetrain.schedules import Operation
 class Clock:
     """Collects the computing time of operations; where `traced`, also the time of sending and receiving.
 
-    On CUDA an operation is queued rather than carried out, so events are recorded around it and read when asked.
+    A device may queue an operation rather than carry it out; events are then recorded around it, and read when asked.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.traced = False
-        self._cuda = device.type == "cuda"
+        self._device = device
+        self._queues = queues(device)
         self._spans: list[TimeSpan] = []
         self._waits: list[Wait] = []
-        self._origin: tuple[torch.cuda.Event, float] | None = None
-        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._origin: tuple[Any, float] | None = None
+        self._events: list[tuple[Any, Any]] = []
 
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Times the block as one operation."""
-        if self._cuda:
-            self._origin = self._origin or _origin()
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
+        if self._queues:
+            self._origin = self._origin or _origin(self._device)
+            start = event(self._device, timed=True)
             yield
-            end.record()
-            self._events.append((start, end))
+            self._events.append((start, event(self._device, timed=True)))
         else:
             began = time.perf_counter()
             yield
@@ -68,12 +69,8 @@ class Clock:
         return waits
 
 
-def _origin() -> tuple[torch.cuda.Event, float]:
-    """A device event, and the host's time when it happened.
-
-    Waits for this stream alone: a receive that was posted ahead may need what this stage is about to send.
-    """
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    event.synchronize()
-    return event, time.perf_counter()
+def _origin(device: torch.device) -> tuple[Any, float]:
+    """An event of the device, and the host's time when it happened."""
+    found = event(device, timed=True)
+    found.synchronize()
+    return found, time.perf_counter()

@@ -17,6 +17,7 @@ from pipetrain.errors import LostStageError
 from pipetrain.executors import exchange
 from pipetrain.executors.base import ManyProcesses
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.transport import Transport
 
 WORDS = [{"loss": 0.1 + 0.2, "steps": 3}, [None, True, "β"], math.inf]
 
@@ -45,7 +46,20 @@ def test_connection_that_breaks_is_a_lost_stage_and_no_failure_of_this_one(monke
     with pytest.raises(LostStageError):
         exchange.from_one(1, source=0)
     with pytest.raises(LostStageError):
-        ManyProcesses._drained(SimpleNamespace(hooks=RunHooks()))
+        ManyProcesses._drained(SimpleNamespace(hooks=RunHooks(), transport=Transport(torch.device("cpu"))))
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), dist.DistBackendError("NCCL error")])
+def test_error_with_a_name_of_its_own_is_no_lost_stage(error):
+    with pytest.raises(type(error)), exchange.connected(1):
+        raise error
+
+
+def test_error_between_devices_is_a_lost_stage_only_where_the_network_says_so():
+    with pytest.raises(RuntimeError, match="CUBLAS"), exchange.connected(1, direct=True):
+        raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
+    with pytest.raises(LostStageError, match="stage 1"), exchange.connected(1, direct=True):
+        raise dist.DistNetworkError("connection reset")
 
 
 class Intruder:

@@ -9,7 +9,9 @@ from support.worker_pool import forked
 from torch import nn
 
 from pipetrain.errors import LostStageError
-from pipetrain.executors.p2p import Incoming, Link, Outgoing, Spec, decode, encode
+from pipetrain.executors.links import Links, Spec
+from pipetrain.executors.p2p import Incoming, Outgoing, decode, encode
+from pipetrain.executors.transport import Transport
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64,
@@ -92,7 +94,8 @@ def connected(rank, folder):
 
 
 def link(groups, way, rank):
-    return Link(1 - rank, 1 - rank, groups[way], torch.device("cpu"), device_to_device=False)
+    links = Links(Transport(torch.device("cpu")))
+    return links.to(1 - rank, 1 - rank, links.groups(groups[way], groups[way]))
 
 
 def sender(groups, folder):

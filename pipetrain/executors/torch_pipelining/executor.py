@@ -4,22 +4,25 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import split
+from pipetrain.device_queue import queues
+from pipetrain.errors import ConfigError
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.clipping import squared_norm
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.links import Links
 from pipetrain.executors.message_keys import evaluation_keys
-from pipetrain.executors.p2p import NEVER, Key
+from pipetrain.executors.p2p import Key
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.tied_messages import TiedMessages
 from pipetrain.executors.torch_pipelining.pipe import Pipe, Shapes
 from pipetrain.executors.torch_pipelining.relay import Relay
+from pipetrain.executors.transport import Transport
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.stage import Stage
@@ -37,7 +40,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         phases: of the run.
         hooks: who is told what happens.
         clip_norm: the largest norm of a gradient; None for no clipping.
-        device_to_device: whether activations and gradients go over NCCL from device to device.
+        transport: of activations and gradients; None for host memory.
     """
 
     unmeasured: ClassVar[tuple[str, ...]] = ("activation_bytes_peak",)
@@ -48,16 +51,20 @@ class TorchPipeliningExecutor(ManyProcesses):
         phases: Sequence[Phase],
         hooks: RunHooks,
         clip_norm: float | None = None,
-        *,
-        device_to_device: bool = False,
+        transport: Transport | None = None,
     ) -> None:
-        super().__init__(phases, hooks, clip_norm)
+        super().__init__(phases, hooks, clip_norm, transport or Transport(stages[0].device))
+        if queues(stages[0].device) and not self.transport.direct:
+            raise ConfigError(
+                f"device={stages[0].device.type}: torch.distributed.pipelining needs a GPU for each process, and "
+                f"{self.transport.reason}; device=cpu works"
+            )
         self.stages = stages
         self._stages = stages
         # every process makes all groups, in one order, as torch requires
         self._relay = Relay(stages, self._placement, hooks.waiting)
-        self._group = dist.new_group(timeout=NEVER, backend="nccl" if device_to_device else "gloo")
-        self._tied = TiedMessages(stages, self._placement.process_of, hooks.waiting, device_to_device=device_to_device)
+        self._group = self.transport.new_group()
+        self._tied = TiedMessages(stages, self._placement.process_of, Links(self.transport, hooks.waiting))
         self._pipes: dict[tuple[str, int], Pipe] = {}
         schedules = [phase.rules.schedule for phase in phases]
         if any(isinstance(schedule, TorchSchedule) and schedule.splits_backward for schedule in schedules):

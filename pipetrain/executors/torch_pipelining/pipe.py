@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from pipetrain.errors import LostStageError
 from pipetrain.executors.hooks import Around
-from pipetrain.executors.p2p import Spec
+from pipetrain.executors.links import Spec
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.torch_pipelining.stage_adapter import TorchStage, packed
 from pipetrain.losses import Loss, StepLoss, count_of, share, step_loss

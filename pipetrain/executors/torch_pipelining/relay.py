@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 import torch.distributed as dist
 
 from pipetrain.executors.hooks import Around
-from pipetrain.executors.p2p import NEVER, Incoming, Key, Link, Outgoing
+from pipetrain.executors.links import Links
+from pipetrain.executors.p2p import Incoming, Key, Outgoing
+from pipetrain.executors.transport import Transport
 from pipetrain.schedules import Placement
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
@@ -33,18 +35,20 @@ class Relay:
         self._last = sum(map(len, placement.stages_of)) - 1
         self._placement = placement
         self._rank = dist.get_rank()
-        group = dist.new_group(timeout=NEVER, backend="gloo")
-
-        def link(peer: int, stage: int) -> Link:
-            return Link(peer, stage, group, stages[0].device, device_to_device=False, waiting=waiting)
-
+        links = Links(Transport(stages[0].device), waiting)
+        group = links.transport.new_group()
+        groups = links.groups(group, group)
         self._incoming: dict[int, Incoming] = {}
         self._outgoing: dict[int, Outgoing] = {}
         for stage in stages:
             if (peer := self._elsewhere(stage.index - 1)) is not None:
-                self._incoming[peer] = Incoming(link(peer, stage.index - 1), f"activations from {placement.name(peer)}")
+                self._incoming[peer] = Incoming(
+                    links.to(peer, stage.index - 1, groups), f"activations from {placement.name(peer)}"
+                )
             if (peer := self._elsewhere(stage.index + 1)) is not None:
-                self._outgoing[peer] = Outgoing(link(peer, stage.index + 1), f"activations to {placement.name(peer)}")
+                self._outgoing[peer] = Outgoing(
+                    links.to(peer, stage.index + 1, groups), f"activations to {placement.name(peer)}"
+                )
 
     def _elsewhere(self, stage: int) -> int | None:
         """The process of a stage, None where it is this one or there is no such stage."""

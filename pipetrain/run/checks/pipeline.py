@@ -81,9 +81,12 @@ def _check_lists(settings: Settings, components: Components, rules: PipelineRule
 
 
 def _check_devices(device: str, placement: Placement) -> None:
-    """A library that moves the device's own memory needs a device for each process."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", placement.num_processes))
-    if device == "cuda" and torch.cuda.device_count() < here:
+    """A library that moves the device's own memory needs a device for each process.
+
+    Which devices the processes of an outer launcher have is known when they meet: each may see its own alone.
+    """
+    here = placement.num_processes
+    if device == "cuda" and "RANK" not in os.environ and torch.cuda.device_count() < here:
         raise ConfigError(
             f"device=cuda: torch.distributed.pipelining needs a CUDA device for each of {here} processes, and there "
             f"are {torch.cuda.device_count()}; device=cpu works"

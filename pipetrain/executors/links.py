@@ -1,0 +1,328 @@
+"""One direction between two processes: transfers through host memory, or from device to device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from typing_extensions import override
+
+from pipetrain.device_queue import Event, SideStream, event
+from pipetrain.executors.exchange import connected
+from pipetrain.executors.slow_link import SlowLink, Transfer, given_bytes_per_s
+from pipetrain.executors.transport import Transport
+from pipetrain.tensors import Tensors, empty_dense, flat
+
+_TAGS = 2**30
+
+Waiting = Callable[[str], AbstractContextManager[None]]
+"""A context around a wait for another process, given what is waited for."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Shape, strides and dtype of one tensor of a message."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Spec:
+        """The spec of `tensor`."""
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    def empty(self, device: torch.device) -> Tensor:
+        """A fresh tensor of this spec."""
+        return empty_dense(self.shape, self.stride, self.dtype, device)
+
+
+class LinkGroups(NamedTuple):
+    """The process groups of one direction.
+
+    Forward and backward traffic have groups of their own, so that neither waits for the other.
+
+    Attributes:
+        payload: of the tensors.
+        headers: of their shapes, which travel in host memory.
+    """
+
+    payload: dist.ProcessGroup
+    headers: dist.ProcessGroup
+
+
+class Receipt(ABC):
+    """A message whose shapes are known, and which has yet to be taken."""
+
+    @abstractmethod
+    def take(self, what: str) -> Tensors:
+        """Its tensors, on the device of the stage; waits for them.
+
+        Args:
+            what: the message in words.
+
+        Raises:
+            LostStageError: the peer is gone.
+        """
+
+
+class Link(ABC):
+    """One direction between this process and a neighbor.
+
+    Args:
+        peer: the neighbor's rank.
+        stage: its stage, for error messages.
+        groups: of this direction alone.
+        waiting: a context around every wait, told what is waited for.
+    """
+
+    ahead: int
+    """Number of messages that a receiver prepares for before they are taken."""
+
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, waiting: Waiting) -> None:
+        self.peer = peer
+        self.stage = stage
+        self.groups = groups
+        self.waiting = waiting
+        self._transfers = 0
+
+    def next_tag(self) -> int:
+        """The number of the next transfer, which both ends count alike."""
+        self._transfers = (self._transfers + 1) % _TAGS
+        return self._transfers
+
+    def send_header(self, header: Tensor) -> tuple[Tensor, Transfer]:
+        """Starts to send the shapes of a message, in host memory."""
+        return header, self._start_sending(header, self.groups.headers)
+
+    def receive_header(self, header: Tensor) -> Transfer:
+        """Starts to receive the shapes of a message."""
+        with connected(self.stage):
+            return _started(dist.irecv(header, self.peer, self.groups.headers, self.next_tag()))
+
+    def _start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+        tag = self.next_tag()
+        with connected(self.stage):
+            return _started(dist.isend(tensor, self.peer, group, tag))
+
+    @abstractmethod
+    def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
+        """Starts a transfer; what is returned must be kept, unchanged, until it is complete."""
+
+    @abstractmethod
+    def expect(self, specs: Sequence[Spec]) -> Receipt:
+        """Prepares to receive tensors of these specs, the next of this link."""
+
+    def wait(self, transfers: Iterable[Transfer], what: str) -> None:
+        """Blocks until transfers are complete.
+
+        Raises:
+            LostStageError: the peer is gone.
+        """
+        with connected(self.stage), self.waiting(what):
+            for transfer in transfers:
+                transfer.wait()
+
+
+class HostLink(Link):
+    """A link through host memory (Gloo), which moves a message only once its receive is posted: well ahead of its use.
+
+    Args:
+        device: where this process computes.
+    """
+
+    ahead = 2
+
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, device: torch.device, waiting: Waiting) -> None:
+        super().__init__(peer, stage, groups, waiting)
+        self._device = device
+        given = given_bytes_per_s()
+        self._slow = None if given is None else SlowLink(given)
+
+    @override
+    def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
+        in_host_memory = tensor.cpu()
+        return in_host_memory, self._start_sending(in_host_memory, self.groups.payload)
+
+    @override
+    def _start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
+        if self._slow is None:
+            return super()._start_sending(tensor, group)
+        tag = self.next_tag()
+        return self._slow.send(lambda: dist.isend(tensor, self.peer, group, tag), tensor.nbytes)
+
+    @override
+    def expect(self, specs: Sequence[Spec]) -> Receipt:
+        buffers = [spec.empty(torch.device("cpu")) for spec in specs]
+        return _HostReceipt(self, buffers, [self._receive(each) for each in buffers if each.numel()])
+
+    def _receive(self, buffer: Tensor) -> Transfer:
+        with connected(self.stage):
+            return _started(dist.irecv(bytes_of(buffer), self.peer, self.groups.payload, self.next_tag()))
+
+    def on_device(self, buffers: Sequence[Tensor]) -> Tensors:
+        """What was received, where this process computes."""
+        return tuple(buffer.to(self._device, non_blocking=True) for buffer in buffers)
+
+
+class _HostReceipt(Receipt):
+    """A message whose receives are posted."""
+
+    def __init__(self, link: HostLink, buffers: Sequence[Tensor], transfers: Sequence[Transfer]) -> None:
+        self._link = link
+        self._buffers = buffers
+        self._transfers = transfers
+
+    @override
+    def take(self, what: str) -> Tensors:
+        self._link.wait(self._transfers, what)
+        return self._link.on_device(self._buffers)
+
+
+class Pace:
+    """Keeps the host of a process at most one message ahead of its device.
+
+    A wait for a message is queued on the device, and the host does not feel it. Unchecked, it would run ahead by a
+    whole interval: all messages on the way would hold memory, and a stage that waits for a neighbor would seem to
+    hang in whatever operation its host happened to block.
+
+    Args:
+        device: of the process.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._last: tuple[Event, Event] | None = None
+
+    def catch_up(self, waiting: AbstractContextManager[None]) -> None:
+        """Blocks until the message taken last has come, and the device has done what was queued before it.
+
+        Args:
+            waiting: around the first of these waits, the one for another process.
+        """
+        if self._last is not None:
+            arrived, computed = self._last
+            with waiting:
+                arrived.synchronize()
+            computed.synchronize()
+
+    def took(self, arrived: Event) -> None:
+        """Notes that a message was taken; call it before the computation is made to wait for its arrival."""
+        self._last = arrived, event(self.device)
+
+
+class DeviceLink(Link):
+    """A link from device to device (NCCL).
+
+    A receive occupies the device until the message comes. Were it posted ahead, the message might need what this
+    process has yet to queue, and whatever waits for the whole device (cudaFree, loading a kernel) would deadlock. So
+    it is posted when the message is taken, in a stream beside the computation, where it starts at once.
+
+    Args:
+        device: where this process computes.
+        pace: of this process.
+    """
+
+    ahead = 1
+
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, pace: Pace, waiting: Waiting) -> None:
+        super().__init__(peer, stage, groups, waiting)
+        self._device = pace.device
+        self._pace = pace
+        self._beside = SideStream(self._device)
+
+    @override
+    def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
+        with connected(self.stage, direct=True):
+            work = _started(dist.isend(tensor, self.peer, self.groups.payload))  # NCCL knows no tags
+        with self._beside.entered():  # the computation does not wait until the neighbor has taken it
+            work.wait()
+            return tensor, _OnDevice(event(self._device))
+
+    @override
+    def expect(self, specs: Sequence[Spec]) -> Receipt:
+        return _DeviceReceipt(self, specs)
+
+    def receive(self, specs: Sequence[Spec], what: str) -> Tensors:
+        """Posts the receives, and has the computation wait for them; the host only waits for the message before."""
+        self._pace.catch_up(self.waiting(what))
+        with self._beside.entered(), connected(self.stage, direct=True):
+            buffers = [spec.empty(self._device) for spec in specs]
+            for buffer in buffers:
+                if buffer.numel():
+                    _started(dist.irecv(bytes_of(buffer), self.peer, self.groups.payload)).wait()
+            arrived = event(self._device)
+        self._pace.took(arrived)
+        self._beside.hand_over(buffers)
+        return tuple(buffers)
+
+
+class _DeviceReceipt(Receipt):
+    """A message whose receives are posted when it is taken."""
+
+    def __init__(self, link: DeviceLink, specs: Sequence[Spec]) -> None:
+        self._link = link
+        self._specs = specs
+
+    @override
+    def take(self, what: str) -> Tensors:
+        return self._link.receive(self._specs, what)
+
+
+@dataclass(frozen=True)
+class _OnDevice:
+    """A transfer of the device's.
+
+    Attributes:
+        complete: the event behind it.
+    """
+
+    complete: Event
+
+    def wait(self) -> None:
+        """Blocks the host, not the device, until the peer has taken it."""
+        self.complete.synchronize()
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """The memory of a dense tensor, in one dimension."""
+    return flat(tensor).view(torch.uint8)
+
+
+def _started(work: dist.Work | None) -> dist.Work:
+    assert work is not None, "this process has no part in the group"
+    return work
+
+
+class Links:
+    """Makes the links of a process, as the transport of its run has them.
+
+    Args:
+        transport: of the run.
+        waiting: a context around every wait for another process.
+    """
+
+    def __init__(self, transport: Transport, waiting: Waiting = lambda _what: nullcontext()) -> None:
+        self.transport = transport
+        self.waiting = waiting
+        self._pace = Pace(transport.device)
+
+    def groups(self, payload: dist.ProcessGroup, headers: dist.ProcessGroup) -> LinkGroups:
+        """The groups of one direction; through host memory all of a message goes over one."""
+        return LinkGroups(payload, headers if self.transport.direct else payload)
+
+    def catch_up(self) -> None:
+        """Blocks until the message taken last has come."""
+        self._pace.catch_up(self.waiting("the last message"))
+
+    def to(self, peer: int, stage: int, groups: LinkGroups) -> Link:
+        """One direction to or from the process `peer`, which has the stage."""
+        if self.transport.direct:
+            return DeviceLink(peer, stage, groups, self._pace, self.waiting)
+        return HostLink(peer, stage, groups, self.transport.device, self.waiting)

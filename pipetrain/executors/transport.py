@@ -1,0 +1,194 @@
+"""How the processes of a run exchange tensors: from GPU to GPU over NCCL, or through host memory over Gloo."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pipetrain.device_queue import queues
+from pipetrain.executors import exchange
+
+NEVER = datetime.timedelta(days=30)
+"""A timeout of torch's would close a connection that is merely slow; hangs are the watchdog's to find."""
+
+_GLOO, _NCCL = "gloo", "nccl"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MAX_CTAS = 2
+"""Thread blocks that a communicator of NCCL's may take, each nearly a whole multiprocessor of the GPU.
+
+A receive occupies its thread blocks until the message comes; by default they are 16 to 32 over NVLink, which
+the computation then lacks.
+"""
+_ENVIRONMENT = {
+    # streams that share a hardware queue wait for each other: a receive would hold up the sends behind it
+    "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+    # the watchdog of a worker finds hangs; torch's monitor takes a process that waits for one after eight minutes
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    # what torch sleeps four times over before an error of NCCL's ends a process
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000",
+}
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How tensors travel between the processes of a run; all processes have the same backend.
+
+    Attributes:
+        device: where this process computes.
+        backend: of torch.distributed, gloo or nccl.
+        reason: why this one, in words.
+    """
+
+    device: torch.device
+    backend: str = _GLOO
+    reason: str = ""
+
+    @property
+    def direct(self) -> bool:
+        """True if tensors travel from device to device, past host memory."""
+        return self.backend == _NCCL
+
+    @property
+    def buffers(self) -> torch.device:
+        """The device of what is sent and received."""
+        return self.device if self.direct else torch.device("cpu")
+
+    def new_group(self, ranks: Sequence[int] | None = None) -> dist.ProcessGroup:
+        """A process group of this backend, of some or all processes; every process of the run calls it."""
+        return _new_group(ranks, self.backend, _nccl_options() if self.direct else None)
+
+    def control_group(self, ranks: Sequence[int] | None = None) -> dist.ProcessGroup:
+        """A process group for what travels in host memory; every process of the run calls it."""
+        return _new_group(ranks, _GLOO)
+
+    def connect(self, source: int, target: int, group: dist.ProcessGroup) -> None:
+        """Connects two processes for messages from `source` to `target`; both call it, any other may.
+
+        NCCL connects each direction in its first send and receive, which block the host of either process until
+        the other has made its call. All processes connect their groups in one order, so that none waits in a ring.
+        """
+        if not self.direct:
+            return
+        if dist.get_rank() == source:
+            dist.send(torch.zeros(1, device=self.device), target, group)
+        elif dist.get_rank() == target:
+            dist.recv(torch.zeros(1, device=self.device), source, group)
+
+    def connect_all(self, group: dist.ProcessGroup) -> None:
+        """Connects all processes of a group for `all_to_all_single`; all of them call it."""
+        if self.direct:
+            ends = torch.zeros(2, dist.get_world_size(group), device=self.device)
+            dist.all_to_all_single(ends[0], ends[1], group=group)
+
+
+@dataclass(frozen=True)
+class DeviceIdentity:
+    """Which device a process computes on.
+
+    Attributes:
+        kind: of the device, such as cpu or cuda.
+        machine: the boot of the machine that it is in.
+        bus: its address on the PCI bus; empty where torch does not say.
+        uuid: its own, that of the instance if the GPU is partitioned.
+        name: of the device.
+    """
+
+    kind: str
+    machine: str = ""
+    bus: str = ""
+    uuid: str = ""
+    name: str = ""
+
+    @classmethod
+    def of(cls, device: torch.device) -> DeviceIdentity:
+        """That of a device of this process."""
+        if not queues(device):
+            return cls(device.type)
+        found = torch.get_device_module(device).get_device_properties(device)
+        bus = [getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+        known = all(part is not None for part in bus)
+        return cls(device.type, _machine(), ":".join(map(str, bus)) if known else "", str(found.uuid), str(found.name))
+
+    @property
+    def is_instance(self) -> bool:
+        """True of a part of a GPU (MIG), between which NCCL does not connect."""
+        return " MIG " in f"{self.name} "
+
+
+def transport_between(device: torch.device, identities: Sequence[DeviceIdentity]) -> Transport:
+    """The transport of processes that compute on these devices.
+
+    Args:
+        device: of this process.
+        identities: of the devices of all processes.
+    """
+    return Transport(device, *_backend(identities))
+
+
+def agreed_transport(device: torch.device) -> Transport:
+    """The transport of all processes of the default group, which all call it together.
+
+    What counts is which devices they have, not how many each sees: a batch system may show each process one alone.
+    """
+    return transport_between(device, [DeviceIdentity(**each) for each in exchange.from_all(_told(device))])
+
+
+def set_environment(kind: str) -> None:
+    """Sets what CUDA and NCCL read from the environment, before their first call, where the user has not.
+
+    Args:
+        kind: of the device that the process computes on.
+    """
+    if kind != "cpu":
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+
+
+def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:
+    """The backend, and why."""
+    if len(identities) == 1:
+        return _GLOO, "one process"
+    if any(each.kind == "cpu" for each in identities):
+        return _GLOO, "processes compute on the CPU"
+    if not (dist.is_available() and dist.is_nccl_available()):
+        return _GLOO, "this build of torch has no NCCL"
+    if instances := [each.name for each in identities if each.is_instance]:
+        return _GLOO, f"{instances[0]} is an instance of a GPU (MIG), which NCCL does not connect"
+    for first, each in enumerate(identities):
+        for second, other in enumerate(identities[first + 1 :], start=first + 1):
+            same_slot = each.bus != "" and (each.machine, each.bus) == (other.machine, other.bus)
+            if each.uuid == other.uuid or same_slot:
+                return _GLOO, f"processes {first} and {second} share a GPU"
+    return _NCCL, "each process has a GPU of its own"
+
+
+def _told(device: torch.device) -> dict[str, Any]:
+    return asdict(DeviceIdentity.of(device))
+
+
+def _machine() -> str:
+    """What tells machines apart, and not the containers of one."""
+    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename
+
+
+def _new_group(ranks: Sequence[int] | None, backend: str, options: Any = None) -> dist.ProcessGroup:
+    every = None if ranks is None else [*ranks]
+    group: dist.ProcessGroup = dist.new_group(every, timeout=NEVER, backend=backend, pg_options=options)
+    return group
+
+
+def _nccl_options() -> Any:
+    """What the communicators of a group may take; None where the user says so by NCCL's own variable."""
+    if "NCCL_MAX_CTAS" in os.environ:
+        return None
+    options = dist.ProcessGroupNCCL.Options()
+    options.config.max_ctas = _MAX_CTAS
+    return options

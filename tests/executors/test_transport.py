@@ -1,0 +1,81 @@
+"""Which transport processes have, by the devices that they compute on, and what it sets."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import pipetrain
+from pipetrain.executors.transport import DeviceIdentity, set_environment, transport_between
+
+CUDA = torch.device("cuda", 0)
+
+
+def gpu(number, machine="a", slot=None, name="NVIDIA H100"):
+    return DeviceIdentity("cuda", machine, f"0:{number if slot is None else slot}:0", f"GPU-{machine}-{number}", name)
+
+
+@pytest.fixture
+def _nccl(monkeypatch):
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+
+
+@pytest.mark.usefixtures("_nccl")
+@pytest.mark.parametrize(
+    ("identities", "backend", "reason"),
+    [
+        ([gpu(0), gpu(1)], "nccl", "GPU of its own"),
+        # each process of a batch system may see but one device, and call it number 0
+        ([gpu(0, "a"), gpu(0, "b")], "nccl", "GPU of its own"),
+        ([gpu(0), gpu(1), gpu(0)], "gloo", "processes 0 and 2 share a GPU"),
+        ([gpu(0, name="NVIDIA A100 MIG 1g.5gb"), gpu(1, slot=0, name="NVIDIA A100 MIG 1g.5gb")], "gloo", "MIG"),
+        ([gpu(0), gpu(1, slot=0)], "gloo", "processes 0 and 1 share a GPU"),
+        ([DeviceIdentity("cpu"), DeviceIdentity("cpu")], "gloo", "CPU"),
+        ([gpu(0)], "gloo", "one process"),
+    ],
+)
+def test_transport_follows_from_the_devices_of_all_processes(identities, backend, reason):
+    found = transport_between(CUDA, identities)
+    assert found.backend == backend
+    assert reason in found.reason
+    assert found.direct is (backend == "nccl")
+    assert found.buffers == (CUDA if found.direct else torch.device("cpu"))
+
+
+def test_devices_of_their_own_without_nccl_use_host_memory(monkeypatch):
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
+    assert transport_between(CUDA, [gpu(0), gpu(1)]).backend == "gloo"
+
+
+def test_identity_names_the_bus_and_the_device(monkeypatch):
+    properties = SimpleNamespace(name="H100", uuid="GPU-7", pci_domain_id=0, pci_bus_id=5, pci_device_id=1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)
+    found = DeviceIdentity.of(CUDA)
+    assert (found.uuid, found.bus, found.name) == ("GPU-7", "0:5:1", "H100")
+    assert found.machine
+
+
+def test_environment_of_the_user_is_left_alone_and_that_of_the_cpu_unset(monkeypatch):
+    for name in ("CUDA_DEVICE_MAX_CONNECTIONS", "TORCH_NCCL_ENABLE_MONITORING"):
+        monkeypatch.delenv(name, raising=False)
+    set_environment("cpu")
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in os.environ
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8")
+    monkeypatch.setenv("TORCH_NCCL_ENABLE_MONITORING", "")
+    monkeypatch.delenv("TORCH_NCCL_ENABLE_MONITORING")
+    set_environment("cuda")
+    assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "8"
+    assert os.environ["TORCH_NCCL_ENABLE_MONITORING"] == "0"
+
+
+def test_one_module_knows_the_name_of_the_backend():
+    package = Path(pipetrain.__file__).parent
+    naming = [
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if '"nccl"' in path.read_text(encoding="utf-8") and path.name != "doctor.py"
+    ]
+    assert naming == ["executors/transport.py"]
