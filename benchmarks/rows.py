@@ -3,7 +3,9 @@
 import json
 import os
 import platform
+import shutil
 import statistics
+import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date
@@ -11,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+
+from pipetrain.arithmetic import switches_in_effect
 
 _RESULTS = Path(__file__).resolve().parents[1] / "results" / "bench"
 
@@ -73,7 +78,27 @@ def machine(device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(0) if device == "cuda" else "cpu",
         "python": platform.python_version(),
         "torch": torch.__version__,
+        **(_of_cuda() if device == "cuda" else {}),
     }
+
+
+def _of_cuda() -> dict[str, Any]:
+    """What the speed of GPUs and of the messages between them depends on, beside the GPUs themselves."""
+    return {
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if dist.is_nccl_available() else None,
+        **switches_in_effect("cuda"),
+        "topology": _topology(),
+    }
+
+
+def _topology() -> list[str] | None:
+    """What lies between each two GPUs, by `nvidia-smi`; None without it."""
+    if (command := shutil.which("nvidia-smi")) is None:
+        return None
+    done = subprocess.run([command, "topo", "-m"], capture_output=True, text=True, timeout=60)
+    return done.stdout.splitlines() if done.returncode == 0 else None
 
 
 def _processor() -> str:
@@ -85,6 +110,10 @@ def _processor() -> str:
 def show(result: dict[str, Any]) -> None:
     """Prints a summary."""
     print(f"\n{result['what']}\n")
+    for name, value in result.get("machine", {}).items():
+        lines = value if isinstance(value, list) else [value]
+        print(*(f"{name if i == 0 else '':18} {line}" for i, line in enumerate(lines)), sep="\n")
+    print()
     for name, value in result["rows"].items():
         low, high = result["spread"][name]
         idle = "  ".join(f"{share:.0%}" for share in result["idle"].get(name, []))

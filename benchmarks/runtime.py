@@ -156,7 +156,7 @@ class KeptClock(Clock):
 
 class Bench:
     """One process of the two that measure a row together; a row goes on in each round where it stopped,
-    or anew where its weights take too much memory to be kept.
+    or anew where its weights, or its connections between devices, take too much memory to be kept.
 
     Args:
         workload: the model and its data.
@@ -178,11 +178,17 @@ class Bench:
 
     def measure(self, name: str) -> Round:
         """A round of the row."""
+        others = process_groups()
         row = self._rows.pop(name, None) or self._row(name)
         dist.barrier()
         measured = row()
-        if not self.workload.heavy:
+        if not self.workload.heavy and not self.transport.direct:
             self._rows[name] = row
+            return measured
+        del row
+        synchronize(self.device)
+        for group in process_groups()[len(others) :]:
+            dist.destroy_process_group(group)
         return measured
 
     def _row(self, name: str) -> Row:
@@ -309,6 +315,11 @@ class Bench:
                 torch.stack(losses).mean().item()
 
         return self.steps_of(gradient, optimizer)
+
+
+def process_groups() -> list[dist.ProcessGroup]:
+    """Those of this process, in the order in which it made them."""
+    return list(dist.distributed_c10d._world.pg_map)
 
 
 class Plain(nn.Module):

@@ -1,7 +1,8 @@
-"""How layers compute: in which precision, in which memory format, and whether they are compiled."""
+"""How layers compute: in which precision and memory format, compiled or not, and by which of torch's switches."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 from pipetrain.tensors import Tensors
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _VARIANTS = 4096
 """Of one layer's code, by the shapes that it is compiled for; torch allows eight, and then no longer compiles."""
 
@@ -73,5 +75,78 @@ class Arithmetic:
         if not self.compiled:
             return list(layers)
         torch._inductor.config.compile_threads = 1  # of each stage's process, which has a core of its own at most
+        # else kernels are chosen by how long they take
+        torch._inductor.config.deterministic = torch.are_deterministic_algorithms_enabled()
         torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = _VARIANTS
         return [torch.compile(layer, dynamic=False) for layer in layers]
+
+
+@contextmanager
+def switched(kind: str, *, deterministic: bool = False, tf32: bool | None = None) -> Iterator[None]:
+    """Computes with torch's switches as a run has them; afterwards they are the caller's again.
+
+    Enter it before the process computes anything: cuBLAS and torch read the environment once.
+
+    Args:
+        kind: of the device.
+        deterministic: whether only operations may run that give the same bits each time.
+        tf32: whether float32 products on CUDA are of factors rounded to TF32; None leaves it to torch.
+
+    Raises:
+        RuntimeError: an operation has no deterministic implementation.
+    """
+    with _deterministic(kind) if deterministic else nullcontext(), _with_tf32(kind, tf32=tf32):
+        yield
+
+
+def switches_in_effect(kind: str) -> dict[str, Any]:
+    """The switches that this process computes with, by the names that the summary has for them.
+
+    Args:
+        kind: of the device; TF32 and cuBLAS are CUDA's.
+    """
+    found: dict[str, Any] = {"deterministic": torch.are_deterministic_algorithms_enabled()}
+    if kind == "cuda":
+        found["tf32_convolutions"] = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
+        found["tf32_matmul"] = torch.backends.cuda.matmul.fp32_precision == "tf32"
+        found["cublas_workspace"] = os.environ.get(_CUBLAS_WORKSPACE)
+    return found
+
+
+@contextmanager
+def _deterministic(kind: str) -> Iterator[None]:
+    """Attention, cuDNN, and memory that nobody wrote follow torch's one switch; cuBLAS asks for its own."""
+    cudnn = torch.backends.cudnn
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    of_cudnn = cudnn.deterministic, cudnn.benchmark
+    sets_workspace = kind == "cuda" and _CUBLAS_WORKSPACE not in os.environ
+    if sets_workspace:
+        os.environ[_CUBLAS_WORKSPACE] = ":4096:8"
+    torch.use_deterministic_algorithms(mode=True)
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        yield
+    except RuntimeError as error:
+        if "use_deterministic_algorithms" not in str(error):
+            raise
+        raise RuntimeError(f"deterministic=true: {error}") from error
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        cudnn.deterministic, cudnn.benchmark = of_cudnn
+        if sets_workspace:
+            os.environ.pop(_CUBLAS_WORKSPACE, None)
+
+
+@contextmanager
+def _with_tf32(kind: str, *, tf32: bool | None) -> Iterator[None]:
+    """Sets the older switches, which set the newer ones, too: what asks the older ones fails where the two differ."""
+    if tf32 is None or kind != "cuda":
+        yield
+        return
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32, matmul.fp32_precision
+    cudnn.allow_tf32 = matmul.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, matmul.allow_tf32, matmul.fp32_precision = before

@@ -1,10 +1,12 @@
 """How layers compute."""
 
+import os
+
 import pytest
 import torch
 from torch import nn
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import Arithmetic, switched, switches_in_effect
 
 CPU = torch.device("cpu")
 
@@ -46,3 +48,61 @@ def test_channels_last_arranges_pictures_and_convolutions_alone():
     assert module[1].weight.is_contiguous()
     assert picture.stride() == (48, 1, 12, 3)
     assert tokens.is_contiguous()
+
+
+def switches():
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    return {
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "cudnn": (cudnn.deterministic, cudnn.benchmark),
+        "tf32": (cudnn.allow_tf32, matmul.allow_tf32),
+        "newer": (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, matmul.fp32_precision),
+        "cublas": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize("options", [{}, {"deterministic": True}, {"tf32": True}, {"tf32": False}])
+def test_switches_of_a_run_are_the_callers_again_afterwards(monkeypatch, kind, options):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    before = switches()
+    with switched(kind, **options):
+        assert (switches() == before) is (not options or (kind == "cpu" and "tf32" in options))
+    assert switches() == before
+    with pytest.raises(ValueError, match="of the run"), switched(kind, **options):
+        raise ValueError("of the run")
+    assert switches() == before
+
+
+def test_deterministic_run_sets_all_switches_and_keeps_the_users_workspace(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    with switched("cuda", deterministic=True):
+        found = switches()
+    assert (found["deterministic"], found["cudnn"], found["cublas"]) == (True, (True, False), ":16:8")
+
+
+@pytest.mark.parametrize(
+    ("tf32", "convolutions", "matmul"), [(None, True, False), (True, True, True), (False, False, False)]
+)
+def test_switches_in_effect_are_those_of_torch(monkeypatch, tf32, convolutions, matmul):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    with switched("cuda", tf32=tf32):
+        assert switches_in_effect("cuda") == {
+            "deterministic": False, "tf32_convolutions": convolutions, "tf32_matmul": matmul, "cublas_workspace": None
+        }  # fmt: skip
+        # what asks the older switches, such as torch.compile, would fail if the newer ones differed
+        assert torch.backends.cuda.matmul.allow_tf32 is matmul
+    with switched("cpu", deterministic=True, tf32=tf32):
+        assert switches_in_effect("cpu") == {"deterministic": True}
+
+
+def test_operation_without_a_deterministic_form_ends_in_an_error_that_names_the_setting():
+    message = r"^deterministic=true: put_.* does not have a deterministic implementation"
+    with pytest.raises(RuntimeError, match=message), switched("cpu", deterministic=True):
+        torch.ones(4).put_(torch.tensor([0, 0]), torch.ones(2), accumulate=False)
+
+
+def test_other_errors_of_a_deterministic_run_keep_their_words():
+    with pytest.raises(RuntimeError, match=r"^out of something$"), switched("cpu", deterministic=True):
+        raise RuntimeError("out of something")

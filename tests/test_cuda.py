@@ -9,6 +9,8 @@ from support.worker_pool import distributed, job, simulated
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from pipetrain import cli
+from pipetrain.arithmetic import Arithmetic
 from pipetrain.data.loader import Loader
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
@@ -50,19 +52,55 @@ def test_synchronous_methods_on_cuda_agree_with_the_cpu(tmp_path, monkeypatch, m
     assert on_device["final"]["loss"] == pytest.approx(on_host["final"]["loss"], rel=1e-3)
 
 
-@pytest.mark.parametrize("recurrent", [nn.LSTM, nn.GRU])
-def test_recurrent_layer_on_cuda_goes_back_through_the_newest_weights(recurrent):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("recurrent", "options"),
+    [
+        (nn.LSTM, {}),
+        (nn.LSTM, {"num_layers": 2, "bidirectional": True, "batch_first": True}),
+        (nn.LSTM, {"num_layers": 2, "bidirectional": True, "proj_size": 4}),
+        (nn.LSTM, {"proj_size": 4, "bias": False}),
+        (nn.GRU, {}),
+        (nn.GRU, {"num_layers": 2, "bidirectional": True, "bias": False}),
+        (nn.RNN, {"num_layers": 2}),
+    ],
+)
+def test_recurrent_layer_on_cuda_goes_back_through_the_newest_weights(recurrent, options, precision):
     found = []
-    for device in (torch.device("cpu"), torch.device("cuda", 0)):
+    on_device = Arithmetic(precision)
+    for device, arithmetic in ((torch.device("cpu"), Arithmetic()), (torch.device("cuda", 0), on_device)):
         torch.manual_seed(0)
-        stage = stage_of(Function(lambda layer, x: layer(x)[0], recurrent(6, 5)), index=1, device=device)
+        layer = Function(lambda layer, x: layer(x)[0], recurrent(6, 5, **options))
+        stage = stage_of(layer, index=1, device=device)
+        stage.module.arithmetic = arithmetic
         x = torch.randn(3, 7, 6).to(device)
         (output,) = stage.forward((0, 0), (x,), WeightRead(0), Activations.REBOUND, store=False)
         ones = unit_gradients(stage)
         stage.update(9, ones, keep=False, steady=True)
         (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output),), WeightRead(1), Activations.REBOUND)
-        found.append(gradient.cpu())
-    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+        found.append([gradient.float().cpu(), *(each.cpu() for each in stage.gradients.tensors.values())])
+    rtol, atol = (1e-3, 1e-4) if precision == "fp32" else (0.1, 0.1)
+    for ours, theirs in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
+
+
+def test_run_without_tf32_and_deterministic_says_so_and_has_the_bits_of_another(tmp_path):
+    words = [*TINY, "device=cuda", "executor=simulated", "deterministic=true", "train.tf32=false"]
+    for name in ("one", "other"):
+        run(tmp_path / name, *words)
+    one, other = summary(tmp_path / "one"), summary(tmp_path / "other")
+    assert one["weights_sha256"] == other["weights_sha256"]
+    assert one["arithmetic"] == {
+        "deterministic": True, "tf32_convolutions": False, "tf32_matmul": False, "cublas_workspace": ":4096:8"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("planned", [["partition=auto"], ["executor=simulated"]])
+def test_launcher_holds_no_memory_of_a_device_once_it_has_measured_or_simulated(tmp_path, monkeypatch, planned):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = torch.cuda.memory_reserved()
+    assert cli.carry_out(["run", *TINY, "device=cuda", *planned, f"hydra.run.dir={tmp_path / 'run'}"]) == 0
+    assert torch.cuda.memory_reserved() <= before
 
 
 def test_command_on_cuda_runs_and_resumes(tmp_path):

@@ -93,6 +93,8 @@ class TrainConfig:
     """The first layer of each recomputation segment, such as [0,8]; simulated only; null: each stage by itself."""
     precision: str = "fp32"
     """fp32, bf16 or fp16: what layers compute in, by autocast; weights stay float32: docs/precision.md."""
+    tf32: bool | None = None
+    """On CUDA round the factors of float32 products to TF32; null: those of convolutions alone: docs/precision.md."""
     channels_last: bool = False
     """Keep the channels of pictures last in memory, in which order many convolutions are faster."""
     compile: bool = False
@@ -274,6 +276,8 @@ class Config:
     """auto (CUDA if there is a device), cpu or cuda."""
     threads: int | None = None
     """Intra-op threads per process; null: the cores divided by the processes. Decides the order of sums on the CPU."""
+    deterministic: bool = False
+    """Only operations that give the same bits in each run, which may be slower ones: docs/precision.md."""
     resume: str | None = None
     """A run directory or checkpoint to continue; auto: what is unfinished here or beside: docs/resuming.md."""
     replay_drains: str | None = None

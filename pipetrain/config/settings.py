@@ -215,6 +215,7 @@ class Settings:
     seed: int
     device: str
     threads: int | None
+    deterministic: bool
     resume: str | None
     replay_drains: str | None
     trace: bool

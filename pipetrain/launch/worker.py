@@ -4,12 +4,14 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from multiprocessing.util import Finalize
 from typing import Any
 
 import torch.distributed as dist
 
+from pipetrain.arithmetic import switched
 from pipetrain.errors import DivergedError, ExitCode, LostStageError, RunError
 from pipetrain.executors.gate import Gate
 from pipetrain.executors.hooks import RunHooks
@@ -46,8 +48,13 @@ def simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]
         show: is given every record.
         interruption: of the run; takes note of every signal, even of one that comes too late for it.
     """
-    with freed_memory_kept():
+    with freed_memory_kept(), _switched(job):
         return _simulate(job, show, interruption)
+
+
+def _switched(job: Job) -> AbstractContextManager[None]:
+    """torch's switches as the settings have them."""
+    return switched(job.device, deterministic=job.settings.deterministic, tf32=job.settings.train.tf32)
 
 
 def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
@@ -173,7 +180,8 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
             peers.meet(watchdog.heartbeat())
         watchdog.peers, watchdog.tell = peers, peers.exchange
     try:
-        return _run_stages(job, process, show, watchdog)
+        with _switched(job):
+            return _run_stages(job, process, show, watchdog)
     except BaseException as error:
         failure = Failure.of(error)
         note = FailureNote(FailureKind.FAILED, failure.line, failure.traceback)

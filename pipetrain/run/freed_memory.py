@@ -1,10 +1,12 @@
-"""What the allocator of a process does with memory that is freed."""
+"""What the allocators of a process do with memory that is freed."""
 
 import contextlib
 import ctypes
 import gc
 import os
 from collections.abc import Iterator
+
+import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of malloc.h
 _KEEPING = {_M_TRIM_THRESHOLD: 2**31 - 1, _M_MMAP_MAX: 0}
@@ -25,14 +27,16 @@ def keep_freed_memory() -> None:
 
 @contextlib.contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """The same for a while, as in a stage's process; what is free afterwards goes back to the system."""
+    """The same for a while, as in a stage's process; what is free afterwards goes back to the system and the GPUs."""
     keep_freed_memory()
     try:
         yield
     finally:
+        gc.collect()  # a pipeline's parts know each other
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
         if not _set_by_user():
             _set(_DEFAULTS)
-            gc.collect()  # a pipeline's parts know each other
             with contextlib.suppress(OSError, AttributeError):
                 _libc().malloc_trim(0)
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import Arithmetic, switched
 from pipetrain.data.microbatches import split
+from pipetrain.device_queue import synchronize
 from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
@@ -43,6 +44,7 @@ class Measuring:
         num_microbatches: N; the first of them is measured, and stands for the others.
         repeats: timed passes; the medians count.
         seed: what all random draws are keyed by.
+        deterministic, tf32: the switches of torch, as of `switched`.
     """
 
     loss: Loss
@@ -52,6 +54,8 @@ class Measuring:
     num_microbatches: int = 1
     repeats: int = 10
     seed: int = 0
+    deterministic: bool = False
+    tf32: bool | None = None
 
     @property
     def passes(self) -> int:
@@ -81,7 +85,13 @@ def measured_layers(
     """
     devices = [how.device] if how.device.type == "cuda" else []
     try:
-        with freed_memory_kept(), _threads(how.threads), torch.random.fork_rng(devices=devices), torch.enable_grad():
+        with (
+            freed_memory_kept(),
+            _threads(how.threads),
+            torch.random.fork_rng(devices=devices),
+            torch.enable_grad(),
+            switched(how.device.type, deterministic=how.deterministic, tf32=how.tf32),
+        ):
             return _Model(chain, minibatch, how).measured(tick)
     except torch.OutOfMemoryError as error:
         raise ConfigError(
@@ -105,7 +115,7 @@ class _Model:
 
     def __init__(self, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> None:
         copied = copy.deepcopy(chain)
-        copied.module.to(how.device)
+        copied.module.to(how.device)  # at once, as layers may share weights
         last = len(copied) - 1
         loss = on_device(how.loss, how.device)
         self._layers = [_Layer(copied, i, how, loss if i == last else None) for i in range(len(copied))]
@@ -144,8 +154,7 @@ class _Model:
         seconds.append(time.perf_counter() - began)
 
     def _settle(self) -> None:
-        if self._how.device.type == "cuda":
-            torch.cuda.synchronize(self._how.device)
+        synchronize(self._how.device)
 
 
 class _Layer:
@@ -158,7 +167,8 @@ class _Layer:
 
     def __init__(self, chain: LayerChain, index: int, how: Measuring, loss: Loss | None) -> None:
         self._label = chain.labels[index]
-        self._module = StageModule([chain.layers[index]], index, how.seed, how.arithmetic, ends=loss is not None)
+        layers = [chain.layers[index]]
+        self._module = StageModule(layers, index, how.seed, how.arithmetic, how.device, ends=loss is not None)
         self._module.train()
         self._loss = loss
         self._weights = dict(self._module.named_parameters())

@@ -19,6 +19,7 @@ from pipetrain.executors import loopback
 from pipetrain.executors.links import Links
 from pipetrain.executors.neighbors import groups_of_neighbors
 from pipetrain.executors.p2p import Incoming, Outgoing
+from pipetrain.executors.slow_link import given_bytes_per_s
 from pipetrain.executors.transport import agreed_transport, set_environment
 from pipetrain.planner.profile import MessageWork
 from pipetrain.run.device import device_at
@@ -69,7 +70,7 @@ def measured_link(device: str) -> LinkSpeed:
     """
     with tempfile.TemporaryDirectory() as folder:
         workers = start_processes(_worker, args=(folder, device), nprocs=2, start_method="spawn", join=False)
-        _join(workers, time.monotonic() + _DEADLINE_SECONDS)
+        _join(workers, _allowed_s())
         ends = [json.loads(_result(folder, rank).read_text()) for rank in (0, 1)]
     (large_s, _), _ = ends[0]
     large_core_s, small_core_s = (statistics.fmean(end[size][1] for end in ends) for size in (0, 1))
@@ -78,15 +79,24 @@ def measured_link(device: str) -> LinkSpeed:
     return LinkSpeed(_LARGE / large_s, work)
 
 
-def _join(workers: ProcessContext, deadline: float) -> None:
-    """Waits for the workers, and ends them at the deadline: one that waits for the other would do so for ever."""
+def _allowed_s() -> float:
+    """Seconds that the workers may take, with those of every message where links are slowed down."""
+    slowed = given_bytes_per_s()
+    return _DEADLINE_SECONDS + (0.0 if slowed is None else 2 * (_WARM_UPS + _REPEATS) * (_LARGE + _SMALL) / slowed)
+
+
+def _join(workers: ProcessContext, allowed_s: float) -> None:
+    """Waits for the workers, and ends them when their time is up: one that waits for the other would do so for ever."""
+    deadline = time.monotonic() + allowed_s
     while not workers.join(timeout=max(0.0, deadline - time.monotonic())):
         if time.monotonic() >= deadline:
             for process in workers.processes:
                 process.kill()
+                process.join()
             raise RunError(
-                f"two workers did not measure their connection within {_DEADLINE_SECONDS:g} s; `pipetrain doctor "
-                "--gpu` looks for the cause on GPUs, and topology.gigabytes_per_s takes a bandwidth that you know"
+                f"two workers did not measure their connection within {allowed_s:g} s; `pipetrain doctor --gpu` looks "
+                "for the cause on GPUs; planner.bandwidth=false measures none, and topology.gigabytes_per_s takes a "
+                "bandwidth that you know"
             )
 
 

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipetrain.arithmetic import switches_in_effect
 from pipetrain.errors import DivergedError
 from pipetrain.planner.plan import stale_weight_share
 from pipetrain.run import checkpoint
@@ -56,6 +57,7 @@ def _summary_of_trained(
         "loss_sha256": summary.loss_sha256(recorder.losses),
         "stale_weight_share": stale_weight_share([stage["parameters"] for stage in job.plan]),
         **job.origin(),
+        "arithmetic": switches_in_effect(job.device),
         "per_stage": [{**plan, **report} for plan, report in zip(job.plan, reports, strict=True)],
     }
 

@@ -18,10 +18,11 @@ from pipetrain.planner.profile import Profile, read
 from pipetrain.planner.shared_weights import SharedWeight
 from pipetrain.run.build import Data, build_arithmetic, build_chain, build_data, build_loss, build_rule
 from pipetrain.run.cores import usable_cores
-from pipetrain.run.device import device_of
+from pipetrain.run.device import device_at, device_of
 from pipetrain.run.layer_times import Measuring, Minibatch, measured_layers
 from pipetrain.run.link_speed import LinkSpeed, measured_link
 from pipetrain.run.measurement_cache import Measurement
+from pipetrain.run.measuring_process import measured_apart
 from pipetrain.run.profile_key import computation, profile_key, shape_of
 from pipetrain.run.provenance import machine
 from pipetrain.run.reading_time import measured_reading
@@ -50,11 +51,13 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
     """
     if settings.profile is not None:
         return _of_same_model(settings, read(Path(settings.profile)), chain)
-    minibatch, how = next(data.train.samples(0, 0, 1)), _measuring(settings, data)
-    measurement = Measurement.of("profile", profile_key(settings, chain, minibatch, how))
+    minibatch, how = _minibatch(data), _measuring(settings, data)
+    measurement = Measurement.of("profile", {**profile_key(settings, chain, minibatch, how), **_switches(how)})
     profile = _remembered(settings, measurement)
     if profile is None:
-        profile = _measured(settings, data, chain, minibatch, how)
+        # a process never gives back all that it took of a GPU, which the stages are to have to themselves
+        apart = how.device.type != "cpu"
+        profile = _measured_apart(settings) if apart else _measured(settings, data, chain, minibatch, how)
         _keep(settings, measurement, profile.to_json())
     link = _link(settings, how.device.type)
     return replace(profile, bytes_per_s=link.bytes_per_s, message_work=link.message_work) if link else profile
@@ -84,11 +87,13 @@ def _measuring(settings: Settings, data: Data) -> Measuring:
     return Measuring(
         loss=build_loss(settings, data.dataset),
         arithmetic=build_arithmetic(settings.train),
-        device=torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device),
+        device=device_at(device, 0),
         threads=settings.threads or max(1, usable_cores() // _processes(settings)),
         num_microbatches=settings.train.microbatches,
         repeats=settings.planner.repeats,
         seed=settings.seed,
+        deterministic=settings.deterministic,
+        tf32=settings.train.tf32,
     )
 
 
@@ -98,6 +103,29 @@ def _processes(settings: Settings) -> int:
     cuts = options.get("boundaries", options.get("ppv"))
     stages = options.get("stages") or (len(cuts) + 1 if isinstance(cuts, list) else None)
     return stages if isinstance(stages, int) else usable_cores()
+
+
+def _measured_apart(settings: Settings) -> Profile:
+    """The profile, measured in a process that ends."""
+    return Profile.from_json(measured_apart(_measured_again, settings))
+
+
+def _measured_again(settings: Settings) -> Any:
+    """The profile, as JSON, in a process that has yet to build the model and its data."""
+    data = build_data(settings)
+    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
+    return _measured(settings, data, chain, _minibatch(data), _measuring(settings, data)).to_json()
+
+
+def _minibatch(data: Data) -> Minibatch:
+    """What passes through the model: the first of the run."""
+    return next(data.train.samples(0, 0, 1))
+
+
+def _switches(how: Measuring) -> dict[str, Any]:
+    """The switches that are not as torch has them: what was measured before there were any still counts."""
+    tf32 = {} if how.tf32 is None else {"tf32": how.tf32}
+    return {**tf32, **({"deterministic": True} if how.deterministic else {})}
 
 
 def _measured(settings: Settings, data: Data, chain: LayerChain, minibatch: Minibatch, how: Measuring) -> Profile:

@@ -72,4 +72,5 @@ def _cpu() -> str:
 
 
 def _gpus() -> list[str]:
+    """Their names, which the driver tells without a context, and so without memory, on any of them."""
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -12,7 +12,7 @@ from pipetrain.run.build import Data
 from pipetrain.run.decoder import Decoder
 from pipetrain.run.stage_reports import of_stages
 from pipetrain.run.timetable import Timetable
-from pipetrain.stage.peak_memory import peak_memory_bytes
+from pipetrain.stage.peak_memory import memory_report
 from pipetrain.tracking.evaluations import reaches
 from pipetrain.tracking.recorder import Recorder
 
@@ -165,7 +165,7 @@ class Trainer:
         idle: Sequence[float | None] = self._idle or [None] * len(self.executor.stages)
         unmeasured = dict.fromkeys(self.executor.unmeasured)
         return [
-            {**stage.report(), **unmeasured, "peak_memory_bytes": peak_memory_bytes(stage.device), "idle_share": share}
+            {**stage.report(), **unmeasured, **memory_report(stage.device), "idle_share": share}
             for stage, share in zip(self.executor.stages, idle, strict=True)
         ]
 

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -12,10 +12,12 @@ from typing_extensions import override
 from pipetrain.arithmetic import Arithmetic
 from pipetrain.models.carrier import carriers
 from pipetrain.seeding import key
+from pipetrain.stage import recurrent
 from pipetrain.stage.carried_state import CarriedState
 from pipetrain.tensors import Tensors
 
 _PLAIN = Arithmetic()
+_CPU = torch.device("cpu")
 MicrobatchId = tuple[int, int]
 AtLayer = Callable[[int, Tensors], Tensors]
 """(index of a layer in the chain, its inputs) -> what it gets instead."""
@@ -29,6 +31,7 @@ class StageModule(nn.Module):
         first: the number of the first in the chain.
         seed: what all random draws are keyed by.
         arithmetic: how they compute.
+        device: where they compute; they are moved there.
         ends: whether the last one is the chain's, whose outputs the loss takes.
     """
 
@@ -38,6 +41,7 @@ class StageModule(nn.Module):
         first: int,
         seed: int,
         arithmetic: Arithmetic = _PLAIN,
+        device: torch.device = _CPU,
         *,
         ends: bool = False,
     ) -> None:
@@ -54,6 +58,8 @@ class StageModule(nn.Module):
         )
         self.arithmetic = arithmetic
         self._ends = ends
+        self.device = device
+        self.to(device)  # before anything below holds weights and buffers, which a device may replace by others
         arithmetic.arrange(self)
         self._callables = arithmetic.callables(layers)
         self._own: dict[str, Tensor] = dict(self.named_parameters())
@@ -79,9 +85,7 @@ class StageModule(nn.Module):
 
         torch.func.functional_call does the same at a hundred times the cost, which a small microbatch feels.
         """
-        # cuDNN's recurrent layers save a packed copy of the weights, torch's own ones the weights themselves
-        unpacked = torch.backends.cudnn.flags(enabled=False) if rebound and self._recurrent else nullcontext()
-        with unpacked:
+        with self._rebinding() if rebound and self._recurrent else nullcontext():
             if weights is self._held:
                 yield
                 return
@@ -90,6 +94,16 @@ class StageModule(nn.Module):
                 yield
             finally:
                 self._put(self._held)
+
+    def _rebinding(self) -> AbstractContextManager[Any]:
+        """Around a forward with recurrent layers whose backward reads other weights than those that cuDNN packs."""
+        if self.device.type != "cuda":
+            return nullcontext()
+        if self.arithmetic.compiled:  # hooks of its parts do not reach a compiled layer
+            return recurrent.cudnn_off()
+        if self.arithmetic.mixed:  # autocast packs casts of the weights before cuDNN sees them
+            return recurrent.without_cudnn(self._recurrent)
+        return recurrent.noticed(self._recurrent)
 
     def hold(self, weights: Mapping[str, Tensor] | None) -> None:
         """From here on computes with `weights`, tensors over the memory of the parameters; None: with the parameters.

@@ -1,10 +1,11 @@
-"""The most memory that a process has held since a run began in it."""
+"""The memory that a process holds: the most since a run began in it, and what is in use on its device."""
 
 import contextlib
 import re
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,6 +22,19 @@ def forget_peak_memory(device: torch.device) -> None:
         return
     with contextlib.suppress(OSError):
         (_PROCESS / "clear_refs").write_text(_FORGET_PEAK)
+
+
+def memory_report(device: torch.device) -> dict[str, Any]:
+    """What is reported of a stage's memory: its tensors at most; on CUDA also what lies about them.
+
+    The allocator keeps memory for later tensors, and beside it a process has its context and the buffers of NCCL.
+    """
+    report = {"peak_memory_bytes": peak_memory_bytes(device)}
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        report["peak_reserved_memory_bytes"] = int(torch.cuda.max_memory_reserved(device))
+        report["device_memory_bytes"] = int(total - free)
+    return report
 
 
 def peak_memory_bytes(device: torch.device) -> int:

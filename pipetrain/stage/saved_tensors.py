@@ -5,8 +5,9 @@ from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from pipetrain.stage import recurrent
 from pipetrain.stage.measurements import ActivationBytes
 from pipetrain.stage.weight_casts import Cast, WeightCasts
 
@@ -32,12 +33,22 @@ class _Kept(NamedTuple):
     version: int
 
 
+class _PackedCopy(NamedTuple):
+    layer: nn.RNNBase
+    weights: "list[_Saved]"
+    size: torch.Size
+
+
+_Saved = _WeightView | _CastView | _Kept | _PackedCopy
+
+
 class SavedTensors:
     """The hooks around one forward, and the weights that its backward is to find.
 
-    A saved tensor whose storage belongs to a weight is kept as a name and a geometry, and so is a cast of a weight
-    where the backward reads other weights. Any other is kept as it is, with its version counter: hooks switch
-    autograd's own check off, and an operation in place would go unnoticed.
+    A saved tensor whose storage belongs to a weight is kept as a name and a geometry. Where the backward reads other
+    weights, so is a cast of a weight, and the copy that cuDNN packs of all weights of a recurrent layer is packed anew.
+    Any other is kept as it is, with its version counter: hooks switch autograd's own check off, and an operation in
+    place would go unnoticed.
 
     Args:
         forward_weights: name -> tensor, of the forward.
@@ -69,7 +80,7 @@ class SavedTensors:
         with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack), self._casts or nullcontext():
             yield
 
-    def _pack(self, tensor: Tensor) -> _WeightView | _CastView | _Kept:
+    def _pack(self, tensor: Tensor) -> _Saved:
         try:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # a sparse tensor has no storage, and is no weight of ours
@@ -78,6 +89,9 @@ class SavedTensors:
         cast = self._casts.of(tensor) if self._casts is not None and tensor.numel() else None
         if cast is not None:
             return _CastView(cast, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+        layer = recurrent.running()
+        if name is None and layer is not None and recurrent.is_packed_copy(tensor, layer):
+            return _PackedCopy(layer, [self._pack(weight) for weight in recurrent.weights_of(layer)], tensor.size())
         if name is None or tensor.dtype != self._dtypes[name]:
             self._sizes[storage.data_ptr()] = storage.nbytes()
             # a node that keeps its own output would keep itself alive where no backward comes
@@ -86,9 +100,11 @@ class SavedTensors:
             name, tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.is_conj(), tensor.is_neg()
         )
 
-    def _unpack(self, saved: _WeightView | _CastView | _Kept) -> Tensor:
+    def _unpack(self, saved: _Saved) -> Tensor:
         if isinstance(saved, _CastView):
             return saved.cast.of(self.backward_weights).as_strided(saved.size, saved.stride, saved.offset)
+        if isinstance(saved, _PackedCopy):
+            return recurrent.packed(saved.layer, [self._unpack(weight) for weight in saved.weights], saved.size)
         if isinstance(saved, _WeightView):
             weight = self.backward_weights[saved.name]
             view = weight.as_strided(saved.size, saved.stride, saved.offset)

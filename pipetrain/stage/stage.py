@@ -111,7 +111,7 @@ class Stage(BaseStage):
         layers = layers_of_stage(chain, spec.bounds, copied)
         self.layers = f"{first}-{last - 1}"
         ends = last == len(chain)
-        self.module = StageModule(layers, first, spec.seed, spec.arithmetic, ends=ends).to(spec.device)
+        self.module = StageModule(layers, first, spec.seed, spec.arithmetic, spec.device, ends=ends)
         self.carried = self.module.carried
         self.full_names = {
             f"layers.{i - first}.{local}": full for i in range(first, last) for local, full in chain.names(i).items()

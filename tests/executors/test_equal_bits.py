@@ -3,16 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from hydra.utils import get_object
 from support import running_text
-from support.methods import DISTINCT, SYNCHRONOUS, MethodCase, fitting
+from support.equal_bits import REPLICATED, TIED, replicated, schedules_of
+from support.methods import DISTINCT, SYNCHRONOUS, fitting
 from support.worker_pool import distributed, job, simulated
 
-from pipetrain.config.choices import choices_of
 from pipetrain.tracking.run_directory import RunDirectory
 
-TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.5}}
-"""Two stages hold a copy of one weight."""
 ARITHMETIC = {
     "gpipe": {"precision": "fp16"},
     "pipedream": {"precision": "fp16", "channels_last": True},
@@ -20,16 +17,6 @@ ARITHMETIC = {
     "pipemare": {"precision": "bf16", "recompute": True},
     "naive_async": {"channels_last": True},
 }
-SCHEDULES = [choice for choice in choices_of("schedule") if not choice.name.startswith("torch_")]
-
-
-def schedules_of(method):
-    """Name -> settings of the schedules that the method goes with."""
-    own = MethodCase.named(method).sections()["schedule"]
-    family = get_object(own["_target_"]).family
-    if method in SYNCHRONOUS:
-        return {"own": own}  # under the others it is another of these methods
-    return {each.name: each.content for each in SCHEDULES if get_object(each.content["_target_"]).family == family}
 
 
 def test_methods_of_each_kind_on_two_stages_have_equal_bits_in_both_executors(tmp_path):
@@ -148,13 +135,6 @@ def test_adam_with_clipping_has_equal_bits_in_both_executors(tmp_path):
     check(tmp_path, 2, cases)
 
 
-REPLICAS = ((1, 1), (2, 1), (1, 2), (2, 2), (3, 1), (2, 3, 1))
-REPLICATED = [
-    (counts, method, N)
-    for counts in REPLICAS
-    for method in ("pipedream", "pipeoptim", "gpipe", "pipemare")
-    for N in (1, 2)
-]
 DIAGONAL = [case for k, case in enumerate(REPLICATED) if (k + k // 8) % 4 == 0]
 """Two cases of each vector of replicas, three of each method, six of each number of microbatches."""
 CHECKPOINTED = {"model": {"_target_": "support.checkpointed_model.build"}}
@@ -172,12 +152,6 @@ def test_replicated_stages_have_equal_bits_in_both_executors(tmp_path):
 @pytest.mark.timeout(1800)
 def test_every_method_on_all_replicas_has_equal_bits_in_both_executors(tmp_path):
     check_replicas(tmp_path, {case: replicated(*case) for case in REPLICATED})
-
-
-def replicated(counts, method, N, **changes):
-    """(method, stages, settings) of an epoch with these replicas."""
-    settings = {"partition": {"replicas": list(counts)}, "train": {"microbatches": N, "epochs": 1}, **changes}
-    return method, len(counts), settings
 
 
 def check_replicas(folder, cases):

@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
@@ -124,3 +125,24 @@ def test_a_stored_profile_of_another_model_is_refused(tmp_path):
 
 def built(chosen):
     return profiling.build_chain(chosen.model.target, profiling.build_data(chosen).dataset, chosen.seed)
+
+
+def test_switches_of_torch_are_measured_apart(counter):
+    profile()
+    profile(deterministic=True)
+    profile(train={"tf32": False})
+    profile(train={"tf32": True})
+    profile(deterministic=True)
+    assert counter.layers == 4
+
+
+def test_model_is_measured_on_a_device_in_a_process_that_ends(counter, monkeypatch):
+    monkeypatch.setattr(profiling, "device_of", lambda _: "fake")
+    monkeypatch.setattr(profiling, "device_at", lambda _kind, rank: torch.device("meta", rank))
+    monkeypatch.setattr(profiling, "measured_apart", lambda measure, *given: apart.append(measure) or measure(*given))
+    monkeypatch.setattr(profiling, "_link", lambda *_: None)
+    apart = []
+    found = profile()
+    assert (counter.layers, [measure.__name__ for measure in apart]) == (1, ["_measured_again"])
+    assert profile() == found
+    assert counter.layers == 1

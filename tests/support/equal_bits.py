@@ -1,0 +1,34 @@
+"""The combinations that must have equal bits wherever their stages run."""
+
+from hydra.utils import get_object
+from support.methods import SYNCHRONOUS, MethodCase
+
+from pipetrain.config.choices import choices_of
+
+TIED = {"model": {"_target_": "support.tied_model.build"}, "optimizer": {"clip_norm": 0.5}}
+"""Two stages hold a copy of one weight."""
+SCHEDULES = [choice for choice in choices_of("schedule") if not choice.name.startswith("torch_")]
+
+
+def schedules_of(method):
+    """Name -> settings of the schedules that the method goes with."""
+    own = MethodCase.named(method).sections()["schedule"]
+    family = get_object(own["_target_"]).family
+    if method in SYNCHRONOUS:
+        return {"own": own}  # under the others it is another of these methods
+    return {each.name: each.content for each in SCHEDULES if get_object(each.content["_target_"]).family == family}
+
+
+REPLICAS = ((1, 1), (2, 1), (1, 2), (2, 2), (3, 1), (2, 3, 1))
+REPLICATED = [
+    (counts, method, N)
+    for counts in REPLICAS
+    for method in ("pipedream", "pipeoptim", "gpipe", "pipemare")
+    for N in (1, 2)
+]
+
+
+def replicated(counts, method, N, **changes):
+    """(method, stages, settings) of an epoch with these replicas."""
+    settings = {"partition": {"replicas": list(counts)}, "train": {"microbatches": N, "epochs": 1}, **changes}
+    return method, len(counts), settings
