@@ -52,8 +52,8 @@ $(VENV_LOWER)/.installed: pyproject.toml constraints-lower.txt
 	$(VENV_LOWER)/bin/pip install --quiet --constraint constraints-lower.txt --editable ".[dev]"
 	@touch $@
 
-test-cuda: setup  ## Run the tests that need a CUDA device
-	$(BIN)/python -m pytest -m cuda
+test-cuda: setup  ## Run the tests that need CUDA devices, one to four of them; the end lists what was skipped and why
+	$(BIN)/python -m pytest -m cuda $(PYTEST)
 
 lint: setup  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -1,4 +1,5 @@
-"""What a device has queued: events in its streams, a stream beside the computation, copies on their way to the host.
+"""What a device has queued: events in its streams, a stream beside the computation, copies on their way to the host,
+and what spares it waits and launches.
 
 On the CPU an operation is complete when it returns, so nothing is queued and no wait lasts. On any other device these
 are thin names for the streams and events of `torch.get_device_module`.
@@ -6,12 +7,17 @@ are thin names for the streams and events of `torch.get_device_module`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+_IN_CACHE = 2**18
+"""Bytes of weights that the CPU's caches hold from one operation on them to the next."""
 
 
 class Event(Protocol):
@@ -91,11 +97,11 @@ class HostCopies:
 
     Args:
         tensors: to copy; those of the CPU are copied at once.
-        memory: of earlier copies of such tensors, which nobody reads any more.
+        memory: of an earlier copy of each, which nobody reads any more; taken where it is of the same form.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], memory: Sequence[Tensor] | None = None) -> None:
-        self._copies = [_host_memory(tensor) for tensor in tensors] if memory is None else list(memory)
+    def __init__(self, tensors: Sequence[Tensor], memory: Sequence[Tensor | None] = ()) -> None:
+        self._copies = [_host_memory(*each) for each in itertools.zip_longest(tensors, memory)]
         for copy, tensor in zip(self._copies, tensors, strict=True):
             copy.copy_(tensor.detach(), non_blocking=True)
         devices = {tensor.device for tensor in tensors if queues(tensor.device)}
@@ -113,7 +119,47 @@ class HostCopies:
         return self._copies
 
 
-def _host_memory(tensor: Tensor) -> Tensor:
-    """Fresh host memory of the tensor's shape and order; page-locked where it is to be copied from a device."""
-    memory = torch.empty_like(tensor, device="cpu")
-    return memory.pin_memory() if queues(tensor.device) else memory
+def _host_memory(tensor: Tensor, earlier: Tensor | None) -> Tensor:
+    """Host memory of the tensor's shape and order; page-locked where it is to be copied from a device."""
+    fresh = torch.empty_like(tensor, device="cpu")
+    if earlier is not None and _form(earlier) == _form(fresh):
+        return earlier
+    return fresh.pin_memory() if queues(tensor.device) else fresh
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride()
+
+
+def numbers(scalars: Sequence[Tensor]) -> list[Any]:
+    """The values of tensors of one element each; the host waits once for all of a device that are of one type."""
+    found: list[Any] = [None] * len(scalars)
+    alike = defaultdict(list)
+    for i, scalar in enumerate(scalars):
+        if queues(scalar.device):
+            alike[scalar.device, scalar.dtype].append(i)
+        else:
+            found[i] = scalar.item()
+    for places in alike.values():
+        values = torch.stack([scalars[i].detach().reshape(()) for i in places]).tolist()
+        for i, value in zip(places, values, strict=True):
+            found[i] = value
+    return found
+
+
+def together(tensors: Mapping[str, Tensor]) -> list[list[str]]:
+    """The names in groups, each for one call of every `torch._foreach_*` that a formula is made of.
+
+    A device takes all at once, as each launch costs the host more than small weights cost the device. The CPU takes as
+    many as its caches hold from one operation to the next.
+    """
+    groups: list[list[str]] = []
+    room = 0
+    for name, tensor in tensors.items():
+        size = 0 if queues(tensor.device) else tensor.nbytes
+        if not groups or size > room:
+            groups.append([])
+            room = _IN_CACHE
+        groups[-1].append(name)
+        room -= size
+    return groups

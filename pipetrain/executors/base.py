@@ -225,6 +225,6 @@ class ManyProcesses(Executor):
     def _metrics(outputs: Iterable[Tensors], feed: Feed, loss: Loss | None) -> dict[str, float] | None:
         """Metrics where the last stage and its loss are; elsewhere `outputs` only pass through."""
         if loss is not None:
-            return evaluate(outputs, feed.targets, loss)
+            return evaluate(outputs, feed.host_targets, loss)
         deque(outputs, maxlen=0)
         return None

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pipetrain.device_queue import numbers, queues
+
 
 @dataclass(frozen=True)
 class Clipping:
@@ -43,10 +45,17 @@ def squared_norm(gradients: Mapping[str, Tensor]) -> Tensor:
 def clipped(gradients: Mapping[str, Tensor], squared_norms: Sequence[Tensor], limit: float) -> dict[str, Tensor]:
     """The gradients, scaled in place so that the norm over all `squared_norms` is at most `limit`.
 
-    As torch's clip_grad_norm_; those of a `GradientSum` have memory of their own each.
+    As torch's clip_grad_norm_; those of a `GradientSum` have memory of their own each. Where there is one norm, which a
+    device has yet to find, the host does not wait for it.
     """
-    total = torch.stack([norm.cpu() for norm in squared_norms]).sum().sqrt()
-    factor = torch.clamp(limit / (total + 1e-6), max=1.0).item()
-    if factor != 1.0 and gradients:
+    if not gradients:
+        return {}
+    if len(squared_norms) == 1 and queues(squared_norms[0].device):
+        torch._foreach_mul_(list(gradients.values()), _factor(squared_norms[0], limit))
+    elif (factor := _factor(torch.tensor(numbers(squared_norms)).sum(), limit).item()) != 1.0:
         torch._foreach_mul_(list(gradients.values()), factor)
     return dict(gradients)
+
+
+def _factor(squared: Tensor, limit: float) -> Tensor:
+    return torch.clamp(limit / (squared.sqrt() + 1e-6), max=1.0)

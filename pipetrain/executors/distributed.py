@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
-from pipetrain.executors.evaluation import PartScore, metrics_of
+from pipetrain.executors.evaluation import PartScore, metrics_of, on_host
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.message_keys import evaluation_keys, training_keys
@@ -107,7 +107,7 @@ class DistributedExecutor(ManyProcesses):
             deque(outputs, maxlen=0)
             ports.end()
             return None
-        parts = [PartScore.of(stage.loss, each, feed.targets()) for each in outputs]
+        parts = [PartScore.of(stage.loss, each, feed.host_targets()) for each in outputs]
         ports.end()
         return metrics_of(parts if ports.replica_groups is None else self._of_all_replicas(parts))
 
@@ -115,7 +115,7 @@ class DistributedExecutor(ManyProcesses):
         """The parts of the evaluation set in order, which each replica of the last stage has some of."""
         assert self._ports.replica_groups is not None
         with self.hooks.waiting("the other replicas' part of the evaluation"):
-            every = self._ports.replica_groups.from_all([asdict(part) for part in parts])
+            every = self._ports.replica_groups.from_all([asdict(part) for part in on_host(parts)])
         shares = [[PartScore(**each) for each in share] for share in every]
         return [share[i] for i in range(len(shares[0])) for share in shares if i < len(share)]
 

@@ -1,15 +1,21 @@
 """Loss and metrics over an evaluation set."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from pipetrain.data.loader import Loader
-from pipetrain.executors.feed import Feed
+from pipetrain.device_queue import numbers, queues
+from pipetrain.executors.feed import Feed, to_device
 from pipetrain.losses import Loss, count_of, hits_of, log_loss_of, percent
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
+
+_UNREAD = 256
+"""So many parts are left on the device before their numbers are read."""
 
 
 def evaluate_model(
@@ -17,11 +23,16 @@ def evaluate_model(
 ) -> dict[str, float]:
     """The loss and metrics of a model that one process computes, over all that `loader` reads."""
     feed = Feed(loader, DrainInterval.whole(len(loader)), device, inputs=True, targets=True)
-    return evaluate((compute(feed.inputs()) for _ in range(len(loader))), feed.targets, loss)
+    return evaluate((compute(feed.inputs()) for _ in range(len(loader))), feed.host_targets, loss)
 
 
 def evaluate(outputs: Iterable[Tensors], targets: Callable[[], Tensors], loss: Loss) -> dict[str, float]:
-    """The loss and metrics over `outputs`, a part of the evaluation set at a time; `targets` gives those of the next.
+    """The loss and metrics over `outputs`, a part of the evaluation set at a time.
+
+    Args:
+        outputs: of the model.
+        targets: gives those of the next part, in host memory or on the device.
+        loss: of the run.
 
     Returns:
         `loss`, the `perplexity` where there is one, and each metric of the loss in percent.
@@ -31,7 +42,7 @@ def evaluate(outputs: Iterable[Tensors], targets: Callable[[], Tensors], loss: L
 
 @dataclass(frozen=True)
 class PartScore:
-    """Loss and metrics of a part of an evaluation set.
+    """Loss and metrics of a part of an evaluation set; the numbers of a device stay there until `on_host`.
 
     Attributes:
         count: what the loss averages over.
@@ -41,30 +52,52 @@ class PartScore:
     """
 
     count: int
-    mean: float
-    log_loss: float | None
-    hits: dict[str, float]
+    mean: float | Tensor
+    log_loss: float | Tensor | None
+    hits: Mapping[str, float | Tensor]
 
     @classmethod
     @torch.no_grad()
     def of(cls, loss: Loss, outputs: Tensors, targets: Tensors) -> "PartScore":
-        """That of one microbatch."""
-        mean = loss(*outputs, *targets).item()
-        hits = {name: hits.item() for name, hits in hits_of(loss, outputs, targets).items()}
-        return cls(count_of(loss, targets), mean, log_loss_of(loss, mean, outputs, targets), hits)
+        """That of one microbatch, whose targets may still be in host memory, where counting them waits for nothing."""
+        there = to_device(targets, outputs[0].device)
+        mean = loss(*outputs, *there)
+        hits = hits_of(loss, outputs, there)
+        part = cls(count_of(loss, targets), mean, log_loss_of(loss, mean, outputs, there), hits)
+        return part if queues(outputs[0].device) else next(on_host([part]))
+
+    def numbers(self) -> list[float | Tensor]:
+        """All of them in one order, but for the count."""
+        return [self.mean, *([] if self.log_loss is None else [self.log_loss]), *self.hits.values()]
+
+    def holding(self, found: list[float]) -> "PartScore":
+        """The same with other `numbers`."""
+        mean, *others = found
+        log_loss = None if self.log_loss is None else others.pop(0)
+        return replace(self, mean=mean, log_loss=log_loss, hits=dict(zip(self.hits, others, strict=True)))
+
+
+def on_host(parts: Iterable[PartScore]) -> Iterator[PartScore]:
+    """The parts with numbers that the host knows, which it reads of many parts at once."""
+    remaining = iter(parts)
+    while some := list(itertools.islice(remaining, _UNREAD)):
+        scalars = [each for part in some for each in part.numbers() if isinstance(each, Tensor)]
+        values = iter(numbers(scalars))
+        for part in some:
+            yield part.holding([next(values) if isinstance(each, Tensor) else each for each in part.numbers()])
 
 
 def metrics_of(parts: Iterable[PartScore]) -> dict[str, float]:
     """Those of all parts together, exact whatever their sizes: `loss`, `perplexity` if any, and percentages."""
     count, total, hits = 0, 0.0, dict[str, float]()
     log_loss: float | None = None
-    for part in parts:
+    for part in on_host(parts):
         count += part.count
-        total += part.mean * part.count
+        total += float(part.mean) * part.count
         if part.log_loss is not None:
-            log_loss = (log_loss or 0.0) + part.log_loss * part.count
+            log_loss = (log_loss or 0.0) + float(part.log_loss) * part.count
         for name, number in part.hits.items():
-            hits[name] = hits.get(name, 0.0) + number
+            hits[name] = hits.get(name, 0.0) + float(number)
     count = max(1, count)
     return {
         "loss": total / count,

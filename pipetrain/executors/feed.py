@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from pipetrain.data.loader import Loader
+from pipetrain.device_queue import queues
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
 
@@ -48,23 +49,26 @@ class Feed:
 
     def inputs(self) -> Tensors:
         """The next minibatch's inputs."""
-        return self._take(self._inputs)
+        return to_device(self._take(self._inputs), self._device)
 
     def targets(self) -> Tensors:
         """The next minibatch's targets."""
+        return to_device(self.host_targets(), self._device)
+
+    def host_targets(self) -> Tensors:
+        """The next minibatch's targets in host memory, where looking at them waits for nothing."""
         return self._take(self._targets)
 
     def _take(self, waiting: deque[Tensors]) -> Tensors:
         if not waiting:
             self._read()
-        return to_device(waiting.popleft(), self._device)
+        return waiting.popleft()
 
     def _read(self) -> None:
         inputs, targets = next(self._minibatches, (None, None))
-        if inputs is not None:
-            self._inputs.append(inputs)
-        if targets is not None:
-            self._targets.append(targets)
+        for tensors, waiting in ((inputs, self._inputs), (targets, self._targets)):
+            if tensors is not None:
+                waiting.append(pinned(tensors, self._device))
 
 
 class _Part(NamedTuple):
@@ -90,5 +94,12 @@ def _minibatches(
 
 
 def to_device(tensors: Tensors, device: torch.device) -> Tensors:
-    """The tensors on `device`; copies from the host do not wait."""
-    return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
+    """The tensors on `device`; copies from the host do not wait, as they go from page-locked memory."""
+    return tuple(tensor.to(device, non_blocking=True) for tensor in pinned(tensors, device))
+
+
+def pinned(tensors: Tensors, device: torch.device) -> Tensors:
+    """The tensors in page-locked memory if they are in the host's and the device queues; else as they are."""
+    if not queues(device):
+        return tensors
+    return tuple(tensor if queues(tensor.device) else tensor.pin_memory() for tensor in tensors)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pipetrain.data.microbatches import split
 from pipetrain.executors.clipping import Clipping, clipped, squared_norm
-from pipetrain.executors.feed import Feed
+from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.rounds import Found, Offer, Round
@@ -199,9 +199,10 @@ class StageRunner:
 
     def _open(self, t: int) -> _Minibatch:
         if t not in self._minibatches:
-            targets = split(self._feed.targets(), self._num_microbatches)
-            assert self.stage.loss is not None
-            counts = [count_of(self.stage.loss, target) for target in targets]
+            on_host, loss = self._feed.host_targets(), self.stage.loss
+            assert loss is not None
+            counts = [count_of(loss, target) for target in split(on_host, self._num_microbatches)]
+            targets = split(to_device(on_host, self.stage.device), self._num_microbatches)
             self._minibatches[t] = _Minibatch(counts, targets)
         return self._minibatches[t]
 

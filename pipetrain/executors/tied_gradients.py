@@ -2,13 +2,27 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from pipetrain.device_queue import numbers
 from pipetrain.models.ties import Tie
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors
+
+
+class Part(NamedTuple):
+    """What a stage has found of the gradient of a weight.
+
+    Attributes:
+        gradient: zeros where there is none.
+        there: whether there is one, a flag that a device may have yet to receive; None for certainly.
+    """
+
+    gradient: Tensor
+    there: Tensor | None = None
 
 
 @dataclass
@@ -22,7 +36,7 @@ class TiedGradients:
 
     ties: Sequence[Tie]
     takers: Collection[int]
-    _offered: dict[str, dict[int, Tensor | None]] = field(default_factory=dict)
+    _offered: dict[str, dict[int, Part | None]] = field(default_factory=dict)
     _taken: dict[str, int] = field(default_factory=dict)
 
     def of(self, stage: int) -> list[Tie]:
@@ -31,12 +45,13 @@ class TiedGradients:
 
     def offer(self, stage: int, gradients: Mapping[str, Tensor]) -> None:
         """Takes a stage's part: weight name -> gradient; a weight that its minibatch did not touch has none."""
-        self.offer_some(stage, gradients, [tie.name for tie in self.of(stage)])
+        parts = {name: Part(gradient) for name, gradient in gradients.items()}
+        self.offer_some(stage, parts, [tie.name for tie in self.of(stage)])
 
-    def offer_some(self, stage: int, gradients: Mapping[str, Tensor], names: Sequence[str]) -> None:
+    def offer_some(self, stage: int, parts: Mapping[str, Part], names: Sequence[str]) -> None:
         """Takes a stage's part of these weights alone."""
         for name in names:
-            self._offered.setdefault(name, {})[stage] = gradients.get(name)
+            self._offered.setdefault(name, {})[stage] = parts.get(name)
 
     def complete(self, stage: int) -> bool:
         """Whether all stages have offered what this one waits for."""
@@ -44,6 +59,7 @@ class TiedGradients:
 
     def totals(self, stage: int) -> dict[str, Tensor]:
         """Weight name -> sum, in memory of its own; weights that no stage has a gradient of are absent."""
+        self._look_at_flags([tie.name for tie in self.of(stage)])
         sums = {tie.name: _total([self._offered[tie.name][r] for r in tie.stages]) for tie in self.of(stage)}
         for tie in self.of(stage):
             self._taken[tie.name] = self._taken.get(tie.name, 0) + 1
@@ -51,9 +67,22 @@ class TiedGradients:
                 del self._offered[tie.name], self._taken[tie.name]
         return {name: total for name, total in sums.items() if total is not None}
 
+    def _look_at_flags(self, names: Sequence[str]) -> None:
+        """Drops the parts without a gradient; the host waits once for the flags of all."""
+        unknown = [
+            (name, stage, part.there)
+            for name in names
+            for stage, part in self._offered[name].items()
+            if part is not None and part.there is not None
+        ]
+        flags = numbers([there for *_, there in unknown])
+        for (name, stage, _), there in zip(unknown, flags, strict=True):
+            part = self._offered[name][stage]
+            self._offered[name][stage] = part._replace(there=None) if part is not None and there else None
 
-def _total(parts: Sequence[Tensor | None]) -> Tensor | None:
-    present = [part for part in parts if part is not None]
+
+def _total(parts: Sequence[Part | None]) -> Tensor | None:
+    present = [part.gradient for part in parts if part is not None]
     if not present:
         return None
     total = present[0].clone()
@@ -64,12 +93,15 @@ def _total(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 def message(stage: Stage, names: Sequence[str], gradients: Mapping[str, Tensor]) -> Tensors:
     """The gradients of weights as one message: which there are, then one tensor for each weight."""
-    there = torch.tensor([name in gradients for name in names], device=stage.device)
+    there = torch.ones(len(names), dtype=torch.bool, device=stage.device)
+    for flag, name in zip(there, names, strict=True):
+        if name not in gradients:
+            flag.zero_()  # the copy of a list to the device would wait
     weights = {stage.full_names[local]: weight for local, weight in stage.weights.newest.tensors.items()}
     return there, *(gradients[name] if name in gradients else torch.zeros_like(weights[name]) for name in names)
 
 
-def content(names: Sequence[str], received: Tensors) -> dict[str, Tensor]:
-    """The gradients in such a message, by weight name."""
+def content(names: Sequence[str], received: Tensors) -> dict[str, Part]:
+    """The parts in such a message, by weight name."""
     there, *gradients = received
-    return {name: each for name, each, has in zip(names, gradients, there.tolist(), strict=True) if has}
+    return {name: Part(each, flag) for name, each, flag in zip(names, gradients, there, strict=True)}

@@ -27,6 +27,10 @@ A receive occupies its thread blocks until the message comes; by default they ar
 the computation then lacks.
 """
 _ENVIRONMENT = {
+    # a send occupies the device until its receive is posted, so two stages that wait for their whole devices at once
+    # may wait for each other: kernels are loaded at the start, and memory is released without such a wait
+    "CUDA_MODULE_LOADING": "EAGER",
+    "PYTORCH_ALLOC_CONF": "expandable_segments:True",
     # streams that share a hardware queue wait for each other: a receive would hold up the sends behind it
     "CUDA_DEVICE_MAX_CONNECTIONS": "32",
     # the watchdog of a worker finds hangs; torch's monitor takes a process that waits for one after eight minutes
@@ -35,6 +39,7 @@ _ENVIRONMENT = {
     # what torch sleeps four times over before an error of NCCL's ends a process
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000",
 }
+_EARLIER_NAMES = {"PYTORCH_ALLOC_CONF": "PYTORCH_CUDA_ALLOC_CONF"}
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,8 @@ def set_environment(kind: str) -> None:
     """
     if kind != "cpu":
         for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+            if _EARLIER_NAMES.get(name, name) not in os.environ:
+                os.environ.setdefault(name, value)
 
 
 def _backend(identities: Sequence[DeviceIdentity]) -> tuple[str, str]:

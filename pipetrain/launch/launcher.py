@@ -17,6 +17,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from pipetrain.errors import RunError
 from pipetrain.executors.loopback import ADDRESS
+from pipetrain.executors.transport import set_environment
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.launch import fork_server
 from pipetrain.launch.breaking_off import broken_off_by
@@ -64,6 +65,7 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     run = job.run
     run.forget_failures()
     run.logs.mkdir(parents=True, exist_ok=True)
+    set_environment(job.device)  # the fork server imports torch, which reads some of it then
     fork_server.start()
     stop_timeout = job.settings.launch.stop_timeout
     with (

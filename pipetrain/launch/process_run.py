@@ -158,7 +158,7 @@ class ProcessRun:
     def _transport(self) -> dict[str, str]:
         """What the summary says of how tensors travelled between the processes."""
         transport = self._executor.transport
-        if transport is None:
+        if transport is None or self._job.placement.num_processes == 1:
             return {"transport": "none", "transport_reason": "one process"}
         return {"transport": transport.backend, "transport_reason": transport.reason}
 

@@ -50,7 +50,9 @@ def hits_of(loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
     return class_hits(outputs[0], targets[0], ignored_of(loss)) if of_classes(loss, targets) else {}
 
 
-def log_loss_of(loss: Loss, mean: float, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> float | None:
+def log_loss_of(
+    loss: Loss, mean: float | Tensor, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
+) -> float | Tensor | None:
     """The mean negative log-likelihood, whose exp is the perplexity; None where that is no perplexity.
 
     Args:
@@ -63,4 +65,4 @@ def log_loss_of(loss: Loss, mean: float, outputs: tuple[Tensor, ...], targets: t
     if not weighted and of_classes(loss, targets) and targets[0].ndim == 2:
         return mean
     own: Callable[..., Tensor] | None = getattr(loss, "log_loss", None)
-    return None if own is None else own(*outputs, *targets).item()
+    return None if own is None else own(*outputs, *targets)

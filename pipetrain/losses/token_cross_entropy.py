@@ -47,11 +47,16 @@ class TokenCrossEntropy(nn.Module):
             reduction="sum",
             label_smoothing=smoothing,
         )
-        return total / max(1, self.count(targets))
+        # counted where they are: the host of a device would wait for the number
+        return total / (targets.numel() if self.ignore_index is None else self._counted(targets).clamp(min=1))
+
+    def _counted(self, targets: Tensor) -> Tensor:
+        assert self.ignore_index is not None
+        return targets.ne(self.ignore_index).sum()
 
     def count(self, targets: Tensor) -> int:
         """The tokens that the mean runs over."""
-        return targets.numel() if self.ignore_index is None else int(targets.ne(self.ignore_index).sum())
+        return targets.numel() if self.ignore_index is None else int(self._counted(targets))
 
     def metrics(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """`top1`: hits, to be divided by the count of tokens."""

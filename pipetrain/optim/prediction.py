@@ -1,6 +1,6 @@
 """Δ, the step that an optimizer would take next per unit of learning rate, as PipeOptim predicts with it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, Optimizer, RMSprop
 
+from pipetrain.device_queue import queues
 from pipetrain.errors import ConfigError
 
 State = Mapping[str, Any]
@@ -18,122 +19,141 @@ Settings = Mapping[str, Any]
 LAST_GRADIENT = "last_gradient"
 
 
-def _nothing(_gradient: Tensor, _weight: Tensor, _settings: Settings) -> Tensor | None:
-    return None
+def as_seen(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Settings) -> list[Tensor]:
+    """The gradients that an update rule computes with: plus weight decay, unless that is decoupled."""
+    decay = 0.0 if settings.get("decoupled_weight_decay") else settings["weight_decay"]
+    if decay:
+        return list(torch._foreach_add(list(gradients), [weight.detach() for weight in weights], alpha=decay))
+    # copies in any case: Nesterov's momentum is added onto the gradients themselves where torch works on whole lists
+    copies = [torch.empty_like(gradient) for gradient in gradients]
+    torch._foreach_copy_(copies, list(gradients))
+    return copies
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaRule:
     """How Δ of one kind of optimizer is found: the step of its last update, from what it holds after it.
 
-    Table I of PipeOptim has three such rules; docs/methods.md derives the others.
+    Table I of PipeOptim has three such rules; docs/methods.md derives the others. All of them work on lists of weights,
+    an operation at a time: on a device, launching it for each weight alone would take longer than carrying it out.
 
     Attributes:
-        delta: Δ, of the parameter's shape; None before the first update.
-        kept_gradient: what of (gradient, weight), both as they are just before an update, is kept as `LAST_GRADIENT`,
-            since `delta` takes it and torch holds it nowhere; None for nothing.
+        states: names of what `delta` takes; a weight without one of them, as before its first update, has no Δ.
+        delta: Δ of weights that have been updated equally often, of their shapes, given that number.
+        kept_gradients: what of (gradients, weights), both as they are just before an update, is kept as
+            `LAST_GRADIENT` where that is among the states, since torch holds it nowhere.
         passes: how often both read or write what is of a weight's size; partitions count this.
     """
 
-    delta: Callable[[State, Settings], Tensor | None]
-    kept_gradient: Callable[[Tensor, Tensor, Settings], Tensor | None] = _nothing
+    states: Callable[[Settings], tuple[str, ...]]
+    delta: Callable[[Sequence[State], Settings, int], list[Tensor]]
+    kept_gradients: Callable[[Sequence[Tensor], Sequence[Tensor], Settings], list[Tensor]] = as_seen
     passes: int = 0
 
 
-def as_seen(gradient: Tensor, weight: Tensor, settings: Settings) -> Tensor:
-    """The gradient that an update rule computes with: plus weight decay, unless that is decoupled."""
-    decay = 0.0 if settings.get("decoupled_weight_decay") else settings["weight_decay"]
-    # a copy in any case: Nesterov's momentum is added onto the gradient itself where torch works on whole lists
-    return gradient.add(weight.detach(), alpha=decay) if decay else gradient.clone()
+def _all(states: Sequence[State], name: str) -> list[Tensor]:
+    return [state[name] for state in states]
 
 
-def sgd_delta(state: State, settings: Settings) -> Tensor | None:
+def sgd_states(settings: Settings) -> tuple[str, ...]:
+    """The momentum buffer, under Nesterov's beside the last gradient; without momentum that alone."""
+    if not settings["momentum"]:
+        return (LAST_GRADIENT,)
+    return ("momentum_buffer", LAST_GRADIENT) if settings["nesterov"] else ("momentum_buffer",)
+
+
+def sgd_delta(states: Sequence[State], settings: Settings, _updates: int) -> list[Tensor]:
     """The momentum buffer v, under Nesterov's g + μ·v; without momentum the last gradient."""
     if not settings["momentum"]:
-        return state.get(LAST_GRADIENT)
-    buffer: Tensor | None = state.get("momentum_buffer")
-    if buffer is None or not settings["nesterov"]:
-        return buffer
-    gradient: Tensor | None = state.get(LAST_GRADIENT)
-    return None if gradient is None else gradient.add(buffer, alpha=settings["momentum"])
+        return _all(states, LAST_GRADIENT)
+    buffers = _all(states, "momentum_buffer")
+    if not settings["nesterov"]:
+        return buffers
+    return list(torch._foreach_add(_all(states, LAST_GRADIENT), buffers, alpha=settings["momentum"]))
 
 
-def sgd_kept_gradient(gradient: Tensor, weight: Tensor, settings: Settings) -> Tensor | None:
-    """Without momentum the gradient by itself, under Nesterov's the one that its update sees."""
-    if not settings["momentum"]:
-        return gradient
-    return as_seen(gradient, weight, settings) if settings["nesterov"] else None
+def sgd_kept_gradients(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Settings) -> list[Tensor]:
+    """Without momentum the gradients by themselves, under Nesterov's those that its update sees."""
+    return as_seen(gradients, weights, settings) if settings["momentum"] else list(gradients)
 
 
-def adam_delta(state: State, settings: Settings) -> Tensor | None:
+def adam_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
     """m̂ / (sqrt(v̂) + ε) with the bias corrections of the last step (PipeOptim, table I; ε outside the root)."""
-    if "exp_avg" not in state:
-        return None
-    step = _number(state["step"])
-    mean, square = (1 - beta**step for beta in settings["betas"])
+    mean, square = (1 - beta**updates for beta in settings["betas"])
     # both corrections go into the divisor, which is made in the memory of the root
-    divisor: Tensor = state["exp_avg_sq"].sqrt().mul_(mean / square**0.5).add_(settings["eps"] * mean)
-    return torch.div(state["exp_avg"], divisor, out=divisor)
+    divisors = torch._foreach_sqrt(_all(states, "exp_avg_sq"))
+    torch._foreach_mul_(divisors, mean / square**0.5)
+    torch._foreach_add_(divisors, settings["eps"] * mean)
+    return _over(_all(states, "exp_avg"), divisors)
 
 
-def _number(value: Tensor) -> Any:
-    """A state of one number: as such, or on CUDA as it is, since reading it there would wait for the device."""
-    return value.double() if value.is_cuda else float(value)
+def _over(dividends: Sequence[Tensor], divisors: Sequence[Tensor]) -> list[Tensor]:
+    """The quotients, in the memory of the divisors, which is in the cache."""
+    if queues(divisors[0].device):
+        return list(torch._foreach_div(list(dividends), list(divisors)))
+    for dividend, divisor in zip(dividends, divisors, strict=True):
+        torch.div(dividend, divisor, out=divisor)
+    return list(divisors)
 
 
-def nadam_delta(state: State, settings: Settings) -> Tensor | None:
+def nadam_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
     """((1 - μ_t)·g / (1 - Πμ_1..t) + μ_t+1·m / (1 - Πμ_1..t+1)) / (sqrt(v̂) + ε), as in the last update."""
-    if LAST_GRADIENT not in state:
-        return None
-    step, product = float(state["step"]), float(state["mu_product"])
-    beta1, _ = settings["betas"]
-    now, following = (beta1 * (1 - 0.5 * 0.96 ** (k * settings["momentum_decay"])) for k in (step, step + 1))
-    fresh: Tensor = state[LAST_GRADIENT] * ((1 - now) / (1 - product))
-    mean = fresh.add_(state["exp_avg"], alpha=following / (1 - product * following))
-    return mean.div_(_corrected_root(state, settings))
+    product = float(states[0]["mu_product"])
+    beta1, beta2 = settings["betas"]
+    now, following = (
+        beta1 * (1 - 0.5 * 0.96 ** (k * settings["momentum_decay"])) for k in (float(updates), updates + 1.0)
+    )
+    means = torch._foreach_mul(_all(states, LAST_GRADIENT), (1 - now) / (1 - product))
+    torch._foreach_add_(means, _all(states, "exp_avg"), alpha=following / (1 - product * following))
+    roots = torch._foreach_sqrt(_all(states, "exp_avg_sq"))
+    torch._foreach_div_(roots, (1 - beta2**updates) ** 0.5)
+    torch._foreach_add_(roots, settings["eps"])
+    torch._foreach_div_(means, roots)
+    return list(means)
 
 
-def _corrected_root(state: State, settings: Settings) -> Tensor:
-    _, beta2 = settings["betas"]
-    corrected: Tensor = state["exp_avg_sq"].sqrt().div_((1 - beta2 ** float(state["step"])) ** 0.5)
-    return corrected.add_(settings["eps"])
+def rmsprop_states(settings: Settings) -> tuple[str, ...]:
+    """The momentum buffer; without momentum what it would take."""
+    if settings["momentum"]:
+        return ("momentum_buffer",)
+    return (LAST_GRADIENT, "square_avg", "grad_avg") if settings["centered"] else (LAST_GRADIENT, "square_avg")
 
 
-def rmsprop_delta(state: State, settings: Settings) -> Tensor | None:
+def rmsprop_delta(states: Sequence[State], settings: Settings, _updates: int) -> list[Tensor]:
     """The momentum buffer; without momentum g / (sqrt(v) + ε), v the variance if centered."""
     if settings["momentum"]:
-        return state.get("momentum_buffer")
-    if LAST_GRADIENT not in state:
-        return None
-    square: Tensor = state["square_avg"]
+        return _all(states, "momentum_buffer")
+    squares = _all(states, "square_avg")
     if settings["centered"]:
+        averages = _all(states, "grad_avg")
+        squares = list(torch._foreach_addcmul(squares, averages, averages, value=-1))
         # rounding may leave the variance of a gradient that never changes just below 0
-        square = square.addcmul(state["grad_avg"], state["grad_avg"], value=-1).clamp_(min=0)
-    delta: Tensor = state[LAST_GRADIENT] / square.sqrt().add_(settings["eps"])
-    return delta
+        torch._foreach_clamp_min_(squares, 0)
+    roots = torch._foreach_sqrt(squares)
+    torch._foreach_add_(roots, settings["eps"])
+    return list(torch._foreach_div(_all(states, LAST_GRADIENT), roots))
 
 
-def rmsprop_kept_gradient(gradient: Tensor, weight: Tensor, settings: Settings) -> Tensor | None:
-    """None with momentum, whose buffer holds the whole step."""
-    return None if settings["momentum"] else as_seen(gradient, weight, settings)
-
-
-def adagrad_delta(state: State, settings: Settings) -> Tensor | None:
+def adagrad_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
     """g / (sqrt(sum of squares) + ε), times the decay that the learning rate will have at the next update."""
-    if LAST_GRADIENT not in state:
-        return None
-    decay = 1 / (1 + float(state["step"]) * settings["lr_decay"])
-    delta: Tensor = (state[LAST_GRADIENT] * decay).div_(state["sum"].sqrt().add_(settings["eps"]))
-    return delta
+    deltas = torch._foreach_mul(_all(states, LAST_GRADIENT), 1 / (1 + updates * settings["lr_decay"]))
+    roots = torch._foreach_sqrt(_all(states, "sum"))
+    torch._foreach_add_(roots, settings["eps"])
+    torch._foreach_div_(deltas, roots)
+    return list(deltas)
+
+
+def _always(*names: str) -> Callable[[Settings], tuple[str, ...]]:
+    return lambda _settings: names
 
 
 DELTA_RULES: dict[type[Optimizer], DeltaRule] = {
-    SGD: DeltaRule(sgd_delta, sgd_kept_gradient),
-    Adam: DeltaRule(adam_delta, passes=9),
-    AdamW: DeltaRule(adam_delta, passes=9),
-    NAdam: DeltaRule(nadam_delta, as_seen, passes=16),
-    RMSprop: DeltaRule(rmsprop_delta, rmsprop_kept_gradient, passes=10),
-    Adagrad: DeltaRule(adagrad_delta, as_seen, passes=12),
+    SGD: DeltaRule(sgd_states, sgd_delta, sgd_kept_gradients),
+    Adam: DeltaRule(_always("exp_avg", "exp_avg_sq"), adam_delta, passes=9),
+    AdamW: DeltaRule(_always("exp_avg", "exp_avg_sq"), adam_delta, passes=9),
+    NAdam: DeltaRule(_always(LAST_GRADIENT, "exp_avg", "exp_avg_sq"), nadam_delta, passes=16),
+    RMSprop: DeltaRule(rmsprop_states, rmsprop_delta, passes=10),
+    Adagrad: DeltaRule(_always(LAST_GRADIENT, "sum"), adagrad_delta, passes=12),
 }
 """Decoupled decay, of AdamW and NAdam, is no part of Δ, as in the paper."""
 

@@ -1,12 +1,13 @@
 """A stage's optimizer: torch.optim's, with its learning rate, and the step that it would take next (Δ)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipetrain.optim.prediction import DELTA_RULES, LAST_GRADIENT, delta_rule
+from pipetrain.device_queue import together
+from pipetrain.optim.prediction import DELTA_RULES, LAST_GRADIENT, State, delta_rule
 
 Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""
@@ -41,6 +42,8 @@ class StageOptimizer:
         self.rate = rate
         self.scale: Rate = lambda _update: 1.0
         self.updates = updates
+        self._made = dict.fromkeys(self.parameters, 0)
+        """Updates of each weight, which torch may count on the device, where a look would wait for it."""
         self._keeps_last_gradients = False
 
     @property
@@ -60,6 +63,7 @@ class StageOptimizer:
                 self.optimizer.step()
                 for name in names:
                     self.parameters[name].grad = None
+                    self._made[name] += 1
             for name, gradient in last_gradients.items():
                 self.optimizer.state[self.parameters[name]][LAST_GRADIENT] = gradient
         self.updates += 1
@@ -81,12 +85,16 @@ class StageOptimizer:
 
     def _last_gradients(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What the prediction rule takes of these gradients, as they are before the update."""
-        rule = DELTA_RULES.get(type(optimizer)) if self._keeps_last_gradients else None
-        if rule is None:
+        rule, settings = DELTA_RULES.get(type(optimizer)), optimizer.param_groups[0]
+        if rule is None or not self._keeps_last_gradients or LAST_GRADIENT not in rule.states(settings):
             return {}
-        settings = optimizer.param_groups[0]
-        by_name = {name: rule.kept_gradient(g, self.parameters[name], settings) for name, g in gradients.items()}
-        return {name: gradient for name, gradient in by_name.items() if gradient is not None}
+        kept = dict[str, Tensor]()
+        for names in together(gradients):
+            weights = [self.parameters[name] for name in names]
+            kept.update(
+                zip(names, rule.kept_gradients([gradients[name] for name in names], weights, settings), strict=True)
+            )
+        return kept
 
     def deltas(self) -> dict[str, Tensor]:
         """Δ of every parameter that has one: the next step per unit of learning rate, from present state alone.
@@ -98,10 +106,20 @@ class StageOptimizer:
         """
         if self.optimizer is None:
             return {}
-        rule = delta_rule(self.optimizer)
-        group = self.optimizer.param_groups[0]
-        deltas = {name: rule.delta(self.optimizer.state[p], group) for name, p in self.parameters.items()}
-        return {name: delta for name, delta in deltas.items() if delta is not None}
+        rule, settings = delta_rule(self.optimizer), self.optimizer.param_groups[0]
+        states, deltas = {name: self.optimizer.state[p] for name, p in self.parameters.items()}, dict[str, Tensor]()
+        for names in self._equally_often(rule.states(settings), states):
+            found = rule.delta([states[name] for name in names], settings, self._made[names[0]])
+            deltas.update(zip(names, found, strict=True))
+        return {name: deltas[name] for name in self.parameters if name in deltas}
+
+    def _equally_often(self, needed: Sequence[str], states: Mapping[str, State]) -> list[list[str]]:
+        """Groups of weights that have all these states, each of weights updated equally often."""
+        by_number: dict[int, dict[str, Tensor]] = {}
+        for name, state in states.items():
+            if all(state.get(each) is not None for each in needed):
+                by_number.setdefault(self._made[name], {})[name] = self.parameters[name]
+        return [names for weights in by_number.values() for names in together(weights)]
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """Parameter name -> state name -> tensor; numbers become tensors, so that a checkpoint can hold them."""
@@ -121,5 +139,6 @@ class StageOptimizer:
         follow = settings.get("fused") or settings.get("capturable")
         for name, values in state.items():
             p = self.parameters[name]
+            self._made[name] = int(values.get("step", 0))
             devices = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
             self.optimizer.state[p] = {key: value.to(devices[key]) for key, value in values.items()}

@@ -8,6 +8,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from pipetrain.device_queue import HostCopies
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_writer import Snapshot, Writer, save
@@ -50,20 +53,25 @@ class BackgroundWriter:
         self._state = _State.IDLE
         self._step = 0
         self._error: BaseException | None = None
+        self._memory: dict[str, Tensor] = {}
 
     def save(self, folder: Path, snapshot: Snapshot) -> None:
         """Copies what is to be saved, and has it written; first waits for the checkpoint before.
+
+        A device makes the copies later, but before the updates that are queued behind them; the thread waits for it.
 
         Raises:
             OSError: one process could not write its part of the checkpoint before.
             LostStageError: another process is gone.
         """
         self.finish()
-        held = Snapshot(
-            {name: tensor.detach().to("cpu", copy=True) for name, tensor in snapshot.tensors.items()},
-            deepcopy(snapshot.progress),
-            snapshot.config,
-        )
+        names, tensors = list(snapshot.tensors), list(snapshot.tensors.values())
+        copies = HostCopies(tensors, [self._memory.get(name) for name in names])
+        rest = replace(snapshot, tensors={}, progress=deepcopy(snapshot.progress))
+
+        def held() -> Snapshot:
+            return replace(rest, tensors=dict(zip(names, copies.take(), strict=True)))
+
         self._step, self._state = checkpoint.step_of(folder), _State.WRITING
         threading.Thread(target=self._write, args=(folder, held), name="checkpoint", daemon=True).start()
 
@@ -101,8 +109,11 @@ class BackgroundWriter:
         with self._changed:
             self._changed.wait_for(lambda: self._state is _State.IDLE, seconds)
 
-    def _write(self, folder: Path, snapshot: Snapshot) -> None:
+    def _write(self, folder: Path, held: Callable[[], Snapshot]) -> None:
         try:
+            snapshot = held()
+            # of a device's tensors; to lock memory again for each checkpoint would take long
+            self._memory = {name: tensor for name, tensor in snapshot.tensors.items() if tensor.is_pinned()}
             save(folder, snapshot, self._writer)
             self._around.published()
         except BaseException as error:  # which is the main thread's to tell

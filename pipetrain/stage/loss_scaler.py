@@ -1,9 +1,12 @@
 """The factor that keeps a stage's gradients within the range of float16 (Micikevicius et al. 2018)."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from pipetrain.device_queue import numbers
 
 _FIRST = 2.0**16
 _GROWS_AFTER = 2000
@@ -27,7 +30,7 @@ class LossScaler:
 
     def passes(self, squared_norms: Sequence[Tensor]) -> bool:
         """Whether the gradients of these squared norms may be applied; changes the factor after them."""
-        finite = bool(torch.stack([norm.cpu() for norm in squared_norms]).isfinite().all())
+        finite = all(map(math.isfinite, numbers(squared_norms)))
         if not finite:
             self.scale /= 2
             self.skipped += 1

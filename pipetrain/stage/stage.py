@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.arithmetic import Arithmetic
+from pipetrain.device_queue import queues
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import Tie, layers_of_stage
@@ -303,7 +304,7 @@ class Stage(BaseStage):
                 input_gradients += self._backward(graph, output_gradients, weights)
             self.measurements.backward.setdefault(microbatch[0], []).append(read.version)
         if self.scaler is not None:
-            input_gradients.append(torch.tensor(self.scaler.scale, device=self.device))
+            input_gradients.append(torch.full((), self.scaler.scale, device=self.device))
         return tuple(input_gradients)
 
     def _rescaled(self, gradients: Tensors) -> Tensors:
@@ -311,6 +312,10 @@ class Stage(BaseStage):
         if self.scaler is None or not gradients:
             return gradients
         *tensors, sent_with = gradients
+        if queues(self.device):
+            # the host would wait for the factor; both are powers of two, which float16 may not hold
+            on_device = self.scaler.scale / sent_with
+            return tuple((tensor.float() * on_device).to(tensor.dtype) for tensor in tensors)
         factor = self.scaler.scale / sent_with.item()
         return tuple(tensors if factor == 1.0 else torch._foreach_mul(tensors, factor))
 

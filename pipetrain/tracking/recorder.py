@@ -3,11 +3,12 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from pipetrain.device_queue import HostCopies, queues
 from pipetrain.errors import DivergedError
 from pipetrain.losses import StepLoss
 from pipetrain.program.drain_interval import DrainInterval
@@ -26,8 +27,25 @@ TOKENS = "run.tokens"
 _NO_EARLIER_STEPS = EarlierSteps()
 
 
+class _Unread(NamedTuple):
+    """The loss of a step that a device may have yet to find.
+
+    Attributes:
+        minibatch: of the step.
+        counted: what it is the mean over.
+        mean: on its way to the host.
+    """
+
+    minibatch: int
+    counted: int
+    mean: HostCopies
+
+
 class Recorder:
     """The record of a run: takes each step's loss and each evaluation's metrics, and writes metrics.jsonl.
+
+    A loss that a device has yet to find is read, and its step recorded, when the next one comes or the pipeline has
+    drained. So the device has something to do while the host waits.
 
     Args:
         recorded: the run.
@@ -47,7 +65,7 @@ class Recorder:
         self._show = show
         self._last = time.perf_counter()
         self._drains_after = 0
-        self._unread: list[tuple[int, StepLoss]] = []
+        self._unread: list[_Unread] = []
         self.clock = WallClock(progress)
         self.evaluations = Evaluations(progress)
         self.losses: list[float] = history[LOSSES].tolist() if LOSSES in history else []
@@ -74,15 +92,10 @@ class Recorder:
         """Records the loss of `minibatch`, after its update.
 
         Raises:
-            DivergedError: its loss is not finite. On CUDA, where reading a loss waits for the device, found when it
-                is logged.
+            DivergedError: its loss is not finite; on a device that queues, that of the step before.
         """
-        self._unread.append((minibatch, loss))
-        due = self._due(minibatch + 1)
-        if due or loss.mean.device.type == "cpu":
-            self._read()
-        if due and minibatch + 1 != self._drains_after:  # the last step lasts until the drain
-            self._interval(minibatch + 1)
+        self._unread.append(_Unread(minibatch, loss.count, HostCopies([loss.mean])))
+        self._read(all_but=1 if queues(loss.mean.device) else 0)
 
     def drain(self, predicted: Sequence[float] = ()) -> None:
         """Ends the interval, after every stage has drained: its last step has lasted until now.
@@ -109,18 +122,23 @@ class Recorder:
     def _due(self, step: int) -> bool:
         return step % self._recorded.every_steps == 0
 
-    def _read(self) -> None:
-        """Reads the losses still on the device, waiting for it: they share the time since the last ones."""
-        unread, self._unread = self._unread, []
-        values = [loss.mean.item() for _, loss in unread]
-        if values:
+    def _read(self, all_but: int = 0) -> None:
+        """Reads losses, waiting for them, but for the last ones, and records their steps.
+
+        A step lasts from the moment when the loss before it was known to that of its own.
+        """
+        while len(self._unread) > all_but:
+            minibatch, counted, mean = self._unread.pop(0)
+            value = mean.take()[0].item()
             began, self._last = self._last, time.perf_counter()
-        for (minibatch, loss), value in zip(unread, values, strict=True):
             self.losses.append(value)
-            self._tokens.append(loss.count)
-            self._speed.add(minibatch, (self._last - began) / len(unread))
+            self._tokens.append(counted)
+            self._speed.add(minibatch, self._last - began)
             if not math.isfinite(value):
+                self._unread = []  # the run ends here
                 raise DivergedError(minibatch + 1, value)
+            if self._due(minibatch + 1) and minibatch + 1 != self._drains_after:  # the last step lasts until the drain
+                self._interval(minibatch + 1)
 
     def _interval(self, step: int) -> None:
         first = max(0, step - self._recorded.every_steps)
@@ -200,7 +218,12 @@ class Recorder:
         return {**self.clock.fields(), **self.evaluations.fields()}
 
     def history(self) -> dict[str, Tensor]:
-        """Losses and seconds of every step so far, float32 (steps,), and their tokens, int64."""
+        """Losses and seconds of every step so far, float32 (steps,), and their tokens, int64.
+
+        Raises:
+            DivergedError: as `step`.
+        """
+        self._read()
         seconds = {f"run.{name}": each.seconds for name, each in self._throughputs.items() if each.seconds}
         series = {LOSSES: self.losses, **seconds}
         floats = {name: torch.tensor(values, dtype=torch.float32) for name, values in series.items()}

@@ -1,5 +1,6 @@
 """Counts the sets of weights in memory by weak references to their storages, independent of any bookkeeping."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,6 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+
+_LOOKS, _MOMENT = 5, 0.002
 
 
 class _Seen(NamedTuple):
@@ -73,13 +76,22 @@ class StorageMeter:
         """Updates the maxima: sets of weights with a storage alive, and the bytes of the storages alive.
 
         What is gone is looked for only until it is certain that no maximum is exceeded, and in the oldest sets first:
-        of hundreds of sets nearly all are alive.
+        of hundreds of sets nearly all are alive. A maximum counts only after a moment, as autograd's thread of a device
+        lets go of a graph just after the backward has returned.
         """
-        while self._may_exceed and (gone := self._first_gone()) is not None:
-            self._forget(gone)
+        self._forget_gone()
+        for _ in range(_LOOKS):
+            if not self._may_exceed:
+                break
+            time.sleep(_MOMENT)
+            self._forget_gone()
         self.versions_max = max(self.versions_max, len(self._sets))
         self.versions_since = max(self.versions_since, len(self._sets))
         self.bytes_peak = max(self.bytes_peak, self._bytes)
+
+    def _forget_gone(self) -> None:
+        while self._may_exceed and (gone := self._first_gone()) is not None:
+            self._forget(gone)
 
     @property
     def _may_exceed(self) -> bool:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from pipetrain.device_queue import queues
 from pipetrain.program.weight_reads import WeightTransform
 from pipetrain.weights.update_average import UpdateAverage
 from pipetrain.weights.versions import Weights, WeightVersion
@@ -76,6 +77,10 @@ class Scaled(WeightTransform):
 
     @override
     def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
+        if _queued(version.tensors):
+            scaled = weights.spare.copy(version.tensors)
+            torch._foreach_mul_(list(scaled.values()), self.factor)
+            return scaled
         scaled = weights.spare.like(version.tensors)
         for name, tensor in version.tensors.items():
             torch.mul(tensor, self.factor, out=scaled[name])
@@ -85,7 +90,18 @@ class Scaled(WeightTransform):
 def _shifted(
     version: WeightVersion, weights: Weights, directions: Mapping[str, Tensor], by: float
 ) -> dict[str, Tensor]:
-    shifted = weights.spare.like({name: version.tensors[name] for name in directions})
+    start = {name: version.tensors[name] for name in directions}
+    if _queued(start):
+        shifted = weights.spare.copy(start)
+        torch._foreach_add_(list(shifted.values()), list(directions.values()), alpha=by)
+        return shifted
+    shifted = weights.spare.like(start)
     for name, direction in directions.items():
         torch.add(version.tensors[name], direction, alpha=by, out=shifted[name])
     return shifted
+
+
+def _queued(tensors: Mapping[str, Tensor]) -> bool:
+    """True if launching an operation for each of them would take longer than carrying it out."""
+    first = next(iter(tensors.values()), None)
+    return first is not None and queues(first.device)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from pipetrain.device_queue import together
 from pipetrain.weights.statistic import WeightStatistic
 
 
@@ -29,8 +30,10 @@ class UpdateAverage(WeightStatistic):
 
     @override
     def follow(self, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> None:
-        for name, average in self.average.items():
-            average.mul_(self.decay).add_(after[name] - before[name], alpha=1 - self.decay)
+        for names in together(self.average):
+            averages, old, new = ([weights[name] for name in names] for weights in (self.average, before, after))
+            torch._foreach_mul_(averages, self.decay)
+            torch._foreach_add_(averages, torch._foreach_sub(new, old), alpha=1 - self.decay)
 
     @override
     def state(self) -> dict[str, Tensor]:

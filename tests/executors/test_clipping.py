@@ -60,3 +60,12 @@ def test_norm_is_that_of_all_stages_only_where_all_are_asked(over_all_stages):
     assert bool(asked) is over_all_stages
     for name, gradient in stages[0].items():
         torch.testing.assert_close(ours[name], gradient * 0.5 / norm, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("limit", [0.1, 100.0])
+def test_stage_on_a_device_is_clipped_by_its_own_norm_without_a_look_at_it(monkeypatch, limit):
+    expected = clipped(gradients(0), [squared_norm(gradients(0))], limit)
+    monkeypatch.setattr("pipetrain.executors.clipping.queues", lambda _device: True)
+    monkeypatch.setattr(torch.Tensor, "item", lambda _: pytest.fail("the host waits"))
+    ours = clipped(gradients(0), [squared_norm(gradients(0))], limit)
+    assert all(torch.equal(ours[name], expected[name]) for name in expected)

@@ -8,8 +8,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain.data.loader import Loader
+from pipetrain.device_queue import numbers
+from pipetrain.executors import evaluation
 from pipetrain.executors.evaluation import evaluate, evaluate_model
-from pipetrain.losses import CrossEntropy
+from pipetrain.losses import CrossEntropy, TokenCrossEntropy
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_data
 
@@ -77,3 +79,29 @@ def test_run_weighs_every_sample_of_a_ragged_evaluation_set_alike(tmp_path, carr
         scores = chain(x)
     assert final["loss"] == pytest.approx(nn.functional.cross_entropy(scores, y).item(), rel=1e-6)
     assert final["top1"] == pytest.approx(100 * (scores.argmax(1) == y).float().mean().item())
+
+
+class Counting(TokenCrossEntropy):
+    """Tells which targets it counts."""
+
+    def __init__(self):
+        super().__init__(ignore_index=0)
+        self.counted = []
+
+    def count(self, targets):
+        self.counted.append(targets)
+        return super().count(targets)
+
+
+def test_evaluation_on_a_device_counts_on_the_host_and_reads_its_numbers_together(monkeypatch):
+    torch.manual_seed(0)
+    parts = [((torch.randn(n, 4, 5),), (torch.randint(0, 5, (n, 4)),)) for n in (3, 1, 2)]
+    expected = evaluate([output for output, _ in parts], iter([target for _, target in parts]).__next__, Counting())
+    reads, loss = [], Counting()
+    monkeypatch.setattr(evaluation, "queues", lambda _device: True)
+    monkeypatch.setattr(evaluation, "to_device", lambda tensors, _device: tuple(each.clone() for each in tensors))
+    monkeypatch.setattr(evaluation, "numbers", lambda scalars: reads.append(len(scalars)) or numbers(scalars))
+    targets = [target for _, target in parts]
+    assert evaluate([output for output, _ in parts], iter(targets).__next__, loss) == expected
+    assert reads == [9]  # loss, log-likelihood and hits of each part
+    assert all(counted is there for counted, (there,) in zip(loss.counted, targets, strict=True))

@@ -61,3 +61,17 @@ def test_feed_of_a_middle_stage_reads_nothing():
     assert numbers.read == []
     with pytest.raises(IndexError):
         ahead.inputs()
+
+
+def test_feed_of_a_device_copies_from_page_locked_memory_and_keeps_targets_on_the_host(monkeypatch):
+    pinned = []
+    monkeypatch.setattr("pipetrain.executors.feed.queues", lambda device: device.type == "meta")
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda each: pinned.append(id(each)) or each)
+    loader = Loader(Numbers(), batch_size=2, shuffle=False)
+    ahead = Feed(loader, DrainInterval(0, 1, 4, 1), torch.device("meta"), inputs=True, targets=True)
+    ahead.prepare()
+    assert len(pinned) == 2  # before they are asked for
+    (targets,) = ahead.host_targets()
+    assert targets.tolist() == [20, 30]
+    assert id(targets) in pinned
+    assert ahead.inputs()[0].device.type == ahead.targets()[0].device.type == "meta"

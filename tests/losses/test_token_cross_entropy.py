@@ -55,3 +55,10 @@ def test_perplexity_over_parts_of_any_length_is_that_of_all_tokens_without_smoot
 def test_smoothing_out_of_range_is_refused():
     with pytest.raises(ConfigError, match="label_smoothing"):
         TokenCrossEntropy(1.5)
+
+
+def test_loss_leaves_the_count_of_tokens_where_it_is(monkeypatch):
+    loss = TokenCrossEntropy(ignore_index=0)
+    expected = loss(LOGITS, TARGETS)
+    monkeypatch.setattr(torch.Tensor, "__int__", lambda _: pytest.fail("the host of a device would wait"))
+    assert torch.equal(loss(LOGITS, TARGETS), expected)

@@ -135,7 +135,8 @@ def test_centered_rmsprop_once_settled_steps_by_the_gradient_over_epsilon(ahead)
 def test_centered_rmsprop_counts_a_negative_variance_as_zero():
     state = {"square_avg": torch.tensor([1 - 2**-24]), "grad_avg": torch.ones(1), LAST_GRADIENT: torch.tensor([3.0])}
     chosen = {"momentum": 0, "centered": True, "eps": 0.5}
-    assert rmsprop_delta(state, chosen).item() == pytest.approx(6.0)
+    (delta,) = rmsprop_delta([state], chosen, 1)
+    assert delta.item() == pytest.approx(6.0)
 
 
 def test_nesterov_under_a_frozen_gradient_steps_by_the_next_momentum_buffer():

@@ -136,3 +136,16 @@ def test_delta_of_plain_sgd_is_the_last_gradient():
     assert optimizer.deltas() == {}
     run(optimizer, 2)
     assert torch.equal(optimizer.deltas()["weight"], gradients(1)["weight"])
+
+
+@pytest.mark.parametrize("kind", ["adam", "nadam", "adagrad"])
+def test_delta_looks_at_no_count_of_updates_that_torch_may_keep_on_the_device(kind):
+    optimizer = predicting(BUILDS[kind], parameters())
+    run(optimizer, 1)
+    optimizer.step({"weight": gradients(1)["weight"]})  # counts differ
+    expected = optimizer.deltas()
+    for state in optimizer.optimizer.state.values():
+        state["step"] = state["step"].to("meta")
+    found = optimizer.deltas()
+    assert list(found) == list(expected) == ["weight", "bias"]
+    assert all(torch.equal(found[name], expected[name]) for name in expected)

@@ -131,3 +131,17 @@ def until_told(noted, words):
     while words not in noted.told:
         assert time.monotonic() < deadline, f"never told: {words}"
         time.sleep(0.01)
+
+
+def test_memory_of_a_checkpoint_is_kept_for_the_next_one_of_a_device(tmp_path, disk, monkeypatch):
+    writer, weight, written, write = Noted().writer, torch.ones(3), [], disk.write
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _: True)
+    monkeypatch.setattr(disk, "write", lambda path, tensors: written.append(tensors["model.a"]) or write(path, tensors))
+    disk.goes_on.set()
+    for step in (4, 8):
+        save(writer, tmp_path, step, weight)
+        writer.finish()
+        weight.add_(1)
+    assert written[0].data_ptr() == written[1].data_ptr()
+    states = [checkpoint.model_state(RunDirectory(tmp_path).checkpoint(step)) for step in (4, 8)]
+    assert [state["a"].tolist() for state in states] == [[1.0] * 3, [2.0] * 3]

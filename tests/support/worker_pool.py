@@ -1,5 +1,6 @@
 """Runs many jobs over the same worker processes, as the launcher would start them one by one."""
 
+import importlib
 import json
 import os
 from collections.abc import Callable
@@ -126,7 +127,32 @@ def num_processes(job: Job) -> int:
 def forked(function: Callable[..., None], *arguments: Any, count: int) -> None:
     """Calls `function(rank, *arguments)` in `count` processes, whose parent has imported torch once for all tests."""
     fork_server.start()
+    if os.environ.get("PIPETRAIN_EMULATED_GPUS") == "1":
+        # workers have the environment that the fork server had when it started
+        emulated = {name: value for name, value in os.environ.items() if name.startswith(_EMULATION)}
+        function, arguments = _on_emulated_gpu, (emulated, function, *arguments)
     mp.start_processes(function, arguments, count, start_method=fork_server.METHOD)
+
+
+_EMULATION = ("PIPETRAIN_EMULAT", "PIPETRAIN_MUTANT", "STRICT_NCCL_")
+
+
+def _on_emulated_gpu(rank: int, environment: dict[str, str], function: Callable[..., None], *arguments: Any) -> None:
+    """Calls `function` where there is a GPU of `support.fake_gpu`, and NCCL between processes.
+
+    PIPETRAIN_MUTANT=module:function names what to call before: it breaks what a test is to find broken.
+    """
+    os.environ.update(environment, RANK=str(rank))
+    from support import fake_gpu, strict_nccl  # only here, as nobody else needs them
+
+    strict_nccl.install()
+    if mutant := environment.get("PIPETRAIN_MUTANT"):
+        module, _, name = mutant.partition(":")
+        getattr(importlib.import_module(module), name)()
+    try:
+        function(rank, *arguments)
+    finally:
+        fake_gpu.dump()
 
 
 def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:

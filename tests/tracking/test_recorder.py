@@ -17,16 +17,29 @@ SIZES = [4, 4, 2]
 
 
 class OnDevice:
-    """A loss whose reading waits for the device."""
+    """A loss that a device needs so many seconds to find."""
 
     device = torch.device("cuda")
 
-    def __init__(self, value, seconds=0.0):
+    def __init__(self, value, seconds):
         self.value, self.seconds = value, seconds
 
-    def item(self):
-        time.sleep(self.seconds)
-        return self.value
+
+class Copies:
+    """Copies of such losses on their way to the host."""
+
+    def __init__(self, losses):
+        self.losses = losses
+
+    def take(self):
+        time.sleep(self.losses[0].seconds)
+        return [torch.tensor(self.losses[0].value)]
+
+
+@pytest.fixture
+def queued(monkeypatch):
+    """A recorder is given losses of a device."""
+    monkeypatch.setattr("pipetrain.tracking.recorder.HostCopies", Copies)
 
 
 def samples(step):
@@ -34,7 +47,7 @@ def samples(step):
 
 
 def loss(value, seconds=None):
-    """Over five tokens or samples; on a device that takes so long to read, if it is on one."""
+    """Over five tokens or samples; on a device that takes so long to find it, if it is on one."""
     return StepLoss(torch.tensor(value) if seconds is None else OnDevice(value, seconds), 5)
 
 
@@ -58,18 +71,42 @@ def records(path, kind):
     return [record for record in metrics_file.read(RunDirectory(path)) if record["kind"] == kind]
 
 
-def test_steps_share_the_time_spent_on_reading_their_losses(tmp_path):
-    made = recorder(tmp_path, every=3)
+@pytest.mark.usefixtures("queued")
+def test_loss_of_a_device_is_read_when_the_next_step_comes_or_the_pipeline_has_drained(tmp_path):
+    made = recorder(tmp_path, every=1)
     for step, value in enumerate((3.0, 2.0, 1.0)):
-        made.step(step, loss(value, 0.02))
-        assert len(made.losses) == (3 if step == 2 else 0)
+        made.step(step, loss(value, 0.0))
+        assert made.losses == [3.0, 2.0, 1.0][:step]
+    made.drain()
     assert made.losses == [3.0, 2.0, 1.0]
-    first, second, third = made.history()["run.samples_per_second"].tolist()
-    assert first == second == third
-    assert first >= 0.02  # not the time that it takes to queue a step
+    found = records(tmp_path, "interval")
+    assert [(each["step"], each["samples"], each["loss"]) for each in found] == [(1, 4, 3.0), (2, 4, 2.0), (3, 2, 1.0)]
 
 
-def test_first_loss_that_is_not_finite_ends_the_run_with_a_time_for_each_loss(tmp_path):
+@pytest.mark.usefixtures("queued")
+def test_steps_of_a_device_last_from_one_loss_to_the_next_and_the_last_until_the_drain(tmp_path):
+    made = recorder(tmp_path, every=3)
+    began = time.perf_counter()
+    made.begin(DrainInterval.whole(3))
+    for step in range(3):
+        made.step(step, loss(1.0, 0.03))
+    made.drain()
+    ended = time.perf_counter()
+    seconds = made.history()["run.samples_per_second"].tolist()
+    assert all(each >= 0.03 for each in seconds)  # not the time that it takes to queue a step
+    assert sum(seconds) == pytest.approx(ended - began, abs=0.01)
+    assert records(tmp_path, "interval")[0]["train_s"] == pytest.approx(sum(seconds), abs=1e-5)
+
+
+@pytest.mark.usefixtures("queued")
+def test_history_has_the_losses_that_a_device_still_has(tmp_path):
+    made = recorder(tmp_path, every=3)
+    made.step(0, loss(3.0, 0.0))
+    assert made.history()["run.losses"].tolist() == [3.0]
+
+
+@pytest.mark.usefixtures("queued")
+def test_loss_that_is_not_finite_names_its_own_step_though_it_is_found_at_the_next(tmp_path):
     made = recorder(tmp_path, every=3)
     made.step(0, loss(1.0, 0.0))
     made.step(1, loss(float("nan"), 0.0))

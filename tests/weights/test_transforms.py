@@ -8,6 +8,7 @@ from torch import nn
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.weights.transforms import Corrected, Predicted, Scaled
+from pipetrain.weights.update_average import UpdateAverage
 from pipetrain.weights.versions import Weights
 
 
@@ -153,3 +154,17 @@ def test_pipeoptim_with_constant_gradients_predicts_the_weights_of_the_backward(
 def test_readings_print_the_version_and_what_is_made_of_it():
     made = [None, Predicted(3), Corrected(2), Scaled(0.75)]
     assert [str(WeightRead(1, transform)) for transform in made] == ["v1", "v1+3", "v1-2δ", "v1*0.75"]
+
+
+def test_weights_of_a_device_are_transformed_together_with_the_same_bits(monkeypatch):
+    weights = weights_over(lambda p: torch.optim.Adam(p, lr=0.0), VALUES)
+    weights.statistic = UpdateAverage(0.5, weights.trainable)
+    weights.update(gradient(), keep=False)
+    transforms = (Predicted(2), Corrected(3), Scaled(0.5))
+    expected = [each.apply(weights.newest, weights) for each in transforms]
+    monkeypatch.setattr("pipetrain.weights.transforms.queues", lambda _device: True)
+    monkeypatch.setattr("pipetrain.device_queue.queues", lambda _device: True)
+    for transform, before in zip(transforms, expected, strict=True):
+        after = transform.apply(weights.newest, weights)
+        assert all(torch.equal(after[name], before[name]) for name in VALUES)
+        assert all(after[name].data_ptr() != weights.newest.tensors[name].data_ptr() for name in VALUES)

@@ -1,8 +1,9 @@
-"""The runtime on CUDA: several stages on one device, both executors, every method."""
+"""The runtime on one CUDA device: stages that share it, both executors, every method."""
 
 import pytest
 import torch
-from support.cli import TINY, run, summary
+from support import gpu_layers, worker_pool
+from support.cli import TINY, fails, run, summary
 from support.methods import DISTINCT, SYNCHRONOUS, fitting
 from support.pipelines import Function, stage_of, unit_gradients
 from support.worker_pool import distributed, job, simulated
@@ -21,25 +22,42 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def on_cuda(monkeypatch):
-    monkeypatch.setenv("DEVICE", "cuda")
-
-
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_stages_sharing_a_cuda_device_train_as_the_simulation_does(tmp_path, monkeypatch, stages):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # of the workers
+    monkeypatch.setattr(worker_pool, "_process", gpu_layers.sharing_one)
     cases = [(method, n) for method in DISTINCT for n in (1, 2) if fitting(method, stages, n)]
     jobs = [job(tmp_path / f"{m}-{n}-d", m, stages, train={"microbatches": n}) for m, n in cases]
     for (method, n), result in zip(cases, distributed(jobs), strict=True):
         expected = simulated(job(tmp_path / f"{method}-{n}-s", method, stages, train={"microbatches": n}))
-        # cuDNN may choose another algorithm in another process: equal bits are promised on the CPU alone
+        # cuDNN may choose another algorithm in another process: equal bits are promised under deterministic=true
         assert result["final"]["loss"] == pytest.approx(expected["final"]["loss"], rel=1e-3), (method, n)
         for ours, theirs in zip(result["per_stage"], expected["per_stage"], strict=True):
             for measured in ("weight_versions_max", "weight_bytes_peak", "forward_staleness", "backward_staleness"):
                 assert ours[measured] == theirs[measured], (method, n, measured)
             assert ours["peak_memory_bytes"] > 0
             assert 0 <= ours["idle_share"] <= 1
+        if stages > 1:
+            assert (result["transport"], result["transport_reason"]) == ("gloo", "processes 0 and 1 share a GPU")
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_stages_sharing_a_cuda_device_have_the_bits_of_the_simulation_if_deterministic(tmp_path, monkeypatch, stages):
+    monkeypatch.setattr(worker_pool, "_process", gpu_layers.sharing_one)
+    methods = [method for method in DISTINCT if fitting(method, stages, 1)]
+    exact = {"deterministic": True, "train": {"tf32": False, "epochs": 1}}
+    jobs = [job(tmp_path / f"{method}-d", method, stages, **exact) for method in methods]
+    for method, result in zip(methods, distributed(jobs), strict=True):
+        expected = simulated(job(tmp_path / f"{method}-s", method, stages, **exact))
+        for field in ("weights_sha256", "loss_sha256", "final"):
+            assert result[field] == expected[field], f"{method}: {field}"
+
+
+def test_memory_that_runs_out_on_a_shared_device_is_called_that(tmp_path):
+    fails(
+        tmp_path / "run", "model=custom", "model._target_=support.gpu_layers.greedy", "partition=explicit",
+        "partition.boundaries=[4]", "device=cuda", "train.epochs=1", "dataset.limit=1280",
+        message=r"stage 1 failed: OutOfMemoryError: .*\(.*gpu_layers.py:\d+\); traceback in ",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("method", SYNCHRONOUS)

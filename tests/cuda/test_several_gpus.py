@@ -1,0 +1,290 @@
+"""The runtime on several CUDA devices: a process on each, and NCCL between them."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+import torch
+from process_tree import is_alive, workers
+from support import gpu_layers, running_text
+from support.cli import TINY, arguments, environment, fails, run, summary
+from support.equal_bits import REPLICATED, TIED, replicated, schedules_of
+from support.methods import DISTINCT, fitting
+from support.processes import needs_proc
+from support.waiting import eventually
+from support.worker_pool import distributed, job, simulated
+
+from pipetrain.run.link_speed import measured_link
+
+COUNT = torch.cuda.device_count()
+EXACT = ("deterministic=true", "train.tf32=false")
+ALONE = "each process has a GPU of its own"
+
+
+def needs(devices: int) -> pytest.MarkDecorator:
+    """Skips a test where there are fewer CUDA devices."""
+    return pytest.mark.skipif(devices > COUNT, reason=f"needs {devices} CUDA devices; torch finds {COUNT}")
+
+
+def each_on(*counts: int) -> list[object]:
+    """Numbers of stages as parameters, of which those are skipped that there are too few devices for."""
+    return [pytest.param(count, marks=needs(count)) for count in counts]
+
+
+pytestmark = [pytest.mark.cuda, needs(2), pytest.mark.timeout(900)]
+
+
+def check(folder, cases):
+    """name -> (method, stages, settings): runs each on GPUs of its own and simulated on the first one; the former's
+    summaries. Both compute with deterministic operations and without TF32, and must have equal bits.
+    """
+
+    def made(name, kind):
+        method, stages, settings = cases[name]
+        train = {"tf32": False, **settings.get("train", {})}
+        return job(folder / f"{name}-{kind}", method, stages, **{**settings, "train": train, "deterministic": True})
+
+    results = dict(zip(cases, distributed([made(name, "distributed") for name in cases]), strict=True))
+    for name, result in results.items():
+        assert (result["transport"], result["transport_reason"]) == ("nccl", ALONE), name
+        expected = simulated(made(name, "simulated"))
+        for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
+            assert result[field] == expected[field], f"{name}: {field}"
+        for ours, theirs in zip(result["per_stage"], expected["per_stage"], strict=True):
+            for measured in ("weight_versions_max", "weight_bytes_peak", "forward_staleness", "backward_staleness"):
+                assert ours.get(measured) == theirs.get(measured), f"{name}: {measured}"
+            assert 0 <= ours["idle_share"] <= 1, name
+    return results
+
+
+def microbatches(count, **settings):
+    return {"train": {"microbatches": count, "epochs": 1}, **settings}
+
+
+# -- equal bits --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stages", each_on(2, 3, 4))
+def test_every_method_under_every_schedule_has_the_bits_of_the_simulation(tmp_path, stages):
+    """With an evaluation after each of two epochs; each pair of a method and a schedule with some numbers N."""
+    pairs = [(method, schedule) for method in DISTINCT for schedule in schedules_of(method)]
+    check(
+        tmp_path,
+        {
+            f"{method}-{schedule}-{n}": (
+                method,
+                stages,
+                {"schedule": schedules_of(method)[schedule], "train": {"microbatches": n}},
+            )
+            for k, (method, schedule) in enumerate(pairs)
+            for n in (1, 2, 3, 4)
+            if (k + stages + n) % 4 == 0 and fitting(method, stages, n)
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    "counts", [pytest.param(counts, marks=needs(sum(counts))) for counts in ((2, 1), (1, 2), (2, 2), (3, 1))], ids=str
+)
+def test_replicas_have_the_bits_of_the_simulation(tmp_path, counts):
+    cases = [case for case in REPLICATED if case[0] == counts]
+    assert cases
+    check(tmp_path, {f"{method}-{n}": replicated(counts, method, n) for _, method, n in cases})
+
+
+@pytest.mark.parametrize("stages", each_on(2, 3))
+def test_ties_clipping_and_other_arithmetic_have_the_bits_of_the_simulation(tmp_path, stages):
+    adam = {"_target_": "torch.optim.Adam", "lr": 1e-2, "clip_norm": 0.5}
+    two = {"microbatches": 2, "epochs": 1}
+    cases = {
+        "tied": ("gpipe", stages, {**TIED, **microbatches(2)}),
+        "tied-flush": ("pipedream_flush", stages, {**TIED, **microbatches(2)}),
+        "clipped": ("gpipe", stages, microbatches(2, optimizer={"clip_norm": 0.5})),
+        "clipped-by-stage": ("pipedream", stages, microbatches(1, optimizer={"clip_norm": 0.5})),
+        "adam": ("pipeoptim", stages, microbatches(2, optimizer=adam)),
+        "recompute": ("pipemare", stages, {"train": {**two, "recompute": True}}),
+        "bf16": ("pipeoptim", stages, {"train": {**two, "precision": "bf16"}}),
+        "fp16": ("gpipe", stages, {"train": {**two, "precision": "fp16"}}),
+        "fp16-asynchronous": ("pipedream", stages, {"train": {**two, "precision": "fp16"}}),
+        "channels-last": ("naive_async", stages, {"train": {**two, "channels_last": True}}),
+    }
+    check(tmp_path, cases)
+
+
+def test_text_whose_messages_announce_their_shapes_has_the_bits_of_the_simulation(tmp_path):
+    sections = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}}
+    check(tmp_path, {m: (m, 2, {**sections, **microbatches(1)}) for m in ("pipedream", "gpipe", "pipemare")})
+
+
+@pytest.mark.parametrize("method", ["gpipe", "pipeoptim"])
+def test_padded_text_has_the_bits_of_the_simulation(tmp_path, method):
+    words = (
+        "model=gnmt8", "model.layers=4", "model.width=16", "dataset.train=64", "dataset.eval=16",
+        "dataset.vocabulary_size=300", "train.batch_size=8", "train.microbatches=2", "train.epochs=1",
+        "eval.decode=false", "device=cuda", "partition.stages=2", f"method={method}", *EXACT,
+    )  # fmt: skip
+    run(tmp_path / "distributed", *words)
+    run(tmp_path / "simulated", *words, "executor=simulated")
+    ours, theirs = summary(tmp_path / "distributed"), summary(tmp_path / "simulated")
+    assert (ours["transport"], theirs["transport"]) == ("nccl", "none")
+    for field in ("weights_sha256", "loss_sha256", "final"):
+        assert ours[field] == theirs[field], field
+
+
+def test_compiled_layers_have_the_bits_of_the_simulation(tmp_path):
+    compiled = {
+        "model": {**TIED["model"], "untie": True},
+        "dataset": {"train": 20, "eval": 4},  # minibatches of one size: each is compiled anew
+        "train": {"compile": True},
+    }
+    check(tmp_path, {method: (method, 2, compiled) for method in ("pipedream", "pipeoptim")})
+
+
+@pytest.mark.parametrize("stages", each_on(2, 3))
+def test_wait_for_the_whole_device_in_every_forward_neither_deadlocks_nor_changes_bits(tmp_path, stages):
+    """As loading a kernel, tuning one, and an allocator without free memory do."""
+    waiting = {"model": {"_target_": "support.gpu_layers.waiting"}}
+    methods = ("gpipe", "pipedream", "pipeoptim", "pipemare")
+    check(tmp_path, {method: (method, stages, {**waiting, **microbatches(2)}) for method in methods})
+
+
+# -- pause and resume --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["pipeoptim", "pipemare", "gpipe"])
+def test_run_goes_on_from_its_checkpoint_with_the_same_bits(tmp_path, method):
+    saving = {"checkpoint": {"every_epochs": 1}, "deterministic": True, "train": {"tf32": False}}
+    begun = job(tmp_path / "whole", method, 2, **saving)
+    (whole,) = distributed([begun])
+    middle = begun.run.checkpoint(whole["steps"] // 2)
+    (resumed,) = distributed([job(tmp_path / "rest", method, 2, resume=middle, **saving)])
+    assert (whole["transport"], resumed["transport"]) == ("nccl", "nccl")
+    for field in ("weights_sha256", "loss_sha256"):
+        assert resumed[field] == whole[field], field
+
+
+@needs_proc
+def test_run_that_a_signal_pauses_goes_on_with_the_same_bits(tmp_path):
+    words = (
+        *TINY, "dataset.limit=3200", "train.epochs=20", "method=gpipe", "train.microbatches=4", "device=cuda",
+        "partition.stages=2", "eval.every_epochs=20", *EXACT,
+    )  # fmt: skip
+    started = start(tmp_path, *words)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    eventually(lambda: metrics.exists() and metrics.read_text().count("interval") > 4, seconds=180)
+    started.send_signal(signal.SIGTERM)
+    started.communicate(timeout=60)
+    assert started.returncode == 75
+    assert 5 <= summary(tmp_path / "run")["steps"] < 2000
+    run(tmp_path / "run", *words, "resume=auto", timeout=300)
+    run(tmp_path / "whole", *words, "executor=simulated", timeout=300)
+    continued, whole = summary(tmp_path / "run"), summary(tmp_path / "whole")
+    for field in ("status", "steps", "weights_sha256", "loss_sha256"):
+        assert continued[field] == whole[field], field
+
+
+def start(folder, *words):
+    """A run in the folder `run` of `folder`, still under way."""
+    return subprocess.Popen(
+        arguments("run", f"hydra.run.dir={folder / 'run'}", *words), cwd=folder, env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+# -- which devices there are -------------------------------------------------------------------------------------------
+
+
+def test_processes_that_see_one_device_each_exchange_messages_over_nccl(tmp_path):
+    """As tasks of Slurm do with `--gpus-per-task=1`."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[:2]
+    words = (*TINY, "device=cuda", "partition.stages=2", "method=pipeoptim", *EXACT)
+    choose = 'seen=($SEEN); CUDA_VISIBLE_DEVICES=${seen[$LOCAL_RANK]} exec "$0" "$@"'
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python", "bash", "-c")
+    done = subprocess.run(
+        [arguments()[0], *torchrun, choose, *arguments("run", f"hydra.run.dir={tmp_path / 'run'}", *words)],
+        cwd=tmp_path, env=environment(SEEN=" ".join(seen)), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run(tmp_path / "simulated", *words, "executor=simulated")
+    ours, theirs = summary(tmp_path / "run"), summary(tmp_path / "simulated")
+    assert (ours["transport"], ours["transport_reason"]) == ("nccl", ALONE)
+    assert ours["weights_sha256"] == theirs["weights_sha256"]
+
+
+def test_more_processes_than_devices_exchange_messages_through_host_memory(tmp_path):
+    run(tmp_path / "run", *TINY, "device=cuda", f"partition.stages={COUNT + 1}", "model=resnet20", "train.epochs=1")
+    found = summary(tmp_path / "run")
+    assert (found["transport"], found["transport_reason"]) == ("gloo", f"processes 0 and {COUNT} share a GPU")
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+@needs_proc
+@pytest.mark.parametrize("stage", [0, 1])
+def test_killed_worker_ends_the_run_and_is_named(tmp_path, stage):
+    """The other one's device waits for a message that never comes."""
+    started = start(tmp_path, *TINY, "dataset.limit=3200", "train.epochs=2000", "device=cuda", "partition.stages=2")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    eventually(lambda: metrics.exists() and metrics.read_text().count("interval") > 20, seconds=180)
+    pids = workers(started.pid)
+    os.kill(pids[stage], signal.SIGKILL)
+    killed = time.monotonic()
+    _, error = started.communicate(timeout=60)
+    assert time.monotonic() - killed < 30
+    assert started.returncode == 1
+    assert re.search(rf"stage {stage} failed: killed by SIGKILL; logs in ", error), error
+    assert not [pid for pid in pids if is_alive(pid)]
+
+
+@pytest.mark.parametrize("boundary", [4, 5])
+def test_memory_that_runs_out_in_a_forward_is_called_that_and_no_lost_stage(tmp_path, boundary):
+    stage = 1 if boundary == 4 else 0
+    fails(
+        tmp_path / "run", "model=custom", "model._target_=support.gpu_layers.greedy", "partition=explicit",
+        f"partition.boundaries=[{boundary}]", "device=cuda", "train.epochs=1", "dataset.limit=1280",
+        message=rf"stage {stage} failed: OutOfMemoryError: .*\(.*gpu_layers.py:\d+\); traceback in ",
+    )  # fmt: skip
+    assert summary(tmp_path / "run")["status"] == "failed"
+
+
+# -- measurements ------------------------------------------------------------------------------------------------------
+
+
+def test_link_between_two_devices_is_measured():
+    found = measured_link("cuda")
+    assert 1e8 < found.bytes_per_s < 1e13
+    assert found.message_work.seconds == 0
+
+
+@pytest.mark.parametrize(("method", "n"), [("gpipe", 1), ("gpipe", 4), ("pipedream_flush", 4), ("pipedream", 1)])
+def test_idle_shares_are_near_those_of_the_schedule(tmp_path, method, n):
+    """Stages take milliseconds: in the prediction messages, loading data and launching kernels take no time."""
+
+    def made(name):
+        chosen = job(
+            tmp_path / name,
+            method,
+            2,
+            model={"_target_": "support.gpu_layers.even"},
+            dataset={"train": 64 * 40, "eval": 64},
+            optimizer={"lr": 1e-3},
+            train={"batch_size": 64, "microbatches": n, "epochs": 2},
+        )
+        return replace(chosen, bounds=[(0, 1 + gpu_layers.BLOCKS // 2), (1 + gpu_layers.BLOCKS // 2, 10)])
+
+    (measured,), predicted = distributed([made("distributed")]), simulated(made("simulated"))
+    shares = [[stage["idle_share"] for stage in each["per_stage"]] for each in (measured, predicted)]
+    assert all(0 <= share <= 1 for each in shares for share in each)
+    assert fmean(shares[0]) == pytest.approx(fmean(shares[1]), abs=0.15), shares
+
+
+def test_memory_of_a_stage_is_that_of_its_own_device(tmp_path):
+    (found,) = distributed([job(tmp_path / "run", "pipedream", 2, train={"epochs": 1})])
+    for stage in found["per_stage"]:
+        assert 0 < stage["peak_memory_bytes"] <= stage["peak_reserved_memory_bytes"] <= stage["device_memory_bytes"]

@@ -1,0 +1,85 @@
+"""Layers that do on a GPU what a test is about, and workers that share one."""
+
+import os
+from typing import Any
+
+import torch
+from support import small_model, worker_pool
+from torch import Tensor, nn
+
+from pipetrain.models.chain import LayerChain
+
+BLOCKS, WIDTH, ROWS = 8, 4096, 64
+
+
+class Waiting(nn.Module):
+    """Waits for the whole device before each forward."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *inputs: Tensor) -> Any:
+        if (device := inputs[0].device).type != "cpu":
+            torch.get_device_module(device).synchronize()
+        return self.layer(*inputs)
+
+
+def waiting(channels: int, classes: int) -> LayerChain:
+    """The small model, each of whose layers waits for the whole device."""
+    module = nn.Sequential(*(Waiting(layer) for layer in small_model.build(channels, classes).layers))
+    return LayerChain(module, list(module))
+
+
+class Greedy(nn.Module):
+    """Passes its input on; from the sixth training forward on it first asks for twice the memory of the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += self.training
+        if x.is_cuda and self.training and self.calls > 5:
+            memory = torch.cuda.get_device_properties(x.device).total_memory
+            torch.empty(2 * memory, dtype=torch.uint8, device=x.device)
+        return x
+
+
+def greedy(width: int = 8) -> nn.Module:
+    """Eight layers, of which the fifth is greedy."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), Greedy(),
+        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10),
+    )  # fmt: skip
+
+
+class Widen(nn.Module):
+    """Makes many wide rows of each sample."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).repeat(ROWS, WIDTH // x[0].numel())
+
+
+class Narrow(nn.Module):
+    """The classes of each sample again."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.classes = classes
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.unflatten(0, (ROWS, -1)).mean(0)[:, : self.classes]
+
+
+def even(classes: int) -> LayerChain:
+    """Ten layers: eight between the first and the last take as long as each other, milliseconds on a GPU."""
+    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(BLOCKS)]
+    module = nn.Sequential(Widen(), *blocks, Narrow(classes))
+    return LayerChain(module, list(module))
+
+
+def sharing_one(rank: int, *arguments: Any) -> None:
+    """A process of `worker_pool.distributed` that sees the first GPU alone, whenever its fork server was started."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    worker_pool._process(rank, *arguments)

@@ -1,0 +1,110 @@
+"""Faults put into the runtime of a worker on purpose, each of which a test of `test_emulated_gpus.py` must notice."""
+
+import os
+from typing import Any
+
+import torch
+from support import fake_gpu
+
+from pipetrain import device_queue
+from pipetrain.executors import transport
+from pipetrain.executors.links import DeviceLink
+from pipetrain.executors.neighbors import Neighbors
+from pipetrain.stage.stage import Stage
+
+
+def receives_posted_ahead() -> None:
+    """A receive occupies the device before this process has queued what its message may need."""
+
+    class Posted:
+        def __init__(self, tensors: Any) -> None:
+            self._tensors = tensors
+
+        def take(self, _what: str) -> Any:
+            return self._tensors
+
+    def expect(self: DeviceLink, specs: Any) -> Any:
+        return Posted(self.receive(specs, "a message"))
+
+    DeviceLink.ahead = 2
+    DeviceLink.expect = expect  # type: ignore[method-assign, assignment]
+
+
+def dropped_wait() -> None:
+    """The computation does not wait for what it reads."""
+    device_queue.SideStream.hand_over = lambda _self, _tensors: None  # type: ignore[method-assign]
+
+
+def memory_not_lent() -> None:
+    """The allocator is not told that the computation reads what was received."""
+
+    def hand_over(self: Any, _tensors: Any) -> None:
+        self._module.current_stream(self._device).wait_stream(self._stream)
+
+    device_queue.SideStream.hand_over = hand_over  # type: ignore[method-assign]
+
+
+def sent_memory_changes() -> None:
+    """What was given to NCCL is overwritten at once."""
+    send = DeviceLink.send
+
+    def send_and_overwrite(self: DeviceLink, tensor: torch.Tensor) -> Any:
+        sent = send(self, tensor)
+        tensor.zero_()
+        return sent
+
+    DeviceLink.send = send_and_overwrite  # type: ignore[method-assign]
+
+
+def device_wide_wait() -> None:
+    """Each message waits for the whole device."""
+    send = Neighbors.send_activations
+
+    def send_and_wait(self: Neighbors, *arguments: Any) -> None:
+        send(self, *arguments)
+        torch.get_device_module(self._stage.device).synchronize()
+
+    Neighbors.send_activations = send_and_wait  # type: ignore[method-assign]
+
+
+def host_wait_in_every_forward() -> None:
+    """Each forward reads a number from the device."""
+    forward = Stage._forward
+
+    def forward_and_read(self: Stage, *arguments: Any) -> Any:
+        outputs = forward(self, *arguments)
+        outputs[0].sum().item()
+        return outputs
+
+    Stage._forward = forward_and_read  # type: ignore[method-assign]
+
+
+def communicators_as_nccl_has_them() -> None:
+    """The receives of a stage with many neighbors take all thread blocks that NCCL would give them."""
+    transport._nccl_options = lambda: None
+
+
+# -- no faults: what a machine may do at any time ----------------------------------------------------------------------
+
+
+def full_memory_of_stage_1() -> None:
+    """Every seventh allocation of one process waits for its whole device, as torch's allocator may do."""
+    if os.environ["RANK"] == "1":
+        fake_gpu._FULL = 7
+
+
+def kernels_loaded_in_every_forward() -> None:
+    """Each forward of each stage waits for the whole device, as the first use of a kernel may do."""
+    forward = Stage._forward
+
+    def load_and_forward(self: Stage, *arguments: Any) -> Any:
+        fake_gpu.device_wide_wait()
+        return forward(self, *arguments)
+
+    Stage._forward = load_and_forward  # type: ignore[method-assign]
+
+
+def receives_posted_ahead_and_full_memory() -> None:
+    """The fault shows where something waits for the device."""
+    receives_posted_ahead()
+    full_memory_of_stage_1()
