@@ -10,13 +10,15 @@ from pathlib import Path
 
 from pipetrain import __version__
 from pipetrain.commands import Subparsers
-from pipetrain.errors import ExitCode
+from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.run.cores import usable_cores
 
 _MARKS = {"ok": "ok", "limited": "!", "absent": "-", "missing": "!!"}
 _DESCRIPTION = """\
 Checks this machine: versions, devices, what stages exchange messages with, memory, disk. "ok" is there, "!" is and
-works in part, "-" is not and need not be, "!!" is missing. Exits with 1 where no run on the CPU would work."""
+works in part, "-" is not and need not be, "!!" is missing. Exits with 1 where no run on the CPU would work.
+With --gpu it trains on the GPUs instead, for up to three minutes, and prints a report to paste into an issue; it
+exits with 1 where a step fails."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,23 @@ def add_parser(subparsers: Subparsers) -> None:
     text = "check this machine: versions, devices, memory, disk"
     parser = subparsers.add_parser("doctor", help=text, description=_DESCRIPTION)
     parser.add_argument("--json", action="store_true", help="print machine-readable findings")
+    parser.add_argument("--gpu", action="store_true", help="check what pipetrain does on GPUs, and between them")
+    parser.add_argument("--emulated", action="store_true", help="with --gpu: on GPUs that a checkout's tests emulate")
     parser.set_defaults(carry_out=carry_out)
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:
-    """Prints one line for each thing looked at; fails where a run on the CPU would not work."""
+    """Prints one line for each thing looked at; fails where a run on the CPU, or with `--gpu` a step, does not work.
+
+    Raises:
+        ConfigError: `--emulated` stands without `--gpu`, or outside a checkout.
+    """
+    if options.gpu:
+        from pipetrain.commands import gpu_check
+
+        return gpu_check.carry_out(emulated=options.emulated, as_json=options.json)
+    if options.emulated:
+        raise ConfigError("--emulated goes with --gpu")
     findings = [Finding("pipetrain", "ok", f"{__version__}, Python {platform.python_version()}"), _torch()]
     if findings[-1].state == "ok":
         findings += [_devices(), *_backends(), _torchvision(), _tensorboard()]
@@ -83,10 +97,24 @@ def _backends() -> list[Finding]:
         Finding("gloo", "ok", "messages on the CPU")
         if gloo
         else Finding("gloo", "missing", "executor=distributed cannot run; executor=simulated can"),
-        Finding("nccl", "ok", "messages between GPUs")
+        Finding("nccl", "ok", f"messages between GPUs{_transport()}")
         if nccl
         else Finding("nccl", "absent", "stages on GPUs exchange messages through the host"),
     ]
+
+
+def _transport() -> str:
+    """What processes here would exchange messages over; empty where there is no GPU."""
+    import torch
+
+    from pipetrain.executors.transport import DeviceIdentity, transport_between
+    from pipetrain.run.device import device_at
+
+    if not torch.cuda.is_available():
+        return ""
+    devices = [device_at("cuda", rank) for rank in range(max(2, torch.cuda.device_count()))]
+    found = transport_between(devices[0], [DeviceIdentity.of(device) for device in devices])
+    return f"; {len(devices)} processes here use {found.backend}: {found.reason}"
 
 
 def _torchvision() -> Finding:

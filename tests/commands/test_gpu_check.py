@@ -1,0 +1,144 @@
+"""What `pipetrain doctor --gpu` reports where there is no GPU, of steps that fail or hang, and on emulated GPUs."""
+
+import json
+import sys
+import time
+
+import pytest
+from support.cli import pipetrain as command
+
+from pipetrain import cli
+from pipetrain.commands import gpu_check
+from pipetrain.commands.gpu_check import steps
+from pipetrain.commands.gpu_check.children import CheckError, Child, Machine, Section, finish
+from pipetrain.commands.gpu_check.steps import STEPS, Step
+from pipetrain.commands.gpu_check.training import TINY, agree, as_simulated, sweep
+
+COMPLETED = {"status": "completed", "loss_sha256": "a", "weights_sha256": "b", "final": {"loss": 1.0}}
+
+
+def report(capsys, *words, code=0):
+    assert cli.carry_out(["doctor", "--gpu", "--json", *words]) == code
+    return {each["title"]: each for each in json.loads(capsys.readouterr().out)}
+
+
+def section_of(monkeypatch, capsys, carry_out, code):
+    """How a step is reported that is the only one, on a machine of one GPU."""
+    monkeypatch.setattr(gpu_check, "environment", lambda _machine: (1, Section()))
+    monkeypatch.setattr(gpu_check, "STEPS", [Step("mine", carry_out)])
+    return report(capsys, code=code)["mine"]
+
+
+def python(folder, code):
+    return Child([sys.executable, "-c", code], folder / "printed.log", {})
+
+
+def test_machine_without_a_gpu_fails_in_nothing_and_verifies_nothing(capsys, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert cli.carry_out(["doctor", "--gpu"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("not tested: torch finds no CUDA device") == 1 + len(STEPS)
+    assert text.endswith("nothing was verified\n")
+
+
+def test_step_that_fails_is_reported_and_the_next_part_goes_on(monkeypatch, capsys):
+    def carry_out(_machine, section):
+        section.attempt("first", lambda: section.expect(2 + 2 == 5, "two and two"))
+        section.attempt("second", lambda: 1 / 0)
+        section.attempt("third", lambda: section.note("ok: done"))
+
+    found = section_of(monkeypatch, capsys, carry_out, code=1)
+    assert found["state"] == "failed"
+    assert found["lines"][0] == "FAILED: two and two"
+    assert "second, after 0.0 s: ZeroDivisionError" in found["lines"][1]
+    assert found["lines"][2] == "ok: done"
+
+
+def test_child_that_hangs_is_killed_with_those_that_it_started_and_its_last_words_are_told(tmp_path):
+    child = python(
+        tmp_path, "import os, time; print('begun', flush=True); print(os.fork(), flush=True); time.sleep(60)"
+    )
+    began = time.monotonic()
+    with pytest.raises(CheckError, match=r"did not end within 1.5 s and was killed.*said: begun"):
+        finish([child], 1.5)
+    assert time.monotonic() - began < 10
+    assert child.process.returncode == -9
+
+
+def test_child_that_fails_ends_those_beside_it(tmp_path):
+    (tmp_path / "other").mkdir()
+    other = python(tmp_path / "other", "import time; time.sleep(60)")
+    with pytest.raises(CheckError, match=r"(?s)exit code 1: .*ValueError: broken"):
+        finish([other, python(tmp_path, "raise ValueError('broken')")], 30)
+    assert other.process.returncode == -9
+
+
+def test_runs_with_other_bits_or_another_end_differ():
+    section = Section()
+    assert agree(section, "same", COMPLETED, COMPLETED, bits=True)
+    assert not agree(section, "bits", COMPLETED, COMPLETED | {"weights_sha256": "c"}, bits=True)
+    assert not agree(section, "loss", COMPLETED, COMPLETED | {"final": {"loss": 1.1}}, bits=False)
+    failed = {"status": "failed", "reason": "stage 1 failed", "folder": "/nowhere"}
+    assert not agree(section, "end", COMPLETED, failed, bits=True)
+    assert (section.failures, section.lines[0]) == (
+        3,
+        "FAILED: bits: weights_sha256 differ; final losses 1.0 and 1.0",
+    )
+
+
+def test_operation_without_a_deterministic_form_is_compared_by_loss(monkeypatch, tmp_path):
+    refused = {"status": "failed", "reason": "deterministic=true: max_pool has none", "folder": str(tmp_path)}
+
+    def swept(_machine, settings, _varied, **_options):
+        each = refused if "deterministic=true" in settings else COMPLETED | {"weights_sha256": str(len(settings))}
+        return {(executor, "gpipe"): each for executor in ("simulated", "distributed")}
+
+    monkeypatch.setattr("pipetrain.commands.gpu_check.training.sweep", swept)
+    section = Section()
+    as_simulated(Machine(tmp_path), section, [], {"method": ["gpipe"]}, seconds=1)
+    assert section.failures == 0
+    assert "max_pool has none" in section.lines[0]
+    assert section.lines[1].startswith("ok: losses of the simulation")
+
+
+def test_emulation_takes_a_checkout_and_goes_with_gpu(monkeypatch, capsys, tmp_path):
+    assert cli.carry_out(["doctor", "--emulated"]) == 2
+    monkeypatch.setattr("pipetrain.__file__", str(tmp_path / "pipetrain" / "__init__.py"))
+    assert cli.carry_out(["doctor", "--gpu", "--emulated"]) == 2
+    assert "a checkout" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_runs_of_a_sweep_are_found_by_what_they_differ_in(tmp_path, monkeypatch):
+    monkeypatch.setattr(Machine, "device", "cpu")
+    machine = Machine(tmp_path)
+    tiny = ["model=lenet5", "dataset.limit=64", "train.epochs=1", "executor=simulated"]
+    found = sweep(machine, tiny, {"method": ["pipedream"], "optimizer": ["sgd", "adam"]}, seconds=60)
+    assert [found["pipedream", each]["choices"]["optimizer"] for each in ("sgd", "adam")] == ["sgd", "adam"]
+    with pytest.raises(CheckError, match="no such optimizer"):
+        sweep(machine, tiny, {"optimizer": ["none"]}, seconds=60)
+
+
+@pytest.mark.slow
+def test_settings_of_the_steps_are_what_runs_take(tmp_path, monkeypatch):
+    """On the CPU, which has the results of the CPU; the waits of the host are CUDA's."""
+    monkeypatch.setattr(Machine, "device", "cpu")
+    monkeypatch.setattr(steps, "_waits", lambda _machine, _section: None)
+    monkeypatch.setattr(steps, "_BUSY", [*TINY, "partition.stages=2", "train.microbatches=4"])
+    for few, names in {"_DISTINCT": "gpipe pipedream", "_FAMILIES": "pipeoptim", "_OPTIMIZERS": "sgd lars"}.items():
+        monkeypatch.setattr(steps, few, names.split())
+    machine, section = Machine(tmp_path, gpus=2), Section()
+    for step in (steps._one_gpu, steps._shared, steps._schedules, steps._speed):
+        step(machine, section)
+    assert section.failures == 0, "\n".join(section.lines)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_emulated_gpus_pass_what_they_carry(tmp_path):
+    done = command("doctor", "--gpu", "--emulated", "--json", cwd=tmp_path, timeout=850)
+    found = {each["number"]: each for each in json.loads(done.stdout)}
+    states = {number: each["state"] for number, each in found.items()}
+    carried = dict.fromkeys((1, 3, 4, 5, 6, 7), "ok")
+    assert states == carried | {2: "not tested", 8: "not tested"}, done.stdout
+    assert "nccl" in "".join(found[5]["lines"])

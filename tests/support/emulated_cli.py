@@ -1,0 +1,42 @@
+"""Runs a module on emulated GPUs, with its workers: `python -m support.emulated_cli MODULE WORDS`."""
+
+import importlib
+import os
+import runpy
+import sys
+
+from support import strict_nccl
+
+from pipetrain.launch import fork_server
+from pipetrain.run import device
+
+_run_worker = fork_server.run_worker
+
+
+def install():
+    """Makes the devices in this process, and has every run of it compute on them."""
+    strict_nccl.install()
+    device.device_of = lambda kind: "cpu" if kind == "cpu" else "fakegpu"
+    fork_server.run_worker = run_worker
+
+
+def run_worker(job, changed, lines):
+    """Makes them in a worker, which torch's launcher gave its rank."""
+    os.environ.update({name: value for name, value in changed.items() if value is not None})
+    install()
+    if mutant := os.environ.get("PIPETRAIN_MUTANT"):
+        module, _, name = mutant.partition(":")
+        getattr(importlib.import_module(module), name)()
+    _run_worker(job, changed, lines)
+
+
+def main():
+    sys.argv = sys.argv[1:]
+    install()
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    from support import emulated_cli  # under the name by which workers find it
+
+    emulated_cli.main()
