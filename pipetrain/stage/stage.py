@@ -26,7 +26,7 @@ from pipetrain.stage.measurements import ActivationBytes
 from pipetrain.stage.module import Arrive, MicrobatchId, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.stage.weight_casts import WeightCasts
-from pipetrain.tensors import Tensors
+from pipetrain.tensors import Tensors, storage_pointers
 
 _PLAIN = Arithmetic()
 _CPU = torch.device("cpu")
@@ -122,6 +122,7 @@ class Stage(BaseStage):
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
+        self._held_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
         self._in_place = InPlaceCheck()
         self._final_gradients = FinalGradients(self.full_names)
         self.on_final_gradient: OnGradient | None = None
@@ -184,11 +185,12 @@ class Stage(BaseStage):
         if activations is Activations.DROPPED:
             record.carried = self.carried.of(microbatch[1])
         graph = self._compute(microbatch, inputs, record.targets, read, activations)
+        held = self._held_outputs[tuple(tensor.shape for tensor in inputs)]
         record.graph = None if activations is Activations.DROPPED else graph
         self._in_flight[microbatch] = record
         self.measurements.forward.setdefault(microbatch[0], []).append(read.version)
         self._measure()
-        return tuple(output.detach() for output in graph.outputs)
+        return tuple(each.detach().clone() if r in held else each.detach() for r, each in enumerate(graph.outputs))
 
     def _compute(
         self,
@@ -211,6 +213,8 @@ class Stage(BaseStage):
             with self.module.reading(leaves, rebound=rebound):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
             self._in_place.end(arrived)
+            if shapes not in self._held_outputs:
+                self._held_outputs[shapes] = self._held(outputs, weights)
             if targets is not None:
                 assert self.loss is not None
                 outputs = (self.loss(*outputs, *targets.tensors),)
@@ -230,6 +234,14 @@ class Stage(BaseStage):
         if rebound:
             graph.unbind()
         return graph
+
+    def _held(self, outputs: Tensors, weights: Mapping[str, Tensor]) -> frozenset[int]:
+        """Which outputs are memory of a weight or a buffer, where an update may write before they are sent.
+
+        That depends on the layers, so a look at the first outputs of their shapes is enough.
+        """
+        held = storage_pointers([*weights.values(), *self.buffers.values()])
+        return frozenset(r for r, each in enumerate(outputs) if each.numel() and storage_pointers([each]) <= held)
 
     def _leaves(self, weights: Mapping[str, Tensor], read: WeightRead, activations: Activations) -> dict[str, Tensor]:
         """Leaves over the weights read; one set for all that keep activations of the newest ones.

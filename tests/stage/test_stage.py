@@ -215,3 +215,14 @@ def test_layer_that_checkpoints_itself_recomputes_with_the_weights_of_the_backwa
         w = [layer.weight.detach() for layer in (block[0], block[2])]
         hidden = torch.tanh(x @ w[0].T + block[0].bias.detach())
         torch.testing.assert_close(results[1], ((torch.ones(2, 3) @ w[1]) * (1 - hidden**2)) @ w[0])
+
+
+@pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
+def test_output_that_is_a_weight_is_sent_as_a_copy(activations):
+    stage = stage_of(Function(lambda layer, x: (layer(x), layer.weight), nn.Linear(3, 3)), index=1)
+    product, weight = stage.forward((0, 0), (torch.ones(2, 3),), newest(stage), activations, store=False)
+    before = weight.clone()
+    stage.update(9, unit_gradients(stage), keep=False, steady=True)
+    assert torch.equal(weight, before)
+    assert not torch.equal(stage.weights.newest.tensors["layers.0.parts.0.weight"], before)
+    assert product.shape == (2, 3)
