@@ -101,6 +101,17 @@ def test_operation_without_a_deterministic_form_is_compared_by_loss(monkeypatch,
     assert section.lines[1].startswith("ok: losses of the simulation")
 
 
+def test_no_step_begins_once_the_time_is_over(monkeypatch, tmp_path):
+    begun = []
+    step = steps.Step("slow", lambda _machine, _section: begun.append(1))
+    monkeypatch.setattr(gpu_check, "environment", lambda _machine: (2, Section()))
+    monkeypatch.setattr(gpu_check, "STEPS", (step, step))
+    monkeypatch.setattr(gpu_check, "_SECONDS", 0.0)
+    results = gpu_check._results(Machine(tmp_path), aloud=False)
+    assert [(each.state, each.why) for each in results[1:]] == [("not tested", "0 s have passed")] * 2
+    assert not begun
+
+
 def test_emulation_takes_a_checkout_and_goes_with_gpu(monkeypatch, capsys, tmp_path):
     assert cli.carry_out(["doctor", "--emulated"]) == 2
     monkeypatch.setattr("pipetrain.__file__", str(tmp_path / "pipetrain" / "__init__.py"))

@@ -21,6 +21,8 @@ EMULATED: each process has a GPU that its own threads pretend, and NCCL's rules 
 messages, deadlocks and missing waits. It cannot show hardware queues, multiprocessors, drivers, speed, or what kernels
 of CUDA's compute."""
 _EMULATED_GPUS = 3
+_SECONDS = 180.0
+"""After which no further step begins, but where threads stand for devices."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ def _results(machine: Machine, *, aloud: bool) -> list[Result]:
     why = "" if machine.gpus or section.failures else "torch finds no CUDA device"
     results = [_told(_result(1, "environment", section, time.monotonic() - began, why), aloud=aloud)]
     for number, step in enumerate(STEPS, start=2):
-        unknown = "step 1 failed" if section.failures else ""
+        late = not machine.emulated and time.monotonic() - began > _SECONDS
+        unknown = "step 1 failed" if section.failures else f"{_SECONDS:g} s have passed" if late else ""
         results.append(_told(_carried_out(number, step, machine, unknown), aloud=aloud))
     return results
 
