@@ -131,6 +131,7 @@ def test_runs_of_a_sweep_are_found_by_what_they_differ_in(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_settings_of_the_steps_are_what_runs_take(tmp_path, monkeypatch):
     """On the CPU, which has the results of the CPU; the waits of the host are CUDA's."""
     monkeypatch.setattr(Machine, "device", "cpu")
