@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,14 +15,12 @@ from typing_extensions import override
 
 from pipetrain.device_queue import Event, SideStream, event
 from pipetrain.executors.exchange import connected
+from pipetrain.executors.hooks import Around
 from pipetrain.executors.slow_link import SlowLink, Transfer, given_bytes_per_s
 from pipetrain.executors.transport import Transport
 from pipetrain.tensors import Tensors, empty_dense, flat
 
 _TAGS = 2**30
-
-Waiting = Callable[[str], AbstractContextManager[None]]
-"""A context around a wait for another process, given what is waited for."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Link(ABC):
     ahead: int
     """Number of messages that a receiver prepares for before they are taken."""
 
-    def __init__(self, peer: int, stage: int, groups: LinkGroups, waiting: Waiting) -> None:
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, waiting: Around) -> None:
         self.peer = peer
         self.stage = stage
         self.groups = groups
@@ -103,8 +101,11 @@ class Link(ABC):
 
     def receive_header(self, header: Tensor) -> Transfer:
         """Starts to receive the shapes of a message."""
+        return self._start_receiving(header, self.groups.headers)
+
+    def _start_receiving(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
         with connected(self.stage):
-            return _started(dist.irecv(header, self.peer, self.groups.headers, self.next_tag()))
+            return _started(dist.irecv(tensor, self.peer, group, self.next_tag()))
 
     def _start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
         tag = self.next_tag()
@@ -139,7 +140,7 @@ class HostLink(Link):
 
     ahead = 2
 
-    def __init__(self, peer: int, stage: int, groups: LinkGroups, device: torch.device, waiting: Waiting) -> None:
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, device: torch.device, waiting: Around) -> None:
         super().__init__(peer, stage, groups, waiting)
         self._device = device
         given = given_bytes_per_s()
@@ -160,11 +161,9 @@ class HostLink(Link):
     @override
     def expect(self, specs: Sequence[Spec]) -> Receipt:
         buffers = [spec.empty(torch.device("cpu")) for spec in specs]
-        return _HostReceipt(self, buffers, [self._receive(each) for each in buffers if each.numel()])
-
-    def _receive(self, buffer: Tensor) -> Transfer:
-        with connected(self.stage):
-            return _started(dist.irecv(bytes_of(buffer), self.peer, self.groups.payload, self.next_tag()))
+        payload = self.groups.payload
+        transfers = [self._start_receiving(bytes_of(each), payload) for each in buffers if each.numel()]
+        return _HostReceipt(self, buffers, transfers)
 
     def on_device(self, buffers: Sequence[Tensor]) -> Tensors:
         """What was received, where this process computes."""
@@ -231,7 +230,7 @@ class DeviceLink(Link):
 
     ahead = 1
 
-    def __init__(self, peer: int, stage: int, groups: LinkGroups, pace: Pace, waiting: Waiting) -> None:
+    def __init__(self, peer: int, stage: int, groups: LinkGroups, pace: Pace, waiting: Around) -> None:
         super().__init__(peer, stage, groups, waiting)
         self._device = pace.device
         self._pace = pace
@@ -308,7 +307,7 @@ class Links:
         waiting: a context around every wait for another process.
     """
 
-    def __init__(self, transport: Transport, waiting: Waiting = lambda _what: nullcontext()) -> None:
+    def __init__(self, transport: Transport, waiting: Around = lambda _what: nullcontext()) -> None:
         self.transport = transport
         self.waiting = waiting
         self._pace = Pace(transport.device)
