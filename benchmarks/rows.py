@@ -83,7 +83,7 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def _of_cuda() -> dict[str, Any]:
-    """What the speed of GPUs and of the messages between them depends on, beside the GPUs themselves."""
+    """Versions, switches and topology: what decides how fast these GPUs compute and communicate."""
     return {
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
@@ -94,7 +94,7 @@ def _of_cuda() -> dict[str, Any]:
 
 
 def _topology() -> list[str] | None:
-    """What lies between each two GPUs, by `nvidia-smi`; None without it."""
+    """Links between the GPUs, as `nvidia-smi topo -m` prints them; None where there is no `nvidia-smi`."""
     if (command := shutil.which("nvidia-smi")) is None:
         return None
     done = subprocess.run([command, "topo", "-m"], capture_output=True, text=True, timeout=60)

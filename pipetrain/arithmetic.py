@@ -115,7 +115,7 @@ def switches_in_effect(kind: str) -> dict[str, Any]:
 
 @contextmanager
 def _deterministic(kind: str) -> Iterator[None]:
-    """Attention, cuDNN, and memory that nobody wrote follow torch's one switch; cuBLAS asks for its own."""
+    """torch's one switch covers attention, cuDNN and uninitialized memory; cuBLAS has a variable of its own."""
     cudnn = torch.backends.cudnn
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     of_cudnn = cudnn.deterministic, cudnn.benchmark

@@ -27,7 +27,7 @@ _SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Result:
-    """What a step found.
+    """Outcome of a step.
 
     Attributes:
         state: ok, failed, or not tested.

@@ -25,7 +25,7 @@ class CheckError(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """What is checked.
+    """The machine under test.
 
     Attributes:
         folder: for files of the checks.
