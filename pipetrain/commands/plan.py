@@ -73,10 +73,12 @@ def compared(profile: "Profile", settings: "Settings") -> "Comparison":
     Raises:
         ConfigError: there is none.
     """
+    from pipetrain.planner.given_devices import core_notes
     from pipetrain.planner.planning import Planner
     from pipetrain.report.plan_table import ComparedPlan, Comparison
 
     planner = Planner.of(profile, settings)
     plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}
     rows = [ComparedPlan(name, plan, planner.fits(plan)) for name, plan in plans.items() if plan is not None]
-    return Comparison(profile, planner.topology, rows, profile.batch_size or settings.train.batch_size)
+    notes = [*profile.notes, *core_notes(settings, profile, planner.topology.num_devices)]
+    return Comparison(profile, planner.topology, rows, profile.batch_size or settings.train.batch_size, notes)

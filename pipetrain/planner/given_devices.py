@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pipetrain.config.schema import TopologyConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
+from pipetrain.planner.profile import Profile
 from pipetrain.planner.topology import Topology
 
 
@@ -47,17 +49,41 @@ def check_parts(replicas: Sequence[int], parts: int) -> None:
         )
 
 
-def topology_of(settings: Settings, measured: float | None = None) -> Topology:
+def with_cores(settings: Settings, profile: Profile) -> TopologyConfig:
+    """The section `topology`; where it describes no devices, they are processes that share the cores of the profile."""
+    given = settings.topology
+    described = any(each is not None for each in (given.devices, given.workers, given.gigabytes_per_s, given.speeds))
+    if described or given.cores is not None or settings.planner.cost_model == "pipedream_paper":
+        return given
+    return replace(given, cores=profile.cores)
+
+
+def core_notes(settings: Settings, profile: Profile, devices: int) -> list[str]:
+    """What is assumed of the cores of a CPU that are fewer than its processes take, and what assumes otherwise."""
+    cores, threads = profile.cores, profile.threads
+    told = settings.topology.cores is not None or settings.planner.cost_model == "pipedream_paper"
+    if cores is None or devices * threads <= cores or told:
+        return []
+    shared = f"{cores} core{'s' if cores > 1 else ''}"
+    if with_cores(settings, profile).cores is None:
+        return [
+            f"assumed: each of {devices} devices computes by itself; topology.cores={cores} lets them share {shared}"
+        ]
+    processes = f"{devices} processes" + (f" of {threads} threads each" if threads > 1 else "")
+    return [f"assumed: {processes} share {shared}; topology.devices={devices} gives each a device of its own"]
+
+
+def topology_of(settings: Settings, profile: Profile) -> Topology:
     """The devices of the section `topology`, or where it names none, one for each of partition.replicas.
 
     Args:
         settings: of a run.
-        measured: bytes/s between two workers by the profile; None: unknown.
+        profile: what is planned for, with the bandwidth and the cores that were measured.
 
     Raises:
         ConfigError: they are not as many as the replicas, or a number is wrong.
     """
-    given, replicas = settings.topology, settings.replicas.counts
+    given, replicas, measured = with_cores(settings, profile), settings.replicas.counts, profile.bytes_per_s
     if replicas is None:
         return Topology.of(given, measured)
     if settings.planner.straight and max(replicas) > 1:

@@ -57,7 +57,7 @@ class Planner:
         Raises:
             ConfigError: they contradict each other, or the model has too few layers.
         """
-        topology = topology_of(settings, profile.bytes_per_s)
+        topology = topology_of(settings, profile)
         by_memory = settings.planner.objective == "memory"
         replicas = replicas_of(settings, topology.num_devices, len(profile.layers))
         if len(topology.workers) > 1 and not topology.uniform and replicas is None:

@@ -12,6 +12,9 @@ from pipetrain.planner import graph_txt
 from pipetrain.planner.layer_order import topological_order
 from pipetrain.planner.shared_weights import SharedWeight, moved
 
+ANEW = "planner.cache=renew measures anew"
+"""What to do about numbers that were measured by an earlier command."""
+
 
 @dataclass(frozen=True)
 class ProfiledLayer:
@@ -101,6 +104,7 @@ class Profile:
         shared_weights: those that several layers have, each of which counts them as its own.
         reading: of the data; none where it was not measured.
         message_work: of an end of a message between two workers; none where it was not measured.
+        remembered: whether layers or link were measured by an earlier command; not part of the file.
     """
 
     layers: tuple[ProfiledLayer, ...]
@@ -111,6 +115,7 @@ class Profile:
     shared_weights: tuple[SharedWeight, ...] = ()
     reading: Reading = Reading()
     message_work: MessageWork = MessageWork()
+    remembered: bool = field(default=False, compare=False)
 
     @property
     def is_chain(self) -> bool:
@@ -132,6 +137,26 @@ class Profile:
         """Of the process that was measured; 1 where it is not known."""
         threads = self.provenance.get("threads")
         return threads if is_whole(threads) and threads > 0 else 1
+
+    @property
+    def cores(self) -> int | None:
+        """Of the machine whose CPU was measured; None where it was another device, or is not known."""
+        cores = self.provenance.get("cores") if self.provenance.get("device") == "cpu" else None
+        return cores if is_whole(cores) and cores > 0 else None
+
+    @property
+    def occasion(self) -> str | None:
+        """When it was measured, and how busy the machine was; None where that is not known."""
+        layers, link = _occasion(self.provenance), _occasion(self.provenance.get("link"))
+        if layers is None:
+            return None
+        return f"measured {layers}" + (f", the link {link}" if link not in (None, layers) else "")
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of its numbers: when they were measured, and what measures them anew."""
+        anew = f"; {ANEW}" if self.remembered else ""
+        return [self.occasion + anew] if self.occasion else []
 
     @property
     def weight_bytes(self) -> int:
@@ -269,6 +294,14 @@ def _amounts(entry: str, content: Any, owner: type[Any]) -> Mapping[str, float]:
     if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
         raise ConfigError(f"{entry}={content}: {' and '.join(names)} are needed, numbers of at least 0")
     return content
+
+
+def _occasion(entry: object) -> str | None:
+    """A date, a time and a load, such as `2026-11-23 15:50 at load 0.4`."""
+    if not isinstance(entry, Mapping) or not isinstance(at := entry.get("measured_at"), str):
+        return None
+    load = entry.get("load_average")
+    return at[:16].replace("T", " ") + (f" at load {load:g}" if _is_amount(load) else "")
 
 
 def _is_amount(value: object) -> bool:

@@ -36,12 +36,14 @@ class Comparison:
         topology: the devices.
         rows: the plans.
         batch_size: samples of a minibatch.
+        notes: what to know of their times.
     """
 
     profile: Profile
     topology: Topology
     rows: Sequence[ComparedPlan]
     batch_size: int
+    notes: Sequence[str] = ()
 
     @property
     def best(self) -> PipelinePlan:
@@ -51,6 +53,7 @@ class Comparison:
     def lines(self) -> Iterator[str]:
         """What is printed."""
         yield self._subject()
+        yield from self.notes
         yield ""
         heads = ("plan", "replicas", "time per minibatch", "speedup", "samples/s", "sent per sample", "memory")
         yield from text_table(heads, map(self._row, self.rows), "<<>>>>>")

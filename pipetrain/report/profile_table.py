@@ -24,7 +24,7 @@ def profile_table(profile: Profile, rest: str) -> list[str]:
     )
     heads = ("layer", "", "forward ms", "backward ms", "output", "weights", "activations")
     table = text_table(heads, [*both_ends(rows, rest), _row("all", "", whole)], "><>>>>>")
-    return [_origin(profile), *table, *_data(profile.reading), _throughput(profile), *_link(profile)]
+    return [_origin(profile), *profile.notes, *table, *_data(profile.reading), _throughput(profile), *_link(profile)]
 
 
 def _row(number: str, label: str, layer: ProfiledLayer) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.automatic import NAME, Automatic, Planned, merged
 from pipetrain.planner.balanced_split import units
-from pipetrain.planner.given_devices import check_parts
+from pipetrain.planner.given_devices import check_parts, core_notes, with_cores
 from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.planning import Planner
-from pipetrain.planner.profile import Profile
+from pipetrain.planner.profile import ANEW, Profile
 from pipetrain.planner.topology import Topology
 from pipetrain.run.build import Data
 from pipetrain.run.cores import usable_cores
@@ -60,7 +60,7 @@ def planned(
     cuts = [starts[stage.layers[0]] for stage in best.stages[1:]]
     seconds = [sum(parts.layers[i].compute_s for i in stage.layers) for stage in best.stages]
     replicas = tuple(stage.replicas for stage in best.stages)
-    notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, best.num_devices)]
+    notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, profile, best.num_devices)]
     return Planned(cuts, seconds, replicas), notes
 
 
@@ -168,7 +168,8 @@ def _fastest(profile: Profile, settings: Settings, counts: Sequence[int], *, str
 def _planned(profile: Profile, settings: Settings, devices: int, *, straight: bool) -> PipelinePlan:
     """The best on so many devices; with replicas of its own `Planner` counts these."""
     if settings.replicas.counts is None:
-        section = settings.topology if settings.topology.workers else replace(settings.topology, devices=devices)
+        given = with_cores(settings, profile)
+        section = given if given.workers else replace(given, devices=devices)
         search = replace(settings.planner, straight=straight or settings.planner.straight)
         settings = replace(settings, topology=section, planner=search)
     return Planner.of(profile, settings).best()
@@ -184,8 +185,8 @@ def _fullest(plan: PipelinePlan) -> float:
 
 def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: list[int], counts: list[int]) -> str:
     """A line that says what was done."""
-    measured = profile.provenance.get("measured_at", "")
-    origin = f"profile={Path(settings.profile)}" if settings.profile else f"times measured here at {measured}"
+    origin = f"profile={Path(settings.profile)}" if settings.profile else f"times {profile.occasion}"
+    anew = f"; {ANEW}" if profile.remembered else ""
     number, replicated = len(best.stages), best.num_devices > len(best.stages)
     chosen = f", of {counts[0]} to {counts[-1]} the best" if len(counts) > 1 else ""
     copies = f" with {best.replicas} replicas on {best.num_devices} devices" if replicated else ""
@@ -194,15 +195,17 @@ def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: lis
     full, alone = (1000 * each for each in (best.time_per_minibatch_s, best.single_device_time_s))
     return (
         f"partition=auto: {stages}{where}, by {origin}: {full:.2f} ms per minibatch in a full pipeline, {alone:.2f} ms "
-        "on one device"
+        f"on one device{anew}"
     )
 
 
-def _sharing(settings: Settings, processes: int) -> Iterator[str]:
-    """A line where more processes will run than there are cores, and they are not planned for."""
-    cores = usable_cores()
-    unplanned = settings.topology.cores is None and not settings.executor.simulated and not _on_cuda(settings)
-    if unplanned and processes > cores:
+def _sharing(settings: Settings, profile: Profile, processes: int) -> Iterator[str]:
+    """A line where more processes will run than there are cores: what is planned for, and how to change that."""
+    if settings.executor.simulated or _on_cuda(settings):
+        return
+    if with_cores(settings, profile).cores is not None:
+        yield from core_notes(settings, profile, processes)
+    elif processes > (cores := usable_cores()):
         yield (
             f"{processes} processes on {cores} cores: the cuts are those for a core each; topology.cores={cores} plans "
             "for cores that they share"

@@ -15,6 +15,7 @@ from pipetrain.planner.automatic import Automatic
 from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.estimate import WEIGHT_BYTES_PER_SECOND
 from pipetrain.planner.finegrained import FineGrained
+from pipetrain.planner.given_devices import core_notes, with_cores
 from pipetrain.planner.memory import MemoryModel
 from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.prediction import PipelineProgram, Prediction, predicted
@@ -26,6 +27,7 @@ from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import components
 from pipetrain.run.automatic_partition import plan_by
 from pipetrain.run.build import build_recompute_segments, build_rule, build_rules, build_torch_optimizer
+from pipetrain.run.checks.pipeline import unfilled
 from pipetrain.run.profiling import profile_of_chain
 from pipetrain.run.replicas import Rule
 from pipetrain.run.weight_passes import passes_of_updates
@@ -87,6 +89,16 @@ class ProfiledRun:
             with phase.naming_errors():
                 rules = self._rules(phase)
                 yield phase, predicted(self.cut, self._program(rules), self.memory(index), self._latency_s)
+
+    def notes(self) -> list[str]:
+        """What to know of the predictions: when the model was measured, which cores they assume, what never fills."""
+        stages, phases = len(self.cut.stages), self.settings.phases
+        schedules = [self._rules(phase).schedule for phase in phases]
+        return [
+            *self.cut.profile.notes,
+            *core_notes(self.settings, self.cut.profile, sum(self.cut.replicas)),
+            *unfilled(schedules, stages, self.settings.train),
+        ]
 
     def memory(self, phase: int, batch_size: int | None = None, activations: Sequence[float] = ()) -> list[int]:
         """The peak of a device of each stage in bytes.
@@ -164,12 +176,12 @@ def _plan_of(rule: Stored, profile: Profile) -> PipelinePlan:
 
 
 def _topology(settings: Settings, profile: Profile, needed: int) -> Topology:
-    """The devices of the section `topology`, or as many as are needed where it says nothing of that.
+    """The devices of the section `topology`, or as many as are needed where it does not say how many.
 
     Raises:
         ConfigError: there are fewer.
     """
-    given = settings.topology
+    given = with_cores(settings, profile)
     if given.workers is None and given.devices is None:
         given = replace(given, devices=needed)
     topology = Topology.of(given, profile.bytes_per_s)

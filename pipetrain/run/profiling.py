@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,11 @@ from pipetrain.run.link_speed import LinkSpeed, measured_link
 from pipetrain.run.measurement_cache import Measurement
 from pipetrain.run.measuring_process import measured_apart
 from pipetrain.run.profile_key import computation, profile_key, shape_of
-from pipetrain.run.provenance import machine
+from pipetrain.run.provenance import machine, occasion
 from pipetrain.run.reading_time import measured_reading
 from pipetrain.tracking.progress import counting, status
+
+_WHEN = ("measured_at", "load_average")
 
 
 def profile_of(settings: Settings) -> Profile:
@@ -53,14 +54,23 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
         return _of_same_model(settings, read(Path(settings.profile)), chain)
     minibatch, how = _minibatch(data), _measuring(settings, data)
     measurement = Measurement.of("profile", {**profile_key(settings, chain, minibatch, how), **_switches(how)})
-    profile = _remembered(settings, measurement)
+    profile, now = _remembered(settings, measurement), occasion()
     if profile is None:
         # a process never gives back all that it took of a GPU, which the stages are to have to themselves
         apart = how.device.type != "cpu"
         profile = _measured_apart(settings) if apart else _measured(settings, data, chain, minibatch, how)
+        profile = replace(profile, provenance={**profile.provenance, **now})
         _keep(settings, measurement, profile.to_json())
-    link = _link(settings, how.device.type)
-    return replace(profile, bytes_per_s=link.bytes_per_s, message_work=link.message_work) if link else profile
+    if not settings.planner.bandwidth:
+        return profile
+    link, when, remembered = _link(settings, how.device.type, now)
+    return replace(
+        profile,
+        bytes_per_s=link.bytes_per_s,
+        message_work=link.message_work,
+        provenance={**profile.provenance, "link": when},
+        remembered=profile.remembered or remembered,
+    )
 
 
 def _of_same_model(settings: Settings, profile: Profile, chain: LayerChain) -> Profile:
@@ -150,35 +160,33 @@ def _provenance(settings: Settings, minibatch: Minibatch, how: Measuring) -> Map
         "dataset": settings.choices.get("dataset"),
         "inputs": [shape_of(tensor) for tensor in minibatch[0]],
         **computation(how),
-        "measured_at": datetime.now().astimezone().isoformat(timespec="seconds"),
     }
 
 
-def _link(settings: Settings, device: str) -> LinkSpeed | None:
-    """Between two workers; None where nobody asks.
+def _link(settings: Settings, device: str, now: Mapping[str, Any]) -> tuple[LinkSpeed, Mapping[str, Any], bool]:
+    """Between two workers, when it was measured, and whether that was before.
 
     Raises:
         ConfigError: links are to be slowed down to what is no bandwidth.
     """
-    if not settings.planner.bandwidth:
-        return None
     devices = torch.cuda.device_count() if device == "cuda" else 0
     slowed = given_bytes_per_s()
     key = {"device": device, "devices": devices, **machine(device)} | ({} if slowed is None else {"slowed_to": slowed})
     measurement = Measurement.of("link", key)
     if settings.planner.cache == "use":
         with contextlib.suppress(ConfigError):
-            return LinkSpeed.from_json(measurement.load())
+            content = measurement.load()
+            return LinkSpeed.from_json(content), {name: content[name] for name in _WHEN if name in content}, True
     with status("measuring the messages between two workers"):
         link = measured_link(device)
-    _keep(settings, measurement, asdict(link))
-    return link
+    _keep(settings, measurement, {**asdict(link), **now})
+    return link, now, False
 
 
 def _remembered(settings: Settings, measurement: Measurement) -> Profile | None:
     if settings.planner.cache == "use":
         with contextlib.suppress(ConfigError):
-            return Profile.from_json(measurement.load())
+            return replace(Profile.from_json(measurement.load()), remembered=True)
     return None
 
 

@@ -1,5 +1,6 @@
 """What a run was made of and where it runs: versions, commit, machine, command line."""
 
+import contextlib
 import os
 import platform
 import shlex
@@ -21,7 +22,7 @@ _GIT_SECONDS = 5.0
 def provenance(device: str) -> dict[str, Any]:
     """The fields of the summary that say where the run comes from; `device` is cpu or cuda."""
     return {
-        "started_at": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "started_at": _now(),
         "command": shlex.join(sys.orig_argv),
         **_git(Path.cwd()),
         "host": platform.node(),
@@ -40,6 +41,18 @@ def machine(device: str) -> dict[str, Any]:
         "cores": usable_cores(),
         "gpus": _gpus() if device == "cuda" else [],
     }
+
+
+def occasion() -> dict[str, Any]:
+    """When something is measured, and how many processes want a core then, the mean of the last minute."""
+    with contextlib.suppress(OSError, AttributeError):  # some systems do not tell
+        load = round(os.getloadavg()[0], 1)
+        return {"measured_at": _now(), "load_average": load}
+    return {"measured_at": _now()}
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def _git(folder: Path) -> dict[str, Any]:

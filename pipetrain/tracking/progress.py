@@ -21,6 +21,13 @@ def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]
     return tqdm(bar_format=text, leave=False, file=sys.stderr, disable=hidden or None)
 
 
+def told(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
+    """The same, and where there is no terminal, a line on standard error."""
+    if not hidden and not sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+    return status(text, hidden=hidden)
+
+
 def counting(text: str, total: int, *, hidden: bool = False) -> "tqdm[Never]":
     """A bar on the terminal, if there is one, for something that takes so many turns of about the same length."""
     return tqdm(desc=text, total=total, leave=False, file=sys.stderr, disable=hidden or None, dynamic_ncols=True)

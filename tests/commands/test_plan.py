@@ -37,6 +37,24 @@ def test_plan_has_no_replicas_where_straight_pipelines_are_asked_for(tmp_path):
     assert [stage["replicas"] for stage in plan["stages"]] == [1] * 4
 
 
+def test_plan_on_a_cpu_says_whether_devices_share_its_cores(tmp_path, capsys):
+    layers = [{"label": f"fc{i}", "forward_s": 0.001, "backward_s": 0.002} for i in range(4)]
+    sizes = {"output_bytes": 4, "weight_bytes": 8, "activation_bytes": 16}
+    provenance = {"device": "cpu", "threads": 1, "cores": 1, "measured_at": "2026-01-02T03:04:05", "load_average": 0.5}
+    content = {"layers": [{**each, **sizes} for each in layers], "bytes_per_s": 1e9, "provenance": provenance}
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(content))
+    shared = planned(tmp_path, f"profile={path}")
+    assert shared["time_per_minibatch_s"] == pytest.approx(4 * 0.003)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("devices: 2 at 1 GB/s, sharing 1 core")
+    assert lines[1] == "measured 2026-01-02 03:04 at load 0.5"
+    assert lines[2] == "assumed: 2 processes share 1 core; topology.devices=2 gives each a device of its own"
+    own = planned(tmp_path, f"profile={path}", "topology.devices=2")
+    assert own["time_per_minibatch_s"] == pytest.approx(2 * 0.003, rel=1e-3)
+    assert "computes by itself; topology.cores=1 lets them share 1 core" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

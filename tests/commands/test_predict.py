@@ -64,6 +64,35 @@ def test_prediction_on_shared_cores_lets_stages_slow_each_other_down(tmp_path, p
     assert of_two["cores_busy"] == pytest.approx([1.0, 1.0], abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("words", "seconds", "note"),
+    [
+        ("", 4 * 0.003 / 2, "assumed: 4 processes share 2 cores; topology.devices=4 gives each a device of its own"),
+        ("topology.devices=4", 0.003, "4 devices computes by itself; topology.cores=2 lets them share 2 cores"),
+        ("topology.gigabytes_per_s=[1e3]", 0.003, "topology.cores=2 lets them share 2 cores"),
+        ("topology.cores=4", 0.003, ""),
+    ],
+)
+def test_stages_on_a_cpu_share_its_cores_unless_devices_are_described(tmp_path, capsys, words, seconds, note):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cpu", "threads": 1, "cores": 2}).to_json()))
+    words = ["method=pipedream", "partition.stages=4", "topology.update_gigabytes_per_s=1e6", *words.split()]
+    (case,) = predicted(tmp_path, f"profile={path}", *words)
+    assert case["time_per_minibatch_s"] == pytest.approx(seconds, rel=1e-4)
+    shown = capsys.readouterr().out
+    assert note in shown
+    assert ("assumed" in shown) == bool(note)
+
+
+def test_prediction_warns_of_a_pipeline_that_only_microbatches_fill(tmp_path, profile, capsys):
+    predicted(tmp_path, profile, "method=gpipe,pipedream", "partition.stages=2")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "microbatches=1: under schedule=gpipe only one of the 2 stages" in line]
+    assert not [line for line in lines if "schedule=1f1b only" in line]
+    predicted(tmp_path, profile, "method=gpipe,pipedream", "partition.stages=2", "train.microbatches=4")
+    assert "warning" not in capsys.readouterr().out
+
+
 def test_each_thread_of_the_profile_takes_a_core(tmp_path):
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(replace(PROFILE, provenance={"device": "cpu", "threads": 2}).to_json()))

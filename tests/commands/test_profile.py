@@ -7,7 +7,10 @@ import pytest
 from support.cli import TINY, pipetrain
 
 from pipetrain import cli
-from pipetrain.planner.profile import read
+from pipetrain.commands import chosen_profile
+from pipetrain.planner.profile import Profile, ProfiledLayer, read
+
+MEASURED = Profile((ProfiledLayer("fc", 0.001, 0.002, 4, 8, 16),), (), batch_size=8)
 
 GRAPH = "".join(
     f"node{i} -- {label} -- forward_compute_time={i}.000, backward_compute_time=2.000, activation_size=[4.0; 4.0], "
@@ -60,6 +63,18 @@ def test_what_cannot_work_is_refused_in_one_line(words, message, tmp_path, capsy
     assert [path.name for path in tmp_path.iterdir()] == ["FILE"]
 
 
+@pytest.mark.parametrize(
+    ("words", "cache"), [([], "renew"), (["planner.cache=use"], "use"), (["++planner.cache=ignore"], "ignore")]
+)
+def test_a_profile_is_measured_anew_unless_settings_say_otherwise(words, cache, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        chosen_profile, "chosen_profile", lambda settings: asked.append(settings.planner.cache) or MEASURED
+    )
+    assert cli.carry_out(["profile", "model=lenet5", *words, "-o", str(tmp_path / "profile.json")]) == 0
+    assert asked == [cache]
+
+
 @pytest.mark.slow
 def test_a_model_is_measured_once_and_then_remembered(tmp_path):
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -70,6 +85,8 @@ def test_a_model_is_measured_once_and_then_remembered(tmp_path):
     assert content["bytes_per_s"] > 1e6
     assert "written to a.json" in done.stdout
     began = time.monotonic()
-    again = pipetrain("profile", *TINY, "threads=1", "-o", "b.json", cwd=tmp_path, **cache)
+    words = ["planner.cache=use", "threads=1", "-o", "b.json"]
+    again = pipetrain("profile", *TINY, *words, cwd=tmp_path, **cache)
     assert again.returncode == 0, f"{time.monotonic() - began} s\n{again.stderr}"
+    assert "; planner.cache=renew measures anew" in again.stdout
     assert json.loads((tmp_path / "b.json").read_text()) == content

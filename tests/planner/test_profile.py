@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,20 @@ def test_published_profiles_have_the_sums_of_their_description(model, layers, ed
     assert sum(layer.compute_s for layer in profile.layers) == pytest.approx(single_device_s, rel=1e-9)
     assert sum(layer.weight_bytes for layer in profile.layers) == weight_bytes
     assert all(a < b for a, b in profile.edges)
+
+
+@pytest.mark.parametrize("provenance", [{}, {"measured_at": 3}, {"measured_at": None, "load_average": 1}])
+def test_profile_that_does_not_say_when_it_was_measured_has_no_note(provenance):
+    assert replace(CHAIN, provenance=provenance).notes == []
+
+
+@pytest.mark.parametrize(
+    ("provenance", "cores"),
+    [
+        ({"device": "cpu", "cores": 4}, 4),
+        ({"device": "cuda", "cores": 4}, None),
+        ({"device": "cpu", "cores": "4"}, None),
+    ],
+)
+def test_cores_are_those_of_a_measured_cpu(provenance, cores):
+    assert replace(CHAIN, provenance=provenance).cores == cores

@@ -62,6 +62,16 @@ def test_more_processes_than_cores_are_told(tmp_path, stored, monkeypatch):
     assert message in prepared(tmp_path, stored, 3).notes
 
 
+def test_processes_share_the_cores_of_a_measured_cpu_unless_devices_are_named(tmp_path, stored):
+    content = json.loads(stored.read_text())
+    stored.write_text(json.dumps({**content, "provenance": {"device": "cpu", "threads": 1, "cores": 2}}))
+    of_two = "assumed: 3 processes share 2 cores; topology.devices=3 gives each a device of its own"
+    assert of_two in prepared(tmp_path, stored, 3).notes
+    of_three = prepared(tmp_path, stored, 3, topology={"devices": 3})
+    assert of_two not in of_three.notes
+    assert any("8.00 ms per minibatch" in note for note in of_three.notes)
+
+
 def test_as_many_stages_as_are_fastest_are_taken_and_no_more(tmp_path, stored, monkeypatch):
     monkeypatch.setattr(automatic_partition, "usable_cores", lambda: 6)
     run = prepared(tmp_path, stored)

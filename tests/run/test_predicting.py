@@ -26,7 +26,9 @@ def test_prediction_of_a_model_is_of_the_stages_that_its_run_has(tmp_path, capsy
     capsys.readouterr()
     fitted = [*words, "method=gpipe,pipedream", "train.microbatches=4", "topology.memory_gigabytes=0.01"]
     assert cli.carry_out(["predict", "--fit", *fitted]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    shown = capsys.readouterr()
+    assert "pipeline 1 of 2: method=gpipe\npipeline 2 of 2: method=pipedream\n" in shown.err
+    rows = [line.split() for line in shown.out.splitlines()[1:]]
     batches = {row[0]: int(row[4]) for row in rows}
     assert all(batch > 0 and batch % 4 == 0 for batch in batches.values())
 

@@ -61,6 +61,21 @@ def test_what_was_measured_is_not_measured_again(counter):
 
 
 @pytest.mark.usefixtures("counter")
+def test_a_remembered_measurement_says_when_it_was_made_and_how_busy_the_machine_was(monkeypatch):
+    monkeypatch.setattr(
+        profiling, "occasion", lambda: {"measured_at": "2026-01-02T03:04:05+00:00", "load_average": 7.5}
+    )
+    assert profile().notes == ["measured 2026-01-02 03:04 at load 7.5"]
+    monkeypatch.setattr(profiling, "occasion", lambda: {"measured_at": "2026-02-03T04:05:06+00:00"})
+    assert profile().notes == ["measured 2026-01-02 03:04 at load 7.5; planner.cache=renew measures anew"]
+    (other,) = profile(train={"batch_size": 8}).notes
+    assert other == (
+        "measured 2026-02-03 04:05, the link 2026-01-02 03:04 at load 7.5; planner.cache=renew measures anew"
+    )
+    assert profile("renew").notes == ["measured 2026-02-03 04:05"]
+
+
+@pytest.mark.usefixtures("counter")
 def test_renewing_measures_again_and_keeps_that():
     profile()
     renewed = profile(cache="renew")
@@ -140,9 +155,8 @@ def test_model_is_measured_on_a_device_in_a_process_that_ends(counter, monkeypat
     monkeypatch.setattr(profiling, "device_of", lambda _: "fake")
     monkeypatch.setattr(profiling, "device_at", lambda _kind, rank: torch.device("meta", rank))
     monkeypatch.setattr(profiling, "measured_apart", lambda measure, *given: apart.append(measure) or measure(*given))
-    monkeypatch.setattr(profiling, "_link", lambda *_: None)
     apart = []
-    found = profile()
+    found = profile(bandwidth=False)
     assert (counter.layers, [measure.__name__ for measure in apart]) == (1, ["_measured_again"])
-    assert profile() == found
+    assert profile(bandwidth=False) == found
     assert counter.layers == 1

@@ -3,7 +3,7 @@
 import io
 import re
 
-from pipetrain.tracking.progress import ProgressBar
+from pipetrain.tracking.progress import ProgressBar, told
 from pipetrain.tracking.time_left import RunLength
 
 LENGTH = RunLength(8, 4, [4, 8])
@@ -103,3 +103,11 @@ def test_bar_is_not_cut_at_80_columns(monkeypatch):
     (state,) = {state for state in on_terminal(monkeypatch, [long]) if "%|" in state}
     assert re.fullmatch(r"epoch 1/2  75%\|.+\| loss 12.3456, 123456 samples/s, \d+:\d\d:\d\d left", state)
     assert len(state) <= 80
+
+
+def test_without_a_terminal_what_takes_long_is_told_in_a_line(capsys):
+    with told("pipeline 1 of 2"):
+        pass
+    with told("pipeline 2 of 2", hidden=True):
+        pass
+    assert capsys.readouterr().err == "pipeline 1 of 2\n"

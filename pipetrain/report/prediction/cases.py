@@ -9,6 +9,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.prediction import Prediction
 from pipetrain.planner.profile import Profile
 from pipetrain.run.predicting import ProfiledRun
+from pipetrain.tracking.progress import told
 
 _MOST = 500
 
@@ -20,10 +21,12 @@ class Case:
     Attributes:
         chosen: what is asked of it and may differ between cases: method, schedule, D, N, and the words of the sweep.
         prediction: of it.
+        notes: what to know of it.
     """
 
     chosen: Mapping[str, str]
     prediction: Prediction
+    notes: Sequence[str] = ()
 
 
 def profiled_runs(words: Sequence[str]) -> Iterator[tuple[list[str], ProfiledRun]]:
@@ -35,13 +38,18 @@ def profiled_runs(words: Sequence[str]) -> Iterator[tuple[list[str], ProfiledRun
     every = list(combinations(words))
     if len(every) > _MOST:
         raise ConfigError(f"{' '.join(words)}: {len(every)} pipelines, and at most {_MOST} are compared")
+    swept = {word for chosen in every for word in chosen if any(word not in other for other in every)}
     profiles: dict[str, Profile] = {}
-    for chosen in every:
+    for number, chosen in enumerate(every, 1):
         settings = composed(chosen)
-        run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""))
-        if settings.profile is not None:
-            profiles[settings.profile] = run.cut.profile
-        yield chosen, run
+        # all but the first of a profile in a file take no time
+        shown = settings.profile is None and len(every) > 1
+        what = " ".join(word for word in chosen if word in swept)
+        with told(f"pipeline {number} of {len(every)}: {what}", hidden=not shown):
+            run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""))
+            if settings.profile is not None:
+                profiles[settings.profile] = run.cut.profile
+            yield chosen, run
 
 
 def cases(words: Sequence[str]) -> Iterator[Case]:
@@ -55,7 +63,8 @@ def cases(words: Sequence[str]) -> Iterator[Case]:
         said = dict(word.split("=", 1) for word in chosen if "=" in word)
         for phase, prediction in run.predictions():
             numbered = {"phase": str(phase.number)} if phase.number is not None else {}
-            yield Case({**numbered, **named(phase.choices, run), **{name: said[name] for name in swept}}, prediction)
+            chosen_here = {**numbered, **named(phase.choices, run), **{name: said[name] for name in swept}}
+            yield Case(chosen_here, prediction, run.notes())
 
 
 def named(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:

@@ -11,7 +11,10 @@ _LONGEST = 30
 
 
 def comparison(cases: Sequence[Case]) -> Iterator[str]:
-    """A row for each case, the fastest marked; columns in which all agree and one would do are left in a line above."""
+    """A row for each case, the fastest marked, and below them the notes of all.
+
+    Columns in which all agree and one would do are left in a line above.
+    """
     names = differing(cases)
     common = [f"{name} = {value}" for name, value in cases[0].chosen.items() if name not in names]
     if common:
@@ -27,6 +30,7 @@ def comparison(cases: Sequence[Case]) -> Iterator[str]:
     ]
     heads = [*names, "ms per minibatch", "samples/s", "idle", "sent per " + _per(cases), "memory", "bound by", ""]
     yield from text_table(heads, rows, "<" * len(names) + ">>>>><<")
+    yield from dict.fromkeys(note for case in cases for note in case.notes)
 
 
 def _per(cases: Sequence[Case]) -> str:

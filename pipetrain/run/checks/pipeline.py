@@ -1,10 +1,12 @@
 """How the stages run: what the executor, the schedules and the methods can do together."""
 
 import os
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
+from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors import slow_link
@@ -14,7 +16,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.run.build import build_torch_optimizer
 from pipetrain.run.components import Components
 from pipetrain.run.cores import usable_cores
-from pipetrain.schedules import ListSchedule, Placement
+from pipetrain.schedules import ListSchedule, Placement, Schedule
 
 _THREADS_PER_CORE = 16
 """More only make a run slower. Some must do: the bits depend on the threads, of a larger machine too."""
@@ -114,15 +116,21 @@ def _clip_note(limit: float | None, rules: PipelineRules, method: str) -> list[s
 
 def _check_filled(settings: Settings, components: Components) -> list[str]:
     """Pipelines that only microbatches fill, and that have one: synchronous ones where the stages run side by side."""
-    stages, train = len(components.bounds), settings.train
-    if train.microbatches > 1 or stages == 1 or components.finegrained:
+    if components.finegrained:
+        return []
+    return unfilled([phase.rules.schedule for phase in components.phases], len(components.bounds), settings.train)
+
+
+def unfilled(schedules: Sequence[Schedule], stages: int, train: TrainConfig) -> list[str]:
+    """A warning for each schedule that only microbatches fill, where there is one."""
+    if train.microbatches > 1 or stages == 1:
         return []
     enough = (n for n in range(stages, train.batch_size + 1) if train.batch_size % n == 0)
     advice = f"set train.microbatches={n}" if (n := next(enough, None)) else "set train.microbatches"
     return [
         f"warning: train.microbatches=1: under schedule={schedule.name} only one of the {stages} stages works at a "
         f"time, as in plain training; {advice} to run them side by side"
-        for schedule in (phase.rules.schedule for phase in components.phases)
+        for schedule in schedules
         if isinstance(schedule, ListSchedule) and schedule.synchronous and schedule.in_flight(0, stages, stages) > 1
     ]
 
