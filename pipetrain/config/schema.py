@@ -214,7 +214,7 @@ class TopologyConfig:
     speeds: list[float] | None = None
     """Speed of each device as a multiple of the profiled one, such as [1,1,0.5]; null: all 1."""
     cores: int | None = None
-    """Cores that the workers of each machine, the innermost level, share; null: those of a profiled CPU (planner.md)."""
+    """Cores that workers of each machine, the innermost level, share; null: those of a profiled CPU (planner.md)."""
     latency_s: float = 0.0
     """Seconds that every message takes beside its transmission; `pipetrain predict` alone counts them."""
     update_gigabytes_per_s: float | None = None

@@ -59,7 +59,8 @@ def validate(
         fault = _first_fault(operations, rounds, kinds) or _first_disorder(operations, first_stage, kinds)
         if fault is not None:
             index, reason = fault
-            raise ScheduleError(f"{workers.name(worker)}: {reason}\n{grid(lists, (worker, index), workers)}")
+            place = "" if index is None else f", operation {index}"
+            raise ScheduleError(f"{workers.name(worker)}{place}: {reason}\n{grid(lists, (worker, index), workers)}")
     try:
         play(lists, unit_duration, segments, replicas=workers)
     except DeadlockError as error:

@@ -31,6 +31,7 @@ from pipetrain.optim.lr_schedules import LearningRateSchedule
 from pipetrain.planner.automatic import Automatic
 from pipetrain.planner.finegrained import FineGrained, stages_of_layers, weight_units
 from pipetrain.planner.partition_rules import Even, PartitionRule
+from pipetrain.program.own_schedule import check_own
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.data_shape import from_data
 from pipetrain.run.timetable import Timetable
@@ -263,6 +264,10 @@ def build_rules(
     if not isinstance(method, Method):
         raise phase.method.returned(method, "a pipetrain.Method")
     _check_pair(method, schedule, phase.choices)
+    try:
+        check_own(schedule, num_stages, num_microbatches)
+    except ConfigError as error:
+        raise ConfigError(f"schedule._target_={phase.schedule.path}: {error}") from error
     if method.independent_replicas == 1:
         schedule = replicated(schedule, num_stages, replicas)
     return PipelineRules(schedule, method, num_stages, num_microbatches, segments)
