@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipetrain.executors.pipeline import Training, build_pipeline
     from pipetrain.methods.base import Method
     from pipetrain.models.chain import LayerChain, chain_of
+    from pipetrain.optim.prediction import DeltaRule
     from pipetrain.program.drain_interval import DrainInterval
     from pipetrain.program.weight_reads import Moment, StageContext, WeightRead, WeightTransform
     from pipetrain.schedules.base import Family, ListSchedule, Schedule
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ConfigError": "errors",
+    "DeltaRule": "optim.prediction",
     "DrainInterval": "program.drain_interval",
     "Family": "schedules.base",
     "Kind": "schedules.operation",
@@ -51,6 +53,7 @@ _HOMES = {
 
 __all__ = [
     "ConfigError",
+    "DeltaRule",
     "DrainInterval",
     "Family",
     "Kind",

@@ -1,5 +1,6 @@
 """Δ, the step that an optimizer would take next per unit of learning rate, as PipeOptim predicts with it."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ LAST_GRADIENT = "last_gradient"
 
 def as_seen(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Settings) -> list[Tensor]:
     """The gradients that an update rule computes with: plus weight decay, unless that is decoupled."""
-    decay = 0.0 if settings.get("decoupled_weight_decay") else settings["weight_decay"]
+    decay = 0.0 if settings.get("decoupled_weight_decay") else settings.get("weight_decay", 0.0)
     if decay:
         return list(torch._foreach_add(list(gradients), [weight.detach() for weight in weights], alpha=decay))
     # copies in any case: Nesterov's momentum is added onto the gradients themselves where torch works on whole lists
@@ -36,6 +37,7 @@ class DeltaRule:
 
     Table I of PipeOptim has three such rules; docs/methods.md derives the others. All of them work on lists of weights,
     an operation at a time: on a device, launching it for each weight alone would take longer than carrying it out.
+    An optimizer of your own has one as its class attribute `delta_rule`.
 
     Attributes:
         states: names of what `delta` takes; a weight without one of them, as before its first update, has no Δ.
@@ -160,6 +162,9 @@ DELTA_RULES: dict[type[Optimizer], DeltaRule] = {
 _VARIANTS = ("amsgrad", "maximize")
 
 
+_WITHOUT = "method=lwp and method=pipedream need none; docs/your-own.md says how to give a class one"
+
+
 def delta_rule(optimizer: Optimizer) -> DeltaRule:
     """The rule that gives Δ for this optimizer.
 
@@ -167,13 +172,44 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
         ConfigError: there is none.
     """
     names = ", ".join(kind.__name__ for kind in DELTA_RULES)
-    rule = DELTA_RULES.get(type(optimizer))
-    if rule is None:
-        name = type(optimizer).__name__
-        raise ConfigError(f"optimizer._target_: {name} has no prediction rule; those that have one: {names}")
+    name, (owner, rule) = type(optimizer).__name__, _nearest_rule(type(optimizer))
+    if rule is None or owner is None:
+        raise ConfigError(
+            f"optimizer._target_: {name} has no prediction rule; those that have one: {names}; {_WITHOUT}"
+        )
+    if not isinstance(rule, DeltaRule):
+        raise ConfigError(f"optimizer._target_: {owner.__name__}.delta_rule is no pipetrain.DeltaRule; {_WITHOUT}")
+    if not _steps_alike(type(optimizer), owner):
+        raise ConfigError(
+            f"optimizer._target_: {name} overrides `step` of {owner.__name__}, whose prediction rule may not hold for "
+            f"it; {_WITHOUT}"
+        )
     for variant in _VARIANTS:
-        if optimizer.defaults.get(variant):
+        if owner in DELTA_RULES and optimizer.defaults.get(variant):
             raise ConfigError(
                 f"optimizer.{variant}=true has no prediction rule; plain {names} have one (optimizer.{variant}=false)"
             )
     return rule
+
+
+def known_rule(optimizer: Optimizer) -> DeltaRule | None:
+    """The same; None where there is none."""
+    try:
+        return delta_rule(optimizer)
+    except ConfigError:
+        return None
+
+
+def _nearest_rule(kind: type) -> tuple[type | None, object]:
+    """The class among its bases that has a rule of its own, itself first, and the rule."""
+    for base in kind.__mro__:
+        if "delta_rule" in vars(base):
+            return base, vars(base)["delta_rule"]
+        if base in DELTA_RULES:
+            return base, DELTA_RULES[base]
+    return None, None
+
+
+def _steps_alike(kind: type[Optimizer], base: type) -> bool:
+    """Whether both have one `step`; torch wraps that of each class of which it makes an optimizer."""
+    return inspect.unwrap(kind.step) is inspect.unwrap(base.step)  # type: ignore[attr-defined]

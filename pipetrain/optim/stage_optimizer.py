@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pipetrain.device_queue import together
-from pipetrain.optim.prediction import DELTA_RULES, LAST_GRADIENT, State, delta_rule
+from pipetrain.errors import ConfigError
+from pipetrain.optim.prediction import LAST_GRADIENT, State, delta_rule, known_rule
 
 Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""
@@ -85,8 +86,10 @@ class StageOptimizer:
 
     def _last_gradients(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What the prediction rule takes of these gradients, as they are before the update."""
-        rule, settings = DELTA_RULES.get(type(optimizer)), optimizer.param_groups[0]
-        if rule is None or not self._keeps_last_gradients or LAST_GRADIENT not in rule.states(settings):
+        if not self._keeps_last_gradients:
+            return {}
+        rule, settings = known_rule(optimizer), optimizer.param_groups[0]
+        if rule is None or LAST_GRADIENT not in rule.states(settings):
             return {}
         kept = dict[str, Tensor]()
         for names in together(gradients):
@@ -102,7 +105,7 @@ class StageOptimizer:
         A parameter never updated has none: its Δ is 0.
 
         Raises:
-            ConfigError: the optimizer has no prediction rule.
+            ConfigError: the optimizer has no prediction rule, or one that returns too few or too many.
         """
         if self.optimizer is None:
             return {}
@@ -110,6 +113,9 @@ class StageOptimizer:
         states, deltas = {name: self.optimizer.state[p] for name, p in self.parameters.items()}, dict[str, Tensor]()
         for names in self._equally_often(rule.states(settings), states):
             found = rule.delta([states[name] for name in names], settings, self._made[names[0]])
+            if len(found) != len(names):
+                kind = type(self.optimizer).__name__
+                raise ConfigError(f"{kind}.delta_rule: `delta` returned {len(found)} tensors for {len(names)} weights")
             deltas.update(zip(names, found, strict=True))
         return {name: deltas[name] for name in self.parameters if name in deltas}
 

@@ -6,7 +6,7 @@ from torch.optim import Optimizer
 
 from pipetrain.config.settings import Settings
 from pipetrain.executors.phase import PipelineRules
-from pipetrain.optim.prediction import DELTA_RULES
+from pipetrain.optim.prediction import known_rule
 from pipetrain.planner.estimate import WeightPasses
 from pipetrain.program.planned_operations import Activations, PlannedOperation
 from pipetrain.run.build import build_phases, build_torch_optimizer
@@ -74,7 +74,7 @@ def _of_method(rules: PipelineRules, stage: int, optimizer: Optimizer) -> int:
     t = -(-(rules.steady + 1) // count)
     listed = rules.planned(worker, 2 * (t + 1) * count)
     planned = [each for each in listed if rules.replicas.round_of(stage, each.operation.minibatch) == t]
-    rule = DELTA_RULES.get(type(optimizer))
+    rule = known_rule(optimizer)
     delta = rule.passes if rule is not None and rules.method.needs_prediction else 0
     statistic = rules.method.statistic(rules.contexts[stage], {})
     kept = any(each.operation.kind is Kind.UPDATE and not each.releases for each in planned)

@@ -1,5 +1,7 @@
 """Δ of every optimizer that has one, against the steps that torch makes."""
 
+import re
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.optim.prediction import DELTA_RULES, LAST_GRADIENT, delta_rule, rmsprop_delta
+from pipetrain.optim.prediction import DELTA_RULES, LAST_GRADIENT, DeltaRule, delta_rule, known_rule, rmsprop_delta
 from pipetrain.optim.stage_optimizer import StageOptimizer
 
 SHAPES = {"w": (2, 3), "b": (2,)}
@@ -239,8 +241,97 @@ def test_loaded_state_goes_to_the_weights_device_except_torchs_host_counters(cap
 def test_optimizer_without_a_rule_is_refused_naming_all_that_have_one():
     known = ", ".join(kind.__name__ for kind in DELTA_RULES)
     assert known == "SGD, Adam, AdamW, NAdam, RMSprop, Adagrad"
-    with pytest.raises(ConfigError, match=rf"Adamax has no prediction rule; those that have one: {known}$"):
+    with pytest.raises(
+        ConfigError, match=rf"Adamax has no prediction rule; those that have one: {known}; method=lwp and"
+    ):
         delta_rule(torch.optim.Adamax([nn.Parameter(torch.ones(1))]))
+
+
+class Named(torch.optim.AdamW):
+    """Steps as its parent does."""
+
+
+class Cautious(torch.optim.AdamW):
+    """Does not."""
+
+    def step(self, closure=None):
+        return super().step(closure)
+
+
+def sign(states, _settings, _updates):
+    return [state[LAST_GRADIENT].sign() for state in states]
+
+
+class Signed(torch.optim.Optimizer):
+    """Steps by the sign of the gradient, and says so."""
+
+    delta_rule = DeltaRule(lambda _settings: (LAST_GRADIENT,), sign)
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, _closure=None):
+        for p in self.param_groups[0]["params"]:
+            p.sub_(p.grad.sign(), alpha=self.param_groups[0]["lr"])
+
+
+class Louder(Signed):
+    def step(self, closure=None):
+        super().step(closure)
+
+
+class Mute(Signed):
+    delta_rule = None
+
+
+class Confused(Signed):
+    def delta_rule(self):
+        return 1
+
+
+def optimizer_of(kind):
+    return kind([nn.Parameter(torch.ones(1))])
+
+
+@pytest.mark.parametrize("first", [torch.optim.AdamW, Named])
+def test_subclass_that_steps_as_its_parent_has_its_rule(first):
+    optimizer_of(first)  # torch wraps `step` of the class whose optimizer is made first
+    assert delta_rule(optimizer_of(Named)) is DELTA_RULES[torch.optim.AdamW]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Cautious, "Cautious overrides `step` of AdamW, whose prediction rule may not hold for it; method=lwp"),
+        (Louder, "Louder overrides `step` of Signed, whose"),
+        (Mute, "Mute has no prediction rule"),
+        (Confused, "Confused.delta_rule is no pipetrain.DeltaRule"),
+    ],
+)
+def test_optimizer_of_ones_own_whose_rule_does_not_hold_is_refused(kind, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        delta_rule(optimizer_of(kind))
+    assert known_rule(optimizer_of(kind)) is None
+
+
+def test_optimizer_of_ones_own_is_predicted_by_its_own_rule():
+    found = stage_optimizer(Signed)
+    gradients = {name: -torch.ones_like(weight) for name, weight in found.parameters.items()}
+    found.keep_last_gradients(enabled=True)
+    assert found.deltas() == {}
+    found.step(gradients)
+    assert all(bool((delta == -1).all()) for delta in found.deltas().values())
+    assert found.deltas().keys() == gradients.keys()
+
+
+class Few(Signed):
+    delta_rule = DeltaRule(lambda _settings: (), lambda *_given: [])
+
+
+def test_rule_that_returns_other_numbers_of_tensors_is_told():
+    with pytest.raises(ConfigError, match=r"Few\.delta_rule: `delta` returned 0 tensors for 2 weights"):
+        stage_optimizer(Few).deltas()
 
 
 @pytest.mark.parametrize("variant", ["amsgrad", "maximize"])
