@@ -4,19 +4,37 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 from pipetrain import __version__
 from pipetrain.commands import Subparsers
+from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.run.cores import usable_cores
 
 _MARKS = {"ok": "ok", "limited": "!", "absent": "-", "missing": "!!"}
+_LITTLE = 1e9
+_LOOKED_AT = ("torch", "torchvision", "tensorboard")
+_OPTIONAL = {
+    "timm": "its models: model._target_=timm.create_model",
+    "transformers": "its models: docs/your-model.md",
+    "h5py": "features of videos in HDF5 files",
+    "torchmetrics": "further metrics, in a loss of your own",
+    "pandas": "reading metrics.jsonl as a table: docs/records.md",
+    "hydra-joblib-launcher": "the runs of a sweep side by side: hydra/launcher=joblib",
+    "hydra-submitit-launcher": "the runs of a sweep as Slurm jobs: hydra/launcher=submitit_slurm",
+    "hydra-optuna-sweeper": "searches over settings: hydra/sweeper=optuna",
+}
+"""Package -> what it is for."""
 _DESCRIPTION = """\
-Checks this machine: versions, devices, what stages exchange messages with, memory, disk. "ok" is there, "!" is and
-works in part, "-" is not and need not be, "!!" is missing. Exits with 1 where no run on the CPU would work.
+Checks this machine: versions, devices, what stages exchange messages with, memory, whether runs can write to this
+folder, and optional packages. "ok" is there, "!" is and works in part, "-" is not and need not be, "!!" is missing.
+Exits with 1 where something is missing, so that runs on the CPU fail.
 With --gpu it trains on the GPUs instead, for up to three minutes, and prints a report to paste into an issue; it
 exits with 1 where a step fails."""
 
@@ -59,14 +77,14 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     findings = [Finding("pipetrain", "ok", f"{__version__}, Python {platform.python_version()}"), _torch()]
     if findings[-1].state == "ok":
         findings += [_devices(), *_backends(), _torchvision(), _tensorboard()]
-    findings += [Finding("cores", "ok", str(usable_cores())), _memory(), _disk()]
+    findings += [*_missing(), Finding("cores", "ok", str(usable_cores())), _memory(), _disk(), *_optional()]
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
+        width = max(len(finding.name) for finding in findings)
         for finding in findings:
-            print(f"{_MARKS[finding.state]:3} {finding.name:12} {finding.text}")
-    works = all(finding.state == "ok" for finding in findings if finding.name in ("torch", "gloo"))
-    return ExitCode.COMPLETED if works else ExitCode.FAILED
+            print(f"{_MARKS[finding.state]:3} {finding.name:{width}} {finding.text}")
+    return ExitCode.FAILED if any(finding.state == "missing" for finding in findings) else ExitCode.COMPLETED
 
 
 def _torch() -> Finding:
@@ -150,8 +168,45 @@ def _memory() -> Finding:
 
 def _disk() -> Finding:
     here = Path.cwd()
+    try:
+        check_writable("outputs", here / "outputs")
+    except ConfigError as error:
+        return Finding("disk", "missing", f"{error}; runs write there unless hydra.run.dir names another folder")
     free = shutil.disk_usage(here).free
-    return Finding("disk", "ok" if free > 1e9 else "missing", f"{_gigabytes(free)} free in {here}, where runs write to")
+    text = f"{_gigabytes(free)} free in {here}, where runs write to"
+    if free < _LITTLE:
+        return Finding("disk", "limited", f"{text}: little for checkpoints")
+    return Finding("disk", "ok", text)
+
+
+def _missing() -> list[Finding]:
+    """The packages that every run needs and that are not installed; torch and others are looked at by themselves."""
+    try:
+        wanted = [each for each in requires("pipetrain") or [] if "extra ==" not in each]
+    except PackageNotFoundError:  # a checkout that was never installed
+        wanted = []
+    names = [re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in wanted]
+    absent = [name for name in names if name not in _LOOKED_AT and _version(name) is None]
+    return [Finding(name, "missing", f"pip install {name}: pipetrain needs it") for name in absent]
+
+
+def _optional() -> list[Finding]:
+    """What some runs use, with its version or what it would be for."""
+    versions = {name: _version(name) for name in _OPTIONAL}
+    return [
+        Finding(name, "absent", f"for {_OPTIONAL[name]}")
+        if version is None
+        else Finding(name, "ok", f"{version}: {_OPTIONAL[name]}")
+        for name, version in versions.items()
+    ]
+
+
+def _version(name: str) -> str | None:
+    """Of an installed package; None where there is none."""
+    try:
+        return version_of(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _gigabytes(count: float) -> str:

@@ -1,12 +1,16 @@
 """What `pipetrain doctor` says of a machine."""
 
 import json
+import tempfile
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pipetrain import cli
+from pipetrain.commands import doctor
 from pipetrain.libraries import torchvision_shim
 
 
@@ -40,3 +44,31 @@ def test_torchvision_of_another_build_than_torch_is_told(capsys, monkeypatch, ve
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
     monkeypatch.setattr(torchvision_shim, "torchvision", SimpleNamespace(__version__=version))
     assert ("built for another torch" in found(capsys)["torchvision"][1]) is told
+
+
+def test_folder_that_cannot_be_written_to_is_missing(capsys, monkeypatch):
+    def full(**_where):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    state, text = found(capsys, code=1)["disk"]
+    assert state == "missing"
+    assert f"no file can be written to {Path.cwd()}: Read-only file system" in text
+
+
+def test_disk_with_little_room_is_limited(capsys, monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=5e8))
+    assert found(capsys)["disk"][0] == "limited"
+
+
+def test_optional_packages_are_listed_with_what_they_are_for_and_missing_ones_fail(capsys, monkeypatch):
+    def version_of(name):
+        if name in ("h5py", "safetensors"):
+            raise PackageNotFoundError(name)
+        return "1.2.3"
+
+    monkeypatch.setattr(doctor, "version_of", version_of)
+    findings = found(capsys, code=1)
+    assert findings["h5py"] == ("absent", "for features of videos in HDF5 files")
+    assert findings["hydra-optuna-sweeper"] == ("ok", "1.2.3: searches over settings: hydra/sweeper=optuna")
+    assert findings["safetensors"] == ("missing", "pip install safetensors: pipetrain needs it")
