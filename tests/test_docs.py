@@ -116,6 +116,40 @@ def test_readme_says_of_every_method_when_to_use_it():
     assert told >= {path.stem for path in (ROOT / "conf" / "method").glob("*.yaml")} - {"custom"}
 
 
+def test_readme_counts_the_methods_and_schedules_that_there_are():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    there = [
+        {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} - {"custom"} for group in ("method", "schedule")
+    ]
+    assert re.findall(r"It brings (\d+) methods\s+and (\d+) schedules", text) == [
+        tuple(str(len(each)) for each in there)
+    ]
+    table = text.partition("## Which method")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    assert sorted(rows[1:]) == sorted(there[0])  # the first is the head
+    asynchronous = re.findall(r"^\| `(\w+)`", table.partition("**asynchronous**")[2], re.MULTILINE)
+    assert f"| asynchronous methods | {len(asynchronous)} |" in text
+
+
+def test_results_in_readme_are_those_of_the_comparison():
+    cells = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]]
+        for line in (ROOT / "README.md").read_text(encoding="utf-8").partition("**A result.**")[2].splitlines()
+    ]
+    rows = [row for row in cells if len(row) == 5][2:]
+    accuracies, costs, *_ = (
+        (ROOT / "results" / "comparison" / "lenet5.md").read_text(encoding="utf-8").strip().split("\n\n")
+    )
+    named = [
+        {row[0]: row[1:] for row in ([c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines())}
+        for table in (accuracies, costs)
+    ]
+    assert len(rows) == 6
+    for method, accuracy, idle, copies, staleness in rows:
+        assert named[0][method][0] == accuracy
+        assert (named[1][method][0], named[1][method][2], named[1][method][5]) == (idle, copies, staleness)
+
+
 @pytest.mark.slow  # each command is a process of its own, which imports torch
 @pytest.mark.parametrize(("page", "commands"), list(shown_transcripts()))
 def test_transcript_in_docs_is_what_the_commands_print(page, commands, tmp_path):

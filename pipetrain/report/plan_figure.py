@@ -1,4 +1,4 @@
-"""The picture of a plan: its time beside that of other plans, and what each of its stages takes and keeps."""
+"""The picture of a plan: its time beside that of other plans, and what each of several stages takes and keeps."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +20,10 @@ def draw(path: Path, comparison: Comparison) -> None:
     """Writes the picture."""
     stages = len(comparison.best.stages)
     width = min(9.0, max(3.2, 0.55 * stages + 1.6))
-    with figure(path, (4.4, 2.8, width, width), 3.4) as (plans, sent, times, memory):
-        _plans(plans, comparison)
-        _sent(sent, comparison)
-        _times(times, comparison)
-        _memory(memory, comparison)
+    of_stages = (width, width) if stages > 1 else ()
+    with figure(path, (4.4, 2.8, *of_stages), 3.4) as panels:
+        for panel, drawn in zip(panels, (_plans, _sent, _times, _memory), strict=False):
+            drawn(panel, comparison)
 
 
 def _plans(panel: "Axes", comparison: Comparison) -> None:

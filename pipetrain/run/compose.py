@@ -6,7 +6,7 @@ from typing import Any
 
 from pipetrain.config.composition import composed
 from pipetrain.config.settings import Settings
-from pipetrain.errors import ConfigError, is_whole
+from pipetrain.errors import ConfigError, as_configured, is_whole
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.planner.stored_plan import Stored
 from pipetrain.program.recomputation import RecomputeSegments
@@ -61,7 +61,9 @@ def _stages_and_segments(settings: Settings, plan: Stored | None) -> tuple[int, 
     if plan is not None:
         num_stages = len(plan.plan.stages)
     if not is_whole(num_stages) or not 1 <= num_stages <= MOST_STAGES:
-        raise ConfigError(f"partition.stages={num_stages}: a timeline needs the number of stages, 1 to {MOST_STAGES}")
+        raise ConfigError(
+            f"partition.stages={as_configured(num_stages)}: a timeline needs the number of stages, 1 to {MOST_STAGES}"
+        )
     if boundaries is not None and "boundaries" not in partition:
         raise ConfigError(
             f"train.recompute_boundaries={boundaries} names layers; without the model only partition=explicit says "

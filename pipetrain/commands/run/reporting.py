@@ -81,8 +81,8 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
         print(f"continuing {job.resume}")
         if drains := checkpoint.load_progress(job.resume).get("extra_drains"):
             print(
-                f"the pipeline drained after step {drains[0]} without being set to: another run has these bits only "
-                f"with replay_drains={run}"
+                f"the pipeline drained after step {drains[0]}, where the settings have no drain; replay_drains={run} "
+                "gives another run the same drains, and so the same bits"
             )
     elif job.settings.resume == "auto":
         print("resume=auto: no unfinished run of this configuration; starting afresh")
