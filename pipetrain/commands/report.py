@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    from pipetrain.report.sweep.groups import SweepGroup
+    from pipetrain.report.sweep.groups import Collected
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -64,6 +63,13 @@ def _add_runs(kinds: Subparsers) -> None:
         default=[],
         metavar="METRIC=VALUE",
         help="show the wall time until evaluation reached it, such as top1=80; default: the runs' own train.target",
+    )
+    parser.add_argument(
+        "--by",
+        action="append",
+        default=[],
+        choices=("commit", "host"),
+        help="also tell apart runs of different git commits or hosts; may be given several times",
     )
     parser.add_argument("--json", action="store_true", help="print all numbers of all runs as JSON instead")
     parser.add_argument(
@@ -126,20 +132,24 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
     from pipetrain.report.sweep.groups import collect
 
     target = report.target_of(options.target)
-    groups = collect(options.folders, target)
-    _check_readable(groups)
-    report.check_target(groups, target)
-    groups, metric = report.ranked(groups, options.metric)
-    print(report.as_json(groups, metric) if options.json else table.text(groups, metric))
-    written = report.write(groups, metric, output) if output else report.write_page(groups, metric, options.folders)
+    found = collect(options.folders, target, by=options.by)
+    _check_readable(found)
+    skipped = found.skipped
+    report.check_target(found.groups, target)
+    groups, metric = report.ranked(found.groups, options.metric)
+    print(report.as_json(groups, metric, skipped) if options.json else table.text(groups, metric, skipped))
+    if output:
+        written = report.write(groups, metric, output, skipped=skipped)
+    else:
+        written = report.write_page(groups, metric, options.folders, skipped)
     if written:
         print(f"\nwritten to {', '.join(map(str, written))}", file=sys.stderr if options.json else sys.stdout)
     return ExitCode.COMPLETED
 
 
-def _check_readable(groups: "Sequence[SweepGroup]") -> None:
-    runs = [run for group in groups for run in group.runs]
-    if all(run.status == "damaged" for run in runs):
+def _check_readable(found: "Collected") -> None:
+    runs = found.skipped
+    if not found.groups:
         others = f"; so {'is' if len(runs) == 2 else 'are'} {len(runs) - 1} more" if len(runs) > 1 else ""
         raise ConfigError(f"{runs[0].path}: a damaged run: {runs[0].reason}{others}, and nothing is left to compare")
 

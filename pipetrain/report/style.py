@@ -1,6 +1,6 @@
 """The look that all figures share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,23 +33,50 @@ _SETTINGS: dict[Any, Any] = {
     "legend.fontsize": 9,
     "savefig.dpi": 160,
 }
+_LINE = 0.16
+"""Height of a line of text, in inches."""
 
 
 @contextmanager
 def figure(path: Path, widths: tuple[float, ...], height: float = 3.6) -> Iterator[list["Axes"]]:
     """Panels side by side, `widths` and `height` in inches, written to `path` as a PNG at the end."""
+    with _sheet(path, sum(widths), height) as sheet:
+        panels = sheet.subplots(1, len(widths), width_ratios=widths, squeeze=False)
+        yield list(panels[0])
+
+
+@contextmanager
+def figure_of_rows(
+    path: Path, rows: Sequence[Sequence[float]], height: float, foot: Sequence[str] = ()
+) -> Iterator[list[list["Axes"]]]:
+    """Rows of panels below each other, written to `path` as a PNG at the end.
+
+    Args:
+        path: of the file.
+        rows: the widths of their panels in inches; all rows become as wide as the widest.
+        height: of a row, in inches.
+        foot: lines of text below them.
+    """
+    below = _LINE * len(foot)
+    with _sheet(path, max(map(sum, rows)), height * len(rows) + below) as sheet:
+        heights = [height] * len(rows) + [below] * bool(foot)
+        parts = sheet.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        if foot:
+            parts[-1].text(0.01, 1, "\n".join(foot), va="top", fontsize=8)
+        every = zip(parts, rows, strict=False)
+        yield [list(part.subplots(1, len(row), width_ratios=row, squeeze=False)[0]) for part, row in every]
+
+
+@contextmanager
+def _sheet(path: Path, width: float, height: float) -> Iterator["Figure"]:
     with uncollected("matplotlib"):
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
     with rc_context(_SETTINGS):
-        sheet = Figure(figsize=(sum(widths), height), layout="constrained")
+        sheet = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(sheet)
-        panels = sheet.subplots(1, len(widths), width_ratios=widths, squeeze=False)
-        yield list(panels[0])
-        _save(sheet, path)
-
-
-def _save(sheet: "Figure", path: Path) -> None:
-    sheet.savefig(path, metadata={"Software": None})  # the version of matplotlib stays out of the file
+        yield sheet
+        # the version of matplotlib stays out of the file
+        sheet.savefig(path, format="png", metadata={"Software": None})

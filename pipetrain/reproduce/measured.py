@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import report
 from pipetrain.report.sweep.columns import TIMINGS
 from pipetrain.report.sweep.compared_run import ComparedRun
@@ -36,9 +37,13 @@ def keep(target: Target, runs: Path, folder: Path, *, timed: bool = True) -> lis
         timed: whether times and throughput are kept; they say little where other work shared the machine.
 
     Raises:
-        ConfigError: there are no runs.
+        ConfigError: there are no runs, or one cannot be read.
     """
-    groups, metric = report.ranked(collect([runs], {}), None)
+    found = collect([runs], {})
+    if found.skipped:
+        damaged = found.skipped[0]
+        raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
+    groups, metric = report.ranked(found.groups, None)
     made = _made(target, runs, groups) | {"timed": timed}
     groups = [replace(group, runs=[_kept(run, runs, timed=timed) for run in group.runs]) for group in groups]
     rows = [_row(group.name, run) for group in groups for run in group.runs]

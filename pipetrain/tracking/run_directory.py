@@ -13,7 +13,7 @@ from pipetrain.config.settings import choices_made
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import earlier_run
 
-_HYDRA = ".hydra"
+_HYDRA, _RECORD = ".hydra", "hydra.yaml"
 _BEFORE_RESTART = "before-restart-"
 
 
@@ -34,8 +34,14 @@ class RunDirectory:
 
     @property
     def hydra(self) -> Path:
-        """Hydra's own record of what was asked for: config.yaml, hydra.yaml, overrides.yaml."""
-        return self.path / _HYDRA
+        """Hydra's own record of what was asked for: config.yaml, hydra.yaml, overrides.yaml.
+
+        It is called as `hydra.output_subdir` says.
+        """
+        usual = self.path / _HYDRA
+        if usual.exists():
+            return usual
+        return next((path.parent for path in sorted(self.path.glob(f"*/{_RECORD}"))), usual)
 
     @property
     def plan(self) -> Path:
@@ -138,7 +144,7 @@ class RunDirectory:
         Raises:
             ConfigError: the record is damaged.
         """
-        record = self.hydra / "hydra.yaml"
+        record = self.hydra / _RECORD
         if not record.is_file():
             return {}
         try:
@@ -213,5 +219,12 @@ def _loaded(path: Path, kind: type[Kind]) -> Kind:
 def runs_in(folder: Path) -> list[RunDirectory]:
     """The runs in a folder, at any depth, ended or not; those set aside for a later one are left out."""
     found = {path.parent for name in ("summary.json", "config.yaml") for path in folder.rglob(name)}
-    runs = sorted(path for path in found if path.name != _HYDRA)
+    runs = sorted(path for path in found if not _is_record_of_hydra(path))
     return [RunDirectory(run) for run in runs if not earlier_run.is_set_aside(run)]
+
+
+def _is_record_of_hydra(folder: Path) -> bool:
+    """Whether a folder holds what Hydra was asked for, and not a run of its own."""
+    run = RunDirectory(folder)
+    named = folder.name == _HYDRA or (folder / _RECORD).exists()
+    return named and not any(path.exists() for path in (run.plan, run.metrics, run.summary))

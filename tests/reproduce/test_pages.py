@@ -102,7 +102,7 @@ def test_figure_of_an_experiment_has_its_companions(monkeypatch, tmp_path):
     }
     means = [group.mean("top1") for group in groups]
     assert means == sorted(means, reverse=True)
-    assert all(len(group.curve("top1")) == 5 for group in groups)
+    assert all(len(group.course("top1")) == 5 for group in groups)
 
 
 def test_paper_that_is_none_of_the_five_is_refused(tmp_path, monkeypatch, capsys):

@@ -67,8 +67,9 @@ def show(folder: Path) -> None:
     ]
     if os.environ.get("RANK", "0") != "0" or not (refused or runs_in(folder)):
         return
-    groups, metric = report.ranked(collect([folder], {}, refused), None)
-    print(f"\n{table.text(groups, metric)}\n")
+    found = collect([folder], {}, refused)
+    groups, metric = report.ranked(found.groups, None)
+    print(f"\n{table.text(groups, metric, found.skipped)}\n")
     print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
 
 

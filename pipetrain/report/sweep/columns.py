@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import size_of
 from pipetrain.tracking.evaluations import LOWER_IS_BETTER
@@ -50,6 +51,7 @@ MEASUREMENTS = {
     "train_s": Column("training, s"),
     "eval_s": Column("evaluation, s"),
     "first_loss": Column("first training loss"),
+    TRAIN_LOSS: Column("training loss"),
     "steps": Column("steps", higher=True),
     "epochs": Column("epochs", higher=True),
     "idle_share": Column("idle", text=_percent),
@@ -86,8 +88,14 @@ def cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
     found = [(group.mean(name), group.deviation(name)) for group in groups]
     if text := column_of(name).text:
         return ["-" if mean is None else text(mean) for mean, _ in found]
-    decimals = _decimals([mean for mean, _ in found if mean is not None], [spread for _, spread in found if spread])
+    decimals = decimals_of(groups, name)
     return [_cell(mean, spread, decimals) for mean, spread in found]
+
+
+def decimals_of(groups: Sequence[SweepGroup], name: str) -> int:
+    """As many as four digits of the largest mean need, or the largest spread."""
+    means = [mean for group in groups if (mean := group.mean(name)) is not None]
+    return _decimals(means, [spread for group in groups if (spread := group.deviation(name))])
 
 
 def _decimals(means: Sequence[float], spreads: Sequence[float]) -> int:

@@ -1,10 +1,12 @@
 """What one run came to, as numbers that can be compared."""
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
@@ -18,11 +20,47 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, PREDICTED
 
-Curve = list[tuple[float, float]]
-"""(epoch, value), in the order of epochs."""
+TRAIN_LOSS = "train_loss"
+"""The curve of the training loss."""
+EPOCH, STEP, WALL_S, PREDICTED_S = "epoch", "step", "wall_s", "predicted_s"
+AXES = (EPOCH, STEP, WALL_S, PREDICTED_S)
+"""What curves are drawn against; the time of a simulation is the predicted one of its pipeline."""
+_MOST_LOSSES = 100
 _NUMBERS = ("steps", "epochs", "wall_s", "train_s", "eval_s", *ALL_THROUGHPUTS)
 _OF_STAGES = ("weight_bytes_peak", "activation_bytes_peak", "idle_share")
 _OF_COMPLETED = {"method", "final", "best", "per_stage"}
+_LARGEST = 1e100
+"""Beyond it sums and squares may overflow; no measurement comes near."""
+
+
+class Point(NamedTuple):
+    """A point of a curve.
+
+    Attributes:
+        epoch: the epoch that it is in, from 1.
+        value: of the metric, loss or throughput.
+        step: steps so far; None where it is not known.
+        seconds: since training began, measured, or in a simulation predicted; None where it is not known.
+    """
+
+    epoch: float
+    value: float
+    step: int | None = None
+    seconds: float | None = None
+
+    @property
+    def place(self) -> float:
+        """What orders the points of a run."""
+        return self.epoch if self.step is None else self.step
+
+    def at(self, axis: str, *, predicted: bool) -> float | None:
+        """Where it is on an axis; None where that is not known."""
+        seconds = PREDICTED_S if predicted else WALL_S
+        return {EPOCH: self.epoch, STEP: self.step, seconds: self.seconds}.get(axis)
+
+
+Curve = list[Point]
+"""The points of a run, in their order."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +77,13 @@ class ComparedRun:
         best: metric -> best value.
         numbers: what was measured of the whole run.
         aims: whether the time to some target is asked for.
+        facts: what the settings leave open and yet changes results, as far as it is known: `cut`, `parameters`,
+            `stages` and `epoch_samples`.
+        provenance: `commit` and `host` that it ran with.
+        started_at: the date and time, in UTC.
         staleness: of forwards, for each stage the largest seen.
         by_stage: what was measured of every stage, by its name in the summary.
-        curves: metric or throughput -> its course.
+        curves: metric, throughput or `train_loss` -> its course.
     """
 
     path: Path
@@ -53,9 +95,22 @@ class ComparedRun:
     best: Mapping[str, float] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
     aims: bool = False
+    facts: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    started_at: str = ""
     staleness: Sequence[int] = ()
     by_stage: Mapping[str, Sequence[float]] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> tuple[tuple[str, str], ...]:
+        """Its seeds, by the names of their settings."""
+        return tuple(sorted((name, str(value)) for name, value in self.settings.items() if is_seed(name)))
+
+    @property
+    def predicted(self) -> bool:
+        """Whether its times are those of the pipeline that it simulated."""
+        return PREDICTED in self.numbers
 
     @property
     def values(self) -> dict[str, float]:
@@ -63,14 +118,23 @@ class ComparedRun:
         return {**self.final, **{f"best_{name}": value for name, value in self.best.items()}, **self.numbers}
 
 
+def is_seed(setting: str) -> bool:
+    """Whether a setting is a seed of the run; that of a generated data set makes other data."""
+    parts = setting.split(".")
+    return parts[-1] == "seed" and parts[0] != "dataset"
+
+
 def read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
     """The run of a directory; `target` are metrics whose time is asked for, else that of the run's own target is."""
     try:
         return _read(run, target)
     except KeyError as error:
-        return ComparedRun(run.path, "damaged", f"{error} is missing in its summary or in one of its records")
-    except (ConfigError, TypeError, ValueError, AttributeError) as error:
-        return ComparedRun(run.path, "damaged", one_line(error))
+        reason = f"{error} is missing in its summary or in one of its records"
+    except RecursionError:
+        reason = "one of its files is nested too deeply"
+    except Exception as error:  # whatever a damaged file makes of those that read it
+        reason = one_line(error) or type(error).__name__
+    return ComparedRun(run.path, "damaged", reason)
 
 
 def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
@@ -82,6 +146,8 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
     content = summary.read(run) or {"status": "running" if owner_of(run.path) else "unfinished"}
     if content["status"] == "completed" and (missing := _OF_COMPLETED - content.keys()):
         raise ConfigError(f"{run.summary}: damaged: it has no {', '.join(sorted(missing))}")
+    if not run.config.is_file():
+        raise ConfigError(f"it has no {run.config.name}")
     asked = _asked(run)
     records = metrics_file.read(run)
     stages = content.get("per_stage", [])
@@ -91,23 +157,58 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
     return ComparedRun(
         run.path,
         content["status"],
-        content.get("reason"),
+        None if content.get("reason") is None else one_line(str(content["reason"])),
         settings,
         list(asked),
         _finite(content.get("final", {})),
         _finite(content.get("best", {})),
-        _finite(numbers | _first_loss(records) | _to_target(reached, settings, content)),
+        _finite(numbers | _first_loss(records) | _to_target(reached, content)),
         bool(target or content.get("target_metrics")),
-        [max(stage.get("forward_staleness") or [], default=0) for stage in stages],
+        _facts(run, content, records),
+        _provenance(content),
+        str(content.get("started_at", "")),
+        [max(map(int, stage.get("forward_staleness") or []), default=0) for stage in stages],
         _by_stage(stages),
-        _curves(records),
+        _curves(records, content),
     )
 
 
 def _by_stage(stages: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     """The numbers that all stages have."""
-    measured: dict[str, list[Any]] = {name: [stage.get(name) for stage in stages] for name in _OF_STAGES}
-    return {name: values for name, values in measured.items() if values and None not in values}
+    measured = {name: [_finite({name: stage.get(name)}) for stage in stages] for name in _OF_STAGES}
+    return {name: [stage[name] for stage in found] for name, found in measured.items() if found and all(found)}
+
+
+def _facts(run: RunDirectory, content: Mapping[str, Any], records: Sequence[Record]) -> dict[str, str]:
+    """What the settings leave open: where the model was cut, its weights, and the samples of an epoch.
+
+    Settings alone do not tell them where a plan comes from a file or from a measurement, and where a model or data of
+    one name has changed.
+    """
+    facts = {}
+    if run.plan.is_file():
+        plan = json.loads(run.plan.read_text(encoding="utf-8"))
+        facts = {"cut": _cut(plan), "parameters": str(int(plan["parameters"]))}
+    if stages := content.get("per_stage"):
+        facts["stages"] = str(len(stages))
+    ends = [record for record in records if record["kind"] == "epoch"]
+    first = [record["samples"] for record in ends if record["epoch"] == 1 and "samples" in record]
+    if first and (content["status"] == "completed" or ends[-1]["epoch"] > 1):  # else it may have ended in this epoch
+        facts["epoch_samples"] = str(int(first[-1]))
+    return facts
+
+
+def _cut(plan: Mapping[str, Any]) -> str:
+    """The first layer of every stage, such as `0,2`, and the replicas of the stages where there are several."""
+    first = ",".join(str(int(stage["first"])) for stage in plan["stages"])
+    replicas = [int(each) for each in plan.get("replicas") or ()]
+    return f"{first} replicas={','.join(map(str, replicas))}" if any(each > 1 for each in replicas) else first
+
+
+def _provenance(content: Mapping[str, Any]) -> dict[str, str]:
+    commit = str(content.get("git_commit") or "unknown")[:10]
+    changed = "+changes" if content.get("git_dirty") else ""
+    return {"commit": f"{commit}{changed}", "host": str(content.get("host") or "unknown")}
 
 
 def _asked(run: RunDirectory) -> dict[str, str]:
@@ -118,17 +219,16 @@ def _asked(run: RunDirectory) -> dict[str, str]:
 
 def _settings(run: RunDirectory, content: Mapping[str, Any]) -> dict[str, Any]:
     named = {name: content[name] for name in ("method", "schedule", "model", "dataset") if name in content}
-    choices = content.get("choices") or named
-    config: Any = OmegaConf.to_container(run.stored_config()) if run.config.is_file() else {}
+    choices = content.get("choices") or run.choices() or named
+    config: Any = OmegaConf.to_container(run.stored_config())
     return values_set(config, choices) | {"seed": content.get("seed", config.get("seed"))}
 
 
-def _to_target(reached: Mapping[str, Any], settings: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+def _to_target(reached: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds and epochs to the target; of a simulation also the seconds that its pipeline would have taken."""
     found = {"target_s": reached.get("wall_s"), "target_epochs": reached.get("epoch")}
-    samples = reached.get("step", 0) * (settings.get("train.batch_size") or 0)
-    speed = content.get(PREDICTED)
-    return found | ({"predicted_target_s": samples / speed} if samples and speed else {})
+    per_step = _predicted_step_s(content)
+    return found | ({"predicted_target_s": per_step * reached["step"]} if per_step and reached else {})
 
 
 def _first_loss(records: Sequence[Record]) -> dict[str, Any]:
@@ -146,15 +246,50 @@ def _first(target: Mapping[str, float], records: Sequence[Record]) -> Record:
 
 
 def _finite(numbers: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
+    """The numbers that there are.
+
+    Raises:
+        TypeError: one is no number.
+    """
+    return {name: value for name, value in numbers.items() if value is not None and math.fabs(value) < _LARGEST}
 
 
-def _curves(records: Sequence[Record]) -> dict[str, Curve]:
+def _curves(records: Sequence[Record], content: Mapping[str, Any]) -> dict[str, Curve]:
+    seconds = _seconds(content)
     curves: dict[str, Curve] = {}
     for record in records:
         points = metrics_of(record) if record["kind"] == "eval" else {}
         if record["kind"] == "epoch":
             points = {name: record[name] for name in ALL_THROUGHPUTS if name in record}
         for name, value in _finite(points).items():
-            curves.setdefault(name, []).append((record["epoch"], value))
-    return curves
+            curves.setdefault(name, []).append(Point(record["epoch"], value, record["step"], seconds(record)))
+    losses = _losses([record for record in records if record["kind"] == "interval"], seconds)
+    return curves | ({TRAIN_LOSS: losses} if losses else {})
+
+
+def _losses(intervals: Sequence[Record], seconds: Callable[[Record], float | None]) -> Curve:
+    """The training loss; of many records the means over as many steps each, a power of two."""
+    steps = max((record["step"] for record in intervals), default=0)
+    width = 1
+    while steps > _MOST_LOSSES * width:
+        width *= 2
+    parts: dict[int, list[Record]] = {}
+    for record in intervals:
+        if _finite({TRAIN_LOSS: record.get("loss")}):
+            parts.setdefault((record["step"] - 1) // width, []).append(record)
+    ends = [(part[-1], statistics.fmean(record["loss"] for record in part)) for part in parts.values()]
+    return [Point(record["epoch"], loss, record["step"], seconds(record)) for record, loss in ends]
+
+
+def _seconds(content: Mapping[str, Any]) -> Callable[[Record], float | None]:
+    """The time of a record: measured, or, in a simulation, that of as many samples at the predicted throughput."""
+    if content.get("executor") != "simulated" and content.get(PREDICTED) is None:
+        return lambda record: record.get("wall_s")
+    per_step = _predicted_step_s(content)
+    return lambda record: None if per_step is None else per_step * record["step"]
+
+
+def _predicted_step_s(content: Mapping[str, Any]) -> float | None:
+    """Seconds of a step of the pipeline that is simulated."""
+    samples, steps, speed = (content.get(name) for name in ("samples", "steps", PREDICTED))
+    return samples / steps / speed if samples and steps and speed else None

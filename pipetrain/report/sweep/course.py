@@ -1,46 +1,64 @@
-"""The course of a metric as inline SVG: a line for each group, with its name at its end."""
+"""The course of a metric as inline SVG: for each group a line with its name at the end, and a band over its seeds."""
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from pipetrain.report.style import GRAY
 from pipetrain.report.sweep.colors import Look, looks
-from pipetrain.report.sweep.columns import column_of
-from pipetrain.report.sweep.compared_run import Curve
+from pipetrain.report.sweep.compared_run import EPOCH, STEP
+from pipetrain.report.sweep.courses import AXIS_LABELS, TIMES, band, heading
 from pipetrain.report.sweep.end_labels import apart
-from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.text_table import shortened
+from pipetrain.report.sweep.groups import CoursePoint, SweepGroup, labels_of
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
-_LEFT, _TOP, _WIDTH, _NAMES, _AXIS = 64.0, 8.0, 560.0, 340.0, 34.0
+_LEFT, _TOP, _WIDTH, _AXIS = 64.0, 8.0, 560.0, 52.0
+_LETTER, _BESIDE = 7.8, 22.0
+"""Width of a letter, and of what is between the plot and the names, in pixels."""
 _LINE, _LEAST = 15.0, 300.0
 """Height of a name, and of the least plot, in pixels."""
-_LONGEST_NAME = 40
 _TICKS = 6
 _DASHES = {"-": "none", "--": "7 4", ":": "2 3", "-.": "8 3 2 3"}
 _Place = Callable[[float], float]
 
 
-def course(name: str, groups: Sequence[SweepGroup]) -> str:
-    """The figure of a metric or throughput, the mean over seeds."""
-    lines = [(index, group, look) for index, (group, look) in enumerate(zip(groups, looks(groups), strict=True))]
-    drawn = [(index, group, look, curve) for index, group, look in lines if (curve := group.curve(name))]
+@dataclass(frozen=True)
+class _Drawn:
+    """A group that is drawn, with its number in the table."""
+
+    index: int
+    label: str
+    look: Look
+    points: Sequence[CoursePoint]
+
+
+def course(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
+    """The figure of a curve against an axis: means over seeds, and bands from the lowest to the highest."""
+    every = zip(labels_of(groups), looks(groups), groups, strict=True)
+    found = [_Drawn(index, *each, group.course(name, axis)) for index, (*each, group) in enumerate(every)]
+    drawn = [each for each in found if each.points]
     height = max(_LEAST, _LINE * len(drawn))
-    x, epochs = _scale([epoch for *_, curve in drawn for epoch, _ in curve], _LEFT, _LEFT + _WIDTH)
-    y, values = _scale([value for *_, curve in drawn for _, value in curve], _TOP + height, _TOP)
-    ends = [1 - (y(curve[-1][1]) - _TOP) / height for *_, curve in drawn]
-    names = [_TOP + (1 - place) * height for place in apart(ends, _LINE / height)]
-    head = column_of(name).head.removeprefix("final ")
-    size = f"0 0 {_LEFT + _WIDTH + _NAMES:g} {_TOP + height + _AXIS:g}"
+    width = _LEFT + _WIDTH + _BESIDE + _LETTER * max(len(each.label) for each in drawn)
+    start = [0.0] if axis in TIMES else []
+    x, places = _scale([*start, *(point.x for each in drawn for point in each.points)], _LEFT, _LEFT + _WIDTH)
+    zero = [0.0] if name in ALL_THROUGHPUTS else []
+    values = [value for each in drawn for point in each.points for value in (point.low, point.high)]
+    y, marks = _scale([*values, *zero], _TOP + height, _TOP)
+    ends = [1 - (y(each.points[-1].mean) - _TOP) / height for each in drawn]
+    labels = [_TOP + (1 - place) * height for place in apart(ends, _LINE / height)]
+    whole = axis in (EPOCH, STEP)
+    said = heading(name, axis)
+    bottom = _TOP + height
     parts = [
-        f"<figure><figcaption>{escape(head)} by epoch, mean over seeds</figcaption>"
-        f'<svg class="course" data-metric="{escape(name)}" viewBox="{size}" role="img" aria-label="{escape(head)}">',
-        *(_mark_x(x(tick), tick, height) for tick in epochs if tick == int(tick) or len(epochs) < 3),
-        *(_mark_y(y(tick), tick) for tick in values),
-        *(
-            _line(index, group.name, look, [(x(epoch), y(value)) for epoch, value in curve], at)
-            for (index, group, look, curve), at in zip(drawn, names, strict=True)
-        ),
+        f"<figure><figcaption>{escape(said)}, {band(name, groups)}</figcaption>"
+        f'<svg class="course" data-metric="{escape(name)}" data-axis="{axis}" style="min-width:{width:.0f}px" '
+        f'viewBox="0 0 {width:.0f} {bottom + _AXIS:g}" role="img" aria-label="{escape(said)}">',
+        *(_mark_x(x(tick), tick, bottom) for tick in places if not whole or tick == int(tick) or len(places) < 3),
+        *(_mark_y(y(tick), tick) for tick in marks),
+        f'<text class="axis" x="{_LEFT + _WIDTH / 2:g}" y="{bottom + 38:.1f}" text-anchor="middle">'
+        f"{AXIS_LABELS[axis]}</text>",
+        *(_line(each, x, y, label) for each, label in zip(drawn, labels, strict=True)),
         "</svg></figure>",
     ]
     return "\n".join(parts)
@@ -52,7 +70,7 @@ def _scale(values: Sequence[float], start: float, end: float) -> tuple[_Place, l
     if low == high:
         low, high = low - (abs(low) or 1) / 10, high + (abs(high) or 1) / 10
     margin = 0.02 * (high - low)
-    low, high = low - margin, high + margin
+    low, high = low - margin if low else low, high + margin
     return lambda value: start + (value - low) / (high - low) * (end - start), _round_values(low, high)
 
 
@@ -63,9 +81,8 @@ def _round_values(low: float, high: float) -> list[float]:
     return [step * count for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _mark_x(x: float, epoch: float, height: float) -> str:
-    bottom = _TOP + height
-    text = f'<text class="axis" x="{x:.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{epoch:g}</text>'
+def _mark_x(x: float, tick: float, bottom: float) -> str:
+    text = f'<text class="axis" x="{x:.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{tick:g}</text>'
     return f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom:.1f}" y2="{bottom + 4:.1f}" stroke="{GRAY}"/>{text}'
 
 
@@ -75,15 +92,23 @@ def _mark_y(y: float, value: float) -> str:
     return f'<line class="grid" x1="{_LEFT:g}" x2="{right:g}" y1="{y:.1f}" y2="{y:.1f}"/>{text}'
 
 
-def _line(index: int, name: str, look: Look, points: Curve, name_y: float) -> str:
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    (x, y), beside = points[-1], _LEFT + _WIDTH + 22
-    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{look.color}"/>' for x, y in points[:1])
+def _line(drawn: _Drawn, x: _Place, y: _Place, label_y: float) -> str:
+    points, color, beside = drawn.points, drawn.look.color, _LEFT + _WIDTH + _BESIDE
+    path = " ".join(f"{x(point.x):.1f},{y(point.mean):.1f}" for point in points)
+    end_x, end_y = x(points[-1].x), y(points[-1].mean)
+    dot = f'<circle cx="{end_x:.1f}" cy="{end_y:.1f}" r="3" fill="{color}"/>' if len(points) == 1 else ""
     return (
-        f'<g data-group="{index}"><title>{escape(name)}</title>'
-        f'<polyline points="{path}" fill="none" stroke="{look.color}" stroke-dasharray="{_DASHES[look.style]}"/>'
-        f"{dots if len(points) == 1 else ''}"
-        f'<line class="thread" x1="{x:.1f}" y1="{y:.1f}" x2="{beside - 3:g}" y2="{name_y:.1f}" stroke="{look.color}"/>'
-        f'<text x="{beside:g}" y="{name_y + 4:.1f}" fill="{look.color}">'
-        f"{escape(shortened(name, _LONGEST_NAME))}</text></g>"
+        f'<g data-group="{drawn.index}"><title>{escape(drawn.label)}</title>{_band(points, x, y, color)}'
+        f'<polyline points="{path}" fill="none" stroke="{color}" stroke-dasharray="{_DASHES[drawn.look.style]}"/>{dot}'
+        f'<line class="thread" x1="{end_x:.1f}" y1="{end_y:.1f}" x2="{beside - 3:g}" y2="{label_y:.1f}" '
+        f'stroke="{color}"/><text x="{beside:g}" y="{label_y + 4:.1f}" fill="{color}">{escape(drawn.label)}</text></g>'
     )
+
+
+def _band(points: Sequence[CoursePoint], x: _Place, y: _Place, color: str) -> str:
+    """From the lowest to the highest value of the seeds, where they differ; at a single place a stroke."""
+    if all(point.low == point.high for point in points):
+        return ""
+    around = [(point.x, point.high) for point in points] + [(point.x, point.low) for point in reversed(points)]
+    corners = " ".join(f"{x(place):.1f},{y(value):.1f}" for place, value in around)
+    return f'<polygon points="{corners}" fill="{color}" stroke="{color if len(points) == 1 else "none"}"/>'

@@ -1,88 +1,110 @@
-"""The figure of a sweep: a metric over epochs, and beside it where each group ended and what that took."""
+"""The figure of a sweep: courses of a metric and of the loss, where each group ended, and what that took."""
 
 import statistics
+import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pipetrain.report.style import GRAY, INK, figure
-from pipetrain.report.sweep.colors import Look, looks
-from pipetrain.report.sweep.columns import column_of, metric_of
+from pipetrain.report.style import GRAY, INK, figure_of_rows
+from pipetrain.report.sweep.colors import looks
+from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.sweep.compared_run import EPOCH, STEP
+from pipetrain.report.sweep.courses import AXIS_LABELS, TIMES, band, heading, main_courses, quantity
 from pipetrain.report.sweep.end_labels import label_ends
-from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.text_table import shortened
-from pipetrain.tracking.throughput import MEASURED, PREDICTED, in_tokens
+from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Draw = Callable[["Axes"], None]
-_LONGEST_NAME = 36
+_COURSE = 5.8
+_LETTERS = 13
+"""Letters of the legend that an inch holds."""
 _MB = 1e-6
 _SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 _UNITS = {"idle_share": (100, "% of the time"), "memory_bytes": (_MB, "MB, largest process")}
 
 
+class _Panel(NamedTuple):
+    """A panel, its width in inches."""
+
+    width: float
+    fill: Callable[["Axes"], None]
+
+
 def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
     """Draws courses and, in the order of the table, final values, throughput, time, idle share and memory."""
-    groups = [group for group in groups if any(run.values for run in group.counted)]
-    rows = _Rows(groups, looks(groups))
-    panels: list[tuple[float, Draw]] = []
-    courses = [name for name in (metric, metric_of(groups, metric)) if name]
-    if course := next((name for name in courses if any(map(_has(name), groups))), None):
-        panels.append((5.8, lambda panel: _curves(panel, course, rows)))
+    rows = _Rows(groups)
+    groups = rows.groups
+    bars: list[_Panel] = []
     if metric and any(group.values(metric) for group in groups):
-        panels.append((2.6, lambda panel: rows.dots(panel, metric)))
+        bars.append(_Panel(2.6, lambda panel: rows.dots(panel, metric)))
     # the peak of a simulation is that of a process which has other runs behind it
     memory = ["memory_bytes"] if all(map(_distributed, groups)) else []
     for name in (*_SPEEDS, "target_s", "wall_s", "idle_share", *memory):
         if name != metric and any(group.values(name) for group in groups):
-            panels.append((max(1.7, 0.11 * len(column_of(name).head)), lambda panel, name=name: rows.bars(panel, name)))  # type: ignore[misc]
-    panels.append((2.3, rows.memory))
-    first_of_rows = 1 if course else 0
-    with figure(path, tuple(width for width, _ in panels), height=max(3.2, 0.24 * len(groups) + 1.2)) as axes:
-        for index, (panel, (_, fill)) in enumerate(zip(axes, panels, strict=True)):
-            fill(panel)
-            if index >= first_of_rows:
-                rows.name(panel, shown=index == first_of_rows)
-
-
-def _has(name: str) -> Callable[[SweepGroup], bool]:
-    return lambda group: bool(group.curve(name))
+            bars.append(_Panel(max(1.7, 0.11 * len(column_of(name).head)), partial(rows.bars, name=name)))
+    bars.append(_Panel(2.3, rows.memory))
+    courses = [
+        _Panel(_COURSE, partial(_course, name=name, axis=axis, rows=rows))
+        for name, axis in main_courses(metric, groups)
+    ]
+    pairs = [courses[first : first + 2] for first in range(0, len(courses), 2)]
+    lines = [*pairs, bars] if len(courses) > 1 else [[*courses, *bars]]
+    widths = [[panel.width for panel in line] for line in lines]
+    foot = [line for entry in rows.legend for line in textwrap.wrap(entry, round(_LETTERS * max(map(sum, widths))))]
+    with figure_of_rows(path, widths, max(3.2, 0.24 * len(groups) + 1.2), foot) as axes:
+        for panels, line in zip(axes, lines, strict=True):
+            for panel, drawn in zip(panels, line, strict=True):
+                drawn.fill(panel)
+        for index, panel in enumerate(axes[-1][-len(bars) :]):
+            rows.name(panel, shown=index == 0)
 
 
 def _distributed(group: SweepGroup) -> bool:
     return all(run.settings.get("executor.name") == "distributed" for run in group.runs)
 
 
-def _curves(panel: "Axes", name: str, rows: "_Rows") -> None:
-    """The courses, each with its name at its end."""
+def _course(panel: "Axes", name: str, axis: str, rows: "_Rows") -> None:
+    """The courses, each with its name at its end, and a band over its seeds."""
     ends = []
-    for group, look in zip(rows.groups, rows.looks, strict=True):
-        if points := group.curve(name):
-            epochs, values = zip(*points, strict=True)
+    for group, label, look in zip(rows.groups, rows.labels, rows.looks, strict=True):
+        if points := group.course(name, axis):
+            places, means, low, high = zip(*points, strict=True)
             mark = "o" if len(points) == 1 else "None"  # a line through one point cannot be seen
-            panel.plot(epochs, values, marker=mark, color=look.color, linestyle=look.style, linewidth=1.4, markersize=5)
+            panel.plot(places, means, marker=mark, color=look.color, linestyle=look.style, linewidth=1.4, markersize=5)
+            if low != high:
+                panel.fill_between(places, low, high, color=look.color, alpha=0.15, linewidth=0)
             if not group.completed:
-                panel.plot(epochs[-1], values[-1], marker="X", color=look.color, markersize=7)
-            ends.append((epochs[-1], values[-1], shortened(group.name, _LONGEST_NAME), look.color))
-    panel.locator_params(axis="x", integer=True, min_n_ticks=1)
+                panel.plot(places[-1], means[-1], marker="X", color=look.color, markersize=7)
+            ends.append((places[-1], means[-1], label, look.color))
+    if axis in (EPOCH, STEP):
+        panel.locator_params(axis="x", integer=True, min_n_ticks=1)
+    if axis in TIMES:
+        panel.set_xlim(left=0)
     panel.ticklabel_format(axis="y", useOffset=False)
-    head = column_of(name).head.removeprefix("final ")
-    panel.set(xlabel="epoch", ylabel=head, title=f"{head} by epoch, mean over seeds")
+    if name in ALL_THROUGHPUTS:
+        panel.set_ylim(bottom=0)
+    title = f"{heading(name, axis)}, {band(name, rows.groups)}"
+    panel.set(xlabel=AXIS_LABELS[axis], ylabel=quantity(name), title=title)
     label_ends(panel, ends)
 
 
 class _Rows:
     """Panels with a row for each group, best on top."""
 
-    def __init__(self, groups: Sequence[SweepGroup], found: Sequence[Look]) -> None:
-        self.groups, self.looks = groups, found
+    def __init__(self, groups: Sequence[SweepGroup]) -> None:
+        every = zip(groups, labels_of(groups), strict=True)
+        shown = [(group, label) for group, label in every if any(run.values for run in group.counted)]
+        self.groups, self.labels = [group for group, _ in shown], [label for _, label in shown]
+        self.looks = looks(self.groups)
+        self.legend = [f"{number}  {name}" for number, name in legend_of(groups)]
 
     def name(self, panel: "Axes", *, shown: bool) -> None:
         """Puts the rows in place, with their names where they are shown."""
-        labels = [shortened(group.name, _LONGEST_NAME) if shown else "" for group in self.groups]
-        panel.set_yticks(range(len(self.groups)), labels)
+        panel.set_yticks(range(len(self.groups)), self.labels if shown else [""] * len(self.groups))
         panel.set_ylim(len(self.groups) - 0.4, -0.6)
         panel.grid(visible=False, axis="y")
 

@@ -2,16 +2,24 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pipetrain.errors import ConfigError
-from pipetrain.report.sweep.compared_run import ComparedRun, Curve, read
-from pipetrain.report.sweep.names import kind_of, names
+from pipetrain.report.sweep.compared_run import EPOCH, ComparedRun, read
+from pipetrain.report.sweep.names import alike, kind_of, labels, names
 from pipetrain.tracking.run_directory import runs_in
 
-_DAMAGED = "(damaged runs)"
+
+class CoursePoint(NamedTuple):
+    """A point of the course of a group: its place on the axis, and the mean, lowest and highest value over seeds."""
+
+    x: float
+    mean: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,14 @@ class SweepGroup:
 
     @property
     def counted(self) -> Sequence[ComparedRun]:
-        """The runs whose numbers count: those that completed; where none did, all, as far as they got."""
-        return self.completed or self.runs
+        """The runs whose numbers count: of every seed the newest that completed.
+
+        Where none completed, of every seed the newest, as far as it got.
+        """
+        newest: dict[object, ComparedRun] = {}
+        for run in sorted(self.completed or self.runs, key=lambda run: run.started_at):
+            newest[run.seeds] = run
+        return [run for run in self.runs if newest.get(run.seeds) is run]
 
     @property
     def statuses(self) -> Counter[str]:
@@ -47,9 +61,15 @@ class SweepGroup:
         return Counter(run.status for run in self.runs)
 
     @property
+    def commits(self) -> set[str]:
+        """The commits of the runs that count."""
+        return {run.provenance["commit"] for run in self.counted if "commit" in run.provenance}
+
+    @property
     def staleness(self) -> list[int]:
-        """Of forwards, for each stage the largest seen in the completed runs."""
-        return [max(seen) for seen in zip(*(run.staleness for run in self.completed), strict=True)]
+        """Of forwards, for each stage the largest seen in the completed runs that count."""
+        counted = self.counted if self.completed else []
+        return [max(seen) for seen in zip(*(run.staleness for run in counted), strict=True)]
 
     def by_stage(self, name: str) -> list[float]:
         """What was measured of every stage, the mean over seeds."""
@@ -68,24 +88,69 @@ class SweepGroup:
         """The sample standard deviation over seeds; None of fewer than two."""
         return statistics.stdev(values) if len(values := self.values(column)) > 1 else None
 
-    def curve(self, name: str) -> Curve:
-        """The mean over seeds, epoch by epoch."""
-        points: dict[float, list[float]] = {}
-        for run in self.counted:
-            for epoch, value in run.curves.get(name, ()):
-                points.setdefault(epoch, []).append(value)
-        return [(epoch, statistics.fmean(points[epoch])) for epoch in sorted(points)]
+    def by_seed(self, column: str) -> dict[Hashable, float]:
+        """The values of a column in the runs that count, by their seeds."""
+        return {run.seeds: run.values[column] for run in self.counted if column in run.values}
+
+    def course(self, name: str, axis: str = EPOCH) -> list[CoursePoint]:
+        """A curve against an axis, as far as all runs that count have come; nothing where its places are not known."""
+        runs = [run for run in self.counted if name in run.curves]
+        points = [{point.place: (run, point) for point in run.curves[name]} for run in runs]
+        shared = sorted(set.intersection(*map(set, points))) if points else []
+        found = []
+        for place in shared:
+            at = [point.at(axis, predicted=run.predicted) for run, point in (each[place] for each in points)]
+            values = [each[place][1].value for each in points]
+            if None not in at:
+                x = statistics.fmean(place for place in at if place is not None)
+                found.append(CoursePoint(x, statistics.fmean(values), min(values), max(values)))
+        return found
+
+
+LONGEST_NAME = 36
+"""Letters of a name beyond which groups are numbered."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The runs under some folders.
+
+    Attributes:
+        groups: those that can be read.
+        skipped: the others, each with its reason.
+    """
+
+    groups: Sequence[SweepGroup]
+    skipped: Sequence[ComparedRun] = ()
+
+
+def labels_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[str]:
+    """What tables and figures call the groups: their names, or numbers where a name is long."""
+    return labels([group.name for group in groups], [group.method for group in groups], longest)
+
+
+def legend_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[tuple[str, str]]:
+    """Number and name of each group; empty where the groups go by their names."""
+    names = [group.name for group in groups]
+    numbered = labels_of(groups, longest) != names
+    return [(str(number), name) for number, name in enumerate(names, start=1)] if numbered else []
 
 
 def collect(
-    folders: Sequence[Path], target: Mapping[str, float], others: Sequence[ComparedRun] = ()
-) -> list[SweepGroup]:
-    """The groups of all runs under some folders; those that are damaged are a group of their own.
+    folders: Sequence[Path],
+    target: Mapping[str, float],
+    others: Sequence[ComparedRun] = (),
+    by: Sequence[str] = (),
+) -> Collected:
+    """The groups of all runs under some folders.
+
+    Runs are of one group where they differ in nothing that changes results, but the seed.
 
     Args:
         folders: of sweeps or runs.
         target: metrics whose time is asked for.
         others: runs that left no directory.
+        by: what else has to be the same: `commit`, `host`.
 
     Raises:
         ConfigError: there is none.
@@ -97,8 +162,24 @@ def collect(
     kinds: dict[object, list[ComparedRun]] = {}
     for run in runs:
         if run.status != "damaged":
-            kinds.setdefault(kind_of(run), []).append(run)
-    called = names([kind[0] for kind in kinds.values()])
-    groups = [SweepGroup(name, kind) for name, kind in zip(called, kinds.values(), strict=True)]
-    damaged = [run for run in runs if run.status == "damaged"]
-    return [*groups, SweepGroup(_DAMAGED, damaged)] if damaged else groups
+            told = run.facts | {name: run.provenance[name] for name in by if name in run.provenance}
+            kinds.setdefault(kind_of(run), []).append(replace(run, facts=told))
+    groups = [group for kind in kinds.values() for group in _split(kind)]
+    called = names([group[0] for group in groups])
+    return Collected(
+        [SweepGroup(name, group) for name, group in zip(called, groups, strict=True)],
+        [run for run in runs if run.status == "damaged"],
+    )
+
+
+def _split(kind: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
+    """Those of runs with the same settings that can be seeds of each other; the best known ones make the groups."""
+    groups: list[list[ComparedRun]] = []
+    for run in sorted(kind, key=lambda run: -len(run.facts)):
+        group = next((group for group in groups if alike(group[0], run)), None)
+        if group is None:
+            groups.append([run])
+        else:
+            group.append(run)
+    order = {id(run): number for number, run in enumerate(kind)}
+    return [sorted(group, key=lambda run: order[id(run)]) for group in groups]

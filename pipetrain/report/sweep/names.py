@@ -3,22 +3,30 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.compared_run import ComparedRun, is_seed
+from pipetrain.report.text_table import shortened
 
-_NOT_COMPARED = ("resume", "debug", "trace", "log", "checkpoint", "launch", "hydra")
-"""Settings, and sections of settings, that do not make runs different."""
+_NOT_COMPARED = ("resume", "replay_drains", "debug", "trace", "log", "checkpoint", "launch", "hydra", "partition.path")
+"""Settings, and sections of settings, that do not make runs different; of a plan in a file, its content does."""
+_DRAINS = "checkpoint.every_steps"
+"""The setting of checkpoints that changes results: an asynchronous pipeline drains for each."""
 
 
 def kind_of(run: ComparedRun) -> tuple[tuple[str, str], ...]:
-    """Equal for runs that differ only in the seed."""
+    """Equal for runs whose settings differ only in seeds."""
     return tuple(sorted((name, str(value)) for name, value in run.settings.items() if _is_compared(name)))
+
+
+def alike(one: ComparedRun, other: ComparedRun) -> bool:
+    """Whether no fact that is known of both runs differs."""
+    return all(other.facts.get(name, value) == value for name, value in one.facts.items())
 
 
 def names(runs: Sequence[ComparedRun]) -> list[str]:
     """A name for each of some runs that all differ.
 
     It has what was asked for on the command line of any of them and differs between them; where that does not tell two
-    apart, everything in which these differ.
+    apart, as much else as does.
     """
     asked = {name for run in runs for name in run.asked}
     known = {name for run in runs for name in run.settings}
@@ -27,15 +35,44 @@ def names(runs: Sequence[ComparedRun]) -> list[str]:
     found = [_name(run, shown) for run in runs]
     for name in {name for name in found if found.count(name) > 1}:
         same = [index for index, each in enumerate(found) if each == name]
-        more = [setting for setting in _differing([runs[index] for index in same]) if setting not in shown]
+        more = _telling_apart([runs[index] for index in same])
         for index in same:
-            found[index] = _name(runs[index], [*shown, *more])
+            found[index] = _name(runs[index], [*shown, *(setting for setting in more if setting not in shown)])
     return found
 
 
+def labels(names: Sequence[str], methods: Sequence[str], longest: int) -> list[str]:
+    """The names, or, where one is longer than `longest`, numbers with the methods, such as `3 pipeoptim`."""
+    if all(len(name) <= longest for name in names):
+        return list(names)
+    numbers = range(1, len(names) + 1)
+    return [f"{number} {shortened(each, longest)}".strip() for number, each in zip(numbers, methods, strict=True)]
+
+
+def _telling_apart(runs: Sequence[ComparedRun]) -> list[str]:
+    """As few settings or facts as tell the runs apart; choices of a group rather than what follows from them."""
+    left = sorted(_differing(runs), key=lambda name: (any(name in run.facts for run in runs), "." in name))
+    chosen: list[str] = []
+
+    def told(more: Sequence[str]) -> int:
+        return len({tuple(str(_value(run, name)) for name in more) for run in runs})
+
+    while told(chosen) < len(runs) and left:
+        best = max(left, key=lambda name: told([*chosen, name]))
+        if told([*chosen, best]) == told(chosen):
+            break
+        chosen.append(best)
+        left.remove(best)
+    return chosen
+
+
 def _is_compared(setting: str) -> bool:
-    parts = setting.split(".")
-    return parts[0] not in _NOT_COMPARED and parts[-1] != "seed"
+    named = (setting, setting.partition(".")[0])
+    return setting == _DRAINS or not (is_seed(setting) or any(each in _NOT_COMPARED for each in named))
+
+
+def _value(run: ComparedRun, name: str) -> Any:
+    return run.facts.get(name, run.settings.get(name))
 
 
 def _is_within(setting: str, asked: set[str]) -> bool:
@@ -45,8 +82,8 @@ def _is_within(setting: str, asked: set[str]) -> bool:
 
 def _differing(runs: Sequence[ComparedRun]) -> list[str]:
     """The settings that differ, the method first."""
-    settings = sorted({name for run in runs for name in run.settings if _is_compared(name)})
-    differing = [name for name in settings if len({str(run.settings.get(name)) for run in runs}) > 1]
+    settings = sorted({name for run in runs for name in (*run.settings, *run.facts) if _is_compared(name)})
+    differing = [name for name in settings if len({str(_value(run, name)) for run in runs}) > 1]
     return sorted(differing, key=lambda name: name != "method")
 
 
@@ -54,7 +91,7 @@ def _name(run: ComparedRun, shown: Sequence[str]) -> str:
     last = [setting.rpartition(".")[2] for setting in shown]
     words = []
     for setting, short in zip(shown, last, strict=True):
-        if (value := run.settings.get(setting)) is not None:
+        if (value := _value(run, setting)) is not None:
             label = short if last.count(short) == 1 else setting
             words.append(_shown(value) if setting == "method" else f"{label}={_shown(value)}")
     return " ".join(words) or str(run.settings.get("method", run.path))

@@ -5,29 +5,40 @@ from html import escape
 from pathlib import Path
 from string import Template
 
+from pipetrain.report.sweep import from_best
 from pipetrain.report.sweep.colors import Look, looks
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
+from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.course import course
-from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.sweep.courses import courses_of
+from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.stage_bars import memory_bars, staleness_bars
-from pipetrain.report.sweep.table import notes, statuses
+from pipetrain.report.sweep.table import not_completed, notes, statuses
 from pipetrain.report.text_table import counted
-from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
+from pipetrain.tracking.throughput import MEASURED, PREDICTED, in_tokens
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 _TOOK = ("wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_bytes", "copies")
 
 
-def page(title: str, metric: str | None, groups: Sequence[SweepGroup]) -> str:
-    """The document: a table that can be sorted, the courses of all metrics, and what every stage holds."""
+def page(title: str, metric: str | None, groups: Sequence[SweepGroup], skipped: Sequence[ComparedRun] = ()) -> str:
+    """The document: a table that can be sorted, the courses of all metrics, and what every stage holds.
+
+    Args:
+        title: as text.
+        metric: what the groups are ranked by.
+        groups: best first.
+        skipped: runs that cannot be read.
+    """
     runs = sum(len(group.runs) for group in groups)
+    said = [*(note.replace("~:", "predicted:") for note in notes(groups, metric)), *not_completed(groups, skipped)]
     parts = {
         "TITLE": escape(title),
         "COUNT": f"{counted(runs, 'run', 'runs')} of {counted(len(groups), 'configuration', 'configurations')}",
         "TABLE": _table(metric, groups),
-        "NOTES": "\n".join(f"<p>{escape(note.replace('~:', 'predicted:'))}</p>" for note in notes(groups)),
-        "COURSES": "\n".join(_courses(metric, groups)),
+        "NOTES": "\n".join(f"<p>{escape(note)}</p>" for note in said),
+        "COURSES": "\n".join(course(*each, groups) for each in courses_of(metric, groups)),
         "STAGES": _stages(groups),
     }
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(parts)
@@ -41,22 +52,31 @@ def columns_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[str]:
 
 
 def _table(metric: str | None, groups: Sequence[SweepGroup]) -> str:
-    names = columns_of(metric, groups)
-    heads = [_head(name, ranked=name == metric) for name in names]
-    shown = list(zip(*(cells(groups, name) for name in names), strict=True)) or [()] * len(groups)
+    heads, columns = [], []
+    for name in columns_of(metric, groups):
+        means = [_value(group.mean(name)) for group in groups]
+        heads.append(_head(name, ranked=name == metric))
+        columns.append(list(zip(means, cells(groups, name), strict=True)))
+        if name == metric and (behind := from_best.cells(groups, metric)):
+            apart = [each and each.mean for each in from_best.differences(groups, metric)]
+            apart[0] = 0.0
+            heads.append(f'<th scope="col" data-higher="{int(column_of(name).higher)}">{from_best.HEAD}</th>')
+            columns.append([(_value(mean), cell) for mean, cell in zip(apart, behind, strict=True)])
+    shown = list(zip(*columns, strict=True)) or [()] * len(groups)
     rows = []
-    for index, (group, look, texts) in enumerate(zip(groups, looks(groups), shown, strict=True)):
-        numbers = [
-            f'<td data-value="{_value(group.mean(name))}">{escape(text)}</td>'
-            for name, text in zip(names, texts, strict=True)
-        ]
-        ended = escape(statuses(group))
-        rows.append(
-            f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(group.name)}</th>'
-            f'{"".join(numbers)}<td data-value="{len(group.completed)}">{ended}</td></tr>'
-        )
+    every = zip(groups, _names(groups), looks(groups), shown, strict=True)
+    for index, (group, name, look, numbers) in enumerate(every):
+        texts = "".join(f'<td data-value="{value}">{escape(text)}</td>' for value, text in numbers)
+        ended = f'<td data-value="{len(group.completed)}">{escape(statuses(group))}</td>'
+        rows.append(f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(name)}</th>{texts}{ended}</tr>')
     head = f'<tr><th scope="col">run</th>{"".join(heads)}<th scope="col" data-higher="1">runs</th></tr>'
     return "\n".join(['<table id="runs">', f"<thead>{head}</thead>", "<tbody>", *rows, "</tbody>", "</table>"])
+
+
+def _names(groups: Sequence[SweepGroup]) -> list[str]:
+    """The names, with their numbers where figures call the groups by number."""
+    numbers = [f"{number} " for number, _ in legend_of(groups)] or [""] * len(groups)
+    return [f"{number}{group.name}" for number, group in zip(numbers, groups, strict=True)]
 
 
 def _head(name: str, *, ranked: bool) -> str:
@@ -73,20 +93,13 @@ def _swatch(look: Look) -> str:
     return f'<i style="background:{look.color}"></i>'
 
 
-def _courses(metric: str | None, groups: Sequence[SweepGroup]) -> list[str]:
-    """A figure for each metric and throughput that has a course; the one that ranks is first."""
-    found = dict.fromkeys(name for group in groups for run in group.counted for name in run.curves)
-    order = sorted(found, key=lambda name: (name != metric, name in ALL_THROUGHPUTS))
-    return [course(name, groups) for name in order]
-
-
 def _stages(groups: Sequence[SweepGroup]) -> str:
     """A row for each group: memory and staleness of its stages as bars."""
     rows = [
-        f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(group.name)}</th>'
+        f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(name)}</th>'
         f"<td>{memory}</td><td>{staleness}</td></tr>"
-        for index, (group, look, memory, staleness) in enumerate(
-            zip(groups, looks(groups), memory_bars(groups), staleness_bars(groups), strict=True)
+        for index, (name, look, memory, staleness) in enumerate(
+            zip(labels_of(groups), looks(groups), memory_bars(groups), staleness_bars(groups), strict=True)
         )
     ]
     head = (

@@ -2,21 +2,25 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pipetrain.errors import ConfigError
-from pipetrain.report.sweep import table
+from pipetrain.report.sweep import from_best, table
 from pipetrain.report.sweep.columns import column_of, metric_of
-from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun, Point
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.sweep.page import page
+from pipetrain.report.sweep.t_interval import MeanDifference
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 from pipetrain.tracking.whole_file import write_whole
 
-_NO_NUMBERS = {"path", "status", "reason", "seed", "final", "best", "forward_staleness", "curves"}
+_NO_NUMBERS = {
+    "path", "status", "reason", "seed", "counts", "started_at", "final", "best", "forward_staleness", "curves"
+}  # fmt: skip
 """Of a run in JSON, what is beside its numbers."""
 
 
@@ -40,7 +44,7 @@ def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> N
         ConfigError: none has one of them.
     """
     available = sorted({name for group in groups for run in group.runs for name in (*run.curves, *run.final)})
-    metrics = [name for name in available if name not in ALL_THROUGHPUTS]
+    metrics = [name for name in available if name not in (*ALL_THROUGHPUTS, TRAIN_LOSS)]
     for name, value in target.items():
         if metrics and name not in metrics:
             raise ConfigError(f"--target {name}={value:g}: no run has it; available: {', '.join(metrics)}")
@@ -52,31 +56,42 @@ def _rank(group: SweepGroup, metric: str | None) -> tuple[bool, float]:
     return not group.completed, value
 
 
-def as_json(groups: Sequence[SweepGroup], metric: str | None) -> str:
-    """Every group with its runs, and mean and sample standard deviation of every column."""
-    content = {"metric": metric, "groups": [_group(group) for group in groups]}
+def as_json(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
+    """Every group with its runs, mean and sample standard deviation of every column, and the difference to the best."""
+    compared = zip(groups, from_best.differences(groups, metric), strict=True)
+    content = {
+        "metric": metric,
+        "groups": [_group(group, difference) for group, difference in compared],
+        "skipped": [{"path": str(run.path), "reason": run.reason} for run in skipped],
+    }
     return strict_json.dumps(content, indent=1) + "\n"
 
 
-def _group(group: SweepGroup) -> dict[str, Any]:
-    columns = sorted({name for run in group.counted for name in run.values})
+def _group(group: SweepGroup, difference: MeanDifference | None) -> dict[str, Any]:
+    counted = group.counted
+    columns = sorted({name for run in counted for name in run.values})
     runs = [
         {
             "path": str(run.path),
             "status": run.status,
             "reason": run.reason,
             "seed": run.settings.get("seed"),
+            "counts": any(run is each for each in counted),
+            "started_at": run.started_at,
             "final": dict(run.final),
             "best": dict(run.best),
             **run.numbers,
             "forward_staleness": list(run.staleness),
-            "curves": dict(run.curves),
+            "curves": {name: [list(point) for point in curve] for name, curve in run.curves.items()},
         }
         for run in group.runs
     ]
     return {
         "name": group.name,
         "statuses": dict(group.statuses),
+        "from_best": None
+        if difference is None
+        else {"mean": difference.mean, "half_width": difference.half_width, "decided": difference.decided},
         "mean": {name: group.mean(name) for name in columns},
         "standard_deviation": {name: group.deviation(name) for name in columns},
         "runs": runs,
@@ -100,9 +115,10 @@ def _run(kept: Mapping[str, Any], method: str) -> ComparedRun:
         final=_numbers(kept["final"]),
         best=_numbers(kept["best"]),
         numbers=_numbers({name: value for name, value in kept.items() if name not in _NO_NUMBERS}),
+        started_at=kept.get("started_at", ""),
         staleness=kept["forward_staleness"],
         curves={
-            name: [(epoch, strict_json.number(value)) for epoch, value in points]
+            name: [Point(epoch, strict_json.number(value), *more) for epoch, value, *more in points]
             for name, points in kept["curves"].items()
         },
     )
@@ -112,31 +128,70 @@ def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: strict_json.number(value) for name, value in values.items()}
 
 
-def write(groups: Sequence[SweepGroup], metric: str | None, output: Path, title: str | None = None) -> list[Path]:
-    """Writes the tables, the numbers, the figure and the page; returns the files.
+def write(
+    groups: Sequence[SweepGroup],
+    metric: str | None,
+    output: Path,
+    title: str | None = None,
+    skipped: Sequence[ComparedRun] = (),
+) -> list[Path]:
+    """Writes the tables, the numbers, the figure and the page, all of them or none; returns the files.
 
     Args:
         groups: best first.
         metric: what they are ranked by.
         output: what the names of the files begin with.
         title: of the page; None: the same.
+        skipped: runs that cannot be read.
+
+    Raises:
+        OSError: of the file that cannot be written.
     """
     from pipetrain.report.sweep.figure import draw
 
     paths = [output.with_name(f"{output.name}.{ending}") for ending in ("md", "json", "png", "html")]
-    write_whole(paths[0], table.markdown(groups, metric))
-    write_whole(paths[1], as_json(groups, metric))
-    draw(paths[2], metric, groups)
-    write_whole(paths[3], page(title or output.name, metric, groups))
+    partial = [path.with_name(f"{path.name}.partial") for path in paths]
+    writers: list[Callable[[Path], object]] = [
+        lambda path: path.write_text(table.markdown(groups, metric, skipped), encoding="utf-8"),
+        lambda path: path.write_text(as_json(groups, metric, skipped), encoding="utf-8"),
+        lambda path: draw(path, metric, groups),
+        lambda path: path.write_text(page(title or output.name, metric, groups, skipped), encoding="utf-8"),
+    ]
+    try:
+        for path, beside, writer in zip(paths, partial, writers, strict=True):
+            with _naming(path):
+                writer(beside)
+        for path, beside in zip(paths, partial, strict=True):
+            with _naming(path):
+                beside.replace(path)
+    finally:
+        for beside in partial:
+            beside.unlink(missing_ok=True)
     return paths
 
 
-def write_page(groups: Sequence[SweepGroup], metric: str | None, folders: Sequence[Path]) -> list[Path]:
-    """Writes the page alone, into the folder of the runs, returns it; none for several folders or a read-only one."""
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Names the file in an error of writing it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_page(
+    groups: Sequence[SweepGroup], metric: str | None, folders: Sequence[Path], skipped: Sequence[ComparedRun] = ()
+) -> list[Path]:
+    """Writes the page alone, into the folder of the runs, returns it; none for several folders or a read-only one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     path = folders[0] / "report.html"
     if len(folders) > 1 or not os.access(folders[0], os.W_OK):
         return []
-    write_whole(path, page(folders[0].resolve().name, metric, groups))
+    with _naming(path):
+        write_whole(path, page(folders[0].resolve().name, metric, groups, skipped))
     return [path]
 
 

@@ -1,50 +1,76 @@
 """The runs of a sweep as tables: what they came to, and what it took."""
 
 import shutil
+import textwrap
 from collections.abc import Callable, Sequence
 
+from pipetrain.report.sweep import from_best
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
-from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.text_table import counted, markdown_table, shortened, text_table
+from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
+from pipetrain.report.text_table import counted, markdown_table, text_table
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
 
 Columns = list[tuple[str, ...]]
 WIDTH = 120
-_LEAST_NAME = 16
+_LEAST_WIDTH = 72
 _MOST_STAGES = 8
-_SPREAD = "±: sample standard deviation over seeds; a group without it has one run"
+_RUNS, _STALENESS = "runs", "staleness of F by stage"
+_LEFT = (_RUNS, _STALENESS)
+"""Columns of words."""
+_SPREAD = "±: sample standard deviation over seeds; a row without it has one seed"
 _SIMULATED = (
     "~: of the simulated pipeline, predicted from the measured times of its stages; wall time is the simulator's own"
 )
 
 
-def text(groups: Sequence[SweepGroup], metric: str | None) -> str:
-    """Two tables below each other for the terminal, and what there is to say about them."""
-    parts = [_text_table(columns) for columns in (_came_to(groups, metric), _took(groups))]
-    return "\n\n".join([*parts, "\n".join(notes(groups))]).rstrip()
+def text(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
+    """Tables below each other for the terminal, and what there is to say about them.
+
+    Args:
+        groups: best first.
+        metric: what they are ranked by.
+        skipped: runs that cannot be read.
+    """
+    width = max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    tables = [_text_table(part) for columns in _tables(groups, metric) for part in _parts(columns, width)]
+    legend = [_wrapped(f"{number:>{len(str(len(groups)))}}  ", name, width) for number, name in legend_of(groups)]
+    said = [*(_wrapped("", note, width) for note in notes(groups, metric)), *not_completed(groups, skipped)]
+    return "\n\n".join(filter(None, [*tables, "\n".join(legend), "\n".join(said)]))
 
 
-def markdown(groups: Sequence[SweepGroup], metric: str | None) -> str:
+def markdown(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
     """The same in Markdown."""
-    tables = (_came_to(groups, metric), _took(groups))
+    tables = _tables(groups, metric)
     parts = ["\n".join(markdown_table([column[0] for column in columns], _rows(columns))) for columns in tables]
-    return "\n\n".join([*parts, *(f"{note}  " for note in notes(groups))]) + "\n"
+    legend = "\n".join(f"{number}. {name}" for number, name in legend_of(groups))
+    said = (f"{note}  " for note in (*notes(groups, metric), *not_completed(groups, skipped)))
+    return "\n\n".join(filter(None, [*parts, legend, *said])) + "\n"
 
 
-def notes(groups: Sequence[SweepGroup]) -> list[str]:
-    """What the signs mean, and why runs did not complete."""
+def notes(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
+    """What the signs mean."""
     said = [_SPREAD] if any(len(group.counted) > 1 for group in groups) else []
     said += [_SIMULATED] if any(_speed(group) == PREDICTED for group in groups) else []
-    for group in groups:
-        ended = [run for run in group.runs if run.status != "completed"]
-        said += [f"{run.path}: {_ending(run)}" for run in ended]
-    return said
+    said += [from_best.NOTE] if from_best.cells(groups, metric) else []
+    mixed = [label for label, group in zip(labels_of(groups), groups, strict=True) if len(group.commits) > 1]
+    return [*said, *([f"runs of several commits: {', '.join(mixed)}; --by commit tells them apart"] if mixed else [])]
+
+
+def not_completed(groups: Sequence[SweepGroup], skipped: Sequence[ComparedRun] = ()) -> list[str]:
+    """A line for each run that did not complete, or that was skipped, with the reason."""
+    ended = [run for group in groups for run in group.runs if run.status != "completed"]
+    damaged = [f"{run.path}: skipped, as it is damaged: {run.reason}" for run in skipped]
+    return [*(f"{run.path}: {_ending(run)}" for run in ended), *damaged]
 
 
 def _ending(run: ComparedRun) -> str:
     reason = run.reason or run.status
     return reason if reason.startswith(run.status) else f"{run.status}: {reason}"
+
+
+def _tables(groups: Sequence[SweepGroup], metric: str | None) -> tuple[Columns, ...]:
+    return (_came_to(groups, metric), _took(groups)) if groups else ()
 
 
 def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
@@ -53,19 +79,20 @@ def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
     named = dict.fromkeys([*(name for name in own if name), *TO_TARGET, "wall_s"])
     aims = any(run.aims for group in groups for run in group.runs)
     shown = [name for name in named if any(group.values(name) for group in groups) or (aims and name == "target_s")]
-    columns = [("", *(group.name for group in groups))]
+    columns = [("", *labels_of(groups))]
     columns += [(column_of(name).head, *_cells(groups, name)) for name in shown]
+    if behind := from_best.cells(groups, metric):
+        columns.insert(2, (from_best.HEAD, *behind))
     if metric not in ALL_THROUGHPUTS:
         at = len(columns) - ("wall_s" in shown)
         columns[at:at] = _speed_columns(groups)
-    return [*columns, ("runs", *map(statuses, groups))]
+    return [*columns, (_RUNS, *map(statuses, groups))]
 
 
 def _took(groups: Sequence[SweepGroup]) -> Columns:
     named = ("idle_share", "weight_bytes", "copies", "activation_bytes", "memory_bytes")
     columns = [(column_of(name).head, *cells(groups, name)) for name in named]
-    names = ("", *(group.name for group in groups))
-    return [names, *columns, ("staleness of F by stage", *map(_staleness, groups))]
+    return [("", *labels_of(groups)), *columns, (_STALENESS, *map(_staleness, groups))]
 
 
 def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
@@ -97,11 +124,13 @@ def _speeds(groups: Sequence[SweepGroup], named: Callable[[str], str]) -> list[s
 
 
 def statuses(group: SweepGroup) -> str:
-    """How many runs there are; where some did not complete, how many ended how."""
-    found = group.statuses
+    """How many runs there are; where some did not complete, how many ended how; and the seeds, where they are fewer."""
+    found, runs = group.statuses, len(group.runs)
+    seeds = len({run.seeds for run in group.runs})
+    ended = [f"{count} {status}" for status, count in sorted(found.items())]
     if list(found) == ["completed"]:
-        return str(len(group.runs))
-    return ", ".join(f"{count} {status}" for status, count in sorted(found.items()))
+        ended = [str(runs) if seeds == runs else counted(runs, "run", "runs")]
+    return ", ".join([*ended, *([] if seeds == runs else [counted(seeds, "seed", "seeds")])])
 
 
 def _staleness(group: SweepGroup) -> str:
@@ -116,11 +145,32 @@ def _rows(columns: Columns) -> list[tuple[str, ...]]:
     return list(zip(*(column[1:] for column in columns), strict=True))
 
 
+def _parts(columns: Columns, width: int) -> list[Columns]:
+    """The columns in tables that are at most so wide; each begins with the names of the rows."""
+    names, *others = columns
+    parts: list[Columns] = [[names]]
+    for column in others:
+        wide = sum(2 + max(map(len, each)) for each in [*parts[-1], column]) - 2
+        if wide > width and len(parts[-1]) > 1:
+            parts.append([names])
+        parts[-1].append(column)
+    return parts
+
+
 def _text_table(columns: Columns) -> str:
-    """The lines of a table that is as wide as the terminal, or 120 columns; its names give way."""
-    columns_left = max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
-    others = sum(2 + max(map(len, column)) for column in columns[1:])
-    names = [shortened(name, max(_LEAST_NAME, columns_left - others)) for name in columns[0]]
-    table = [tuple(names), *columns[1:]]
-    heads = [column[0] for column in table]
-    return "\n".join(text_table(heads, _rows(table), "<" + ">" * (len(heads) - 2) + "<"))
+    heads = [column[0] for column in columns]
+    last = "<" if heads[-1] in _LEFT else ">"
+    return "\n".join(text_table(heads, _rows(columns), "<" + ">" * (len(heads) - 2) + last))
+
+
+def _wrapped(lead: str, text: str, width: int) -> str:
+    """The text in lines of so many letters; a word that is longer, such as a path, has a line of its own."""
+    return "\n".join(
+        textwrap.wrap(
+            lead + text,
+            width,
+            subsequent_indent=" " * len(lead),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )

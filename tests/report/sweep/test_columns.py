@@ -10,7 +10,11 @@ from pipetrain.report.sweep.groups import SweepGroup
 
 
 def group(name, *values):
-    return SweepGroup("a", [ComparedRun(Path("a"), "completed", numbers={name: value}) for value in values])
+    runs = [
+        ComparedRun(Path("a"), "completed", settings={"seed": seed}, numbers={name: value})
+        for seed, value in enumerate(values)
+    ]
+    return SweepGroup("a", runs)
 
 
 @pytest.mark.parametrize(

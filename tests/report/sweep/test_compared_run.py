@@ -17,15 +17,28 @@ def test_numbers_of_a_run_are_its_summary_and_all_its_stages_together(tmp_path):
         "memory_bytes": 7000, "stage_bytes": 830, "copies": 1.5,
     }  # fmt: skip
     assert run.staleness == [2, 0]
-    assert run.curves["top1"] == [(1, 59.0), (2, 60.0)]
-    assert run.curves["samples_per_second"] == [(1, 100.0), (2, 200.0)]
+    assert run.curves["top1"] == [(1, 59.0, 5, 10.0), (2, 60.0, 10, 20.0)]
+    assert run.curves["samples_per_second"] == [(1, 100.0, 5, 10.0), (2, 200.0, 10, 20.0)]
 
 
 def test_first_loss_is_that_of_the_first_interval_of_steps(tmp_path):
     write_run(tmp_path / "a")
     with (tmp_path / "a" / "metrics.jsonl").open("a") as file:
-        file.write('{"kind": "interval", "step": 1, "loss": 2.5}\n{"kind": "interval", "step": 2, "loss": 2.0}\n')
-    assert read(RunDirectory(tmp_path / "a"), {}).values["first_loss"] == 2.5
+        for step, loss in ((1, 2.5), (2, 2.0)):
+            file.write(f'{{"kind": "interval", "step": {step}, "epoch": 1, "wall_s": {step}.5, "loss": {loss}}}\n')
+    run = read(RunDirectory(tmp_path / "a"), {})
+    assert run.values["first_loss"] == 2.5
+    assert run.curves["train_loss"] == [(1, 2.5, 1, 1.5), (1, 2.0, 2, 2.5)]
+
+
+def test_training_loss_of_many_steps_is_the_mean_over_as_many_steps_each(tmp_path):
+    write_run(tmp_path / "a")
+    steps = range(1, 251)
+    lines = [f'{{"kind": "interval", "step": {n}, "epoch": 1, "wall_s": 0.5, "loss": {n}.0}}\n' for n in steps]
+    (tmp_path / "a" / "metrics.jsonl").write_text("".join(lines))
+    curve = read(RunDirectory(tmp_path / "a"), {}).curves["train_loss"]
+    assert [(point.step, point.value) for point in curve[:2]] == [(4, 2.5), (8, 6.5)]
+    assert (curve[-1].step, curve[-1].value) == (250, 249.5)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +60,12 @@ def test_time_to_a_target_is_that_of_the_first_evaluation_that_reached_it_or_of_
 
 def test_time_to_a_target_of_a_simulation_is_predicted_from_the_samples_until_then(tmp_path):
     speed = {"samples_per_second": None, "predicted_samples_per_second": 50.0}
-    write_run(tmp_path / "a", "train.batch_size=20", top1=60.0, **speed)
-    found = read(RunDirectory(tmp_path / "a"), {"top1": 60.0}).numbers
+    write_run(tmp_path / "a", top1=60.0, samples=200, executor="simulated", **speed)
+    run = read(RunDirectory(tmp_path / "a"), {"top1": 60.0})
+    found = run.numbers
     assert (found["target_epochs"], found["predicted_target_s"]) == (2, 4.0), "10 steps of 20 samples"
+    assert [point.at("predicted_s", predicted=True) for point in run.curves["top1"]] == [2.0, 4.0]
+    assert run.curves["top1"][0].at("wall_s", predicted=True) is None, "the simulator's own time is not the pipeline's"
     assert "target_epochs" not in read(RunDirectory(tmp_path / "a"), {"top1": 61.0}).numbers
 
 
@@ -63,6 +79,15 @@ def test_time_to_a_target_of_a_simulation_is_predicted_from_the_samples_until_th
         ("summary.json", b'{"status": "failed", "final": 3}'),
         ("config.yaml", b"a: [1"),
         ("metrics.jsonl", b'{"step": 1}\n'),
+        ("metrics.jsonl", b"[" * 100_000 + b"\n"),
+        ("summary.json", b"[" * 100_000),
+        ("plan.json", b'{"stages": ['),
+        ("plan.json", b'{"parameters": 1, "stages": [{}]}'),
+        (
+            "summary.json",
+            b'{"status": "completed", "method": "a", "final": {"top1": "high"}, "best": {}, "per_stage": []}',
+        ),
+        ("summary.json", b'{"status": "failed", "per_stage": [{"forward_staleness": ["late"]}]}'),
         (".hydra/overrides.yaml", b"a: [1"),
         (".hydra/overrides.yaml", b"a: 1"),
     ],

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from pipetrain.report.sweep import figure
-from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.compared_run import ComparedRun, Point
 from pipetrain.report.sweep.groups import SweepGroup
 
 
@@ -16,16 +16,17 @@ def panels(monkeypatch):
     found = []
 
     @contextmanager
-    def recorded(_path, widths, height):  # noqa: ARG001
-        found.extend(Figure().subplots(1, len(widths), squeeze=False)[0])
-        yield found
+    def recorded(_path, rows, height, foot):  # noqa: ARG001
+        lines = [list(Figure().subplots(1, len(widths), squeeze=False)[0]) for widths in rows]
+        found.extend(panel for line in lines for panel in line)
+        yield lines
 
-    monkeypatch.setattr(figure, "figure", recorded)
+    monkeypatch.setattr(figure, "figure_of_rows", recorded)
     return found
 
 
 def group(name, epochs=(1, 2), **numbers):
-    curves = {"top1": [(epoch, 10.0 * epoch) for epoch in epochs]} if epochs else {}
+    curves = {"top1": [Point(epoch, 10.0 * epoch) for epoch in epochs]} if epochs else {}
     final = {"top1": 10.0} if epochs else {}
     return SweepGroup(
         name,
@@ -68,8 +69,37 @@ def test_peak_memory_is_drawn_of_processes_that_are_stages_alone(panels, tmp_pat
 
 def test_course_that_diverged_ends_in_a_cross(panels, tmp_path):
     run = ComparedRun(
-        Path("a"), "diverged", settings={"method": "stale"}, final={"top1": 9.0}, curves={"top1": [(1, 10.0), (2, 9.0)]}
+        Path("a"),
+        "diverged",
+        settings={"method": "stale"},
+        final={"top1": 9.0},
+        curves={"top1": [Point(1, 10.0), Point(2, 9.0)]},
     )
     figure.draw(tmp_path / "sweep.png", "top1", [group("gpipe", (1, 2, 3)), SweepGroup("stale", [run])])
     crosses = [line for line in panels[0].lines if line.get_marker() == "X"]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses] == [(2, 9.0)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "time"), [({}, "wall time"), ({"predicted_samples_per_second": 5.0}, "predicted time")]
+)
+def test_metric_is_drawn_by_epoch_step_and_time_beside_the_training_loss_with_bands_over_seeds(
+    panels, tmp_path, numbers, time
+):
+    runs = [
+        ComparedRun(
+            Path("a"), "completed", settings={"method": "gpipe", "seed": seed}, final={"top1": 1.0}, numbers=numbers,
+            curves={"top1": [Point(1, 10.0 + seed, 5, 2.0), Point(2, 20.0 + seed, 10, 4.0)],
+                    "train_loss": [Point(1, 3.0, 1, 0.5), Point(1, 2.0, 2, 1.0)]},
+        )
+        for seed in (0, 2)
+    ]  # fmt: skip
+    figure.draw(tmp_path / "sweep.png", "top1", [SweepGroup("gpipe", runs)])
+    assert [panel.get_title() for panel in panels[:4]] == [
+        "top1 by epoch, mean and range of 2 seeds", "top1 by step, mean and range of 2 seeds",
+        f"top1 by {time}, mean and range of 2 seeds", "training loss by step, mean and range of 2 seeds",
+    ]  # fmt: skip
+    (line,), (band,) = panels[2].lines, panels[2].collections
+    assert [list(line.get_xdata()), list(line.get_ydata())] == [[2.0, 4.0], [11.0, 21.0]]
+    assert {tuple(corner) for corner in band.get_paths()[0].vertices} >= {(2, 10), (2, 12), (4, 20), (4, 22)}
+    assert panels[2].get_xlim()[0] == 0

@@ -1,30 +1,36 @@
 """The runs of a sweep, put together by configuration."""
 
+import json
+from pathlib import Path
+
 import pytest
-from support.stored_runs import write_run
+from support.stored_runs import STAGES, write_run
 
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep.compared_run import ComparedRun
-from pipetrain.report.sweep.groups import collect
+from pipetrain.report.sweep.groups import SweepGroup, collect, labels_of, legend_of
 
 
 def test_runs_that_differ_in_the_seed_are_one_group(tmp_path):
     write_run(tmp_path / "0", "method=gpipe", "optimizer.lr=0.1", "seed=0", top1=50.0)
     write_run(tmp_path / "1", "method=gpipe", "optimizer.lr=0.1", "seed=1", top1=60.0)
     write_run(tmp_path / "2", "method=gpipe", "optimizer.lr=0.2", "seed=1")
-    first, second = collect([tmp_path], {})
+    first, second = collect([tmp_path], {}).groups
     assert (first.name, second.name) == ("lr=0.1", "lr=0.2")
     assert (first.mean("top1"), first.mean("best_top1")) == (55.0, 60.0)
     assert first.deviation("top1") == pytest.approx(50**0.5)
     assert second.deviation("top1") is None
-    assert first.curve("top1") == [(1, 54.0), (2, 55.0)]
+    assert first.course("top1") == [(1, 54.0, 49.0, 59.0), (2, 55.0, 50.0, 60.0)]
+    assert [point.x for point in first.course("top1", "step")] == [5, 10]
+    assert [point.x for point in first.course("top1", "wall_s")] == [10.0, 20.0]
+    assert first.course("top1", "predicted_s") == []
 
 
 def test_only_completed_runs_count_where_there_are_any(tmp_path):
     write_run(tmp_path / "0", "method=gpipe", "seed=0", top1=50.0)
     write_run(tmp_path / "1", "method=gpipe", "seed=1", top1=1.0, status="diverged", reason="the loss of step 3 is nan")
     write_run(tmp_path / "2", "method=pipedream", top1=30.0, status="interrupted")
-    gpipe, pipedream = collect([tmp_path], {})
+    gpipe, pipedream = collect([tmp_path], {}).groups
     assert gpipe.values("top1") == [50.0]
     assert gpipe.statuses == {"completed": 1, "diverged": 1}
     assert pipedream.values("top1") == [30.0]
@@ -36,17 +42,98 @@ def test_folder_without_runs_is_refused_by_name(tmp_path):
         collect([tmp_path], {})
 
 
-def test_damaged_runs_are_a_group_of_their_own_and_a_run_named_twice_counts_once(tmp_path):
+def test_damaged_runs_are_skipped_and_a_run_named_twice_counts_once(tmp_path):
     for name in ("0", "1"):
         write_run(tmp_path / name, "method=gpipe")
     (tmp_path / "1" / "summary.json").write_text("{")
+    (tmp_path / "2" / ".hydra").mkdir(parents=True)
+    write_run(tmp_path / "3")
+    (tmp_path / "3" / "config.yaml").unlink()
     found = collect([tmp_path, tmp_path / "0"], {})
-    assert [(group.name, dict(group.statuses)) for group in found] == [
-        ("gpipe", {"completed": 1}), ("(damaged runs)", {"damaged": 1}),
-    ]  # fmt: skip
+    assert [(group.name, dict(group.statuses)) for group in found.groups] == [("gpipe", {"completed": 1})]
+    assert [run.path.name for run in found.skipped] == ["1", "3"]
+    assert "it has no config.yaml" in found.skipped[1].reason
+
+
+def write_plan(folder, *first, parameters=10, replicas=None):
+    plan = {"parameters": parameters, "stages": [{"first": layer} for layer in first]}
+    (folder / "plan.json").write_text(json.dumps(plan | ({"replicas": replicas} if replicas else {})))
+
+
+def test_runs_with_different_cuts_models_or_data_are_no_seeds_of_each_other(tmp_path):
+    plans = [{"first": (0, 1)}, {"first": (0, 2)}, {"first": (0, 1, 2)}, {"first": (0, 2), "replicas": [2, 1]},
+             {"first": (0, 1), "parameters": 11}]  # fmt: skip
+    for seed, plan in enumerate(plans):
+        write_run(tmp_path / str(seed), f"seed={seed}", f"partition.path=plan{seed}.json")
+        write_plan(tmp_path / str(seed), *plan.pop("first"), **plan)
+    write_run(tmp_path / "5", "seed=5", per_stage=STAGES[:1])
+    write_plan(tmp_path / "5", 0, 1)
+    names = [group.name for group in collect([tmp_path], {}).groups]
+    assert len(names) == len(set(names)) == 6
+    assert any("cut=0,2 replicas=2,1" in name for name in names)
+    assert any("parameters=11" in name for name in names)
+
+
+def test_runs_of_one_cut_are_seeds_of_each_other_whatever_their_plans_are_called(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / str(seed), f"seed={seed}", f"partition.path=plan{seed}.json")
+        if seed:  # the first one was killed before it had a plan
+            write_plan(tmp_path / str(seed), 0, 2)
+    (group,) = collect([tmp_path], {}).groups
+    assert len(group.runs) == 3
+    assert group.staleness == [2, 0]
+
+
+def test_drains_and_the_seed_of_generated_data_tell_runs_apart_and_other_checkpoints_do_not(tmp_path):
+    write_run(tmp_path / "0", "seed=0")
+    write_run(tmp_path / "1", "seed=1", "checkpoint.every_epochs=2", "replay_drains=run")
+    write_run(tmp_path / "2", "seed=2", "checkpoint.every_steps=2")
+    write_run(tmp_path / "3", "seed=3", "dataset.seed=1")
+    assert sorted(len(group.runs) for group in collect([tmp_path], {}).groups) == [1, 1, 2]
+
+
+def test_seed_counts_once_by_its_newest_completed_run(tmp_path):
+    ends = [(0, "2026-01-02", 50.0, "completed"), (0, "2026-01-01", 10.0, "completed"),
+            (0, "2026-01-03", 1.0, "failed"), (1, "2026-01-01", 60.0, "completed")]  # fmt: skip
+    for number, (seed, day, top1, status) in enumerate(ends):
+        started = f"{day}T00:00:00+00:00"
+        write_run(tmp_path / str(number), f"seed={seed}", top1=top1, started_at=started, status=status)
+    (group,) = collect([tmp_path], {}).groups
+    assert group.values("top1") == [50.0, 60.0]
+    assert group.deviation("top1") == pytest.approx(50**0.5)
+    assert group.course("top1")[-1] == (2, 55.0, 50.0, 60.0)
+    (alone,) = collect([tmp_path / "0", tmp_path / "1"], {}).groups
+    assert alone.deviation("top1") is None
+
+
+def test_runs_of_different_commits_are_told_apart_where_asked_for(tmp_path):
+    for seed, commit in enumerate(("a" * 40, "b" * 40, "b" * 40)):
+        write_run(tmp_path / str(seed), f"seed={seed}", git_commit=commit, git_dirty=seed == 2, host="here")
+    (group,) = collect([tmp_path], {}).groups
+    assert len(group.commits) == 3
+    names = [group.name for group in collect([tmp_path], {}, by=["commit"]).groups]
+    assert names == ["commit=aaaaaaaaaa", "commit=bbbbbbbbbb", "commit=bbbbbbbbbb+changes"]
+    assert len(collect([tmp_path], {}, by=["host"]).groups) == 1
+
+
+def test_course_ends_where_one_of_the_seeds_ended(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / str(seed), f"seed={seed}", top1=60.0 + seed)
+    metrics = tmp_path / "1" / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
+    (group,) = collect([tmp_path], {}).groups
+    assert group.course("top1") == [(1, 59.5, 59.0, 60.0)]
+
+
+def test_numbers_take_the_place_of_names_where_one_is_long():
+    groups = [SweepGroup(name, [ComparedRun(Path("a"), "completed", settings={"method": "gpipe"})])
+              for name in ("gpipe", "gpipe lr=0.1")]  # fmt: skip
+    assert (labels_of(groups, 12), legend_of(groups, 12)) == (["gpipe", "gpipe lr=0.1"], [])
+    assert labels_of(groups, 11) == ["1 gpipe", "2 gpipe"]
+    assert legend_of(groups, 11) == [("1", "gpipe"), ("2", "gpipe lr=0.1")]
 
 
 def test_run_that_left_no_directory_is_a_group_too(tmp_path):
     write_run(tmp_path / "0", "method=gpipe")
     refused = ComparedRun(tmp_path / "1", "refused", settings={"method": "lwp"}, asked=["method"])
-    assert [group.method for group in collect([tmp_path], {}, [refused])] == ["gpipe", "lwp"]
+    assert [group.method for group in collect([tmp_path], {}, [refused]).groups] == ["gpipe", "lwp"]

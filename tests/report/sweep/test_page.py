@@ -21,7 +21,7 @@ def groups(tmp_path):
         for seed in (0, 1):
             write_run(tmp_path / f"{name}{seed}", f"method={method}", f"seed={seed}", top1=top1 + seed, wall_s=wall)
     write_run(tmp_path / "d", "method=<i>asp</i>", status="diverged", per_stage=[], final={}, best={})
-    return ranked(collect([tmp_path], {}), "top1")[0]
+    return ranked(collect([tmp_path], {}).groups, "top1")[0]
 
 
 def test_page_holds_table_courses_and_stages_and_needs_no_network(groups):
@@ -34,8 +34,11 @@ def test_page_holds_table_courses_and_stages_and_needs_no_network(groups):
     order = re.findall(r'<th scope="row"><i [^>]*></i>([^<]*)</th>', text)
     assert order == ["lwp", "gpipe", "pipemare", "&lt;i&gt;asp&lt;/i&gt;"] * 2
     assert '<th scope="col" data-higher="1" aria-sort="descending">final top1</th>' in text
-    assert re.findall(r'data-metric="([^"]*)"', text)[:2] == ["top1", "loss"]
-    assert text.count("<polyline") == 4 * 3  # that which diverged, too, as far as it got
+    assert re.findall(r'data-metric="([^"]*)" data-axis="([^"]*)"', text) == [
+        ("top1", "epoch"), ("top1", "step"), ("top1", "wall_s"), ("loss", "epoch"), ("samples_per_second", "epoch"),
+    ]  # fmt: skip
+    assert text.count("<polyline") == 4 * 5  # that which diverged, too, as far as it got
+    assert text.count("<polygon") == 3 * 3, "the bands of all seeds that differ: of top1"
     assert '<td data-value="90.5">90.50 ± 0.71</td>' in text
 
 
@@ -50,15 +53,27 @@ def test_page_shows_memory_and_staleness_of_every_stage(groups):
     ]
 
 
-def test_longest_name_at_a_line_is_within_the_figure(tmp_path):
+@pytest.mark.parametrize(("letters", "label"), [(1, None), (90, "1 pipemare")])
+def test_names_at_lines_are_within_the_figure_and_long_ones_are_numbers(tmp_path, letters, label):
     for number in (1, 2):
-        write_run(tmp_path / str(number), f"method=pipemare number={number} {60 * 'm'}", f"optimizer.lr={number}")
-    text = page("sweep", "top1", ranked(collect([tmp_path], {}), "top1")[0])
+        write_run(tmp_path / str(number), "method=pipemare", f"optimizer.name={letters * 'm'}{number}")
+    text = page("sweep", "top1", ranked(collect([tmp_path], {}).groups, "top1")[0])
     width = float(re.search(r'class="course"[^>]*viewBox="0 0 (\d+)', text)[1])
     names = re.findall(r'<text x="(\d+)" y="[^"]*" fill="#[^"]*">([^<]*)</text>', text)
-    assert max(len(name) for _, name in names) == 40
+    assert names[0][1] == (label or "name=m1")
     widest = 0.65 * 12  # a letter, on average, in the wider of the fonts
-    assert all(float(x) + widest * len(name) <= width for x, name in names)
+    assert all(float(x) + widest * len(name) <= width + 1 for x, name in names)
+    if label:
+        assert f"1 name={letters * 'm'}1</th>" in text
+
+
+def test_ticks_are_never_smaller_than_eleven_pixels_and_throughput_starts_at_zero(groups):
+    text = page("sweep", "top1", groups)
+    widths = re.findall(r'style="min-width:(\d+)px" viewBox="0 0 (\d+)', text)
+    assert widths
+    assert all(least == whole for least, whole in widths), "so no figure is drawn smaller than it was made"
+    throughput = text.partition('data-metric="samples_per_second"')[2].partition("</svg>")[0]
+    assert re.search(r'text-anchor="end">0</text>', throughput)
 
 
 def test_columns_are_those_that_any_run_has(groups):

@@ -1,12 +1,15 @@
 """`pipetrain report runs`: the runs of a sweep side by side, in files as well."""
 
+import errno
 import json
+from pathlib import Path
 
 import pytest
 from support.stored_runs import write_run
 
 from pipetrain import cli
 from pipetrain.errors import ConfigError
+from pipetrain.report.sweep import figure
 from pipetrain.report.sweep.groups import collect
 from pipetrain.report.sweep.report import as_json, from_json, ranked, target_of
 
@@ -28,13 +31,13 @@ def folder(tmp_path):
 def test_groups_are_ranked_by_the_final_value_whether_more_or_less_is_better_and_failed_ones_are_last(
     folder, metric, best
 ):
-    groups, _ = ranked(collect([folder], {}), metric)
+    groups, _ = ranked(collect([folder], {}).groups, metric)
     assert (groups[0].name, groups[-1].name) == (best, "lwp")
 
 
 def test_metric_that_no_run_has_is_refused_with_those_there_are(folder):
     with pytest.raises(ConfigError, match=r"--metric bleu: no run has it; available: .*loss.*samples_per_second.*top1"):
-        ranked(collect([folder], {}), "bleu")
+        ranked(collect([folder], {}).groups, "bleu")
 
 
 @pytest.mark.parametrize(
@@ -42,11 +45,11 @@ def test_metric_that_no_run_has_is_refused_with_those_there_are(folder):
 )
 def test_runs_are_ranked_by_what_they_have_where_no_metric_is_named(tmp_path, final, chosen):
     write_run(tmp_path / "a", final=final, best=final)
-    assert ranked(collect([tmp_path], {}), None)[1] == chosen
+    assert ranked(collect([tmp_path], {}).groups, None)[1] == chosen
 
 
 def test_groups_read_back_from_json_are_written_alike(folder):
-    groups, metric = ranked(collect([folder], {}), None)
+    groups, metric = ranked(collect([folder], {}).groups, None)
     written = as_json(groups, metric)
     read = from_json(json.loads(written), {group.name: group.method for group in groups})
     assert [group.method for group in read] == [group.method for group in groups]
@@ -66,6 +69,31 @@ def test_report_writes_tables_numbers_and_a_figure_where_it_says(folder, tmp_pat
     assert (run["final"]["top1"], run["best"]["top1"], run["wall_s"], run["idle_share"]) == (80.0, 20.0, 9.0, 0.375)
 
 
+@pytest.mark.parametrize("ending", ["md", "json", "png", "html"])
+def test_file_that_cannot_be_written_is_named_and_the_others_stay_as_they_were(
+    folder, tmp_path, capsys, monkeypatch, ending
+):
+    (tmp_path / "mine.md").write_text("earlier")
+    write_text, draw = Path.write_text, figure.draw
+
+    def filling(write):
+        def filled(path, *args, **more):
+            write(path, *args, **more)
+            if path.name == f"mine.{ending}.partial":
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        return filled
+
+    monkeypatch.setattr(Path, "write_text", filling(write_text))
+    monkeypatch.setattr(figure, "draw", filling(draw))
+    code = cli.carry_out(["report", "runs", str(folder), "-o", str(tmp_path / "mine")])
+    assert code == 1
+    path = tmp_path / f"mine.{ending}"
+    assert capsys.readouterr().err == f"pipetrain: error: {path}: No space left on device\n"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["mine.md"]
+    assert (tmp_path / "mine.md").read_text() == "earlier"
+
+
 def test_report_on_one_folder_writes_its_page_there(folder, tmp_path, capsys):
     assert cli.carry_out(["report", "runs", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"written to {folder / 'report.html'}"
@@ -80,11 +108,12 @@ def test_report_writes_nothing_into_folders_that_do_not_exist(folder, tmp_path, 
     assert not (tmp_path / "new").exists()
 
 
-def test_report_on_any_column_shows_it(folder, capsys):
+def test_report_on_any_column_shows_it(folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     assert cli.carry_out(["report", "runs", str(folder), "--metric", "memory_bytes"]) == 0
     heads = capsys.readouterr().out.splitlines()[0]
     shown = [head.strip() for head in heads.split("  ") if head.strip()]
-    assert shown == ["peak memory", "final top1", "best top1", "samples/s", "wall time, s", "runs"]
+    assert shown == ["peak memory", "from the best", "final top1", "best top1", "samples/s", "wall time, s", "runs"]
     assert cli.carry_out(["report", "runs", str(folder), "--json", "--metric", "samples_per_second"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"] == "samples_per_second"
 

@@ -7,6 +7,11 @@ from pipetrain.report.sweep import table
 from pipetrain.report.sweep.groups import collect
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 def rows(text):
     """Name -> all other cells of its row, of both tables."""
     found: dict[str, list[str]] = {}
@@ -18,7 +23,8 @@ def rows(text):
 
 
 def text_of(folder, metric="top1", target=None):
-    return table.text(collect([folder], target or {}), metric)
+    found = collect([folder], target or {})
+    return table.text(found.groups, metric, found.skipped)
 
 
 def test_table_has_final_and_best_values_times_throughput_and_memory(tmp_path):
@@ -27,13 +33,13 @@ def test_table_has_final_and_best_values_times_throughput_and_memory(tmp_path):
     write_run(tmp_path / "b", "method=pipemare", "seed=0", top1=70.0)
     text = text_of(tmp_path, target={"top1": 80.0})
     assert rows(text)["final top1"] == [
-        "best top1", "to target, s", "to target, epochs", "samples/s", "wall time, s", "runs",
+        "from the best", "best top1", "to target, s", "to target, epochs", "samples/s", "wall time, s", "runs",
     ]  # fmt: skip
     assert rows(text)["gpipe"] == [
-        "82.00 ± 2.83", "87.00 ± 2.83", "15.00 ± 7.07", "1.500 ± 0.707", "300.5 ± 0.7", "20.00 ± 0.00", "2",
+        "82.00 ± 2.83", "-", "87.00 ± 2.83", "15.00 ± 7.07", "1.500 ± 0.707", "300.5 ± 0.7", "20.00 ± 0.00", "2",
         "38%", "1.2 kB", "1.50", "40 B", "7 kB", "2 0",
     ]  # fmt: skip
-    assert rows(text)["pipemare"][:5] == ["70.00", "75.00", "-", "-", "300.0"]
+    assert rows(text)["pipemare"][:6] == ["70.00", "-12.00 undecided", "75.00", "-", "-", "300.0"]
     assert "±: sample standard deviation over seeds" in text
 
 
@@ -45,8 +51,8 @@ def test_run_that_did_not_complete_is_a_row_with_its_status_and_its_reason_below
     )
     write_run(tmp_path / "d", "method=lwp", status="failed", reason="stage 1 failed", per_stage=[{}, {}], final={})
     text = text_of(tmp_path)
-    assert rows(text)["pipemare"][4] == "1 completed, 1 diverged"
-    assert rows(text)["lwp"] == ["-", "55.00", "300.0", "20.00", "1 failed", "-", "-", "-", "-", "-", "-"]
+    assert rows(text)["pipemare"][5] == "1 completed, 1 diverged"
+    assert rows(text)["lwp"] == ["-", "-", "55.00", "300.0", "20.00", "1 failed", "-", "-", "-", "-", "-", "-"]
     assert f"{tmp_path / 'c'}: diverged: the loss of step 3 is nan" in text
     assert f"{tmp_path / 'd'}: failed: stage 1 failed" in text
 
@@ -66,15 +72,47 @@ def test_throughput_of_a_simulated_pipeline_is_marked_as_predicted(tmp_path):
 
 
 @pytest.mark.parametrize("terminal", [80, 120])
-def test_tables_fit_120_columns_whatever_runs_are_called(tmp_path, monkeypatch, terminal):
+def test_tables_fit_the_terminal_and_rows_with_long_names_are_numbered(tmp_path, monkeypatch, terminal):
     monkeypatch.setenv("COLUMNS", str(terminal))
     long = [f"model.some_setting_number_{number}={{}}" for number in range(9)]
     for seed in range(4):
         words = [word.format(1 + seed % 2) for word in long]
         write_run(tmp_path / str(seed), "method=pipedream_flush", f"seed={seed}", *words, per_stage=[*STAGES] * 20)
     text = text_of(tmp_path, target={"top1": 1.0})
-    assert max(len(line) for line in text.splitlines() if not line.startswith("/")) <= 120
-    assert "2 0 ... 36 stages ... 2 0" in text
+    assert max(map(len, text.splitlines())) <= terminal
+    found = rows(text)
+    assert found["1 pipedream_flush"][0] == found["2 pipedream_flush"][0] == "50.00 ± 0.00"
+    assert found["1 pipedream_flush"][-1] == "2 0 ... 36 stages ... 2 0"
+    (legend,) = [part for part in text.split("\n\n") if part.startswith("1  some_setting_number_0=1")]
+    assert "2  some_setting_number_0=2" in legend
+    assert "±" in found["1 pipedream_flush"][0], "heads of all tables, each with the names of its rows"
+    assert text.count("1 pipedream_flush") == (3 if terminal == 120 else 5)
+
+
+def test_row_says_how_many_seeds_its_runs_have_where_these_are_fewer(tmp_path):
+    for number, seed in enumerate((0, 0, 1)):
+        write_run(tmp_path / str(number), f"seed={seed}", top1=50.0 + seed)
+    assert rows(text_of(tmp_path))["gpipe"][4] == "3 runs, 2 seeds"
+    write_run(tmp_path / "3", "seed=1", status="failed")
+    assert rows(text_of(tmp_path))["gpipe"][4] == "3 completed, 1 failed, 2 seeds"
+    assert "±" not in text_of(tmp_path / "0")
+
+
+def test_damaged_run_is_named_below_with_the_reason_and_has_no_row(tmp_path):
+    for name in ("a", "b"):
+        write_run(tmp_path / name)
+    (tmp_path / "b" / "metrics.jsonl").write_text("[" * 100_000 + "\n")
+    text = text_of(tmp_path)
+    assert text.splitlines()[-1] == (
+        f"{tmp_path / 'b'}: skipped, as it is damaged: one of its files is nested too deeply"
+    )
+    assert "damaged" not in rows(text)
+
+
+def test_runs_of_several_commits_in_a_row_are_told(tmp_path):
+    for seed, commit in enumerate("ab"):
+        write_run(tmp_path / str(seed), f"seed={seed}", git_commit=commit * 40)
+    assert "runs of several commits: gpipe; --by commit tells them apart" in text_of(tmp_path)
 
 
 def test_runs_without_evaluation_have_a_table(tmp_path):
@@ -85,7 +123,7 @@ def test_runs_without_evaluation_have_a_table(tmp_path):
 
 def test_markdown_has_the_same_cells(tmp_path):
     write_run(tmp_path / "a", "method=gpipe", top1=80.0)
-    lines = table.markdown(collect([tmp_path], {}), "top1").splitlines()
+    lines = table.markdown(collect([tmp_path], {}).groups, "top1").splitlines()
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == ["gpipe", "80.00", "85.00", "300.0", "20.00", "1"]
 
 
@@ -93,9 +131,9 @@ def test_throughput_of_language_models_is_in_tokens_beside_samples_where_only_so
     for number in (1, 2):
         write_run(tmp_path / "lm" / str(number), f"model=gpt{number}", tokens_per_second=4000.0 * number)
     found = rows(text_of(tmp_path / "lm"))
-    assert found["final top1"] == ["best top1", "tokens/s", "wall time, s", "runs"]
-    assert (found["model=gpt1"][2], found["model=gpt2"][2]) == ("4000", "8000")
+    assert found["final top1"] == ["from the best", "best top1", "tokens/s", "wall time, s", "runs"]
+    assert (found["model=gpt1"][3], found["model=gpt2"][3]) == ("4000", "8000")
     write_run(tmp_path / "lm" / "3", "model=gpt3")
     found = rows(text_of(tmp_path / "lm"))
-    assert found["final top1"] == ["best top1", "samples/s", "tokens/s", "wall time, s", "runs"]
-    assert (found["model=gpt1"][2:4], found["model=gpt3"][2:4]) == (["300.0", "4000"], ["300.0", "-"])
+    assert found["final top1"] == ["from the best", "best top1", "samples/s", "tokens/s", "wall time, s", "runs"]
+    assert (found["model=gpt1"][3:5], found["model=gpt3"][3:5]) == (["300.0", "4000"], ["300.0", "-"])
