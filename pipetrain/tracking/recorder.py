@@ -80,7 +80,8 @@ class Recorder:
     def start(self) -> None:
         """Starts the clock. Call it when a run starts or is resumed, once its processes are connected."""
         self.clock.start()
-        self._board.start(self._recorded.config)
+        rates = self._recorded.rates(0)
+        self._board.start(self._recorded.config, rates_by_stage=len(rates) > 1)
         self._write(self._record("start", self._resumed_at))
 
     def begin(self, interval: DrainInterval) -> None:

@@ -34,14 +34,8 @@ class RunDirectory:
 
     @property
     def hydra(self) -> Path:
-        """Hydra's own record of what was asked for: config.yaml, hydra.yaml, overrides.yaml.
-
-        It is called as `hydra.output_subdir` says.
-        """
-        usual = self.path / _HYDRA
-        if usual.exists():
-            return usual
-        return next((path.parent for path in sorted(self.path.glob(f"*/{_RECORD}"))), usual)
+        """Hydra's own record of what was asked for: config.yaml, hydra.yaml, overrides.yaml."""
+        return self.path / _HYDRA
 
     @property
     def plan(self) -> Path:
@@ -224,7 +218,7 @@ def runs_in(folder: Path) -> list[RunDirectory]:
 
 
 def _is_record_of_hydra(folder: Path) -> bool:
-    """Whether a folder holds what Hydra was asked for, and not a run of its own."""
+    """Whether a folder holds what Hydra was asked for, under any `hydra.output_subdir`, and no run."""
     run = RunDirectory(folder)
     named = folder.name == _HYDRA or (folder / _RECORD).exists()
     return named and not any(path.exists() for path in (run.plan, run.metrics, run.summary))

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams.metadata import EXPERIMENT_TAG
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
@@ -23,6 +26,7 @@ class Chart(NamedTuple):
     scale: float = 1.0
 
 
+_RATE = "lr"
 _CHARTS = {
     "idle_share": Chart("idle_share"),
     "activation_bytes_peak": Chart("activations_MB", _MB),
@@ -31,13 +35,13 @@ _CHARTS = {
     "weight_versions_max": Chart("weight_versions"),
     "forward_staleness": Chart("forward_staleness"),
     "backward_staleness": Chart("backward_staleness"),
-    "lr": Chart("stage_lr"),
+    _RATE: Chart("stage_lr"),
 }
 """Field of a record, after `stageR_` -> its chart."""
 _OF_STAGE = re.compile(r"(stage\d+)_(?:(replica\d+)_)?(\w+)")
 _STAGES = r"stage\d+(/replica\d+)?"
-_LAYOUT = {"stages": {chart.name: ["Multiline", [f"{chart.name}/{_STAGES}"]] for chart in _CHARTS.values()}}
-"""On the page of custom scalars, every quantity has the lines of all stages and replicas in one chart."""
+_FIRST = ("method", "model", "seed", "optimizer.lr", "partition.stages")
+"""The hyperparameters that come first on TensorBoard's page."""
 
 
 class Board:
@@ -51,9 +55,17 @@ class Board:
     def __init__(self, run: RunDirectory, purge_step: int | None) -> None:
         self._writer = SummaryWriter(str(run.tensorboard), purge_step=purge_step)
 
-    def start(self, config: Mapping[str, Any]) -> None:
-        """Adds the layout of the custom scalars, and the configuration as text."""
-        self._writer.add_custom_scalars(_LAYOUT)
+    def start(self, config: Mapping[str, Any], *, rates_by_stage: bool) -> None:
+        """Adds the layout of the custom scalars, and the configuration as text.
+
+        Every quantity of the stages has the lines of all stages and replicas in one chart.
+
+        Args:
+            config: resolved.
+            rates_by_stage: whether the stages have learning rates of their own.
+        """
+        names = [chart.name for field, chart in _CHARTS.items() if rates_by_stage or field != _RATE]
+        self._writer.add_custom_scalars({"stages": {name: ["Multiline", [f"{name}/{_STAGES}"]] for name in names}})
         text = OmegaConf.to_yaml(OmegaConf.create(dict(config)))
         self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()))
 
@@ -93,5 +105,19 @@ class Board:
         points = results(summary)
         self._add({"step": summary["steps"]}, points)
         for part in hparams(dict(hyperparameters), dict(points)):
-            self._writer._get_file_writer().add_summary(part)
+            self._writer._get_file_writer().add_summary(_with_first(part))
         self._writer.close()
+
+
+def _with_first(part: Summary) -> Summary:
+    """The summary; one of an experiment with its main hyperparameters in front.
+
+    TensorBoard shows those that are marked as differing before the others, and both in the order of their names.
+    """
+    for value in part.value:
+        if value.tag == EXPERIMENT_TAG:
+            content = HParamsPluginData.FromString(value.metadata.plugin_data.content)
+            for info in content.experiment.hparam_infos:
+                info.differs = info.name in _FIRST
+            value.metadata.plugin_data.content = content.SerializeToString()
+    return part

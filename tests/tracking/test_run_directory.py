@@ -47,6 +47,16 @@ def test_earlier_run_is_set_aside_with_its_checkpoints(tmp_path):
     assert runs_in(tmp_path) == [mine]
 
 
+def test_record_of_hydra_is_no_run_whatever_it_is_called(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    for folder in (run.hydra, run.path / "cfg"):
+        folder.mkdir(parents=True)
+        for name in ("config.yaml", "hydra.yaml", "overrides.yaml"):
+            (folder / name).write_text("{}")
+    run.config.write_text("{}")
+    assert runs_in(tmp_path) == [run]
+
+
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "summary.json", "plan.json"])
 def test_earlier_run_without_a_checkpoint_is_set_aside_with_its_logs_and_event_files(tmp_path, name):
     run = RunDirectory(tmp_path)

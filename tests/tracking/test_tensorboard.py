@@ -6,6 +6,7 @@ import time
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
+from tensorboard.plugins.hparams.backend_context import _sort_and_reduce_to_hparams_limit
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from pipetrain.tracking.records import of_stages
@@ -72,7 +73,7 @@ def test_board_has_what_each_stage_measured_and_nothing_of_what_it_did_not(run):
 
 def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
     board = Board(run, None)
-    board.start({"seed": 3})
+    board.start({"seed": 3}, rates_by_stage=False)
     board.epoch({"step": 2, "loss": 2.0, **TIMES, **of_stages([STAGE, STAGE])})
     board.close({}, SUMMARY)
     tags = [tag for tag in points(run) if re.fullmatch(charts(run)["activations_MB"], tag)]
@@ -83,7 +84,7 @@ def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
 
 def test_board_has_what_each_replica_measured_in_the_charts_of_the_stages(run):
     board = Board(run, None)
-    board.start({})
+    board.start({}, rates_by_stage=True)
     replicas = [{**STAGE, "idle_share": share, "forward_staleness": [k]} for k, share in enumerate((0.125, 0.375))]
     board.epoch({"step": 2, "loss": 2.0, **TIMES, **of_stages([STAGE, {**STAGE, "replicas": replicas}])})
     board.close({}, SUMMARY)
@@ -95,6 +96,27 @@ def test_board_has_what_each_replica_measured_in_the_charts_of_the_stages(run):
     assert "idle_share/stage0/replica0" not in found
     tags = [tag for tag in found if re.fullmatch(charts(run)["memory_MB"], tag)]
     assert tags == [f"memory_MB/stage{each}" for each in ("0", "1", "1/replica0", "1/replica1")]
+
+
+@pytest.mark.parametrize("rates_by_stage", [True, False])
+def test_learning_rates_by_stage_have_a_chart_where_there_are_any(run, rates_by_stage):
+    board = Board(run, None)
+    board.start({}, rates_by_stage=rates_by_stage)
+    board.close({}, SUMMARY)
+    assert ("stage_lr" in charts(run)) == rates_by_stage
+    assert "idle_share" in charts(run)
+
+
+def test_page_of_hyperparameters_opens_with_method_model_seed_rate_and_stages(run):
+    board = Board(run, None)
+    first = {"method": "gpipe", "model": "lenet5", "optimizer.lr": 0.5, "partition.stages": 2, "seed": 1}
+    board.close({"checkpoint.at_start": False, "dataset": "mnist", **first, "train.epochs": 2}, SUMMARY)
+    plugin = read(run).PluginTagToContent("hparams")
+    experiment = HParamsPluginData.FromString(plugin["_hparams_/experiment"]).experiment
+    _sort_and_reduce_to_hparams_limit(experiment)
+    assert [info.name for info in experiment.hparam_infos] == [
+        *first, "checkpoint.at_start", "dataset", "train.epochs",
+    ]  # fmt: skip
 
 
 def test_hyperparameters_come_with_all_results_of_the_run(run):
