@@ -13,10 +13,10 @@ from pipetrain.report.sweep.end_labels import apart
 from pipetrain.report.sweep.groups import CoursePoint, SweepGroup, labels_of
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
-_LEFT, _TOP, _WIDTH, _AXIS = 64.0, 8.0, 560.0, 52.0
+_LEFT, _TOP, _WIDTH, _AXIS = 64.0, 8.0, 480.0, 52.0
 _LETTER, _BESIDE = 7.8, 22.0
 """Width of a letter, and of what is between the plot and the names, in pixels."""
-_LINE, _LEAST = 15.0, 300.0
+_LINE, _LEAST = 15.0, 270.0
 """Height of a name, and of the least plot, in pixels."""
 _TICKS = 6
 _DASHES = {"-": "none", "--": "7 4", ":": "2 3", "-.": "8 3 2 3"}
@@ -33,13 +33,18 @@ class _Drawn:
     points: Sequence[CoursePoint]
 
 
+def width_of(groups: Sequence[SweepGroup]) -> float:
+    """Pixels that a figure has at least, so that its letters are not drawn smaller than they are set."""
+    return math.ceil(_LEFT + _WIDTH + _BESIDE + _LETTER * max(map(len, labels_of(groups)), default=0))
+
+
 def course(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
     """The figure of a curve against an axis: means over seeds, and bands from the lowest to the highest."""
     every = zip(labels_of(groups), looks(groups), groups, strict=True)
     found = [_Drawn(index, *each, group.course(name, axis)) for index, (*each, group) in enumerate(every)]
     drawn = [each for each in found if each.points]
     height = max(_LEAST, _LINE * len(drawn))
-    width = _LEFT + _WIDTH + _BESIDE + _LETTER * max(len(each.label) for each in drawn)
+    width = width_of(groups)
     start = [0.0] if axis in TIMES else []
     x, places = _scale([*start, *(point.x for each in drawn for point in each.points)], _LEFT, _LEFT + _WIDTH)
     zero = [0.0] if name in ALL_THROUGHPUTS else []
@@ -52,8 +57,8 @@ def course(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
     bottom = _TOP + height
     parts = [
         f"<figure><figcaption>{escape(said)}, {band(name, groups)}</figcaption>"
-        f'<svg class="course" data-metric="{escape(name)}" data-axis="{axis}" style="min-width:{width:.0f}px" '
-        f'viewBox="0 0 {width:.0f} {bottom + _AXIS:g}" role="img" aria-label="{escape(said)}">',
+        f'<svg class="course" data-metric="{escape(name)}" data-axis="{axis}" style="min-width:{width:g}px" '
+        f'viewBox="0 0 {width:g} {bottom + _AXIS:g}" role="img" aria-label="{escape(said)}">',
         *(_mark_x(x(tick), tick, bottom) for tick in places if not whole or tick == int(tick) or len(places) < 3),
         *(_mark_y(y(tick), tick) for tick in marks),
         f'<text class="axis" x="{_LEFT + _WIDTH / 2:g}" y="{bottom + 38:.1f}" text-anchor="middle">'

@@ -100,7 +100,8 @@ class _Rows:
         shown = [(group, label) for group, label in every if any(run.values for run in group.counted)]
         self.groups, self.labels = [group for group, _ in shown], [label for _, label in shown]
         self.looks = looks(self.groups)
-        self.legend = [f"{number}  {name}" for number, name in legend_of(groups)]
+        names = [f"{number}  {group.name}" for number, group in enumerate(groups, start=1)]
+        self.legend = names if legend_of(groups) else []
 
     def name(self, panel: "Axes", *, shown: bool) -> None:
         """Puts the rows in place, with their names where they are shown."""

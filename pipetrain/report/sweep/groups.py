@@ -3,13 +3,13 @@
 import statistics
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep.compared_run import EPOCH, ComparedRun, read
-from pipetrain.report.sweep.names import alike, kind_of, labels, names
+from pipetrain.report.sweep.names import alike, kind_of, labels, names, told_apart
 from pipetrain.tracking.run_directory import runs_in
 
 
@@ -29,10 +29,12 @@ class SweepGroup:
     Attributes:
         name: what sets it apart from the other groups.
         runs: all of them.
+        settings: the same, as setting -> value.
     """
 
     name: str
     runs: Sequence[ComparedRun]
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def method(self) -> str:
@@ -129,11 +131,16 @@ def labels_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list
     return labels([group.name for group in groups], [group.method for group in groups], longest)
 
 
-def legend_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[tuple[str, str]]:
-    """Number and name of each group; empty where the groups go by their names."""
+def legend_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[tuple[str, ...]]:
+    """The columns of what tells the groups apart, each with its head first; none where the groups go by their names."""
     names = [group.name for group in groups]
-    numbered = labels_of(groups, longest) != names
-    return [(str(number), name) for number, name in enumerate(names, start=1)] if numbered else []
+    if labels_of(groups, longest) == names:
+        return []
+    numbers = ("", *map(str, range(1, len(names) + 1)))
+    if not all(group.settings for group in groups):
+        return [numbers, ("run", *names)]
+    settings = dict.fromkeys(setting for group in groups for setting in group.settings)
+    return [numbers, *((each, *(group.settings.get(each, "-") for group in groups)) for each in settings)]
 
 
 def collect(
@@ -165,9 +172,10 @@ def collect(
             told = run.facts | {name: run.provenance[name] for name in by if name in run.provenance}
             kinds.setdefault(kind_of(run), []).append(replace(run, facts=told))
     groups = [group for kind in kinds.values() for group in _split(kind)]
-    called = names([group[0] for group in groups])
+    first = [group[0] for group in groups]
+    called = zip(names(first), groups, told_apart(first), strict=True)
     return Collected(
-        [SweepGroup(name, group) for name, group in zip(called, groups, strict=True)],
+        [SweepGroup(*each) for each in called],
         [run for run in runs if run.status == "damaged"],
     )
 

@@ -8,6 +8,7 @@ from pipetrain.report.text_table import shortened
 
 _NOT_COMPARED = ("resume", "replay_drains", "debug", "trace", "log", "checkpoint", "launch", "hydra", "partition.path")
 """Settings, and sections of settings, that do not make runs different; of a plan in a file, its content does."""
+_METHOD = "method"
 _DRAINS = "checkpoint.every_steps"
 """The setting of checkpoints that changes results: an asynchronous pipeline drains for each."""
 
@@ -23,7 +24,16 @@ def alike(one: ComparedRun, other: ComparedRun) -> bool:
 
 
 def names(runs: Sequence[ComparedRun]) -> list[str]:
-    """A name for each of some runs that all differ.
+    """A name for each of some runs that all differ, made of `told_apart`; of a single run its method, or its path."""
+    return [
+        " ".join(value if setting == _METHOD else f"{setting}={value}" for setting, value in told.items())
+        or str(run.settings.get(_METHOD, run.path))
+        for run, told in zip(runs, told_apart(runs), strict=True)
+    ]
+
+
+def told_apart(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
+    """Setting -> value for each of some runs that all differ, the method first.
 
     It has what was asked for on the command line of any of them and differs between them; where that does not tell two
     apart, as much else as does.
@@ -32,12 +42,12 @@ def names(runs: Sequence[ComparedRun]) -> list[str]:
     known = {name for run in runs for name in run.settings}
     # `method` asks for that alone, not for all of `method.…`; `train.target` is nothing by itself
     shown = [each for each in _differing(runs) if each in asked or _is_within(each, asked - known)]
-    found = [_name(run, shown) for run in runs]
-    for name in {name for name in found if found.count(name) > 1}:
-        same = [index for index, each in enumerate(found) if each == name]
+    found = [_told(run, shown) for run in runs]
+    for told in [each for number, each in enumerate(found) if each in found[:number]]:
+        same = [index for index, each in enumerate(found) if each == told]
         more = _telling_apart([runs[index] for index in same])
         for index in same:
-            found[index] = _name(runs[index], [*shown, *(setting for setting in more if setting not in shown)])
+            found[index] = _told(runs[index], [*shown, *(setting for setting in more if setting not in shown)])
     return found
 
 
@@ -87,14 +97,14 @@ def _differing(runs: Sequence[ComparedRun]) -> list[str]:
     return sorted(differing, key=lambda name: name != "method")
 
 
-def _name(run: ComparedRun, shown: Sequence[str]) -> str:
+def _told(run: ComparedRun, shown: Sequence[str]) -> dict[str, str]:
+    """The values of the settings that the run has, these by the last part of their names where that is enough."""
     last = [setting.rpartition(".")[2] for setting in shown]
-    words = []
-    for setting, short in zip(shown, last, strict=True):
-        if (value := _value(run, setting)) is not None:
-            label = short if last.count(short) == 1 else setting
-            words.append(_shown(value) if setting == "method" else f"{label}={_shown(value)}")
-    return " ".join(words) or str(run.settings.get("method", run.path))
+    return {
+        short if last.count(short) == 1 else setting: _shown(value)
+        for setting, short in zip(shown, last, strict=True)
+        if (value := _value(run, setting)) is not None
+    }
 
 
 def _shown(value: Any) -> str:

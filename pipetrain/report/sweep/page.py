@@ -9,7 +9,7 @@ from pipetrain.report.sweep import from_best
 from pipetrain.report.sweep.colors import Look, looks
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
-from pipetrain.report.sweep.course import course
+from pipetrain.report.sweep.course import course, width_of
 from pipetrain.report.sweep.courses import courses_of
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.stage_bars import memory_bars, staleness_bars
@@ -38,7 +38,9 @@ def page(title: str, metric: str | None, groups: Sequence[SweepGroup], skipped: 
         "COUNT": f"{counted(runs, 'run', 'runs')} of {counted(len(groups), 'configuration', 'configurations')}",
         "TABLE": _table(metric, groups),
         "NOTES": "\n".join(f"<p>{escape(note)}</p>" for note in said),
+        "WIDTH": f"{width_of(groups):g}",
         "COURSES": "\n".join(course(*each, groups) for each in courses_of(metric, groups)),
+        "SETTINGS": _legend(groups),
         "STAGES": _stages(groups),
     }
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(parts)
@@ -64,7 +66,7 @@ def _table(metric: str | None, groups: Sequence[SweepGroup]) -> str:
             columns.append([(_value(mean), cell) for mean, cell in zip(apart, behind, strict=True)])
     shown = list(zip(*columns, strict=True)) or [()] * len(groups)
     rows = []
-    every = zip(groups, _names(groups), looks(groups), shown, strict=True)
+    every = zip(groups, labels_of(groups), looks(groups), shown, strict=True)
     for index, (group, name, look, numbers) in enumerate(every):
         texts = "".join(f'<td data-value="{value}">{escape(text)}</td>' for value, text in numbers)
         ended = f'<td data-value="{len(group.completed)}">{escape(statuses(group))}</td>'
@@ -73,10 +75,20 @@ def _table(metric: str | None, groups: Sequence[SweepGroup]) -> str:
     return "\n".join(['<table id="runs">', f"<thead>{head}</thead>", "<tbody>", *rows, "</tbody>", "</table>"])
 
 
-def _names(groups: Sequence[SweepGroup]) -> list[str]:
-    """The names, with their numbers where figures call the groups by number."""
-    numbers = [f"{number} " for number, _ in legend_of(groups)] or [""] * len(groups)
-    return [f"{number}{group.name}" for number, group in zip(numbers, groups, strict=True)]
+def _legend(groups: Sequence[SweepGroup]) -> str:
+    """The settings that differ, where the rows go by numbers."""
+    columns = legend_of(groups)
+    if not columns:
+        return ""
+    (_, *heads), *rows = zip(*columns, strict=True)
+    head = "".join(f'<th scope="col">{escape(each)}</th>' for each in ("run", *heads))
+    body = [
+        f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(label)}</th>'
+        f"{''.join(f'<td>{escape(value)}</td>' for value in values)}</tr>"
+        for index, (label, look, (_, *values)) in enumerate(zip(labels_of(groups), looks(groups), rows, strict=True))
+    ]
+    table = ['<table id="settings">', f"<thead><tr>{head}</tr></thead>", "<tbody>", *body, "</tbody>", "</table>"]
+    return "\n".join(["<h2>Settings that differ</h2>", '<div class="wide">', *table, "</div>"])
 
 
 def _head(name: str, *, ranked: bool) -> str:

@@ -11,7 +11,7 @@ from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.text_table import counted, markdown_table, text_table
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
 
-Columns = list[tuple[str, ...]]
+Columns = Sequence[tuple[str, ...]]
 WIDTH = 120
 _LEAST_WIDTH = 72
 _MOST_STAGES = 8
@@ -34,16 +34,16 @@ def text(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[Com
     """
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     tables = [_text_table(part) for columns in _tables(groups, metric) for part in _parts(columns, width)]
-    legend = [_wrapped(f"{number:>{len(str(len(groups)))}}  ", name, width) for number, name in legend_of(groups)]
     said = [*(_wrapped("", note, width) for note in notes(groups, metric)), *not_completed(groups, skipped)]
-    return "\n\n".join(filter(None, [*tables, "\n".join(legend), "\n".join(said)]))
+    return "\n\n".join(filter(None, [*tables, _legend(groups, width), "\n".join(said)]))
 
 
 def markdown(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
     """The same in Markdown."""
     tables = _tables(groups, metric)
     parts = ["\n".join(markdown_table([column[0] for column in columns], _rows(columns))) for columns in tables]
-    legend = "\n".join(f"{number}. {name}" for number, name in legend_of(groups))
+    columns = legend_of(groups)
+    legend = "\n".join(markdown_table([column[0] for column in columns], _rows(columns)) if columns else [])
     said = (f"{note}  " for note in (*notes(groups, metric), *not_completed(groups, skipped)))
     return "\n\n".join(filter(None, [*parts, legend, *said])) + "\n"
 
@@ -145,10 +145,10 @@ def _rows(columns: Columns) -> list[tuple[str, ...]]:
     return list(zip(*(column[1:] for column in columns), strict=True))
 
 
-def _parts(columns: Columns, width: int) -> list[Columns]:
+def _parts(columns: Columns, width: int) -> Sequence[Columns]:
     """The columns in tables that are at most so wide; each begins with the names of the rows."""
     names, *others = columns
-    parts: list[Columns] = [[names]]
+    parts: list[list[tuple[str, ...]]] = [[names]]
     for column in others:
         wide = sum(2 + max(map(len, each)) for each in [*parts[-1], column]) - 2
         if wide > width and len(parts[-1]) > 1:
@@ -161,6 +161,19 @@ def _text_table(columns: Columns) -> str:
     heads = [column[0] for column in columns]
     last = "<" if heads[-1] in _LEFT else ">"
     return "\n".join(text_table(heads, _rows(columns), "<" + ">" * (len(heads) - 2) + last))
+
+
+def _legend(groups: Sequence[SweepGroup], width: int) -> str:
+    """What the numbers of rows stand for: a table of the settings that differ, or their names where it is too wide."""
+    columns = legend_of(groups)
+    if not columns:
+        return ""
+    lines = text_table([column[0] for column in columns], _rows(columns), ">" + "<" * (len(columns) - 1))
+    if max(map(len, lines)) <= width:
+        return "\n".join(lines)
+    digits = len(str(len(groups)))
+    names = enumerate((group.name for group in groups), start=1)
+    return "\n".join(_wrapped(f"{number:>{digits}}  ", name, width) for number, name in names)
 
 
 def _wrapped(lead: str, text: str, width: int) -> str:

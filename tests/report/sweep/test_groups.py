@@ -1,6 +1,7 @@
 """The runs of a sweep, put together by configuration."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,9 @@ def test_numbers_take_the_place_of_names_where_one_is_long():
               for name in ("gpipe", "gpipe lr=0.1")]  # fmt: skip
     assert (labels_of(groups, 12), legend_of(groups, 12)) == (["gpipe", "gpipe lr=0.1"], [])
     assert labels_of(groups, 11) == ["1 gpipe", "2 gpipe"]
-    assert legend_of(groups, 11) == [("1", "gpipe"), ("2", "gpipe lr=0.1")]
+    assert legend_of(groups, 11) == [("", "1", "2"), ("run", "gpipe", "gpipe lr=0.1")]
+    told = [replace(groups[0], settings={"method": "gpipe"}), replace(groups[1], settings={"lr": "0.1"})]
+    assert legend_of(told, 11) == [("", "1", "2"), ("method", "gpipe", "-"), ("lr", "-", "0.1")]
 
 
 def test_run_that_left_no_directory_is_a_group_too(tmp_path):
