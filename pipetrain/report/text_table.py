@@ -70,6 +70,11 @@ def rate_of(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 99.5 else f"{per_second:.3g}"
 
 
+def printable(text: str) -> str:
+    """The text with a question mark for every character that a terminal would obey, not show."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def shortened(text: str, width: int) -> str:
     """The text with dots in place of its middle where it is longer than `width`."""
     if len(text) <= width:

@@ -187,8 +187,7 @@ def _facts(run: RunDirectory, content: Mapping[str, Any], records: Sequence[Reco
     """
     facts = {}
     if run.plan.is_file():
-        plan = json.loads(run.plan.read_text(encoding="utf-8"))
-        facts = {"cut": _cut(plan), "parameters": str(int(plan["parameters"]))}
+        facts = _planned(run.plan)
     if stages := content.get("per_stage"):
         facts["stages"] = str(len(stages))
     ends = [record for record in records if record["kind"] == "epoch"]
@@ -196,6 +195,19 @@ def _facts(run: RunDirectory, content: Mapping[str, Any], records: Sequence[Reco
     if first and (content["status"] == "completed" or ends[-1]["epoch"] > 1):  # else it may have ended in this epoch
         facts["epoch_samples"] = str(int(first[-1]))
     return facts
+
+
+def _planned(path: Path) -> dict[str, str]:
+    """What plan.json tells.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        return {"cut": _cut(plan), "parameters": str(int(plan["parameters"]))}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: damaged: {one_line(error)}") from error
 
 
 def _cut(plan: Mapping[str, Any]) -> str:
@@ -262,7 +274,7 @@ def _curves(records: Sequence[Record], content: Mapping[str, Any]) -> dict[str, 
         if record["kind"] == "epoch":
             points = {name: record[name] for name in ALL_THROUGHPUTS if name in record}
         for name, value in _finite(points).items():
-            curves.setdefault(name, []).append(Point(record["epoch"], value, record["step"], seconds(record)))
+            curves.setdefault(name, []).append(_point(record, value, seconds))
     losses = _losses([record for record in records if record["kind"] == "interval"], seconds)
     return curves | ({TRAIN_LOSS: losses} if losses else {})
 
@@ -277,14 +289,18 @@ def _losses(intervals: Sequence[Record], seconds: Callable[[Record], float | Non
     for record in intervals:
         if _finite({TRAIN_LOSS: record.get("loss")}):
             parts.setdefault((record["step"] - 1) // width, []).append(record)
-    ends = [(part[-1], statistics.fmean(record["loss"] for record in part)) for part in parts.values()]
-    return [Point(record["epoch"], loss, record["step"], seconds(record)) for record, loss in ends]
+    means = [(part[-1], statistics.fmean(record["loss"] for record in part)) for part in parts.values()]
+    return [_point(record, loss, seconds) for record, loss in means]
+
+
+def _point(record: Record, value: float, seconds: Callable[[Record], float | None]) -> Point:
+    return Point(float(record["epoch"]), value, record["step"], seconds(record))
 
 
 def _seconds(content: Mapping[str, Any]) -> Callable[[Record], float | None]:
     """The time of a record: measured, or, in a simulation, that of as many samples at the predicted throughput."""
     if content.get("executor") != "simulated" and content.get(PREDICTED) is None:
-        return lambda record: record.get("wall_s")
+        return lambda record: _finite({"wall_s": record.get("wall_s")}).get("wall_s")
     per_step = _predicted_step_s(content)
     return lambda record: None if per_step is None else per_step * record["step"]
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep.compared_run import EPOCH, ComparedRun, read
 from pipetrain.report.sweep.names import alike, kind_of, labels, names, told_apart
+from pipetrain.report.text_table import printable
 from pipetrain.tracking.run_directory import runs_in
 
 
@@ -39,7 +40,7 @@ class SweepGroup:
     @property
     def method(self) -> str:
         """The method of all its runs."""
-        return str(self.runs[0].settings.get("method", ""))
+        return printable(str(self.runs[0].settings.get("method", "")))
 
     @property
     def completed(self) -> list[ComparedRun]:
@@ -172,8 +173,8 @@ def collect(
             told = run.facts | {name: run.provenance[name] for name in by if name in run.provenance}
             kinds.setdefault(kind_of(run), []).append(replace(run, facts=told))
     groups = [group for kind in kinds.values() for group in _split(kind)]
-    first = [group[0] for group in groups]
-    called = zip(names(first), groups, told_apart(first), strict=True)
+    best_known = [max(group, key=lambda run: len(run.facts)) for group in groups]
+    called = zip(names(best_known), groups, told_apart(best_known), strict=True)
     return Collected(
         [SweepGroup(*each) for each in called],
         [run for run in runs if run.status == "damaged"],

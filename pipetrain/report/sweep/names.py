@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipetrain.report.sweep.compared_run import ComparedRun, is_seed
-from pipetrain.report.text_table import shortened
+from pipetrain.report.text_table import printable, shortened
 
 _NOT_COMPARED = ("resume", "replay_drains", "debug", "trace", "log", "checkpoint", "launch", "hydra", "partition.path")
 """Settings, and sections of settings, that do not make runs different; of a plan in a file, its content does."""
@@ -27,7 +27,7 @@ def names(runs: Sequence[ComparedRun]) -> list[str]:
     """A name for each of some runs that all differ, made of `told_apart`; of a single run its method, or its path."""
     return [
         " ".join(value if setting == _METHOD else f"{setting}={value}" for setting, value in told.items())
-        or str(run.settings.get(_METHOD, run.path))
+        or _shown(run.settings.get(_METHOD, run.path))
         for run, told in zip(runs, told_apart(runs), strict=True)
     ]
 
@@ -108,4 +108,4 @@ def _told(run: ComparedRun, shown: Sequence[str]) -> dict[str, str]:
 
 
 def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return printable(str(value).lower() if isinstance(value, bool) else str(value))

@@ -8,7 +8,7 @@ from pipetrain.report.sweep import from_best
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
-from pipetrain.report.text_table import counted, markdown_table, text_table
+from pipetrain.report.text_table import counted, markdown_table, printable, text_table
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
 
 Columns = Sequence[tuple[str, ...]]
@@ -61,7 +61,7 @@ def not_completed(groups: Sequence[SweepGroup], skipped: Sequence[ComparedRun] =
     """A line for each run that did not complete, or that was skipped, with the reason."""
     ended = [run for group in groups for run in group.runs if run.status != "completed"]
     damaged = [f"{run.path}: skipped, as it is damaged: {run.reason}" for run in skipped]
-    return [*(f"{run.path}: {_ending(run)}" for run in ended), *damaged]
+    return [printable(line) for line in (*(f"{run.path}: {_ending(run)}" for run in ended), *damaged)]
 
 
 def _ending(run: ComparedRun) -> str:

@@ -47,3 +47,18 @@ def test_seed_and_what_is_only_recorded_do_not_make_runs_different():
     other = run({"method": "gpipe", "seed": 2})
     assert kind_of(one) == kind_of(other)
     assert kind_of(one) != kind_of(run({"method": "gpipe", "optimizer.lr": 1}))
+
+
+def test_of_many_settings_that_nobody_asked_to_differ_as_few_are_told_as_tell_runs_apart():
+    follows = {f"model.{name}": 1 for name in ("depth", "width", "classes")}
+    runs = [
+        run({}, model="a", **follows),
+        run({}, model="b", **{name: value + 1 for name, value in follows.items()}),
+        run({}, model="b", **{name: value + 1 for name, value in follows.items()}, threads=1),
+    ]
+    assert names(runs) == ["model=a", "model=b", "model=b threads=1"]
+
+
+def test_control_characters_of_a_run_do_not_reach_the_terminal():
+    assert names([run({"method": "a\x1b[31m"})]) == ["a?[31m"]
+    assert names([run({"method": "a\x1b[31m"}), run({"method": "b"})]) == ["a?[31m", "b"]
