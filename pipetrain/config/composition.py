@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from pipetrain.config.schema import config_dir, register_schema
@@ -26,14 +28,22 @@ def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
     return [*words, f"hydra.searchpath=['file://{folder.resolve()}']"]
 
 
+def overrides_of(words: Sequence[str]) -> list[Override]:
+    """The words in Hydra's grammar, read by the loader of the configuration, which knows what `glob` stands for."""
+    running = GlobalHydra.instance()
+    if running.is_initialized():
+        return OverridesParser.create(running.config_loader()).parse_overrides(list(words))
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        return overrides_of(words)
+
+
 def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
     """The overrides of every member of a sweep such as `method=gpipe,pipedream`, in Hydra's grammar and order."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
     choices = [
         [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
         if each.is_sweep_override()
         else [str(each.input_line)]
-        for each in parsed
+        for each in overrides_of(overrides)
     ]
     yield from (list(chosen) for chosen in itertools.product(*choices))
 

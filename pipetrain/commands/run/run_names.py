@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+
+from pipetrain.config.composition import overrides_of
 
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^\w.=+-]+")
@@ -37,7 +38,7 @@ def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:
         words: the overrides of the sweep.
         swept: what the sweeper itself varies, by name.
     """
-    overrides = OverridesParser.create().parse_overrides(list(words))
+    overrides = overrides_of(words)
     same = [each.key_or_group for each in overrides if not each.is_sweep_override()]
     given = {each.key_or_group for each in overrides}
     return [*same, *(name for name, value in swept.items() if name not in given and not _varies(name, value))]
@@ -46,7 +47,7 @@ def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:
 def number_of_runs(words: Sequence[str], swept: Mapping[str, object]) -> int | None:
     """How many runs Hydra's own sweeper makes; None where a word asks for what only another sweeper can do."""
     values = {name: f"{name}={value}" for name, value in swept.items()}
-    parsed = OverridesParser.create().parse_overrides([*values.values(), *words])
+    parsed = overrides_of([*values.values(), *words])
     last: dict[str, Override] = {each.key_or_group: each for each in parsed}
     if any(each.is_sweep_override() and not each.is_discrete_sweep() for each in last.values()):
         return None
@@ -54,4 +55,4 @@ def number_of_runs(words: Sequence[str], swept: Mapping[str, object]) -> int | N
 
 
 def _varies(name: str, value: object) -> bool:
-    return OverridesParser.create().parse_override(f"{name}={value}").is_sweep_override()
+    return overrides_of([f"{name}={value}"])[0].is_sweep_override()

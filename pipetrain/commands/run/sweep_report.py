@@ -25,6 +25,8 @@ class SweepReport(Callback):
 
     @override
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        # first, as Hydra takes an exception of what follows for a warning, and goes on
+        sweep_ends.begin(Path(config.hydra.sweep.dir))
         words, swept = list(config.hydra.overrides.task), _swept(config)
         self._total = number_of_runs(words, swept)
         same = constant(words, swept)
@@ -32,7 +34,6 @@ class SweepReport(Callback):
             config.hydra.overrides.hydra.append(
                 f"hydra.job.config.override_dirname.exclude_keys=[{','.join(map(_quoted, same))}]"
             )
-        sweep_ends.begin(Path(config.hydra.sweep.dir))
 
     @override
     def on_job_start(self, config: DictConfig, *, task_function: TaskFunction, **kwargs: Any) -> None:

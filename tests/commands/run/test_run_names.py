@@ -35,6 +35,7 @@ def test_settings_that_are_the_same_in_all_runs_are_no_part_of_names():
         (["method=gpipe,lwp", "seed=0,1,2", "model=lenet5"], {}, 6),
         (["seed=5"], {"method": "gpipe,lwp", "seed": "0,1,2"}, 2),
         (["seed=range(0,4)"], {}, 4),
+        (["executor=glob(*)", "seed=0,1"], {}, 4),
         (["optimizer.lr=interval(0,1)"], {}, None),
     ],
 )

@@ -20,6 +20,31 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "sweep"
 
 
+@pytest.mark.parametrize(
+    ("words", "folders"),
+    [
+        (("train.epochs=sort(0,-1)",), ("0_epochs=-1", "1_epochs=0")),
+        (("train.epochs=range(-1,1)",), ("0_epochs=-1", "1_epochs=0")),
+        (("executor=glob(*)", "train.epochs=0"), ("0_executor=distributed", "1_executor=simulated")),
+    ],
+    ids=["sort", "range", "glob"],
+)
+def test_every_form_of_a_sweep_ends_with_the_code_of_its_runs_and_names_them(words, folders, monkeypatch, capfd):
+    taken = []
+    run = one_run.run
+
+    def noted(config, choices, folder, hydra):
+        taken.append(folder.name)
+        return run(config, choices, folder, hydra)
+
+    monkeypatch.setattr(one_run, "run", noted)
+    assert cli.carry_out([*WORDS[:3], *words]) is ExitCode.WRONG_USAGE
+    assert tuple(taken) == folders
+    said = capfd.readouterr()
+    assert re.findall(r"^run \d of \d", said.out, re.MULTILINE) == ["run 1 of 2", "run 2 of 2"]
+    assert "Warning" not in said.err
+
+
 def test_sweep_whose_runs_a_launcher_starts_in_other_processes_ends_as_they_do(folder, monkeypatch, capfd):
     launch = BasicLauncher.launch
 
