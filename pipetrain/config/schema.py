@@ -100,7 +100,7 @@ class TrainConfig:
     compile: bool = False
     """Compile each layer with torch.compile; the first step of each shape then takes longer: docs/precision.md."""
     target: Any = None  # a mapping or null, which Hydra cannot override where it is declared as such
-    """Metrics that end the run once evaluation reaches them, such as {top1: 66}; loss and perplexity fall to theirs."""
+    """Metrics that end the run once evaluation reaches them, such as {top1: 66, loss: 0.5}."""
 
 
 @dataclass(frozen=True)
@@ -257,6 +257,9 @@ class Config:
     """How the learning rate changes during the run."""
     loss: dict[str, Any] = field(default_factory=dict)
     """What is minimized, and which metrics an evaluation reports."""
+    metrics: Any = field(default_factory=dict)  # name -> target
+    """Further metrics of evaluations by name, such as
+    metrics.f1._target_=torchmetrics.classification.BinaryF1Score: docs/metrics.md."""
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
     """One process per stage, or all stages simulated in one process."""
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -304,6 +307,7 @@ def schema() -> DictConfig:
     for node in (config, *config.values()):
         if isinstance(node, DictConfig):
             OmegaConf.set_readonly(node, None)  # OmegaConf takes `frozen` for a ban on overrides
+    OmegaConf.set_struct(config.metrics, value=False)  # whoever sets a metric names it
     return config
 
 

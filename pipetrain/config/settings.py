@@ -1,5 +1,6 @@
 """The settings of a run: Hydra's configuration turned once into typed values, which everything behind it reads."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -12,7 +13,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from pipetrain.config.checks import check, check_flag
-from pipetrain.config.instantiate import Target
+from pipetrain.config.instantiate import TARGET, Target
 from pipetrain.config.nearest import unknown_setting
 from pipetrain.config.optimizer_ranges import check_options
 from pipetrain.config.phases import PhaseSettings, check_read, phases_of, written_out
@@ -36,7 +37,12 @@ from pipetrain.number_range import POSITIVE
 
 _PREFETCH = 2
 _OF_REPLICAS = [each.name for each in fields(ReplicasConfig)]
-_OPEN = ("dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "phases")
+_OPEN = (
+    "dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics", "phases",
+)  # fmt: skip
+_METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_OTHERS = ("loss", "perplexity", "s")
+"""Names that records give to other numbers of an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,45 @@ class ReplicaSettings:
 
 
 @dataclass(frozen=True)
+class MetricSettings:
+    """A metric of evaluations.
+
+    Attributes:
+        target: returns an object with `update` and `compute`.
+        higher_is_better: whether more is better; None: as the object says.
+    """
+
+    target: Target
+    higher_is_better: bool | None
+
+    @classmethod
+    def of(cls, section: str, content: Any) -> Self:
+        """The settings of the section of a metric, such as `metrics.f1`.
+
+        Raises:
+            ConfigError: its name cannot be that of a metric, there is no target, or a value is of another type.
+        """
+        name = section.partition(".")[2]
+        if not _METRIC_NAME.fullmatch(name) or name in _OTHERS:
+            raise ConfigError(
+                f"{section}: {name} cannot name a metric; letters, digits and _ can, but not {', '.join(_OTHERS)}"
+            )
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{section}={as_configured(content)}: names no class; set {section}.{TARGET}")
+        options = dict(content)
+        higher = options.pop("higher_is_better", None)
+        if higher is not None:
+            check_flag(f"{section}.higher_is_better", higher)
+        return cls(Target.of(section, options), higher)
+
+
+def _metrics_of(section: Any) -> dict[str, MetricSettings]:
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"metrics={as_configured(section)}: a target for each name, such as metrics.f1.{TARGET}=...")
+    return {str(name): MetricSettings.of(f"metrics.{name}", each) for name, each in section.items()}
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that was asked of a run, checked as far as neither model nor data are needed.
 
@@ -190,6 +235,7 @@ class Settings:
         choices: what was chosen of each group, such as {"model": "resnet20"}.
         partition: returns what cuts the model into stages.
         replicas: of these stages.
+        metrics: of evaluations, by name, beside those of the loss.
         phases: one after the other; a run without `phases` is one phase.
         stored: the whole configuration as `config.yaml` holds it: resolved, with `phases` written out.
     """
@@ -203,6 +249,7 @@ class Settings:
     optimizer: OptimizerSettings
     lr_schedule: Target
     loss: Target
+    metrics: Mapping[str, MetricSettings]
     executor: ExecutorConfig
     train: TrainConfig
     eval: EvalConfig
@@ -232,7 +279,7 @@ class Settings:
             with phase.naming_errors():
                 phase.schedule.check()
                 phase.method.check()
-        single = (self.partition, self.lr_schedule, self.loss)
+        single = (self.partition, self.lr_schedule, self.loss, *(metric.target for metric in self.metrics.values()))
         for target in (self.dataset.target, self.model.target, self.optimizer.target, *single):
             if target.path != MISSING:
                 target.check()
@@ -306,6 +353,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
         optimizer=OptimizerSettings.of(plain["optimizer"]),
         lr_schedule=Target.of("lr_schedule", plain["lr_schedule"]),
         loss=Target.of("loss", plain["loss"]),
+        metrics=_metrics_of(plain["metrics"]),
         **{name: getattr(typed, name) for name in closed},
         stored=stored,
     )

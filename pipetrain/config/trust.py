@@ -14,6 +14,21 @@ _LOSSES = (
     "MSELoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss",
     "SmoothL1Loss", "SoftMarginLoss",
 )  # fmt: skip
+_METRICS = {
+    "classification": [
+        f"{task}{name}"
+        for task in ("Binary", "Multiclass", "Multilabel")
+        for name in (
+            "AUROC", "Accuracy", "AveragePrecision", "CalibrationError", "CohenKappa", "F1Score", "FBetaScore",
+            "HammingDistance", "JaccardIndex", "MatthewsCorrCoef", "Precision", "Recall", "Specificity",
+        )
+    ],
+    "regression": [
+        "ConcordanceCorrCoef", "CosineSimilarity", "ExplainedVariance", "KendallRankCorrCoef", "LogCoshError",
+        "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogError",
+        "PearsonCorrCoef", "R2Score", "SpearmanCorrCoef",
+    ],
+}  # fmt: skip
 _GROUPS = {"phases": ("schedule", "method")}
 """The groups whose choices a section holds, where they are not called as it is."""
 
@@ -48,6 +63,8 @@ def _own(sections: Collection[str]) -> Iterator[str]:
             yield from (path for _, path in _targets(choice.content, group))
     if "loss" in sections:
         yield from (f"torch.nn.{name}" for name in _LOSSES)
+    if "metrics" in sections:
+        yield from (f"torchmetrics.{task}.{name}" for task, names in _METRICS.items() for name in names)
 
 
 def _targets(content: Any, setting: str) -> Iterator[tuple[str, str]]:

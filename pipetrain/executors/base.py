@@ -20,7 +20,7 @@ from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.transport import Transport
-from pipetrain.losses import Loss
+from pipetrain.losses import NO_METRICS, Loss, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.base import BaseStage
 from pipetrain.tensors import Tensors, dense
@@ -121,8 +121,11 @@ class Executor(ABC):
         """Carries out the interval, and waits until every stage has."""
 
     @abstractmethod
-    def evaluate(self, loader: Loader) -> dict[str, float] | None:
-        """Metrics over the whole evaluation set where the last stage is, None elsewhere."""
+    def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
+        """The loss, its metrics and further ones over the whole evaluation set where the last stage is, None elsewhere.
+
+        Of the replicas of the last stage, only the first one has the further ones.
+        """
 
     @abstractmethod
     def whole_state(self) -> dict[str, Tensor] | None:
@@ -222,9 +225,11 @@ class ManyProcesses(Executor):
             dist.barrier()
 
     @staticmethod
-    def _metrics(outputs: Iterable[Tensors], feed: Feed, loss: Loss | None) -> dict[str, float] | None:
+    def _metrics(
+        outputs: Iterable[Tensors], feed: Feed, loss: Loss | None, metrics: Metrics
+    ) -> dict[str, float] | None:
         """Metrics where the last stage and its loss are; elsewhere `outputs` only pass through."""
         if loss is not None:
-            return evaluate(outputs, feed.host_targets, loss)
+            return evaluate(outputs, feed.host_targets, loss, metrics)
         deque(outputs, maxlen=0)
         return None

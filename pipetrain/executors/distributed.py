@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
-from pipetrain.executors.evaluation import PartScore, metrics_of, on_host
-from pipetrain.executors.feed import Feed
+from pipetrain.executors.evaluation import PartScore, evaluate, metrics_of, on_host
+from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.message_keys import evaluation_keys, training_keys
 from pipetrain.executors.neighbors import Neighbors
@@ -19,6 +19,7 @@ from pipetrain.executors.phase import Phase
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.stage_runner import StageRunner
 from pipetrain.executors.transport import Transport
+from pipetrain.losses import NO_METRICS, Evaluated, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
 from pipetrain.stage.stage import Stage
@@ -93,7 +94,7 @@ class DistributedExecutor(ManyProcesses):
                 self._stage.take_buffers(self._ports.replica_groups.of_first(self._stage.buffers))
 
     @override
-    def evaluate(self, loader: Loader) -> dict[str, float] | None:
+    def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
         """Forward only, through the same connections, shared out among replicas; metrics on the last stage."""
         self.begin_evaluation()
         keys = evaluation_keys(loader)
@@ -107,9 +108,31 @@ class DistributedExecutor(ManyProcesses):
             deque(outputs, maxlen=0)
             ports.end()
             return None
-        parts = [PartScore.of(stage.loss, each, feed.host_targets()) for each in outputs]
+        if ports.replica_groups is None:
+            found = evaluate(outputs, feed.host_targets, stage.loss, metrics)
+            ports.end()
+            return found
+        evaluated, parts = metrics.begin(), list[PartScore]()
+        for first in range(0, len(keys), ports.replica_groups.count):
+            given: Tensors = ()
+            if first + stage.replica < len(keys):
+                part, targets = next(outputs), feed.host_targets()
+                parts.append(PartScore.of(stage.loss, part, targets))
+                given = (*part, *targets)
+            if metrics:
+                self._update(evaluated, given)
         ports.end()
-        return metrics_of(parts if ports.replica_groups is None else self._of_all_replicas(parts))
+        found = metrics_of(self._of_all_replicas(parts))
+        return found if stage.replica else found | evaluated.values()
+
+    def _update(self, evaluated: Evaluated, given: Tensors) -> None:
+        """Updates the metrics of the first replica with what each of them gives of a round, in their order."""
+        assert self._ports.replica_groups is not None
+        with self.hooks.waiting("the other replicas' part of the evaluation"):
+            rows = self._ports.replica_groups.in_first(given)
+        for tensors in rows:
+            if tensors:
+                evaluated.update(to_device(tensors, self._stage.device))
 
     def _of_all_replicas(self, parts: list[PartScore]) -> list[PartScore]:
         """The parts of the evaluation set in order, which each replica of the last stage has some of."""

@@ -9,8 +9,19 @@ from torch import Tensor
 
 from pipetrain.data.loader import Loader
 from pipetrain.device_queue import numbers, queues
+from pipetrain.errors import RunError
 from pipetrain.executors.feed import Feed, to_device
-from pipetrain.losses import Loss, count_of, hits_of, log_loss_of, percent
+from pipetrain.losses import (
+    NO_METRICS,
+    Evaluated,
+    Loss,
+    Metrics,
+    check_hits,
+    count_of,
+    hits_of,
+    log_loss_of,
+    percent,
+)
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.tensors import Tensors
 
@@ -19,25 +30,41 @@ _UNREAD = 256
 
 
 def evaluate_model(
-    loader: Loader, compute: Callable[[Tensors], Tensors], loss: Loss, device: torch.device
+    loader: Loader,
+    compute: Callable[[Tensors], Tensors],
+    loss: Loss,
+    device: torch.device,
+    metrics: Metrics = NO_METRICS,
 ) -> dict[str, float]:
     """The loss and metrics of a model that one process computes, over all that `loader` reads."""
     feed = Feed(loader, DrainInterval.whole(len(loader)), device, inputs=True, targets=True)
-    return evaluate((compute(feed.inputs()) for _ in range(len(loader))), feed.host_targets, loss)
+    return evaluate((compute(feed.inputs()) for _ in range(len(loader))), feed.host_targets, loss, metrics)
 
 
-def evaluate(outputs: Iterable[Tensors], targets: Callable[[], Tensors], loss: Loss) -> dict[str, float]:
+def evaluate(
+    outputs: Iterable[Tensors], targets: Callable[[], Tensors], loss: Loss, metrics: Metrics = NO_METRICS
+) -> dict[str, float]:
     """The loss and metrics over `outputs`, a part of the evaluation set at a time.
 
     Args:
         outputs: of the model.
         targets: gives those of the next part, in host memory or on the device.
         loss: of the run.
+        metrics: of the run, beside those of the loss.
 
     Returns:
-        `loss`, the `perplexity` where there is one, and each metric of the loss in percent.
+        `loss`, the `perplexity` where there is one, each metric of the loss in percent, and the further ones.
     """
-    return metrics_of(PartScore.of(loss, part, targets()) for part in outputs)
+    evaluated = metrics.begin()
+    found = metrics_of(_scored(part, targets(), loss, evaluated) for part in outputs)
+    return found | evaluated.values()
+
+
+def _scored(outputs: Tensors, targets: Tensors, loss: Loss, evaluated: Evaluated) -> "PartScore":
+    score = PartScore.of(loss, outputs, targets)
+    if evaluated:
+        evaluated.update((*outputs, *to_device(targets, outputs[0].device)))
+    return score
 
 
 @dataclass(frozen=True)
@@ -59,9 +86,16 @@ class PartScore:
     @classmethod
     @torch.no_grad()
     def of(cls, loss: Loss, outputs: Tensors, targets: Tensors) -> "PartScore":
-        """That of one microbatch, whose targets may still be in host memory, where counting them waits for nothing."""
+        """That of one microbatch, whose targets may still be in host memory, where counting them waits for nothing.
+
+        Raises:
+            RunError: the loss returns no mean, or a metric of it is no number of hits.
+        """
         there = to_device(targets, outputs[0].device)
         mean = loss(*outputs, *there)
+        if not isinstance(mean, Tensor) or mean.numel() != 1:
+            shown = f"a tensor of shape {tuple(mean.shape)}" if isinstance(mean, Tensor) else f"a {type(mean).__name__}"
+            raise RunError(f"the loss must return the mean, a tensor of one element, not {shown}")
         hits = hits_of(loss, outputs, there)
         part = cls(count_of(loss, targets), mean, log_loss_of(loss, mean, outputs, there), hits)
         return part if queues(outputs[0].device) else next(on_host([part]))
@@ -71,10 +105,17 @@ class PartScore:
         return [self.mean, *([] if self.log_loss is None else [self.log_loss]), *self.hits.values()]
 
     def holding(self, found: list[float]) -> "PartScore":
-        """The same with other `numbers`."""
+        """The same with other `numbers`, which the host knows.
+
+        Raises:
+            RunError: a metric of the loss is no number of hits.
+        """
         mean, *others = found
         log_loss = None if self.log_loss is None else others.pop(0)
-        return replace(self, mean=mean, log_loss=log_loss, hits=dict(zip(self.hits, others, strict=True)))
+        hits = dict(zip(self.hits, others, strict=True))
+        for name, number in hits.items():
+            check_hits(name, number, self.count)
+        return replace(self, mean=mean, log_loss=log_loss, hits=hits)
 
 
 def on_host(parts: Iterable[PartScore]) -> Iterator[PartScore]:

@@ -19,7 +19,7 @@ from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.losses import Loss, StepLoss, count_of, share, step_loss
+from pipetrain.losses import NO_METRICS, Loss, Metrics, StepLoss, count_of, share, step_loss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import Activations, PlannedOperation, rebinds_weights
 from pipetrain.schedules import Kind
@@ -207,10 +207,10 @@ class FinegrainedExecutor(OneProcess):
         return [clipping.clip(each, norm, lambda: norms) for each, norm in zip(gradients, norms, strict=True)]
 
     @override
-    def evaluate(self, loader: Loader) -> dict[str, float]:
+    def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float]:
         self.begin_evaluation()
-        module = self._model.module
-        return evaluate_model(loader, lambda inputs: module.evaluate(*inputs), self._model.loss, self.stages[0].device)
+        module, loss = self._model.module, self._model.loss
+        return evaluate_model(loader, lambda inputs: module.evaluate(*inputs), loss, self.stages[0].device, metrics)
 
 
 @dataclass

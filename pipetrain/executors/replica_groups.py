@@ -8,9 +8,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipetrain.executors import exchange
+from pipetrain.executors.collection import gathered
 from pipetrain.executors.exchange import connected
 from pipetrain.executors.transport import Transport
 from pipetrain.schedules import Replicas
+from pipetrain.tensors import Tensors
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,10 @@ class ReplicaGroups:
             with connected():
                 dist.broadcast(tensor, group=self.control, group_src=0)
         return found
+
+    def in_first(self, tensors: Tensors) -> list[Tensors]:
+        """What each replica gives, in order and in host memory, in the first one; nothing elsewhere. All call it."""
+        return gathered(tensors, self.control)
 
     def from_all(self, value: Any) -> list[Any]:
         """The value of JSON's that each replica gives, in each of them."""

@@ -16,6 +16,7 @@ from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.rounds import Found, GatheredRounds, Offer, Round
 from pipetrain.executors.stage_runner import BackwardId, StageRunner
 from pipetrain.executors.tied_gradients import TiedGradients
+from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import Slice, idle_shares, play, step_times
 from pipetrain.program.times import TimeSpan
@@ -265,11 +266,11 @@ class SimulatedExecutor(OneProcess):
         self._played_until += max(slices[-1].end for slices in played if slices)
 
     @override
-    def evaluate(self, loader: Loader) -> dict[str, float]:
+    def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float]:
         self.begin_evaluation()
         loss = self.stages[-1].loss
         assert loss is not None
-        return evaluate_model(loader, self._outputs, loss, self.stages[0].device)
+        return evaluate_model(loader, self._outputs, loss, self.stages[0].device, metrics)
 
     def _outputs(self, tensors: Tensors) -> Tensors:
         for stage in self.stages:

@@ -61,6 +61,7 @@ class ProcessRun:
             measured=parts.progress.get("per_stage", []),
             extra_drains=[*parts.progress.get("extra_drains", ())],
             metrics=parts.progress.get("metrics", {}),
+            further=parts.metrics,
             decoder=self._decoder,
         )
 

@@ -11,10 +11,10 @@ from pipetrain.executors.phase import Phase
 from pipetrain.executors.pipeline import Training
 from pipetrain.launch.pipeline import training_of
 from pipetrain.libraries import lazy_compiler
-from pipetrain.losses import Loss, counts_tokens
+from pipetrain.losses import NO_METRICS, Loss, Metrics, counts_tokens
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
-from pipetrain.run.build import Data, build_chain, build_data, build_phases, build_rate
+from pipetrain.run.build import Data, build_chain, build_data, build_metrics, build_phases, build_rate
 from pipetrain.run.job import Job
 from pipetrain.run.learning_rates import LearningRates
 from pipetrain.tracking.hyperparameters import values_set
@@ -29,6 +29,7 @@ class RunParts:
 
     Attributes:
         progress: where a resumed run stood; empty for a fresh one.
+        metrics: of evaluations beside those of the loss, where the last stage is.
         recorder: where the last stage is; None elsewhere.
         trace: the file of the operations' times; None for no trace.
     """
@@ -38,6 +39,7 @@ class RunParts:
     phases: Sequence[Phase]
     training: Training
     progress: dict[str, Any]
+    metrics: Metrics
     recorder: Recorder | None
     trace: TraceFile | None
 
@@ -63,19 +65,21 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     rate = build_rate(settings, job.timetable)
     progress = checkpoint.load_progress(job.resume) if job.resume else {}
     training = training_of(settings, data.dataset, rate, device)
-    recorder = None
+    recorder, metrics = None, NO_METRICS
+    if job.num_stages - 1 in stages:
+        metrics = build_metrics(settings)
     if job.num_stages - 1 in stages and replica == 0:
         earlier = EarlierSteps(progress, checkpoint.load_history(job.resume) if job.resume else {})
-        recorder = Recorder(_recorded(job, data, training.loss, LearningRates(rate, phases)), earlier, show)
+        recorder = Recorder(_recorded(job, data, training.loss, LearningRates(rate, phases), metrics), earlier, show)
     trace = (
         TraceFile(job.run, job.placement.process_of(stages[0]) + replica, progress.get("step", 0))
         if settings.trace
         else None
     )
-    return RunParts(data, chain, phases, training, progress, recorder, trace)
+    return RunParts(data, chain, phases, training, progress, metrics, recorder, trace)
 
 
-def _recorded(job: Job, data: Data, loss: Loss, rates: LearningRates) -> RecordedRun:
+def _recorded(job: Job, data: Data, loss: Loss, rates: LearningRates, metrics: Metrics) -> RecordedRun:
     settings = job.settings
     return RecordedRun(
         job.run,
@@ -86,5 +90,6 @@ def _recorded(job: Job, data: Data, loss: Loss, rates: LearningRates) -> Recorde
         simulated=settings.executor.simulated,
         counts_tokens=counts_tokens(loss),
         config=settings.stored,
+        lower_is_better=metrics.lower_is_better,
         hyperparameters=values_set(settings.stored, settings.choices),
     )

@@ -9,7 +9,7 @@ Loss = Callable[..., Tensor]
 """(output, target) -> the mean loss, a scalar. It may also have
 
 - `count(target)`: what the mean runs over; the samples, unless it says so;
-- `metrics(output, target)`: name -> hits, to be divided by that count;
+- `metrics(output, target)`: name -> hits, whole numbers from 0 to that count, which they are divided by;
 - `log_loss(output, target)`: the mean negative log-likelihood, whose exp an evaluation reports as `perplexity`;
 - `unit`, "tokens" where that is what it counts: the run then reports tokens per second.
 """

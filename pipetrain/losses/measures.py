@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
+from pipetrain.errors import RunError
 from pipetrain.losses.cross_entropy import CrossEntropy, class_hits
 from pipetrain.losses.loss import Loss
 from pipetrain.losses.token_cross_entropy import TokenCrossEntropy
@@ -42,12 +43,36 @@ def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> int:
     return targets[0].numel() if ignored is None else max(1, int(targets[0].ne(ignored).sum()))
 
 
-def hits_of(loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Mapping[str, Tensor]:
-    """The loss's own metrics as sums, or how often a class was hit; none where there are no classes."""
-    metrics: Callable[..., Mapping[str, Tensor]] | None = getattr(loss, "metrics", None)
-    if metrics is not None:
-        return metrics(*outputs, *targets)
-    return class_hits(outputs[0], targets[0], ignored_of(loss)) if of_classes(loss, targets) else {}
+def hits_of(loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Mapping[str, float | Tensor]:
+    """The loss's own metrics as sums, or how often a class was hit; none where there are no classes.
+
+    Raises:
+        RunError: the loss's own `metrics` does not return a number for each name.
+    """
+    metrics: Callable[..., object] | None = getattr(loss, "metrics", None)
+    if metrics is None:
+        return class_hits(outputs[0], targets[0], ignored_of(loss)) if of_classes(loss, targets) else {}
+    found = metrics(*outputs, *targets)
+    if not isinstance(found, Mapping):
+        raise RunError(f"`metrics` of the loss must return a dict, name -> hits, not a {type(found).__name__}")
+    for name, hits in found.items():
+        if not isinstance(hits, int | float) and not (isinstance(hits, Tensor) and hits.numel() == 1):
+            kind = f"tensor of shape {tuple(hits.shape)}" if isinstance(hits, Tensor) else type(hits).__name__
+            raise RunError(f"`metrics` of the loss: {name} is a {kind}, not a number of hits")
+    return found
+
+
+def check_hits(name: str, hits: float, count: int) -> None:
+    """Checks that a metric of a loss is what its share of the count can be taken of.
+
+    Raises:
+        RunError: it is no whole number from 0 to the count.
+    """
+    if not 0 <= hits <= count or hits != int(hits):
+        raise RunError(
+            f"`metrics` of the loss: {name}={hits:g} is no number of hits among {count}; a metric that is no count of "
+            "hits, such as F1, is set by `metrics`: docs/metrics.md"
+        )
 
 
 def log_loss_of(

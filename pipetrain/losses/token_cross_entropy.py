@@ -5,6 +5,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from typing_extensions import override
 
+from pipetrain.errors import ConfigError
 from pipetrain.number_range import SHARE
 
 
@@ -32,7 +33,16 @@ class TokenCrossEntropy(nn.Module):
 
     @override
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Logits (n, positions, vocabulary) and targets (n, positions) to a scalar, 0 where all is padding."""
+        """Logits (n, positions, vocabulary) and targets (n, positions) to a scalar, 0 where all is padding.
+
+        Raises:
+            ConfigError: they have other shapes.
+        """
+        if logits.ndim < 3 or logits.shape[:-1] != targets.shape:
+            raise ConfigError(
+                f"the cross-entropy of tokens takes outputs (n, positions, vocabulary) and targets (n, positions), not "
+                f"{tuple(logits.shape)} and {tuple(targets.shape)}; loss=cross_entropy takes one class for each sample"
+            )
         return self._mean(logits, targets, self.label_smoothing)
 
     def log_loss(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pipetrain.report.text_table import text_lines
-from pipetrain.tracking.evaluations import LOWER_IS_BETTER
 
 if TYPE_CHECKING:
     from pipetrain.run.evaluate import Evaluation
@@ -18,7 +17,7 @@ def as_lines(evaluation: "Evaluation") -> list[str]:
         ("model", evaluation.model),
         ("dataset", f"{evaluation.dataset}, {evaluation.samples:,} samples"),
         *((name, _shown(name, value)) for name, value in evaluation.metrics.items()),
-        *((name, _signed(value, evaluation.signatures.get(name))) for name, value in evaluation.decoded.items()),
+        *((name, _signed(value, evaluation.signatures.get(name))) for name, value in evaluation.others.items()),
     ]
     return text_lines(rows, "<<")
 
@@ -31,7 +30,7 @@ def as_json(evaluation: "Evaluation") -> dict[str, Any]:
         "model": evaluation.model,
         "dataset": evaluation.dataset,
         "samples": evaluation.samples,
-        "metrics": {**evaluation.metrics, **evaluation.decoded},
+        "metrics": {**evaluation.metrics, **evaluation.others},
         "signatures": dict(evaluation.signatures),
     }
 
@@ -43,7 +42,7 @@ def texts_as_lines(evaluation: "Evaluation") -> str:
 
 
 def _shown(name: str, value: float) -> str:
-    return f"{value:.4g}" if name in LOWER_IS_BETTER else f"{value:.4g} %"
+    return f"{value:.4g}" if name in ("loss", "perplexity") else f"{value:.4g} %"
 
 
 def _signed(value: float, signature: str | None) -> str:

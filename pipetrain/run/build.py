@@ -22,7 +22,7 @@ from pipetrain.data.own_code import asked_for
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.losses import Loss
+from pipetrain.losses import Loss, Metric, Metrics
 from pipetrain.methods import Method
 from pipetrain.models.chain import Inputs, LayerChain, chain_of, is_cut_along_graph
 from pipetrain.models.ties import untie
@@ -205,6 +205,31 @@ def build_loss(settings: Settings, dataset: Any) -> Loss:
     if not callable(loss):
         raise settings.loss.returned(loss, "a function of outputs and targets")
     return loss
+
+
+def build_metrics(settings: Settings) -> Metrics:
+    """The metrics of evaluations beside those of the loss.
+
+    Raises:
+        ConfigError: a target refuses an option, returns something else, or nobody says which of two values is better.
+    """
+    fresh: dict[str, Metric] = {}
+    lower: list[str] = []
+    for name, asked in settings.metrics.items():
+        metric = asked.target.build()
+        if isinstance(metric, type) or not all(callable(getattr(metric, each, None)) for each in ("update", "compute")):
+            raise asked.target.returned(metric, "an object with `update` and `compute`")
+        higher = asked.higher_is_better
+        if higher is None:
+            higher = getattr(metric, "higher_is_better", None)
+        if not isinstance(higher, bool):
+            raise ConfigError(
+                f"metrics.{name}: {asked.target.path} does not say whether more is better; set "
+                f"metrics.{name}.higher_is_better=true or false"
+            )
+        fresh[name] = metric
+        lower += [] if higher else [name]
+    return Metrics(fresh, tuple(lower))
 
 
 def build_phases(

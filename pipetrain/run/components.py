@@ -6,7 +6,7 @@ from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.data.labels import LabelRange
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.torch_pipelining.limits import common_placement
-from pipetrain.losses import Loss
+from pipetrain.losses import Loss, Metrics
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.automatic import Automatic, Planned
 from pipetrain.planner.finegrained import FineGrained
@@ -19,6 +19,7 @@ from pipetrain.run.build import (
     build_chain,
     build_data,
     build_loss,
+    build_metrics,
     build_recompute_segments,
     build_rule,
     build_schedules,
@@ -48,6 +49,7 @@ class Components:
         placement: which process has which stages.
         replicas: how many processes have each.
         loss, trial: the loss, and what the model makes of the first samples.
+        metrics: of evaluations, beside those of the loss.
         labels: those that the model can learn; None where the loss is not over classes.
         account: how the cuts were found, where they were planned.
     """
@@ -64,6 +66,7 @@ class Components:
     placement: Placement
     replicas: ReplicaSettings
     loss: Loss
+    metrics: Metrics
     trial: Trial
     labels: LabelRange | None
     account: list[str]
@@ -117,6 +120,7 @@ def build(settings: Settings, found: Resumption = _FRESH) -> Components:
         placement=placement,
         replicas=replicas,
         loss=loss,
+        metrics=build_metrics(settings),
         trial=trial,
         labels=label_range(settings.model.target, data.dataset, trial, loss),
         account=account,

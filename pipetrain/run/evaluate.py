@@ -18,7 +18,7 @@ from pipetrain.losses import on_device
 from pipetrain.models.carrier import carrying
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
-from pipetrain.run.build import build_arithmetic, build_dataset, build_loss, evaluation_loader
+from pipetrain.run.build import build_arithmetic, build_dataset, build_loss, build_metrics, evaluation_loader
 from pipetrain.run.carried_check import check_carried
 from pipetrain.run.decoder import GeneratedText, decoder_of
 from pipetrain.run.device import device_of
@@ -27,7 +27,7 @@ from pipetrain.run.whole_model import whole_model
 from pipetrain.tensors import Tensors
 from pipetrain.tracking.stored_settings import stored_settings
 
-_CALLED = ("dataset", "model", "loss")
+_CALLED = ("dataset", "model", "loss", "metrics")
 _READ = ("device", "threads")
 _READ_OF_EVAL = ("batch_size", "decode", "beam_width", "length_penalty", "length_penalty_form")
 
@@ -42,7 +42,7 @@ class Evaluation:
         model, dataset: what they are called.
         samples: of the evaluation set.
         metrics: `loss`, and others in percent.
-        decoded: those that need the whole model, such as `bleu`, on scales of their own.
+        others: those on scales of their own: of the whole model, such as `bleu`, and of the section `metrics`.
         signatures: metric -> how it was computed, where that is known.
         texts: generated, in the order of the samples.
     """
@@ -53,7 +53,7 @@ class Evaluation:
     dataset: str
     samples: int
     metrics: Mapping[str, float]
-    decoded: Mapping[str, float] = field(default_factory=dict)
+    others: Mapping[str, float] = field(default_factory=dict)
     signatures: Mapping[str, str] = field(default_factory=dict)
     texts: Sequence[GeneratedText] = ()
 
@@ -78,6 +78,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     loader = evaluation_loader(settings, dataset)
     chain = whole_model(settings, dataset, folder)
     decoder = decoder_of(settings, dataset, chain)
+    metrics = _metrics(settings, dataset, chain, loader)
     texts: list[GeneratedText] = []
     decoder = decoder and decoder.on(_device(settings)).keeping(texts)
     return Evaluation(
@@ -86,8 +87,11 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
         model=_name(settings, "model", settings.model.target.path),
         dataset=_name(settings, "dataset", settings.dataset.target.path),
         samples=sum(loader.sizes(0)),
-        metrics=_metrics(settings, dataset, chain, loader),
-        decoded=decoder.metrics(chain) if decoder is not None else {},
+        metrics={name: value for name, value in metrics.items() if name not in settings.metrics},
+        others={
+            **{name: metrics[name] for name in settings.metrics},
+            **(decoder.metrics(chain) if decoder is not None else {}),
+        },
         signatures=decoder.signatures if decoder is not None else {},
         texts=texts,
     )
@@ -116,7 +120,7 @@ def _device(settings: Settings) -> torch.device:
 
 
 def _metrics(settings: Settings, dataset: Any, chain: LayerChain, loader: Loader) -> Mapping[str, float]:
-    """The loss and its metrics over all that `loader` reads."""
+    """The loss, its metrics and further ones over all that `loader` reads."""
     device, loss, arithmetic = _device(settings), build_loss(settings, dataset), build_arithmetic(settings.train)
 
     @torch.no_grad()
@@ -127,4 +131,4 @@ def _metrics(settings: Settings, dataset: Any, chain: LayerChain, loader: Loader
 
     check_carried(chain, {"eval": loader})
     with carrying(nn.ModuleList(chain.layers)):
-        return evaluate_model(loader, compute, on_device(loss, device), device)
+        return evaluate_model(loader, compute, on_device(loss, device), device, build_metrics(settings))

@@ -36,6 +36,7 @@ class Job:
         labels: that the model can learn; None where the loss is not over classes.
         tokens: that the model knows; None where it looks none up.
         replicas: how many processes have each stage.
+        lower_is_better: the names of further metrics that fall as the model improves.
     """
 
     settings: Settings
@@ -54,6 +55,7 @@ class Job:
     labels: LabelRange | None = None
     tokens: TokenRange | None = None
     replicas: ReplicaSettings = field(default_factory=ReplicaSettings)
+    lower_is_better: tuple[str, ...] = ()
 
     @property
     def num_stages(self) -> int:

@@ -1,35 +1,50 @@
 """Whether the loss takes what the model gives and the data set holds, and reports the metrics that are asked for."""
 
+import warnings
 from collections.abc import Sequence
 
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.config.settings import Settings
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, RunError
 from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.failure import described
-from pipetrain.losses import Loss
+from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, count_of, hits_of
 from pipetrain.run.trial import Trial
 from pipetrain.tensors import Tensors
 
 
-def check_loss(settings: Settings, trial: Trial, loss: Loss, decoded: Sequence[str] = ()) -> None:
+def check_loss(
+    settings: Settings, trial: Trial, loss: Loss, further: Metrics = NO_METRICS, decoded: Sequence[str] = ()
+) -> list[str]:
     """Scores two samples, as every evaluation does; a run that never evaluates is left alone.
 
     Args:
         settings: of the run.
         trial: what the model makes of two samples.
         loss: of the run.
+        further: metrics beside those of the loss.
         decoded: the metrics that evaluations take of the whole model beside.
 
+    Returns:
+        What the user should know of metrics that two samples cannot tell much about.
+
     Raises:
-        ConfigError: the loss does not take them, or `train.target` or `checkpoint.metric` names no metric.
+        ConfigError: the loss or a metric does not take them, two metrics have one name, or `train.target` or
+            `checkpoint.metric` names no metric.
     """
-    if settings.eval.every_epochs:
-        metrics = [*_metrics(settings, trial, loss), *decoded]
-        target, best = settings.train.target, settings.checkpoint.metric
-        for name in target or {}:
-            _check_metric(f"train.target={target}", name, metrics)
-        _check_metric(f"checkpoint.metric={best}", best, metrics)
+    if not settings.eval.every_epochs:
+        return []
+    of_loss = [*_metrics(settings, trial, loss), *decoded]
+    if twice := [name for name in further.fresh if name in of_loss]:
+        raise ConfigError(f"metrics.{twice[0]}: evaluations have a metric of this name already; give it another")
+    with warnings.catch_warnings(action="ignore"):  # of so few samples
+        notes = _check_further(trial, further)
+    metrics = [*of_loss, *further.fresh]
+    target, best = settings.train.target, settings.checkpoint.metric
+    for name in target or {}:
+        _check_metric(f"train.target={target}", name, metrics)
+    _check_metric(f"checkpoint.metric={best}", best, metrics)
+    return notes
 
 
 def _check_metric(given: str, name: str, metrics: Sequence[str]) -> None:
@@ -41,13 +56,58 @@ def _check_metric(given: str, name: str, metrics: Sequence[str]) -> None:
 def _metrics(settings: Settings, trial: Trial, loss: Loss) -> list[str]:
     try:
         score = PartScore.of(loss, trial.outputs, trial.targets)
+        if hasattr(loss, "metrics"):
+            _check_sums(loss, trial, score)
     except Exception as error:
-        reason = described(error).rstrip(".")
-        raise ConfigError(
-            f"loss._target_={settings.loss.path}: {reason}; for outputs {_shown(trial.outputs)} of the model and "
-            f"targets {_shown(trial.targets)} of the data set"
-        ) from error
+        raise ConfigError(f"loss._target_={settings.loss.path}: {_reason(error, trial)}") from error
     return list(metrics_of([score]))
+
+
+def _check_sums(loss: Loss, trial: Trial, together: PartScore) -> None:
+    """The hits among several samples are those among each of them, added up."""
+    samples = range(len(trial.targets[0]))
+    try:
+        alone = [hits_of(loss, _row(trial.outputs, i), _row(trial.targets, i)) for i in samples]
+        counts = [count_of(loss, _row(trial.targets, i)) for i in samples]
+    except Exception:  # a metric that takes no minibatch of one sample, which there may never be
+        return
+    for name, hits in together.hits.items():
+        each = [float(found[name]) for found in alone]
+        for value, count in zip(each, counts, strict=True):
+            check_hits(name, value, count)
+        if sum(each) != float(hits):
+            raise RunError(
+                f"`metrics` of the loss: {name} is {float(hits):g} of {len(samples)} samples together, and "
+                f"{', '.join(f'{value:g}' for value in each)} of each alone, so it is no number of hits; a metric that "
+                "is no count of hits, such as F1, is set by `metrics`: docs/metrics.md"
+            )
+
+
+def _row(tensors: Tensors, index: int) -> Tensors:
+    return tuple(tensor[index : index + 1] for tensor in tensors)
+
+
+def _check_further(trial: Trial, further: Metrics) -> list[str]:
+    """Updates the metrics with two samples. Some, such as correlations, cannot be computed of so few."""
+    notes = []
+    for name, metric in further.fresh.items():
+        try:
+            evaluated = Metrics({name: metric}).begin()
+            evaluated.update((*trial.outputs, *trial.targets))
+        except RunError as error:
+            raise ConfigError(_reason(error, trial)) from error
+        try:
+            evaluated.values()
+        except RunError as error:
+            notes.append(f"warning: {error}; that was for two samples, and may not be for the whole evaluation set")
+    return notes
+
+
+def _reason(error: Exception, trial: Trial) -> str:
+    return (
+        f"{described(error).rstrip('.')}; for outputs {_shown(trial.outputs)} of the model and targets "
+        f"{_shown(trial.targets)} of the data set"
+    )
 
 
 def _shown(tensors: Tensors) -> str:

@@ -91,7 +91,7 @@ def _since_start(found: Sequence[Record]) -> Sequence[Record]:
 def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:
     """What the records tell of steps, times, throughput and metrics."""
     steps = found[-1]["step"] if found else 0
-    evaluations = Evaluations({})
+    evaluations = Evaluations({}, job.lower_is_better)
     for record in found:
         if record["kind"] == "eval":
             evaluations.add(record["step"], record["epoch"], records.metrics_of(record))

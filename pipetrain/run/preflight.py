@@ -67,6 +67,7 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         labels=components.labels,
         tokens=components.trial.tokens,
         replicas=components.replicas,
+        lower_is_better=components.metrics.lower_is_better,
     )
     notes = list(dict.fromkeys([*notes, *_transport(job), *start.notes]))
     return PreparedRun(job, components.plan, _devices(job), start.step, notes)

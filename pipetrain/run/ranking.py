@@ -3,28 +3,31 @@
 import contextlib
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pipetrain.config.schema import CheckpointConfig
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_writer import OLD
-from pipetrain.tracking.evaluations import LOWER_IS_BETTER
+from pipetrain.tracking.evaluations import lower_is_better
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.strict_json import number
 
 
 def best_first(folders: Sequence[Path], metric: str) -> list[Path]:
     """Those that were evaluated by `metric`; of equal ones the earlier first."""
-    values = [(folder, _metrics(folder).get(metric, math.nan)) for folder in folders]
-    sign = 1 if metric in LOWER_IS_BETTER else -1
-    known = [(sign * value, folder) for folder, value in values if not math.isnan(value)]
-    return [folder for _, folder in sorted(known)]
+    ranked = []
+    for folder in folders:
+        metrics, lower = _evaluated(folder)
+        value = metrics.get(metric, math.nan)
+        if not math.isnan(value):
+            ranked.append((value if metric in lower else -value, folder))
+    return [folder for _, folder in sorted(ranked)]
 
 
 def metrics_of(folders: Sequence[Path]) -> list[str]:
     """The metrics that some of the checkpoints were evaluated by."""
-    return sorted({name for folder in folders for name in _metrics(folder)})
+    return sorted({name for folder in folders for name in _evaluated(folder)[0]})
 
 
 def superfluous(folders: Sequence[Path], keep: CheckpointConfig) -> list[Path]:
@@ -46,9 +49,11 @@ def remove_superfluous(run: RunDirectory, keep: CheckpointConfig) -> None:
             shutil.rmtree(folder.rename(old))
 
 
-def _metrics(folder: Path) -> Mapping[str, float]:
+def _evaluated(folder: Path) -> tuple[Mapping[str, float], Collection[str]]:
+    """The metrics of a checkpoint, and the names of those that fall as the model improves."""
     try:
-        metrics = checkpoint.load_progress(folder)["metrics"].items()
+        progress = checkpoint.load_progress(folder)
+        metrics = {name: number(value) for name, value in progress["metrics"].items()}
+        return metrics, lower_is_better(progress.get("lower_is_better", ()))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):  # damaged, as will be said where it is used
-        return {}
-    return {name: number(value) for name, value in metrics}
+        return {}, ()

@@ -7,13 +7,14 @@ from typing import Any
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor
+from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.run.build import Data
 from pipetrain.run.decoder import Decoder
 from pipetrain.run.stage_reports import of_stages
 from pipetrain.run.timetable import Timetable
 from pipetrain.stage.peak_memory import memory_report
-from pipetrain.tracking.evaluations import reaches
+from pipetrain.tracking.evaluations import lower_is_better, reaches
 from pipetrain.tracking.recorder import Recorder
 
 Save = Callable[[int], None]
@@ -34,6 +35,7 @@ class Trainer:
             for it, in earlier parts of the run as well; a run that does not drain there has other bits from there on.
         interrupted: whether the run was broken off.
         metrics: of an evaluation at this very step, where the last stage is.
+        further: metrics that evaluations take beside those of the loss, where the last stage is.
         decoder: of the metrics that need the whole model; None where there are none.
     """
 
@@ -49,6 +51,7 @@ class Trainer:
     extra_drains: list[int] = field(default_factory=list)
     interrupted: bool = False
     metrics: Mapping[str, float] = field(default_factory=dict)
+    further: Metrics = NO_METRICS
     decoder: Decoder | None = None
     _saved_at: int | None = None
     _idle: list[float] = field(default_factory=list)
@@ -126,7 +129,7 @@ class Trainer:
 
     def _evaluate(self) -> None:
         began = time.perf_counter()
-        metrics = self.executor.evaluate(self.data.evaluation)
+        metrics = self.executor.evaluate(self.data.evaluation, self.further)
         complete = self.decoder is None or self._decode(self.decoder, metrics)
         self.metrics = metrics or {}
         if self.recorder and metrics is not None:
@@ -151,7 +154,8 @@ class Trainer:
             if not complete:
                 return None
             raise ConfigError(f"train.target: no metric {min(unknown)}; an evaluation gives {', '.join(metrics)}")
-        if not all(reaches(name, metrics[name], wanted) for name, wanted in self.target.items()):
+        lower = lower_is_better(self.further.lower_is_better)
+        if not all(reaches(metrics[name], wanted, lower=name in lower) for name, wanted in self.target.items()):
             return None
         epoch = -(-self.step // self.timetable.steps_per_epoch)
         return {"step": self.step, "epoch": epoch, "wall_s": self.recorder.clock.wall_s}

@@ -1,22 +1,27 @@
 """The evaluations of a run: the metrics of the last one, and the best of each."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipetrain.tracking.strict_json import number
 
-LOWER_IS_BETTER = ("loss", "perplexity")
+_LOWER_IS_BETTER = ("loss", "perplexity")
 
 
-def reaches(metric: str, value: float, wanted: float) -> bool:
+def lower_is_better(further: Iterable[str]) -> frozenset[str]:
+    """The metrics that fall as a model improves: the loss and the perplexity, and `further` ones."""
+    return frozenset((*_LOWER_IS_BETTER, *further))
+
+
+def reaches(value: float, wanted: float, *, lower: bool) -> bool:
     """Whether a metric is at its target, or beyond it."""
-    return value <= wanted if metric in LOWER_IS_BETTER else value >= wanted
+    return value <= wanted if lower else value >= wanted
 
 
-def better(metric: str, new: float, old: float) -> bool:
+def better(new: float, old: float, *, lower: bool) -> bool:
     """Whether `new` improves on `old`."""
-    return math.isnan(old) or (new < old if metric in LOWER_IS_BETTER else new > old)
+    return math.isnan(old) or (new < old if lower else new > old)
 
 
 class Evaluations:
@@ -24,9 +29,11 @@ class Evaluations:
 
     Args:
         earlier: the `fields` of the evaluations before.
+        lower: the names of metrics, beside the loss and the perplexity, that fall as a model improves.
     """
 
-    def __init__(self, earlier: Mapping[str, Any]) -> None:
+    def __init__(self, earlier: Mapping[str, Any], lower: Sequence[str] = ()) -> None:
+        self.lower_is_better = lower_is_better(lower)
         self.final = {name: number(value) for name, value in earlier.get("final", {}).items()}
         self.best = {name: number(value) for name, value in earlier.get("best", {}).items()}
         self.best_step: dict[str, int] = dict(earlier.get("best_step", {}))
@@ -36,11 +43,16 @@ class Evaluations:
         """Adds the evaluation after `step` steps; `epoch` counts from 1."""
         self.final = dict(metrics)
         for name, value in metrics.items():
-            if name not in self.best or better(name, value, self.best[name]):
+            lower = name in self.lower_is_better
+            if name not in self.best or better(value, self.best[name], lower=lower):
                 self.best[name], self.best_step[name], self.best_epoch[name] = value, step, epoch
 
     def fields(self) -> dict[str, Any]:
         """What the summary and checkpoints hold of them."""
         return {
-            "final": self.final, "best": self.best, "best_step": self.best_step, "best_epoch": self.best_epoch
-        }  # fmt: skip
+            "final": self.final,
+            "best": self.best,
+            "best_step": self.best_step,
+            "best_epoch": self.best_epoch,
+            "lower_is_better": sorted(self.lower_is_better & self.final.keys()),
+        }

@@ -1,6 +1,6 @@
 """The run that is recorded, and what is known of its earlier part."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ class RecordedRun:
         simulated: whether all stages share this process, so that the wall time is the simulator's.
         counts_tokens: whether what the loss counts are tokens.
         config: the configuration, resolved.
+        lower_is_better: the names of metrics, beside the loss and the perplexity, that fall as the model improves.
         hyperparameters: what was set, by name on the command line.
     """
 
@@ -34,6 +35,7 @@ class RecordedRun:
     simulated: bool = False
     counts_tokens: bool = False
     config: Mapping[str, Any] = field(default_factory=dict)
+    lower_is_better: Sequence[str] = ()
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
 

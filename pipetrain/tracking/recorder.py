@@ -67,7 +67,7 @@ class Recorder:
         self._drains_after = 0
         self._unread: list[_Unread] = []
         self.clock = WallClock(progress)
-        self.evaluations = Evaluations(progress)
+        self.evaluations = Evaluations(progress, recorded.lower_is_better)
         self.losses: list[float] = history[LOSSES].tolist() if LOSSES in history else []
         self._tokens: list[int] = history[TOKENS].tolist() if TOKENS in history else [0] * len(self.losses)
         self._throughputs = {

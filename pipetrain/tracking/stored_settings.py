@@ -29,7 +29,9 @@ def stored_settings(
             be called is not pipetrain's own.
     """
     config = _content(run)
+    config.setdefault("metrics", {})  # of a run before there were any
     OmegaConf.set_struct(config, value=True)
+    OmegaConf.set_struct(config.metrics, value=False)
     choices = run.choices()
     for override in overrides:
         override.apply(config, choices.get("model", ""))

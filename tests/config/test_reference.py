@@ -13,7 +13,7 @@ def defaults(section, prefix=""):
         value = getattr(section, field.name)
         if is_dataclass(value) and field.name != "executor":
             yield from defaults(value, f"{field.name}.")
-        elif isinstance(value, dict):
+        elif isinstance(value, dict) and (config_dir() / field.name).is_dir():
             yield from ((f"{field.name}.{name}", default) for name, default in value.items())
         elif field.name != "executor":
             yield f"{prefix}{field.name}", value

@@ -9,10 +9,11 @@ OWN = {
     "dataset": {"_target_": "pipetrain.data.fashion.fashion_mnist_mini"},
     "model": {"_target_": "pipetrain.models.lenet.build"},
     "loss": {"_target_": "torch.nn.CrossEntropyLoss"},
+    "metrics": {"f1": {"_target_": "torchmetrics.classification.MulticlassF1Score", "num_classes": 2}},
     "optimizer": {"_target_": "os.system"},
     "phases": [{"method": {"_target_": "pipetrain.methods.lwp.LinearWeightPrediction"}}, {}],
 }
-SECTIONS = ("dataset", "model", "loss", "phases")
+SECTIONS = ("dataset", "model", "loss", "metrics", "phases")
 
 
 def test_targets_that_the_choices_name_are_called_unasked():
@@ -28,6 +29,8 @@ def test_targets_that_the_choices_name_are_called_unasked():
         ({"model": {"_target_": "pipetrain.run.checkpoint.json"}}, "model._target_", "pipetrain.run.checkpoint.json"),
         ({"model": {"_target_": "pipetrain.cli.main"}}, "model._target_", "pipetrain.cli.main"),
         ({"loss": {"_target_": "torch.nn.Module"}}, "loss._target_", "torch.nn.Module"),
+        ({"metrics": {"f1": {"_target_": "mylib.F1"}}}, "metrics.f1._target_", "mylib.F1"),
+        ({"metrics": {"f1": {"_target_": "torchmetrics.Metric"}}}, "metrics.f1._target_", "torchmetrics.Metric"),
         ({"model": {**OWN["model"], "size": {"_target_": "x.y"}}}, "model.size._target_", "x.y"),
         ({"model": {**OWN["model"], "size": [0, {"_target_": "x.y"}]}}, "model.size[1]._target_", "x.y"),
         ({"phases": [{}, {"schedule": {"_target_": "mylib.S"}}]}, "phases[1].schedule._target_", "mylib.S"),

@@ -28,7 +28,7 @@ def test_perplexity_is_no_percentage():
 
 
 def test_metric_of_generated_text_is_no_percentage_and_says_how_it_was_computed():
-    found = replace(FOUND, decoded={"bleu": 25.125, "length": 3.0}, signatures={"bleu": "nrefs:1|beam:5"})
+    found = replace(FOUND, others={"bleu": 25.125, "length": 3.0}, signatures={"bleu": "nrefs:1|beam:5"})
     assert as_lines(found)[-2:] == ["bleu        25.12  (nrefs:1|beam:5)", "length      3"]
     assert as_json(found)["metrics"] == {"loss": 1.29317, "top1": 56.5625, "bleu": 25.125, "length": 3.0}
     assert as_json(found)["signatures"] == {"bleu": "nrefs:1|beam:5"}

@@ -163,6 +163,6 @@ def test_s2vt_has_equal_bits_and_captions_under_both_executors_and_in_eval(tmp_p
         assert "beam:2|length_penalty:1|form:fairseq" in one["metric_signatures"]["meteor"]
     made[0].run.config.write_text(json.dumps(made[0].settings.stored))
     found = evaluate(Selection(made[0].run.path), parsed(["device=cpu"]), trust=True)
-    assert found.decoded == {"meteor": together[0]["final"]["meteor"]}
+    assert found.others == {"meteor": together[0]["final"]["meteor"]}
     assert found.signatures == together[0]["metric_signatures"]
     assert [len(each.references) for each in found.texts] == [3] * 6

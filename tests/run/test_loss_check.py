@@ -7,23 +7,24 @@ from torch import nn
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.losses import CrossEntropy
-from pipetrain.run.build import build_chain, build_data
+from pipetrain.losses import CrossEntropy, TokenCrossEntropy
+from pipetrain.run.build import build_chain, build_data, build_metrics
 from pipetrain.run.loss_check import check_loss
 from pipetrain.run.trial import trial_of
 
 
-def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss", decoded=()):
+def tried(loss=None, target=lambda labels: labels, metrics=None, best="loss", decoded=(), **further):
     """What check_loss says of a tiny run whose labels are changed by `target`."""
-    chosen: Settings = settings("gpipe", train={"target": metrics}, checkpoint={"metric": best})
+    chosen: Settings = settings("gpipe", train={"target": metrics}, checkpoint={"metric": best}, metrics=further)
     data = build_data(chosen)
     chain = build_chain(chosen.model.target, data.dataset, chosen.seed)
     samples = [(inputs, tuple(map(target, labels))) for inputs, labels in data.train.samples(0, 0, 1)]
     data.train.samples = lambda *_: iter(samples)
     before = {name: value.clone() for name, value in chain.module.state_dict().items()}
-    check_loss(chosen, trial_of(data, chain), loss or CrossEntropy(), decoded)
+    notes = check_loss(chosen, trial_of(data, chain), loss or CrossEntropy(), build_metrics(chosen), decoded)
     assert chain.module.training
     assert all(torch.equal(before[name], value) for name, value in chain.module.state_dict().items())
+    return notes
 
 
 def test_loss_and_metrics_that_there_are_pass_and_leave_the_model_as_it_was():
@@ -48,6 +49,90 @@ def test_targets_that_the_loss_does_not_take_are_refused_with_both_sides(target,
 def test_best_checkpoint_by_a_metric_that_the_loss_does_not_have_is_refused():
     with pytest.raises(ConfigError, match=r"^checkpoint.metric=top9: no metric top9; did you mean top1\?"):
         tried(best="top9")
+
+
+def own(name):
+    return {"_target_": f"support.own_metrics.{name}"}
+
+
+class HitLoss(nn.CrossEntropyLoss):
+    """A loss with a metric that is given."""
+
+    def __init__(self, measured):
+        super().__init__()
+        self.measured = measured
+
+    def metrics(self, outputs, targets):
+        return {"found": self.measured(outputs, targets)}
+
+
+@pytest.mark.parametrize(
+    ("measured", "message"),
+    [
+        (lambda _outputs, targets: 0.5 * len(targets), r"found=0.5 is no number of hits among 1"),
+        (lambda *_: torch.tensor(1), r"found is 1 of 2 samples together, and 1, 1 of each alone, so it is no number"),
+        (
+            lambda _outputs, targets: -len(targets),
+            r"found=-2 is no number of hits among 2; a metric .* docs/metrics.md",
+        ),
+        (lambda _outputs, targets: 2 * len(targets), r"found=4 is no number of hits among 2"),
+        (lambda *_: torch.tensor(float("nan")), r"found=nan is no number of hits among 2"),
+        (lambda _outputs, targets: targets * 0, r"found is a tensor of shape \(2,\), not a number of hits"),
+    ],
+)
+def test_metric_of_a_loss_that_is_no_sum_of_hits_is_refused(measured, message):
+    with pytest.raises(ConfigError, match=rf"^loss\._target_=.*: `metrics` of the loss: {message}"):
+        tried(loss=HitLoss(measured))
+
+
+def test_whole_numbers_are_hits_whatever_their_type():
+    tried(loss=HitLoss(lambda outputs, targets: (outputs.argmax(1) == targets).float().sum()))
+    tried(loss=HitLoss(lambda outputs, targets: float((outputs.argmax(1) == targets).sum())))
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (nn.CrossEntropyLoss(reduction="none"), r"the mean, a tensor of one element, not a tensor of shape \(2,\)"),
+        (lambda *_: 1.0, r"the mean, a tensor of one element, not a float"),
+        (TokenCrossEntropy(), r"outputs \(n, positions, vocabulary\) .*, not \(2, 4\) and \(2,\); loss=cross_entropy"),
+    ],
+)
+def test_loss_that_returns_no_mean_or_takes_other_shapes_is_refused(loss, message):
+    with pytest.raises(ConfigError, match=message):
+        tried(loss=loss)
+
+
+def test_further_metric_is_one_that_the_best_checkpoint_and_the_target_can_be_of():
+    assert tried(metrics={"error": 1}, best="error", error=own("Ordered")) == []
+
+
+def test_further_metrics_that_cannot_work_are_refused_in_words():
+    with pytest.raises(ConfigError, match=r"^metrics\.top1: evaluations have a metric of this name already"):
+        tried(top1=own("Ordered"))
+    with pytest.raises(
+        ConfigError, match=r"^metrics\.f1: compute\(\) must return a number, not a tensor of shape \(4,\)"
+    ):
+        tried(f1=own("PerClass"))
+    with pytest.raises(
+        ConfigError, match=r"^metrics\.f1\._target_=support.*: returned str, not an object with `update`"
+    ):
+        tried(f1=own("no_metric"))
+    with pytest.raises(ConfigError, match=r"more is better; set metrics\.f1\.higher_is_better=true or false$"):
+        tried(f1=own("Undirected"))
+    tried(f1={**own("Undirected"), "higher_is_better": True})
+
+
+@pytest.mark.slow  # torchmetrics takes seconds to import
+def test_metric_of_torchmetrics_that_takes_other_outputs_is_refused_with_both_sides():
+    f1 = {"_target_": "torchmetrics.classification.BinaryF1Score"}
+    with pytest.raises(ConfigError, match=r"^metrics\.f1: .*same shape.*; for outputs float32 \(2, 4\) of the model"):
+        tried(f1=f1)
+
+
+def test_metric_that_needs_more_than_two_samples_is_noted():
+    (note,) = tried(many=own("NeedsThree"))
+    assert note.startswith("warning: metrics.many: ValueError: at least three samples")
 
 
 def test_metric_that_the_loss_does_not_have_is_refused_with_the_nearest():

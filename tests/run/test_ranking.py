@@ -31,6 +31,13 @@ def run(tmp_path):
     return made
 
 
+def test_best_checkpoint_by_a_metric_that_falls_is_the_one_where_it_is_lowest(run):
+    for step, error in ((4, 3.0), (8, 1.0), (10, 2.0)):
+        progress = {"step": step, "metrics": {"error": error}, "lower_is_better": ["error", "loss"]}
+        (run.checkpoint(step) / "progress.json").write_text(json.dumps(progress))
+    assert steps(ranking.best_first(checkpoint.checkpoints(run.path), "error")) == [8, 10, 4]
+
+
 def steps(folders):
     return [checkpoint.step_of(folder) for folder in folders]
 

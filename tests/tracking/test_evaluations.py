@@ -1,6 +1,6 @@
 """The last and the best metrics."""
 
-from pipetrain.tracking.evaluations import Evaluations, better
+from pipetrain.tracking.evaluations import Evaluations, better, lower_is_better, reaches
 
 
 def test_best_value_of_each_metric_has_its_own_step_and_epoch():
@@ -12,6 +12,7 @@ def test_best_value_of_each_metric_has_its_own_step_and_epoch():
         "best": {"loss": 1.0, "top1": 60.0},
         "best_step": {"loss": 20, "top1": 10},
         "best_epoch": {"loss": 2, "top1": 1},
+        "lower_is_better": ["loss"],
     }
 
 
@@ -24,5 +25,17 @@ def test_resumed_run_knows_the_best_of_its_earlier_part():
 
 
 def test_any_value_is_better_than_none_at_all():
-    assert better("top1", 1.0, float("nan"))
-    assert not better("loss", float("nan"), 1.0)
+    assert better(1.0, float("nan"), lower=False)
+    assert not better(float("nan"), 1.0, lower=True)
+
+
+def test_metric_that_falls_is_best_where_it_is_lowest_also_in_a_resumed_run():
+    earlier = Evaluations({}, ["rmse"])
+    earlier.add(10, 1, {"loss": 1.0, "rmse": 2.0, "r2": 0.1})
+    made = Evaluations(earlier.fields(), ["rmse"])
+    made.add(20, 2, {"loss": 1.0, "rmse": 3.0, "r2": 0.2})
+    assert made.best == {"loss": 1.0, "rmse": 2.0, "r2": 0.2}
+    assert made.fields()["lower_is_better"] == ["loss", "rmse"]
+    assert lower_is_better(made.fields()["lower_is_better"]) == {"loss", "perplexity", "rmse"}
+    assert reaches(2.0, 2.5, lower=True)
+    assert not reaches(2.0, 2.5, lower=False)

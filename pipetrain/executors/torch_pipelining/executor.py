@@ -23,6 +23,7 @@ from pipetrain.executors.tied_messages import TiedMessages
 from pipetrain.executors.torch_pipelining.pipe import Pipe, Shapes
 from pipetrain.executors.torch_pipelining.relay import Relay
 from pipetrain.executors.transport import Transport
+from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.stage import Stage
@@ -147,13 +148,14 @@ class TorchPipeliningExecutor(ManyProcesses):
     # -- evaluation ------------------------------------------------------------------------------------------------
 
     @override
-    def evaluate(self, loader: Loader) -> dict[str, float] | None:
+    def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
         """Forward only, one stage after the other; metrics where the last stage is."""
         self.begin_evaluation()
         feed = self.feed(loader, DrainInterval.whole(len(loader)), self._stages)
-        metrics = self._metrics(self._outputs(evaluation_keys(loader), feed), feed, self._stages[-1].loss)
+        outputs, loss = self._outputs(evaluation_keys(loader), feed), self._stages[-1].loss
+        found = self._metrics(outputs, feed, loss, metrics)
         self._relay.end()
-        return metrics
+        return found
 
     def _outputs(self, keys: Sequence[Key], feed: Feed) -> Iterator[Tensors]:
         """The outputs of the last stage of this process for each part of the evaluation set."""

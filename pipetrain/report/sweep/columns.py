@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipetrain.report.sweep.compared_run import TRAIN_LOSS
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import size_of
-from pipetrain.tracking.evaluations import LOWER_IS_BETTER
+from pipetrain.tracking.evaluations import lower_is_better
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, SIMULATOR, in_tokens
 
 _USUAL = ("bleu", "meteor", "top1", "perplexity", "loss")
@@ -74,13 +74,14 @@ def metric_of(groups: Sequence[SweepGroup], column: str | None) -> str | None:
     return next((name for name in (named, *_USUAL) if name in available), None)
 
 
-def column_of(name: str) -> Column:
-    """A measurement, or the final or best value of a metric."""
+def column_of(name: str, groups: Sequence[SweepGroup] = ()) -> Column:
+    """A measurement, or the final or best value of a metric, of which `groups` say whether more is better."""
     if name in MEASUREMENTS:
         return MEASUREMENTS[name]
     best = name.startswith("best_")
     metric = name.removeprefix("best_")
-    return Column(f"best {metric}" if best else f"final {metric}", higher=metric not in LOWER_IS_BETTER)
+    lower = lower_is_better(()).union(*(run.lower_is_better for group in groups for run in group.runs))
+    return Column(f"best {metric}" if best else f"final {metric}", higher=metric not in lower)
 
 
 def cells(groups: Sequence[SweepGroup], name: str) -> list[str]:

@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import metrics_file, summary
 from pipetrain.tracking.all_stages import of_all_stages
-from pipetrain.tracking.evaluations import reaches
+from pipetrain.tracking.evaluations import lower_is_better, reaches
 from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.records import Record, metrics_of
 from pipetrain.tracking.run_directory import RunDirectory
@@ -75,6 +75,7 @@ class ComparedRun:
         asked: the names that were given on the command line.
         final: metric -> value of the last evaluation.
         best: metric -> best value.
+        lower_is_better: the metrics that fall as a model improves.
         numbers: what was measured of the whole run.
         aims: whether the time to some target is asked for.
         facts: what the settings leave open and yet changes results, as far as it is known: `cut`, `parameters`,
@@ -101,6 +102,7 @@ class ComparedRun:
     staleness: Sequence[int] = ()
     by_stage: Mapping[str, Sequence[float]] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)
+    lower_is_better: Collection[str] = ()
 
     @property
     def seeds(self) -> tuple[tuple[str, str], ...]:
@@ -152,7 +154,8 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
     records = metrics_file.read(run)
     stages = content.get("per_stage", [])
     settings = {**asked, **_settings(run, content)}
-    reached = _first(target, records) if target else content.get("target") or {}
+    lower = lower_is_better(content.get("lower_is_better", ()))
+    reached = _first(target, lower, records) if target else content.get("target") or {}
     numbers = {name: content.get(name) for name in _NUMBERS} | of_all_stages(stages)
     return ComparedRun(
         run.path,
@@ -170,6 +173,7 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
         [max(map(int, stage.get("forward_staleness") or []), default=0) for stage in stages],
         _by_stage(stages),
         _curves(records, content),
+        lower,
     )
 
 
@@ -248,11 +252,14 @@ def _first_loss(records: Sequence[Record]) -> dict[str, Any]:
     return {"first_loss": next((record.get("loss") for record in records if record["kind"] == "interval"), None)}
 
 
-def _first(target: Mapping[str, float], records: Sequence[Record]) -> Record:
+def _first(target: Mapping[str, float], lower: Collection[str], records: Sequence[Record]) -> Record:
     """The first evaluation that reached all metrics of the target; empty where none did."""
     for record in records:
         metrics = metrics_of(record) if record["kind"] == "eval" else {}
-        if all(name in metrics and reaches(name, metrics[name], wanted) for name, wanted in target.items()):
+        reached = (
+            name in metrics and reaches(metrics[name], wanted, lower=name in lower) for name, wanted in target.items()
+        )
+        if all(reached):
             return record
     return {}
 

@@ -57,12 +57,12 @@ def _table(metric: str | None, groups: Sequence[SweepGroup]) -> str:
     heads, columns = [], []
     for name in columns_of(metric, groups):
         means = [_value(group.mean(name)) for group in groups]
-        heads.append(_head(name, ranked=name == metric))
+        heads.append(_head(name, groups, ranked=name == metric))
         columns.append(list(zip(means, cells(groups, name), strict=True)))
         if name == metric and (behind := from_best.cells(groups, metric)):
             apart = [each and each.mean for each in from_best.differences(groups, metric)]
             apart[0] = 0.0
-            heads.append(f'<th scope="col" data-higher="{int(column_of(name).higher)}">{from_best.HEAD}</th>')
+            heads.append(f'<th scope="col" data-higher="{int(column_of(name, groups).higher)}">{from_best.HEAD}</th>')
             columns.append([(_value(mean), cell) for mean, cell in zip(apart, behind, strict=True)])
     shown = list(zip(*columns, strict=True)) or [()] * len(groups)
     rows = []
@@ -91,8 +91,8 @@ def _legend(groups: Sequence[SweepGroup]) -> str:
     return "\n".join(["<h2>Settings that differ</h2>", '<div class="wide">', *table, "</div>"])
 
 
-def _head(name: str, *, ranked: bool) -> str:
-    column = column_of(name)
+def _head(name: str, groups: Sequence[SweepGroup], *, ranked: bool) -> str:
+    column = column_of(name, groups)
     order = f' aria-sort="{"descending" if column.higher else "ascending"}"' if ranked else ""
     return f'<th scope="col" data-higher="{int(column.higher)}"{order}>{escape(column.head)}</th>'
 

@@ -34,7 +34,7 @@ def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[Sweep
     if metric is not None and metric not in available:
         raise ConfigError(f"--metric {metric}: no run has it; available: {', '.join(available) or 'none'}")
     chosen = metric or metric_of(groups, None)
-    return sorted(groups, key=lambda group: _rank(group, chosen)), chosen
+    return sorted(groups, key=lambda group: _rank(group, chosen, groups)), chosen
 
 
 def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> None:
@@ -50,9 +50,9 @@ def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> N
             raise ConfigError(f"--target {name}={value:g}: no run has it; available: {', '.join(metrics)}")
 
 
-def _rank(group: SweepGroup, metric: str | None) -> tuple[bool, float]:
+def _rank(group: SweepGroup, metric: str | None, groups: Sequence[SweepGroup]) -> tuple[bool, float]:
     mean = group.mean(metric) if metric else None
-    value = math.inf if metric is None or mean is None else -mean if column_of(metric).higher else mean
+    value = math.inf if metric is None or mean is None else -mean if column_of(metric, groups).higher else mean
     return not group.completed, value
 
 

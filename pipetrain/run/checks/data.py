@@ -43,9 +43,10 @@ def _check_targets(settings: Settings, components: Components) -> list[str]:
     if components.trial.tokens is not None:
         check_vocabulary(settings, components.trial.tokens)
     dataset, chain = components.data.dataset, components.chain
-    check_loss(settings, components.trial, components.loss, decoded_metrics(settings, dataset, chain))
+    decoded = decoded_metrics(settings, dataset, chain)
+    notes = check_loss(settings, components.trial, components.loss, components.metrics, decoded)
     build_rate(settings, components.timetable)(0)
-    return []
+    return notes
 
 
 def _check_samples(settings: Settings, components: Components) -> list[str]:

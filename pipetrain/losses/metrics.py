@@ -1,0 +1,134 @@
+"""Metrics that are more than a share of hits, such as F1 or R²: torchmetrics' and a user's own."""
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pipetrain.errors import ConfigError, RunError
+from pipetrain.failure import described
+
+
+class Metric(Protocol):
+    """What a metric has; those of torchmetrics do."""
+
+    def update(self, *tensors: Tensor) -> object:
+        """Takes the outputs of the model for a minibatch, then its targets."""
+
+    def compute(self) -> float | Tensor:
+        """The value over all that `update` took: a number, or a tensor of one element."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The metrics of a run by name, as they are before an evaluation; none by default.
+
+    Attributes:
+        fresh: those that nothing has updated. Each evaluation updates copies of them.
+        lower_is_better: the names of those that fall as the model improves.
+    """
+
+    fresh: Mapping[str, Metric] = field(default_factory=dict)
+    lower_is_better: tuple[str, ...] = ()
+
+    def begin(self) -> "Evaluated":
+        """The metrics of one evaluation.
+
+        Raises:
+            RunError: a metric cannot be copied.
+        """
+        copies = {}
+        for name, metric in self.fresh.items():
+            with _named(name):
+                copies[name] = copy.deepcopy(metric)
+        return Evaluated(copies)
+
+    def __bool__(self) -> bool:
+        return bool(self.fresh)
+
+
+NO_METRICS = Metrics()
+
+
+class Evaluated:
+    """The metrics of one evaluation. One process updates them in the order of the minibatches, so their bits are those
+    of a single process, wherever the stages are.
+
+    Args:
+        metrics: by name.
+    """
+
+    def __init__(self, metrics: Mapping[str, Metric]) -> None:
+        self._metrics = dict(metrics)
+        self._drawn = torch.Generator().manual_seed(0).get_state()
+        for metric in self._metrics.values():
+            _keep_to_this_process(metric)
+
+    def __bool__(self) -> bool:
+        return bool(self._metrics)
+
+    @torch.no_grad()
+    def update(self, tensors: tuple[Tensor, ...]) -> None:
+        """Takes the outputs for a minibatch and its targets, all on one device.
+
+        Raises:
+            RunError: a metric raised an exception.
+        """
+        for name, metric in self._metrics.items():
+            if isinstance(metric, nn.Module):
+                metric.to(tensors[0].device)
+            with _named(name), self._own_draws():
+                metric.update(*tensors)
+
+    @torch.no_grad()
+    def values(self) -> dict[str, float]:
+        """The value of each metric.
+
+        Raises:
+            ConfigError: a metric's value is no number.
+            RunError: a metric raised an exception.
+        """
+        values = {}
+        for name, metric in self._metrics.items():
+            with _named(name), self._own_draws():
+                value = metric.compute()
+            if not isinstance(value, int | float) and not (isinstance(value, Tensor) and value.numel() == 1):
+                shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                raise ConfigError(f"metrics.{name}: compute() must return a number, not {shown}")
+            values[name] = float(value)
+        return values
+
+    @contextmanager
+    def _own_draws(self) -> Iterator[None]:
+        """Random draws of metrics disturb nobody else's, and are the same in each evaluation."""
+        others = torch.get_rng_state()
+        torch.set_rng_state(self._drawn)
+        try:
+            yield
+        finally:
+            self._drawn = torch.get_rng_state()
+            torch.set_rng_state(others)
+
+
+def _keep_to_this_process(metric: Metric) -> None:
+    """Has torchmetrics leave out its own exchange between processes, which here are stages and not replicas."""
+    parts: Iterable[Any] = metric.modules() if isinstance(metric, nn.Module) else ()
+    for part in parts:
+        if hasattr(part, "distributed_available_fn"):
+            part.distributed_available_fn = _never
+
+
+def _never() -> bool:
+    return False
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise RunError(f"metrics.{name}: {described(error)}") from error

@@ -1,0 +1,79 @@
+"""Metrics with a state of their own: the same bits wherever the stages are, and the values of all samples at once."""
+
+import pytest
+import torch
+from support import small_model
+from support.equal_bits import replicated
+from support.methods import MethodCase
+from support.worker_pool import distributed, job, simulated
+
+from pipetrain.run import checkpoint
+from pipetrain.run.build import build_data
+
+METRICS = {
+    "f1": {"_target_": "torchmetrics.classification.MulticlassF1Score", "num_classes": 4},
+    "auc": {"_target_": "torchmetrics.classification.MulticlassAUROC", "num_classes": 4},
+    "ordered": {"_target_": "support.own_metrics.Ordered", "power": 1.5},
+}
+
+OWN = {method: MethodCase.named(method).sections()["schedule"] for method in ("gpipe", "pipedream")}
+
+
+def made(folder, method="pipedream", stages=2, **changes):
+    """Ten samples are evaluated three at a time; the best step by a metric that falls."""
+    changes = {"metrics": METRICS, "eval": {"batch_size": 3}, "checkpoint": {"metric": "ordered"}, **changes}
+    return job(folder, method, stages, **changes)
+
+
+def scores_and_labels(run):
+    samples = build_data(run.settings).dataset.eval
+    x, y = (torch.stack(each) for each in zip(*[samples[i] for i in range(len(samples))], strict=True))
+    chain = small_model.build(channels=1, classes=4)
+    chain.module.load_state_dict(checkpoint.model_state(checkpoint.find(str(run.run))))
+    for layer in chain.layers:
+        layer.eval()
+    with torch.no_grad():
+        return chain(x), y
+
+
+@pytest.mark.slow  # torchmetrics takes seconds to import
+def test_f1_and_auc_are_those_of_all_samples_by_hand(tmp_path):
+    run = made(tmp_path / "run")
+    final = simulated(run)["final"]
+    scores, labels = scores_and_labels(run)
+    predicted, f1, auc = scores.argmax(1), [], []
+    for c in range(4):
+        hits, others = ((predicted == c) & (labels == c)).sum(), ((predicted == c) ^ (labels == c)).sum()
+        own, rest = scores.softmax(1)[labels == c, c], scores.softmax(1)[labels != c, c]
+        if len(own) or (predicted == c).any():
+            f1.append(float(2 * hits / (2 * hits + others)))
+        if len(own):
+            pairs = own[:, None] - rest[None]
+            auc.append(float(((pairs > 0) + 0.5 * (pairs == 0)).mean()))
+    assert 0 < final["f1"] < 1
+    assert final["f1"] == pytest.approx(sum(f1) / len(f1))
+    assert final["auc"] == pytest.approx(sum(auc) / len(auc))
+
+
+def test_metrics_with_a_state_leave_the_run_as_it_is_without_them(tmp_path):
+    own = {"ordered": METRICS["ordered"]}
+    with_metrics = simulated(made(tmp_path / "with", metrics=own))
+    without = simulated(made(tmp_path / "without", metrics={}, checkpoint={}))
+    assert with_metrics["weights_sha256"] == without["weights_sha256"]
+    assert with_metrics["loss_sha256"] == without["loss_sha256"]
+    assert {name: with_metrics["final"][name] for name in without["final"]} == without["final"]
+    assert with_metrics["lower_is_better"] == ["loss", "ordered"]
+
+
+@pytest.mark.slow
+def test_metrics_have_equal_bits_on_processes_with_replicas_and_under_torchs_library(tmp_path):
+    torchs = {"_target_": "pipetrain.schedules.torch_library.ZBVZeroBubble"}
+    replicas = [replicated(counts, "gpipe", 1) for counts in [(1, 2), (2, 3)]]
+    cases = [("pipedream", 3, {}), *replicas, ("gpipe", 4, {"schedule": torchs, "train": {"microbatches": 2}})]
+    jobs = [made(tmp_path / f"{i}", method, stages, **changes) for i, (method, stages, changes) in enumerate(cases)]
+    for i, found in enumerate(distributed(jobs)):
+        method, stages, changes = cases[i]
+        alone = simulated(made(tmp_path / f"alone{i}", method, stages, **{**changes, "schedule": OWN[method]}))
+        exact = i < 3  # the library sums gradients in another order
+        assert found["final"] == (alone["final"] if exact else pytest.approx(alone["final"], rel=1e-4)), cases[i]
+        assert found["final"].keys() >= METRICS.keys()
