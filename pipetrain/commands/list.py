@@ -181,5 +181,5 @@ class _Sizes:
         key = json.dumps(content, sort_keys=True)
         if key not in self._datasets:
             settings = DatasetSettings.of({**asdict(LoaderConfig()), **content})
-            self._datasets[key] = build_dataset(settings.target)
+            self._datasets[key] = build_dataset(settings)
         return self._datasets[key]

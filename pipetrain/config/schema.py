@@ -23,6 +23,10 @@ class LoaderConfig:
     """Processes that load samples for a stage; 0: the stage loads them itself."""
     prefetch: int | None = None
     """Minibatches that each worker reads ahead; null: 2."""
+    input_key: Any = None  # a name or a list
+    """What a sample that is a dict has as its input, a name or a list of names; null: all but dataset.target_key."""
+    target_key: Any = None  # a name or a list
+    """What a sample that is a dict has as its target, such as labels; null: samples are (input, target) pairs."""
     pin_memory: bool = False
     """Load minibatches into page-locked memory, from which copies to a CUDA device do not wait."""
 

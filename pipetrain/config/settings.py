@@ -55,6 +55,7 @@ class DatasetSettings:
         limit: samples of an epoch at most; None: all.
         workers: processes that read samples; 0: the stage's own.
         prefetch: minibatches that each of them reads ahead.
+        input_key, target_key: what is taken out of samples that are dicts; None where they are pairs.
         pin_memory: whether minibatches are read into page-locked memory, where there is a device to copy them to.
     """
 
@@ -63,6 +64,8 @@ class DatasetSettings:
     limit: int | None
     workers: int
     prefetch: int
+    input_key: str | list[str] | None
+    target_key: str | list[str] | None
     pin_memory: bool
 
     @classmethod
@@ -73,7 +76,8 @@ class DatasetSettings:
             ConfigError: there is no target, or the loader cannot work with a value.
         """
         options = dict(section)
-        shuffle, limit, workers, prefetch, pin = (options.pop(each.name) for each in fields(LoaderConfig))
+        shuffle, limit, workers, prefetch, *keys, pin = (options.pop(each.name) for each in fields(LoaderConfig))
+        _check_keys(*keys)
         check_flag("dataset.shuffle", shuffle)
         check_flag("dataset.pin_memory", pin)
         check_whole("dataset.workers", workers, least=0)
@@ -81,7 +85,18 @@ class DatasetSettings:
         if limit is not None:
             check_whole("dataset.limit", limit, least=1, otherwise="or null for all samples")
         target = Target.of("dataset", options)
-        return cls(target, shuffle, limit, workers, prefetch or _PREFETCH, pin)
+        return cls(target, shuffle, limit, workers, prefetch or _PREFETCH, *keys, pin)
+
+
+def _check_keys(input_key: Any, target_key: Any) -> None:
+    for setting, key in (("dataset.input_key", input_key), ("dataset.target_key", target_key)):
+        names = key if isinstance(key, list) else [] if key is None else [key]
+        if not all(isinstance(name, str) for name in names) or key == []:
+            raise ConfigError(f"{setting}={as_configured(key)}: a name or a list of names is needed, or null")
+    if input_key is not None and target_key is None:
+        raise ConfigError(
+            f"dataset.input_key={as_configured(input_key)}: set dataset.target_key, too, to the name of the target"
+        )
 
 
 def _check_prefetch(prefetch: Any, workers: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from pipetrain.data.labels import LabelRange
-from pipetrain.data.own_code import asked_for, sample_of, target_of
+from pipetrain.data.own_code import as_pair, asked_for, sample_of, target_of
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
@@ -84,7 +84,7 @@ class Fetch:
             pairs = []
             for index in indices:
                 reseed(key(self.seed, epoch, index))
-                pairs.append(_pair(sample_of(self.dataset, index), index))
+                pairs.append(sample_of(self.dataset, index))
         return pairs
 
 
@@ -99,17 +99,10 @@ def _generator_kept() -> Iterator[Callable[[int], object]]:
         generator.set_state(state)
 
 
-def _pair(sample: Any, index: int) -> Sequence[Any]:
-    if isinstance(sample, tuple | list) and len(sample) == 2:
-        return sample
-    kind = f"{type(sample).__name__} of {len(sample)}" if isinstance(sample, tuple | list) else type(sample).__name__
-    raise ConfigError(f"dataset: sample {index} must be an (input, target) pair, not a {kind}")
-
-
 def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:
     with asked_for(f"{type(dataset).__name__}.collate of samples {indices[0]} to {indices[-1]}"):
         collated = dataset.collate(pairs)
-    inputs, targets = (tuple(_flattened(side)) for side in _pair(collated, indices[0]))
+    inputs, targets = (tuple(_flattened(side)) for side in as_pair(collated, indices[0]))
     rows = [len(tensor) if isinstance(tensor, Tensor) and tensor.ndim else None for tensor in (*inputs, *targets)]
     if not inputs or not targets or set(rows) != {len(pairs)}:
         raise ConfigError(

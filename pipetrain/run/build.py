@@ -14,10 +14,11 @@ from pipetrain.config.choices import names_of_family
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.schema import TrainConfig
-from pipetrain.config.settings import OptimizerSettings, ReplicaSettings, Settings
+from pipetrain.config.settings import DatasetSettings, OptimizerSettings, ReplicaSettings, Settings
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.labels import LabelRange
 from pipetrain.data.loader import Loader
+from pipetrain.data.named_samples import NamedData
 from pipetrain.data.own_code import asked_for
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
@@ -68,12 +69,13 @@ class Data:
         self.evaluation.tokens = tokens and tokens.of("eval")
 
 
-def build_dataset(target: Target) -> Any:
+def build_dataset(settings: DatasetSettings) -> Any:
     """The data set.
 
     Raises:
         ConfigError: the target does not return one.
     """
+    target = settings.target
     dataset = target.build()
     for part in ("train", "eval"):
         if not hasattr(dataset, part):
@@ -85,7 +87,7 @@ def build_dataset(target: Target) -> Any:
             empty = hasattr(getattr(dataset, part), "__len__") and not len(getattr(dataset, part))
         if empty:
             raise ConfigError(f"dataset._target_={target.path}: its `{part}` is empty")
-    return dataset
+    return dataset if settings.target_key is None else NamedData(dataset, settings.target_key, settings.input_key)
 
 
 def build_data(settings: Settings) -> Data:
@@ -94,7 +96,7 @@ def build_data(settings: Settings) -> Data:
     Raises:
         ConfigError: the target does not return a data set, or the loader refuses a setting.
     """
-    dataset, train = build_dataset(settings.dataset.target), settings.train
+    dataset, train = build_dataset(settings.dataset), settings.train
     loader = Loader(
         dataset.train,
         batch_size=train.batch_size,

@@ -74,7 +74,7 @@ def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust:
     folder = selection.checkpoint()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    dataset = build_dataset(settings.dataset.target)
+    dataset = build_dataset(settings.dataset)
     loader = evaluation_loader(settings, dataset)
     chain = whole_model(settings, dataset, folder)
     decoder = decoder_of(settings, dataset, chain)

@@ -69,7 +69,7 @@ def sample(selection: Selection, prompt: str, sampling: Sampling, *, trust: bool
     folder = selection.checkpoint()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    dataset = build_dataset(settings.dataset.target)
+    dataset = build_dataset(settings.dataset)
     vocabulary = getattr(dataset, "vocabulary", None)
     if vocabulary is None:
         raise ConfigError(_no_vocabulary(selection, settings.dataset.target.path, dataset))

@@ -43,7 +43,7 @@ def run_of(folder, name, content, num_stages):
         phases=PHASES,
     )
     with torch.device("meta"):
-        layers = len(build_chain(each.settings.model.target, build_dataset(each.settings.dataset.target), seed=0))
+        layers = len(build_chain(each.settings.model.target, build_dataset(each.settings.dataset), seed=0))
     cuts = [layers * r // num_stages for r in range(num_stages + 1)]
     return replace(each, bounds=list(pairwise(cuts)))
 

@@ -1,0 +1,76 @@
+"""Samples that are dicts, as those of Hugging Face's data sets are, seen as pairs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipetrain.errors import ConfigError
+
+Key = str | Sequence[str]
+"""What is taken out of a dict: the value of a name, or a dict of those of several."""
+
+
+class NamedSamples:
+    """A split whose samples are dicts, as one of pairs; whatever else the split has, this has, too.
+
+    Args:
+        split: map-style.
+        target: what is the target.
+        inputs: what is the input; None: all else, as a dict where there are several.
+    """
+
+    def __init__(self, split: Any, target: Key, inputs: Key | None = None) -> None:
+        self._split = split
+        self._target = target
+        self._inputs = inputs
+
+    def __len__(self) -> int:
+        return len(self._split)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        sample = self._split[index]
+        if not isinstance(sample, Mapping):
+            raise ConfigError(
+                f"dataset.target_key={self._target}: is for samples that are dicts, and sample {index} is a "
+                f"{type(sample).__name__}; leave it out"
+            )
+        target = _taken(sample, self._target, "target_key", index)
+        if self._inputs is not None:
+            return _taken(sample, self._inputs, "input_key", index), target
+        used = [self._target] if isinstance(self._target, str) else self._target
+        others = [name for name in sample if name not in used]
+        if not others:
+            raise ConfigError(f"dataset.target_key={self._target}: leaves nothing of sample {index} for the input")
+        return _taken(sample, others[0] if len(others) == 1 else others, "input_key", index), target
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_split":  # those that Python looks for in a copy that is not filled yet
+            raise AttributeError(name)
+        return getattr(self._split, name)
+
+
+class NamedData:
+    """A data object whose samples are dicts, as one of pairs; whatever else the object has, this has, too."""
+
+    def __init__(self, dataset: Any, target: Key, inputs: Key | None = None) -> None:
+        self._dataset = dataset
+        self.train = NamedSamples(dataset.train, target, inputs)
+        self.eval = NamedSamples(dataset.eval, target, inputs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_dataset":
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+
+def _taken(sample: Mapping[Any, Any], key: Key, setting: str, index: int) -> Any:
+    if isinstance(key, str):
+        return _value(sample, key, setting, index)
+    return {name: _value(sample, name, setting, index) for name in key}
+
+
+def _value(sample: Mapping[Any, Any], name: str, setting: str, index: int) -> Any:
+    if name not in sample:
+        raise ConfigError(
+            f"dataset.{setting}={name}: sample {index} has no {name}; it has {', '.join(map(str, sample)) or 'nothing'}"
+        )
+    return sample[name]
