@@ -101,6 +101,15 @@ class Target:
         defaults = {name: signature.parameters[name].default for name in _by_name(signature)}
         return [name for name, default in defaults.items() if not required or default is inspect.Parameter.empty]
 
+    def annotation(self, name: str) -> Any:
+        """Of the parameter that takes this option; None where nobody can tell.
+
+        Raises:
+            ConfigError: the target does not exist.
+        """
+        signature = _signature(self._located())
+        return None if signature is None or name not in _by_name(signature) else signature.parameters[name].annotation
+
     def _problem(self, signature: inspect.Signature, name: str, value: object) -> str | None:
         taken = _by_name(signature)
         if name in taken:

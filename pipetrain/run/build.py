@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -201,12 +201,37 @@ def build_loss(settings: Settings, dataset: Any) -> Loss:
     Raises:
         ConfigError: the target refuses an option, or returns something else.
     """
-    options, padding = settings.loss.options, getattr(dataset, "padding", None)
-    asked = "ignore_index" in options and options["ignore_index"] is None and padding is not None
-    loss: Loss = settings.loss.build(**({"ignore_index": padding} if asked else {}))
-    if not callable(loss):
-        raise settings.loss.returned(loss, "a function of outputs and targets")
+    target, padding = settings.loss, getattr(dataset, "padding", None)
+    _check_makes_loss(target)
+    asked = "ignore_index" in target.options and target.options["ignore_index"] is None and padding is not None
+    loss: Loss = target.build(**_tensors(target), **({"ignore_index": padding} if asked else {}))
+    if not callable(loss) or isinstance(loss, type):
+        raise target.returned(loss, "a function of outputs and targets")
     return loss
+
+
+def _check_makes_loss(target: Target) -> None:
+    """Refuses a function that is a loss in place of one that returns one."""
+    missing = [name for name in target.parameters(required=True) if name not in target.options]
+    if missing:
+        raise ConfigError(
+            f"loss._target_={target.path}: is called once, to make the loss, and needs {', '.join(missing)}; name a "
+            f"class such as torch.nn.MSELoss or a function that returns the loss, or set +loss.{missing[0]}"
+        )
+
+
+def _tensors(target: Target) -> dict[str, Tensor]:
+    """The options that are lists, such as class weights, for parameters that take tensors."""
+    lists = {name: value for name, value in target.options.items() if isinstance(value, list)}
+    found = {}
+    for name, value in lists.items():
+        kinds = target.annotation(name)
+        if Tensor in (kinds, *get_args(kinds)):
+            try:
+                found[name] = torch.tensor(value, dtype=torch.float32)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"loss.{name}={value}: a list of numbers is needed") from error
+    return found
 
 
 def build_metrics(settings: Settings) -> Metrics:

@@ -150,3 +150,18 @@ def test_optimizer_that_is_none_of_torchs_is_refused():
 def test_loss_over_tokens_leaves_out_what_the_data_set_pads_with_unless_told_otherwise(given, expected):
     chosen = settings("gpipe", loss={"_target_": "pipetrain.losses.TokenCrossEntropy", **given})
     assert build_loss(chosen, SimpleNamespace(padding=3)).ignore_index == expected
+
+
+def test_function_that_is_the_loss_and_does_not_make_it_is_refused():
+    chosen = settings("gpipe", loss={"_target_": "torch.nn.functional.mse_loss"})
+    with pytest.raises(
+        ConfigError, match=r"mse_loss: is called once, to make the loss, and needs input, target; name a"
+    ):
+        build_loss(chosen, None)
+
+
+def test_class_weights_are_a_list_in_the_configuration_and_a_tensor_in_the_loss():
+    weighted = {"_target_": "torch.nn.CrossEntropyLoss", "weight": [1, 0.5]}
+    assert torch.equal(build_loss(settings("gpipe", loss=weighted), None).weight, torch.tensor([1.0, 0.5]))
+    with pytest.raises(ConfigError, match=r"^loss.weight=\[1, 'a'\]: a list of numbers is needed$"):
+        build_loss(settings("gpipe", loss={**weighted, "weight": [1, "a"]}), None)
