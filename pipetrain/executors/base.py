@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from pipetrain.executors.clipping import Clipping
 from pipetrain.executors.collection import collected
 from pipetrain.executors.evaluation import evaluate
 from pipetrain.executors.feed import Feed
+from pipetrain.executors.gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.transport import Transport
@@ -88,6 +89,31 @@ class Executor(ABC):
         for stage in self.stages:
             stage.carried.begin_evaluation()
 
+    def evaluated_parts(self, number: int, own: Sequence[int] | None = None) -> Iterator[int]:
+        """Passes the parts of the evaluation set one by one, for as long as the run is not to end.
+
+        Args:
+            number: of all parts.
+            own: those of this process; None for all.
+
+        Raises:
+            BrokenOffError: the run is to end; in every process before the same part.
+        """
+        begun = self.hooks.gate.begun
+        for part in range(number) if own is None else own:
+            self._come_to(begun + part + 1)
+            self.hooks.on_progress(f"evaluation {part + 1} of {number}")
+            yield part
+        self._come_to(begun + number)
+
+    def _come_to(self, count: int) -> None:
+        """Passes the gate until so many minibatches and parts have."""
+        gate = self.hooks.gate
+        while count > gate.begun and not gate.lets_through(count - gate.begun):
+            if any(self.exchange(gate.ends)):
+                raise BrokenOffError
+            gate.open()
+
     def clipping(self, rules: PipelineRules) -> Clipping | None:
         """How gradients are clipped under these rules; None where they are not."""
         together = rules.schedule.synchronous and rules.replicas.even
@@ -125,6 +151,9 @@ class Executor(ABC):
         """The loss, its metrics and further ones over the whole evaluation set where the last stage is, None elsewhere.
 
         Of the replicas of the last stage, only the first one has the further ones.
+
+        Raises:
+            BrokenOffError: the run is to end; raised in every process.
         """
 
     @abstractmethod

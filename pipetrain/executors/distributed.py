@@ -145,8 +145,7 @@ class DistributedExecutor(ManyProcesses):
     def _outputs(self, keys: Sequence[Key], own: Sequence[int], feed: Feed) -> Iterator[Tensors]:
         """This worker's outputs of its parts of the evaluation set, sent on to the stage behind."""
         ports, r = self._ports, self._stage.index
-        for part in own:
-            self.hooks.on_progress(f"evaluation {part + 1} of {len(keys)}")
+        for part in self.evaluated_parts(len(keys), own):
             source = ports.activations_in.get(self.replicas.worker(r - 1, part)) if r > 0 else None
             outputs = self._stage.evaluate(feed.inputs() if source is None else source.take())
             if r < self.num_stages - 1:

@@ -35,10 +35,21 @@ def evaluate_model(
     loss: Loss,
     device: torch.device,
     metrics: Metrics = NO_METRICS,
+    parts: Iterable[int] | None = None,
 ) -> dict[str, float]:
-    """The loss and metrics of a model that one process computes, over all that `loader` reads."""
+    """The loss and metrics of a model that one process computes, over all that `loader` reads.
+
+    Args:
+        loader: reads the evaluation set, a part at a time.
+        compute: the model.
+        loss: of the run.
+        device: of the model.
+        metrics: further ones, beside those of the loss.
+        parts: asked for a number before each part; None for nothing to ask.
+    """
     feed = Feed(loader, DrainInterval.whole(len(loader)), device, inputs=True, targets=True)
-    return evaluate((compute(feed.inputs()) for _ in range(len(loader))), feed.host_targets, loss, metrics)
+    asked = range(len(loader)) if parts is None else parts
+    return evaluate((compute(feed.inputs()) for _ in asked), feed.host_targets, loss, metrics)
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""Where a run can be broken off, or pause: between two minibatches, at the same place in every process."""
+"""Where a run can be broken off, or pause: between two minibatches, or two parts of an evaluation, in all processes."""
 
 import threading
 from collections.abc import Callable
@@ -8,12 +8,18 @@ def _nothing() -> None:
     pass
 
 
+class BrokenOffError(Exception):
+    """The run is to end, and with it the evaluation that this ends in every process."""
+
+
 class Gate:
     """What the main thread of each process passes before each minibatch, in the same order, until it is shut.
 
     Whoever wants the pipeline drained, in another thread or in a signal's handler, first holds the gate of every
     process, which tells how far each has come, and then shuts all of them behind the minibatch of the one that is
     ahead. Those on their way are finished. Where the run is only to pause, each process opens its gate again.
+
+    The parts of an evaluation pass the gate like minibatches, and are counted with them.
 
     Args:
         alone: whether this is the only process.
@@ -50,6 +56,10 @@ class Gate:
         own.
         """
         self.before()
+        return self.lets_through(minibatches)
+
+    def lets_through(self, minibatches: int = 1) -> bool:
+        """As `passes`, for what is no minibatch of the training: `before` is not called."""
         self._asked += minibatches  # before the look at `_held`: whoever holds the gate then counts this minibatch
         if not self._held:
             return True
@@ -91,6 +101,11 @@ class Gate:
         self.openings += 1
         if self.ends:  # a signal has come since its processes agreed to go on
             self.pause()
+
+    def end_here(self) -> None:
+        """Ends the run where every process has come to by now, which all have agreed on in another way."""
+        self.ends = True
+        self.ended_after = self._asked
 
     def _shut_here(self) -> None:
         if self._alone and self._end is None:

@@ -270,7 +270,8 @@ class SimulatedExecutor(OneProcess):
         self.begin_evaluation()
         loss = self.stages[-1].loss
         assert loss is not None
-        return evaluate_model(loader, self._outputs, loss, self.stages[0].device, metrics)
+        parts = self.evaluated_parts(len(loader))
+        return evaluate_model(loader, self._outputs, loss, self.stages[0].device, metrics, parts)
 
     def _outputs(self, tensors: Tensors) -> Tensors:
         for stage in self.stages:

@@ -20,7 +20,7 @@ from pipetrain.run.job import Job
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
 from pipetrain.run.ranking import remove_superfluous
 from pipetrain.run.save_clock import SaveClock
-from pipetrain.run.trainer import Trainer, progress_of_target, target_reached
+from pipetrain.run.trainer import Trainer, evaluation_due, progress_of_target, target_reached
 from pipetrain.tracking import summary
 from pipetrain.tracking.recorder import Recorder
 from pipetrain.tracking.trace_writer import assemble
@@ -63,7 +63,11 @@ class ProcessRun:
             metrics=parts.progress.get("metrics", {}),
             further=parts.metrics,
             decoder=self._decoder,
+            add_evaluation=self._add_evaluation,
         )
+        if evaluation_due(parts.progress, job.timetable):
+            self.trainer.evaluation_due = True
+            self.trainer.saved_at = self.trainer.step if job.resumes_itself else None
 
     def _background_writer(self) -> BackgroundWriter:
         executor, job, coordinates = self._executor, self._job, self._parts.recorder is not None
@@ -127,7 +131,7 @@ class ProcessRun:
 
     def _repeated_end(self) -> Sequence[dict[str, Any]]:
         """The end of a run that had done all its steps before: what was measured of its stages then."""
-        if self._job.resume is not None and self._job.resume.parent != self._job.run.checkpoints.resolve():
+        if not self._job.resumes_itself and self.trainer.saved_at is None:
             self._save(self.trainer.step)
         return self.trainer.measured
 
@@ -170,6 +174,12 @@ class ProcessRun:
             self._writer.save(self._job.run.checkpoint(step), snapshot)
         self._clock.start()
 
+    def _add_evaluation(self, step: int) -> None:
+        if self._parts.recorder is not None:  # what a checkpoint holds of the run is written by this process alone
+            self._executor.hooks.on_progress(f"adding the evaluation to the checkpoint of step {step}")
+            with self._spent_on_checkpoints():
+                self._writer.save_progress(self._job.run.checkpoint(step), self._progress(step))
+
     @contextlib.contextmanager
     def _spent_on_checkpoints(self) -> Iterator[None]:
         began = time.perf_counter()
@@ -194,6 +204,7 @@ class ProcessRun:
             "per_stage": self.trainer.measured,
             "extra_drains": self.trainer.extra_drains,
             "metrics": self.trainer.metrics,
+            "evaluation_due": self.trainer.evaluation_due,
             "aliases": self._aliases,
             "untied": self._parts.chain.untied,
             **self._job.head(),

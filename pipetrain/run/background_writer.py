@@ -1,7 +1,7 @@
 """Writes checkpoints in a thread of its own, from copies in host memory, while the pipeline goes on."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -13,7 +13,7 @@ from torch import Tensor
 from pipetrain.device_queue import HostCopies
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint_writer import Snapshot, Writer, save
+from pipetrain.run.checkpoint_writer import Snapshot, Writer, replace_progress, save
 
 
 class _State(Enum):
@@ -72,8 +72,24 @@ class BackgroundWriter:
         def held() -> Snapshot:
             return replace(rest, tensors=dict(zip(names, copies.take(), strict=True)))
 
-        self._step, self._state = checkpoint.step_of(folder), _State.WRITING
-        threading.Thread(target=self._write, args=(folder, held), name="checkpoint", daemon=True).start()
+        def write() -> None:
+            snapshot = held()
+            # of a device's tensors; to lock memory again for each checkpoint would take long
+            self._memory = {name: tensor for name, tensor in snapshot.tensors.items() if tensor.is_pinned()}
+            save(folder, snapshot, self._writer)
+
+        self._start(folder, write)
+
+    def save_progress(self, folder: Path, progress: Mapping[str, Any]) -> None:
+        """Has the progress of a checkpoint that is complete, or being written, replaced; by one process alone.
+
+        Raises:
+            OSError: one process could not write its part of the checkpoint before.
+            LostStageError: another process is gone.
+        """
+        self.finish()
+        copied = deepcopy(progress)
+        self._start(folder, lambda: replace_progress(folder, copied))
 
     def check(self) -> None:
         """Tells of a checkpoint that failed, without waiting for one that is being written.
@@ -109,12 +125,13 @@ class BackgroundWriter:
         with self._changed:
             self._changed.wait_for(lambda: self._state is _State.IDLE, seconds)
 
-    def _write(self, folder: Path, held: Callable[[], Snapshot]) -> None:
+    def _start(self, folder: Path, write: Callable[[], None]) -> None:
+        self._step, self._state = checkpoint.step_of(folder), _State.WRITING
+        threading.Thread(target=self._publish, args=(write,), name="checkpoint", daemon=True).start()
+
+    def _publish(self, write: Callable[[], None]) -> None:
         try:
-            snapshot = held()
-            # of a device's tensors; to lock memory again for each checkpoint would take long
-            self._memory = {name: tensor for name, tensor in snapshot.tensors.items() if tensor.is_pinned()}
-            save(folder, snapshot, self._writer)
+            write()
             self._around.published()
         except BaseException as error:  # which is the main thread's to tell
             self._error = error

@@ -105,6 +105,37 @@ def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
         raise
 
 
+def replace_progress(folder: Path, progress: Mapping[str, Any]) -> None:
+    """Writes the progress of a checkpoint anew, in a folder that takes its place; nothing where it has been removed.
+
+    Raises:
+        OSError: it cannot be written; the checkpoint is as before.
+    """
+    if not folder.is_dir():
+        return
+    partial = folder.with_name(folder.name + _PARTIAL)
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        others = [entry for entry in manifest.entries(folder) if entry.name != checkpoint.PROGRESS]
+        for entry in others:
+            _linked(folder / entry.name, partial / entry.name)
+        manifest.write(partial, [*others, _written(partial / checkpoint.PROGRESS, progress)])
+        _put_in_place(partial, folder)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _linked(path: Path, link: Path) -> None:
+    """Gives a file a second name; a copy where the file system has no such links."""
+    try:
+        link.hardlink_to(path)
+    except OSError:
+        shutil.copy2(path, link)
+        sync(link)
+
+
 def _written(path: Path, content: Mapping[str, Any]) -> FileEntry:
     path.write_text(strict_json.dumps(content), encoding="utf-8")
     return FileEntry.of(path)

@@ -10,6 +10,7 @@ from torch import Tensor
 from pipetrain.config.settings import Settings
 from pipetrain.decoding import DecodingOptions, Measured
 from pipetrain.errors import ConfigError
+from pipetrain.executors.gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.models.assembly import assembled
 from pipetrain.models.chain import LayerChain
@@ -26,10 +27,6 @@ class GeneratedText(NamedTuple):
     references: Sequence[str]
 
 
-class _BrokenOffError(Exception):
-    """Somebody wants to end the run, and shall not have to wait for texts."""
-
-
 @dataclass
 class Decoder:
     """What a data set measures of the whole model.
@@ -39,7 +36,7 @@ class Decoder:
         decoding: the data set's own, with `measure`, and `metrics`: the names of what it measures.
         options: how to decode.
         seed: of what the data set draws at random.
-        hooks: told of the progress; who holds their gate ends the decoding.
+        hooks: told of the progress; where their gate is to end the run, the decoding ends.
         aliases: further name of a tied tensor -> the one that stages know it by.
         signatures: metric -> how it was computed, of the last time.
     """
@@ -65,9 +62,10 @@ class Decoder:
         return replace(self, options=replace(self.options, on_texts=keep))
 
     def metrics_with(self, state: Mapping[str, Tensor]) -> dict[str, float]:
-        """The metrics of the model with the weights and buffers of `state`; none where the run is to end.
+        """The metrics of the model with the weights and buffers of `state`.
 
         Raises:
+            BrokenOffError: the run is to end.
             ConfigError: what the data set returns are no metrics.
         """
         self.hooks.on_progress("assembling the model")
@@ -78,15 +76,13 @@ class Decoder:
         """The metrics of an assembled model; what the data set draws at random disturbs nobody else.
 
         Raises:
+            BrokenOffError: the run is to end.
             ConfigError: what the data set returns are no metrics.
         """
         on_device = self.options.device.type == "cuda"
         with torch.random.fork_rng([self.options.device] if on_device else []):
             torch.manual_seed(key(self.seed))
-            try:
-                found = self.decoding.measure(model, replace(self.options, on_progress=self._progress))
-            except _BrokenOffError:
-                return {}
+            found = self.decoding.measure(model, replace(self.options, on_progress=self._progress))
         if not isinstance(found, Mapping) or set(found) != set(self.decoding.metrics):
             named = f"{', '.join(self.decoding.metrics)} by name"
             shown = ", ".join(found) if isinstance(found, Mapping) else f"a {type(found).__name__}"
@@ -96,7 +92,7 @@ class Decoder:
 
     def _progress(self, words: str) -> None:
         if self.hooks.gate.ends:
-            raise _BrokenOffError
+            raise BrokenOffError
         self.hooks.on_progress(words)
 
 

@@ -62,6 +62,11 @@ class Job:
         """How many stages there are in all processes together."""
         return len(self.bounds)
 
+    @property
+    def resumes_itself(self) -> bool:
+        """Whether the checkpoint to continue from is one of this run directory."""
+        return self.resume is not None and self.resume.parent == self.run.checkpoints.resolve()
+
     def head(self) -> dict[str, Any]:
         """The first fields of the summary: what was asked for."""
         names = {name: self.settings.choices[name] for name in ("method", "schedule", "model", "dataset")}

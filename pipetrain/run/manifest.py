@@ -46,17 +46,17 @@ class FileEntry:
         return None if _sha256(path) == self.sha256 else f"its sha256 is not that of {_NAME}"
 
 
-def write(folder: Path, entries: Iterable[FileEntry]) -> None:
+def write(folder: Path, listed: Iterable[FileEntry]) -> None:
     """Writes the manifest; it and the folder are on the disk when this returns."""
     path = folder / _NAME
-    path.write_text(_text(sorted(entries, key=_by_name)), encoding="utf-8")
+    path.write_text(_text(sorted(listed, key=_by_name)), encoding="utf-8")
     sync(path)
     sync(folder)
 
 
 def names(folder: Path) -> list[str]:
     """The files of a checkpoint without a problem, its manifest aside."""
-    return [entry.name for entry in _entries(folder)]
+    return [entry.name for entry in entries(folder)]
 
 
 def problem(folder: Path) -> str | None:
@@ -69,27 +69,27 @@ def problem(folder: Path) -> str | None:
     try:
         if (number := _read(folder)["format"]) != _FORMAT:
             return f"{folder}: in format {number} of checkpoints; this version reads format {_FORMAT}"
-        return _fault(folder, _entries(folder))
+        return _fault(folder, entries(folder))
     except OSError as error:
         return f"{error.filename or path}: cannot be read: {error.strerror}"
     except (ValueError, TypeError, KeyError, AttributeError):
         return f"{path}: damaged: it lists no files"
 
 
-def _fault(folder: Path, entries: Sequence[FileEntry]) -> str | None:
+def _fault(folder: Path, listed: Sequence[FileEntry]) -> str | None:
     """What is wrong with the files that there are, in one line that names one of them."""
     path = folder / _NAME
-    if path.read_text(encoding="utf-8") != _text(entries):
+    if path.read_text(encoding="utf-8") != _text(listed):
         return f"{path}: damaged: it is not as it was written"
-    faults = ((entry, entry.fault(folder)) for entry in entries)
+    faults = ((entry, entry.fault(folder)) for entry in listed)
     if damaged := next((f"{folder / entry.name}: damaged: {fault}" for entry, fault in faults if fault), None):
         return damaged
-    foreign = {each.name for each in folder.iterdir()} - {_NAME, *(entry.name for entry in entries)}
+    foreign = {each.name for each in folder.iterdir()} - {_NAME, *(entry.name for entry in listed)}
     return f"{folder / min(foreign)}: foreign: it is not in {_NAME}" if foreign else None
 
 
-def _text(entries: Iterable[FileEntry]) -> str:
-    files = {entry.name: {"size": entry.size, "sha256": entry.sha256} for entry in entries}
+def _text(listed: Iterable[FileEntry]) -> str:
+    files = {entry.name: {"size": entry.size, "sha256": entry.sha256} for entry in listed}
     return json.dumps({"format": _FORMAT, "files": files}, indent=2) + "\n"
 
 
@@ -97,12 +97,13 @@ def _read(folder: Path) -> Any:
     return json.loads((folder / _NAME).read_text(encoding="utf-8"))
 
 
-def _entries(folder: Path) -> Sequence[FileEntry]:
+def entries(folder: Path) -> Sequence[FileEntry]:
+    """What the manifest of a checkpoint without a problem says of its other files."""
     files = _read(folder)["files"]
-    entries = [FileEntry(name, of["size"], of["sha256"]) for name, of in files.items()]
-    if not entries or any(Path(entry.name).name != entry.name for entry in entries):
+    listed = [FileEntry(name, of["size"], of["sha256"]) for name, of in files.items()]
+    if not listed or any(Path(entry.name).name != entry.name for entry in listed):
         raise ValueError("no files of this folder")
-    return entries
+    return listed
 
 
 def _sha256(path: Path) -> str:

@@ -9,7 +9,7 @@ from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_fit import check_data, check_optimizer, check_vocabulary, check_weights
 from pipetrain.run.components import Components
 from pipetrain.run.resume import Resumption, completed
-from pipetrain.run.trainer import target_reached
+from pipetrain.run.trainer import evaluation_due, target_reached
 from pipetrain.tracking.run_directory import RunDirectory
 
 _STATELESS = ("optimizer.lr", "optimizer.clip_norm")
@@ -52,8 +52,16 @@ def start_of(settings: Settings, run: RunDirectory, found: Resumption, component
         raise ConfigError(_nothing_to_do(settings, found, step, total))
     done = step == total or target_reached(progress, settings.train.target) is not None
     finished = done and _has_ended(settings, run, found, step)
-    notes = [*found.notes, *([f"all {step} steps are done; what is missing is the summary"] if done else [])]
+    notes = [*found.notes, *_what_is_missing(step, done=done, evaluation=evaluation_due(progress, timetable))]
     return Start(step, folder, finished, notes)
+
+
+def _what_is_missing(step: int, *, done: bool, evaluation: bool) -> list[str]:
+    """A line on what is still to be done at the step of the checkpoint."""
+    if done:
+        missing = "the evaluation and the summary" if evaluation else "the summary"
+        return [f"all {step} steps are done; what is missing is {missing}"]
+    return [f"the evaluation after step {step}, which was broken off, comes first"] if evaluation else []
 
 
 def _has_ended(settings: Settings, run: RunDirectory, found: Resumption, step: int) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor
+from pipetrain.executors.gate import BrokenOffError
 from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.run.build import Data
@@ -18,7 +19,7 @@ from pipetrain.tracking.evaluations import lower_is_better, reaches
 from pipetrain.tracking.recorder import Recorder
 
 Save = Callable[[int], None]
-"""Writes a checkpoint after so many steps; called in every process together."""
+"""Writes a checkpoint after so many steps, or adds to it; called in every process together."""
 
 
 @dataclass
@@ -37,6 +38,9 @@ class Trainer:
         metrics: of an evaluation at this very step, where the last stage is.
         further: metrics that evaluations take beside those of the loss, where the last stage is.
         decoder: of the metrics that need the whole model; None where there are none.
+        add_evaluation: adds the evaluation at this very step to the checkpoint of it.
+        evaluation_due: whether the run has yet to be evaluated at this very step.
+        saved_at: the step of the newest checkpoint of this run; None where that may have to be saved anew.
     """
 
     executor: Executor
@@ -53,7 +57,9 @@ class Trainer:
     metrics: Mapping[str, float] = field(default_factory=dict)
     further: Metrics = NO_METRICS
     decoder: Decoder | None = None
-    _saved_at: int | None = None
+    add_evaluation: Save = lambda _step: None
+    evaluation_due: bool = False
+    saved_at: int | None = None
     _idle: list[float] = field(default_factory=list)
     _idle_steps: int = 0
 
@@ -63,30 +69,30 @@ class Trainer:
         Raises:
             DivergedError: in the process of the last stage.
         """
-        first = self.step
-        while not self.reached and self.step < self.timetable.total_steps:
+        if self.evaluation_due:
+            self._evaluate()
+            self._save_if_due()
+        while not (self.interrupted or self.reached) and self.step < self.timetable.total_steps:
             interval = next(self.timetable.segments(self.step))
             self._note_drain(interval, interval.start, "resume")
-            if self._train(interval, first):
+            if self._train(interval):
                 self._stop(interval)
-                if self.interrupted:
-                    break
                 continue
             self._note_drain(interval, self.step, "replay")
             if self.timetable.ends_epoch(self.step):
                 self._end_epoch()
-            done = bool(self.reached) or self.step == self.timetable.total_steps
-            if self.timetable.saves(self.step) or done:
-                self._save()
+            self._save_if_due()
         return self.reports()
 
-    def _train(self, interval: DrainInterval, first: int) -> bool:
+    def _train(self, interval: DrainInterval) -> bool:
         """Trains the interval; whether it ended early, or before its first minibatch."""
         if self.recorder:
             self.recorder.begin(interval)
+        gate = self.executor.hooks.gate
+        begun = gate.begun
         times = self.executor.train(self.data.train, interval)
-        ended_after = self.executor.hooks.gate.ended_after
-        self.step = interval.start + interval.minibatches if ended_after is None else first + ended_after
+        ended_after = gate.ended_after
+        self.step = interval.start + (interval.minibatches if ended_after is None else ended_after - begun)
         if self.step > interval.start:
             self.metrics = {}
             self._add_idle(times.idle, self.step - interval.start)
@@ -99,14 +105,20 @@ class Trainer:
         gate = self.executor.hooks.gate
         self.interrupted = any(self.executor.exchange(gate.ends))
         self._note_drain(interval, self.step, "signal" if self.interrupted else "clock")
-        if self.step and self.step != self._saved_at:
-            self._save()
+        self._save_once()
         if not self.interrupted:
             gate.open()
 
-    def _save(self) -> None:
-        self.save(self.step)
-        self._saved_at = self.step
+    def _save_if_due(self) -> None:
+        done = bool(self.reached) or self.step == self.timetable.total_steps
+        if not self.interrupted and (self.timetable.saves(self.step) or done):
+            self._save_once()
+
+    def _save_once(self) -> None:
+        """Saves this step, unless that has been done or there is nothing yet."""
+        if self.step and self.step != self.saved_at:
+            self.save(self.step)
+            self.saved_at = self.step
 
     def _note_drain(self, interval: DrainInterval, step: int, cause: str) -> None:
         """Takes down a drain after `step` steps that the settings do not ask for, unless that is known."""
@@ -123,28 +135,51 @@ class Trainer:
         if self.recorder:
             self.recorder.epoch(self.step, self.measured)
         if self.timetable.evaluates(self.step):
+            self.evaluation_due = True
+            self._save_if_due()  # an evaluation may take long, and be broken off
             self._evaluate()
-        if self.target:
-            self.reached = self.executor.agree(self.reached)
 
     def _evaluate(self) -> None:
-        began = time.perf_counter()
-        metrics = self.executor.evaluate(self.data.evaluation, self.further)
-        complete = self.decoder is None or self._decode(self.decoder, metrics)
+        """Evaluates at this step, or saves it where the run is to end meanwhile."""
+        began, openings = time.perf_counter(), self.executor.hooks.gate.openings
+        try:
+            metrics = self.executor.evaluate(self.data.evaluation, self.further)
+            complete = self.decoder is None or self._decode(self.decoder, metrics)
+        except BrokenOffError:
+            self.interrupted = True
+            self._save_once()
+            return
+        self.evaluation_due = False
         self.metrics = metrics or {}
         if self.recorder and metrics is not None:
             self.recorder.evaluation(self.step, metrics, time.perf_counter() - began)
             self.reached = self.reached or self._target_reached(metrics, complete=complete)
+        if self.target:
+            self.reached = self.executor.agree(self.reached)
+        if self.step == self.saved_at:
+            self.add_evaluation(self.step)
+        elif self.executor.hooks.gate.openings > openings:  # the clock has asked for a checkpoint meanwhile
+            self._save_once()
 
     def _decode(self, decoder: Decoder, metrics: dict[str, float] | None) -> bool:
-        """Adds the metrics of the whole model, if due: the process of the last stage has it, and the others wait."""
+        """Adds the metrics of the whole model, if due: the process of the last stage has it, and the others wait.
+
+        Raises:
+            BrokenOffError: the run is to end; raised in every process.
+        """
         if not self.timetable.decodes(self.step):
             return False
         state = self.executor.whole_state()
-        found = {} if state is None else decoder.metrics_with(state)
-        if metrics is not None:
+        found: dict[str, float] | None = {}
+        try:
+            found = {} if state is None else decoder.metrics_with(state)
+        except BrokenOffError:
+            found = None
+        if self.executor.agree(found is None):
+            self.executor.hooks.gate.end_here()
+            raise BrokenOffError
+        if metrics is not None and found:
             metrics.update(found)
-        self.executor.agree(None)
         return bool(found)
 
     def _target_reached(self, metrics: Mapping[str, float], *, complete: bool) -> dict[str, Any] | None:
@@ -191,3 +226,8 @@ def progress_of_target(reached: Mapping[str, Any] | None, target: Mapping[str, f
 def target_reached(progress: Mapping[str, Any], target: Mapping[str, float] | None) -> dict[str, Any] | None:
     """When a run reached its target, as its checkpoint has it; None where that was another target."""
     return progress.get("target") if progress.get("target_wanted") == target else None
+
+
+def evaluation_due(progress: Mapping[str, Any], timetable: Timetable) -> bool:
+    """Whether a checkpoint was saved before the evaluation at its step, and the run that continues it has that, too."""
+    return bool(progress.get("evaluation_due")) and timetable.evaluates(progress["step"])

@@ -28,6 +28,7 @@ class Follower:
         self._after = after_step
         self._file: TextIO | None = None
         self._rest = ""
+        self._begun = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
         self._started = time.time()
@@ -39,7 +40,6 @@ class Follower:
             stopping = self._stop.wait(_POLL_SECONDS)
             self._open()
             self._read()
-            self._bar.tick()
         if self._file is not None:
             self._file.close()
 
@@ -54,7 +54,7 @@ class Follower:
             self._file = self._path.open(encoding="utf-8")
         elif self._file is not None and os.fstat(self._file.fileno()).st_ino != there.st_ino:
             self._file.close()
-            self._file, self._rest = self._path.open(encoding="utf-8"), ""
+            self._file, self._rest, self._begun = self._path.open(encoding="utf-8"), "", False
 
     def _read(self) -> None:
         if self._file is None:
@@ -64,7 +64,9 @@ class Follower:
             self._show(json.loads(line))
 
     def _show(self, record: Record) -> None:
-        if record["step"] > self._after or (record["kind"] == "start" and record["step"] == self._after):
+        # after its start a run may have yet to be evaluated at the step that it goes on from
+        self._begun = self._begun or (record["kind"] == "start" and record["step"] == self._after)
+        if record["step"] > self._after or (self._begun and record["step"] == self._after):
             self._bar.update(record)
 
     def close(self) -> None:

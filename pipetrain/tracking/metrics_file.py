@@ -16,10 +16,11 @@ class MetricsFile:
     Args:
         run: the run directory.
         after_step: the step of that checkpoint, up to which records stay; 0 for a fresh run.
+        evaluated: whether the record of an evaluation at that very step stays, too.
     """
 
-    def __init__(self, run: RunDirectory, after_step: int) -> None:
-        take_over(run, run, after_step)
+    def __init__(self, run: RunDirectory, after_step: int, *, evaluated: bool = True) -> None:
+        take_over(run, run, after_step, evaluated=evaluated)
         self._file = run.metrics.open("a", encoding="utf-8", buffering=1)
 
     def write(self, record: dict[str, Any]) -> None:
@@ -51,6 +52,16 @@ def _record(line: str) -> dict[str, Any] | None:
     return None
 
 
-def take_over(source: RunDirectory, run: RunDirectory, step: int) -> None:
-    """Begins the records of a run with those of the one that it continues, up to the step of the checkpoint."""
-    write_whole(run.metrics, "".join(_line(record) for record in read(source) if record["step"] <= step))
+def take_over(source: RunDirectory, run: RunDirectory, step: int, *, evaluated: bool = True) -> None:
+    """Begins the records of a run with those of the one that it continues, up to the step of the checkpoint.
+
+    Args:
+        source: the run that is continued.
+        run: the one that continues it.
+        step: of the checkpoint.
+        evaluated: whether the record of an evaluation at that very step is taken over, too.
+    """
+    kept = [record for record in read(source) if record["step"] <= step]
+    if not evaluated:
+        kept = [record for record in kept if record["step"] < step or record.get("kind") != "eval"]
+    write_whole(run.metrics, "".join(map(_line, kept)))

@@ -1,6 +1,7 @@
 """The progress of a run on the terminal: a bar, or a line now and then where there is no terminal."""
 
 import sys
+import threading
 import time
 from collections import deque
 from contextlib import AbstractContextManager
@@ -35,10 +36,15 @@ def counting(text: str, total: int, *, hidden: bool = False) -> "tqdm[Never]":
 
 _LONG_EPOCH = 60.0
 """Seconds of an epoch that are told after the first steps, in a line that stays."""
+_LONG_EVALUATION = 10.0
+"""Seconds after which an evaluation is told in a line where there is no terminal."""
+_TICK_SECONDS = 0.5
 
 
 class ProgressBar:
     """Share of the epoch, loss, samples/s or tokens/s, and the time left of the run; a line per epoch.
+
+    A thread of its own shows how long the run has been busy with something other than a step.
 
     Args:
         length: of the run.
@@ -66,46 +72,72 @@ class ProgressBar:
         self._line_at = time.monotonic()
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
         self._bar = tqdm(disable=hidden or None, dynamic_ncols=True, leave=False, file=sys.stderr, bar_format=starting)
+        self._lock = threading.RLock()
         self._wait_for(starting)
         if self._bar.disable:
             self._line(starting)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep_ticking, name="progress bar", daemon=True)
+        if not hidden:
+            self._thread.start()
+
+    def _keep_ticking(self) -> None:
+        while not self._closed.wait(_TICK_SECONDS):
+            self.tick()
 
     def begin_again(self, why: str, step: int) -> None:
         """Goes back to a step from which the run is started anew, and says why in a line that stays."""
-        self.begun_at = step
-        self._left = TimeLeft(self._length, step)
-        self._epoch = 0
-        self._recent.clear()
-        self._line(why)
-        self._wait_for(self._starting)
+        with self._lock:
+            self.begun_at = step
+            self._left = TimeLeft(self._length, step)
+            self._epoch = 0
+            self._recent.clear()
+            self._line(why)
+            self._wait_for(self._starting)
 
-    def _wait_for(self, what: str) -> None:
+    def _wait_for(self, what: str, line: str = "") -> None:
+        """Waits for something other than a step; `line` tells of it where there is no terminal, if it takes long."""
         self._waits_for, self._since = what, time.monotonic()
+        self._long_line, self._long_line_after = line, min(_LONG_EVALUATION, self._line_seconds)
         self.tick()
 
     def tick(self) -> None:
         """Shows how long the run has been waiting for something other than a step."""
-        if self._waits_for and not self._bar.disable:
-            seconds = int(time.monotonic() - self._since)
-            self._bar.bar_format = self._waits_for + (f", {seconds} s" if seconds else "")
-            self._bar.refresh()
+        with self._lock:
+            seconds = time.monotonic() - self._since
+            if self._waits_for and not self._bar.disable:
+                self._bar.bar_format = self._waits_for + (f", {seconds:.0f} s" if seconds >= 1 else "")
+                self._bar.refresh()
+            elif self._long_line and self._line_seconds and seconds >= self._long_line_after:
+                self._long_line_after = seconds + self._line_seconds
+                self._line(f"{self._long_line} for {seconds:.0f} s")
 
     def update(self, record: Record) -> None:
         """Shows one record of metrics.jsonl."""
+        with self._lock:
+            self._update(record)
+
+    def _update(self, record: Record) -> None:
         self._left.add(record)
         kind, evaluated = record["kind"], record["step"] in self._length.evaluations
-        if kind == "start":
+        if kind == "start" and evaluated and record.get("evaluation_due"):
+            self._evaluate(record)
+        elif kind == "start":
             self._wait_for("waiting for the first step")
         elif kind == "interval":
             self._step(record)
         elif kind == "epoch":
             self._train_loss = record["loss"]
             if evaluated:
-                self._wait_for(f"{self._of(record['epoch'])}  evaluating")
+                self._evaluate(record)
             else:
                 self._end_epoch(record)
         elif kind == "eval":
             self._end_epoch(record)
+
+    def _evaluate(self, record: Record) -> None:
+        epoch = self._of(record["epoch"])
+        self._wait_for(f"{epoch}  evaluating", f"{epoch} | step {record['step']} | evaluating")
 
     def _of(self, epoch: int) -> str:
         return f"epoch {epoch}/{self._length.epochs}"
@@ -121,7 +153,7 @@ class ProgressBar:
 
     def _step(self, record: Record) -> None:
         epoch, step = record["epoch"], record["step"]
-        self._waits_for = ""
+        self._waits_for = self._long_line = ""
         if epoch != self._epoch:
             self._epoch = epoch
             self._bar.reset(self._length.steps_of(epoch))
@@ -159,4 +191,7 @@ class ProgressBar:
 
     def close(self) -> None:
         """Takes the bar off the terminal."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
         self._bar.close()

@@ -12,7 +12,7 @@ from pipetrain.device_queue import HostCopies, queues
 from pipetrain.errors import DivergedError
 from pipetrain.losses import StepLoss
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.tracking import records
+from pipetrain.tracking import metrics_file, records
 from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.metrics_file import MetricsFile
 from pipetrain.tracking.recorded_run import EarlierSteps, RecordedRun
@@ -59,9 +59,9 @@ class Recorder:
         progress, history = earlier.progress, earlier.history
         self._resumed_at: int = progress.get("step", 0)
         self._recorded = recorded
-        self._file = MetricsFile(recorded.directory, self._resumed_at)
-        goes_on = self._resumed_at or recorded.directory.tensorboard.exists()  # of an attempt that failed
-        self._board = Board(recorded.directory, self._resumed_at + 1 if goes_on else None)
+        self._evaluation_due: bool = progress.get("evaluation_due", False)
+        self._file = MetricsFile(recorded.directory, self._resumed_at, evaluated=not self._evaluation_due)
+        self._board = self._new_board()
         self._show = show
         self._last = time.perf_counter()
         self._drains_after = 0
@@ -77,12 +77,27 @@ class Recorder:
         self._speed_name = SIMULATOR if recorded.simulated else MEASURED
         self._speed = self._throughputs[self._speed_name]
 
+    def _new_board(self) -> Board:
+        """TensorBoard's file, in which the points after those of the checkpoint are superseded."""
+        run, step = self._recorded.directory, self._resumed_at
+        goes_on = step or run.tensorboard.exists()  # of an attempt that failed
+        if not self._evaluation_due:
+            return Board(run, step + 1 if goes_on else None)
+        board = Board(run, step)  # an evaluation at this very step may have been written, too
+        for record in metrics_file.read(run):
+            if record["step"] == step and record["kind"] == "interval":
+                board.interval(record)
+            elif record["step"] == step and record["kind"] == "epoch":
+                board.epoch(record)
+        return board
+
     def start(self) -> None:
         """Starts the clock. Call it when a run starts or is resumed, once its processes are connected."""
         self.clock.start()
         rates = self._recorded.rates(0)
         self._board.start(self._recorded.config, rates_by_stage=len(rates) > 1)
-        self._write(self._record("start", self._resumed_at))
+        due = {"evaluation_due": True} if self._evaluation_due else {}
+        self._write({**self._record("start", self._resumed_at), **due})
 
     def begin(self, interval: DrainInterval) -> None:
         """Starts the time of the interval's first step. Call it when training goes on after something else."""

@@ -1,11 +1,14 @@
 """Fine-grained stages against the simulated pipeline that they stand in for, bit for bit."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.methods import METHODS, fitting
 from support.pipelines import Pipeline, batches, half_decay, pipeline, sgd
 from torch import nn
 
+from pipetrain.executors.gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
@@ -123,3 +126,27 @@ def test_fine_grained_stages_that_are_broken_off_keep_the_newest_weights_alone()
     pipe.train(batches(x, y, 4))
     assert gate.ended_after == 5
     assert [stage.weights.held() for stage in pipe.stages] == [[5]] * STAGES
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_evaluation_ends_where_the_gate_is_shut_and_goes_on_where_the_run_only_pauses(ends):
+    x, y = data()
+    pipe = finegrained(*METHODS["pipedream"], STAGES)
+    told = []
+    executor = pipe.executor
+    executor.hooks = replace(executor.hooks, on_progress=told.append)
+    gate = executor.hooks.gate
+    whole, parts = executor.evaluate(batches(x, y, 4)), len(told)
+    assert parts > 2
+    assert gate.begun == parts
+    told.clear()
+    gate.ends = ends
+    gate.hold()
+    gate.shut(parts + 1)
+    if ends:
+        with pytest.raises(BrokenOffError):
+            executor.evaluate(batches(x, y, 4))
+        assert told == [f"evaluation 1 of {parts}"]
+    else:
+        assert executor.evaluate(batches(x, y, 4)) == whole
+        assert (len(told), gate.openings) == (parts, 1)

@@ -95,6 +95,21 @@ def test_list_of_a_replica_that_ends_early_goes_on_where_the_longer_one_is_broke
             assert [(each.operation, each.read) for each in begun] == [(each.operation, each.read) for each in shorter]
 
 
+def test_parts_of_an_evaluation_are_counted_but_are_no_minibatches():
+    gate, before = Gate(), []
+    gate.before = lambda: before.append(None)
+    gate.passes()
+    assert gate.lets_through(3)
+    assert (gate.begun, len(before)) == (4, 1)
+
+
+def test_run_that_all_end_here_has_ended_after_what_has_begun():
+    gate = Gate()
+    gate.passes(3)
+    gate.end_here()
+    assert (gate.ended_after, gate.ends) == (3, True)
+
+
 def test_gate_counts_the_minibatches_of_other_replicas_that_come_before():
     gate = Gate()
     assert gate.passes(2)  # the second minibatch, which is this replica's first

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from process_tree import is_alive, workers
-from support.cli import TINY, arguments, environment, fails, pipetrain, run, summary
+from support.cli import TINY, arguments, environment, fails, pipetrain, records, run, summary
 from support.processes import needs_proc
 from support.waiting import eventually
 
@@ -110,6 +110,42 @@ def test_interrupted_run_goes_on_with_the_command_that_it_names(tmp_path):
     assert continued["extra_drains"] == []
     for name in ("status", "steps", "weights_sha256", "loss_sha256"):
         assert continued[name] == summary(tmp_path / "whole")[name], name
+
+
+SLOW_EVALUATION = (
+    "model=custom", "model._target_=support.sleeping_model.build", "+model.train_s=0.01", "dataset=fashion_mnist_mini",
+    "dataset.limit=128", "train.batch_size=32", "train.epochs=2", "eval.batch_size=4", "threads=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chosen", "reference"),
+    [
+        (("method=pipedream", "partition.replicas=[2,1]"), ("executor=simulated",)),
+        (("method=gpipe", "schedule=torch_interleaved_1f1b", "partition.stages=4", "train.microbatches=4"), None),
+    ],
+    ids=["replicas", "torch"],
+)
+def test_signal_ends_an_evaluation_at_once_and_the_resumed_run_repeats_it(tmp_path, chosen, reference):
+    folder = tmp_path / "run"
+    words = [*SLOW_EVALUATION, *chosen, f"hydra.run.dir={folder}"]
+    long = arguments("run", *words, "+model.eval_s=0.5")
+    process = subprocess.Popen(long, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True)
+    metrics = folder / "metrics.jsonl"
+    eventually(lambda: metrics.exists() and '"kind": "epoch"' in metrics.read_text(), seconds=60)
+    time.sleep(1)
+    process.send_signal(signal.SIGUSR1)
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 75
+    assert "interrupted; step 4 is saved; go on from there with: pipetrain run" in out
+    done = run(folder, *SLOW_EVALUATION, *chosen, "+model.eval_s=0", "resume=auto")
+    assert "the evaluation after step 4, which was broken off, comes first" in done.stdout
+    kinds = [(each["kind"], each["step"]) for each in records(folder) if each["kind"] in ("epoch", "eval")]
+    assert kinds == [("epoch", 4), ("eval", 4), ("epoch", 8), ("eval", 8)]
+    if reference is not None:
+        run(tmp_path / "whole", *SLOW_EVALUATION, *chosen, *reference, "+model.eval_s=0")
+        for name in ("status", "steps", "weights_sha256", "loss_sha256", "final", "best", "extra_drains"):
+            assert summary(folder)[name] == summary(tmp_path / "whole")[name], name
 
 
 def test_sigterm_ends_a_run_whose_workers_wait_for_messages(started):

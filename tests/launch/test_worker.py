@@ -9,12 +9,15 @@ import torch
 from support import cli, sleeping_model
 from support.cli import TINY, run
 from support.worker_pool import job, on, simulated
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipetrain.launch.run_parts import build_parts
-from pipetrain.launch.signals import Interruption
+from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.launch.worker import simulate
-from pipetrain.run import checkpoint
-from pipetrain.tracking import summary
+from pipetrain.run import checkpoint, ranking
+from pipetrain.run.background_writer import BackgroundWriter
+from pipetrain.tracking import metrics_file, summary
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 def test_parts_without_the_last_stage_record_nothing(tmp_path):
@@ -36,11 +39,11 @@ def test_diverged_simulation_leaves_a_summary_with_every_stage(tmp_path):
     assert all("weight_versions_max" in stage for stage in result["per_stage"])
 
 
-def broken_off(made, steps, interruption=None):
-    """The summary of a simulation that gets a Ctrl-C after so many steps."""
+def broken_off(made, steps, interruption=None, kind="interval"):
+    """The summary of a simulation that gets a Ctrl-C after so many steps; before their evaluation if `epoch` ends."""
 
     def show(record):
-        if record["kind"] == "interval" and record["step"] == steps:
+        if record["kind"] == kind and record["step"] == steps:
             os.kill(os.getpid(), signal.SIGINT)
 
     made.run.path.mkdir(parents=True, exist_ok=True)
@@ -71,6 +74,62 @@ def test_simulation_that_is_broken_off_goes_on_as_after_any_drain(tmp_path, meth
         assert again["weights_sha256"] == whole["weights_sha256"]
 
 
+def evaluated_in_tensorboard(run):
+    """The steps of the points of `eval/loss` that TensorBoard shows."""
+    events = EventAccumulator(str(run.tensorboard)).Reload()
+    return [point.step for point in events.Scalars("eval/loss")], [p.step for p in events.Scalars("train/epoch_loss")]
+
+
+@pytest.mark.parametrize("step", [6, 18])
+@pytest.mark.parametrize("where", ["same", "other"])
+def test_simulation_that_is_broken_off_in_an_evaluation_repeats_that_alone(tmp_path, step, where):
+    whole = simulated(job(tmp_path / "whole", "pipedream", 3, **LONG))
+    made = job(tmp_path / "run", "pipedream", 3, **LONG)
+    stopped = broken_off(made, step, kind="epoch")
+    folder = made.run.checkpoint(step)
+    assert (stopped["status"], stopped["steps"], stopped["extra_drains"]) == ("interrupted", step, [])
+    assert checkpoint.load_progress(folder)["evaluation_due"]
+    resumed = replace(made, resume=folder.resolve())
+    if where == "other":
+        resumed = replace(resumed, run=RunDirectory(tmp_path / "other"))
+        resumed.run.path.mkdir()
+        metrics_file.take_over(made.run, resumed.run, step)
+    again = simulated(resumed)
+    names = ("status", "steps", "weights_sha256", "loss_sha256", "final", "best", "best_step", "extra_drains")
+    assert [again[name] for name in names] == [whole[name] for name in names]
+    kinds = [(each["kind"], each["step"]) for each in metrics_file.read(resumed.run)]
+    assert [each for each in kinds if each[0] in ("epoch", "eval")] == [
+        (kind, each) for each in (6, 12, 18) for kind in ("epoch", "eval")
+    ]
+    for each in checkpoint.checkpoints(resumed.run.path):
+        progress = checkpoint.load_progress(each)
+        assert (progress["evaluation_due"], progress["metrics"].keys() >= {"loss"}) == (False, True)
+    if where == "same":
+        assert evaluated_in_tensorboard(made.run) == ([6, 12, 18], [6, 12, 18])
+
+
+def test_evaluation_that_was_recorded_but_not_yet_saved_is_recorded_once(tmp_path, monkeypatch):
+    made = job(tmp_path / "run", "pipedream", 3, **LONG)
+    with monkeypatch.context() as patched:
+        patched.setattr(BackgroundWriter, "save_progress", lambda *_: os.kill(os.getpid(), signal.SIGQUIT))
+        with pytest.raises(KeyboardInterrupt), interruptible():
+            simulated(made)
+    assert [each["kind"] for each in metrics_file.read(made.run)][-1] == "eval"
+    simulated(replace(made, resume=checkpoint.newest_whole(made.run.path).folder))
+    assert [each["step"] for each in metrics_file.read(made.run) if each["kind"] == "eval"] == [6, 12, 18]
+    assert evaluated_in_tensorboard(made.run) == ([6, 12, 18], [6, 12, 18])
+
+
+def test_best_checkpoints_are_kept_by_evaluations_that_come_after_them(tmp_path):
+    keep = {"keep_last": 1, "keep_best": 1, "metric": "loss"}
+    made = job(tmp_path, "pipedream", 3, checkpoint={"every_epochs": 1, **keep}, train={"epochs": 4})
+    result = simulated(made)
+    best = result["best_step"]["loss"]
+    kept = [checkpoint.step_of(folder) for folder in checkpoint.checkpoints(tmp_path)]
+    assert kept == sorted({best, result["steps"]})
+    assert ranking.best_first(checkpoint.checkpoints(tmp_path), "loss")[0] == made.run.checkpoint(best)
+
+
 def test_checkpoint_that_is_saved_again_keeps_its_metrics(tmp_path):
     first = job(tmp_path / "first", "pipedream", 3, **LONG)
     simulated(first)
@@ -90,7 +149,7 @@ def test_signals_end_a_simulation_at_once_where_it_may_take_no_time(tmp_path):
 
 
 def test_signal_that_comes_too_late_for_a_simulation_is_noted_for_its_sweep(tmp_path):
-    made, interruption = job(tmp_path / "run", "pipeoptim", 3, **LONG), Interruption()
+    made, interruption = job(tmp_path / "run", "pipeoptim", 3, eval={"every_epochs": 0}, **LONG), Interruption()
     assert broken_off(made, made.timetable.total_steps, interruption)["status"] == "completed"
     with pytest.raises(KeyboardInterrupt, match="SIGINT"):
         interruption.check()

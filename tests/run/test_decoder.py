@@ -12,6 +12,7 @@ from support.worker_pool import distributed, job, settings, simulated
 from pipetrain.config.overrides import parsed
 from pipetrain.decoding import DecodingOptions, Measured
 from pipetrain.errors import ConfigError
+from pipetrain.executors.gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.decoder import Decoder, decoded_metrics, decoder_of
 from pipetrain.run.evaluate import evaluate
@@ -74,7 +75,8 @@ def test_decoding_tells_its_progress_and_ends_where_the_run_shall_end():
                 hooks.gate.end()
         return {"bleu": 1.0}
 
-    assert decoder(measure, hooks).metrics_with(small_model.build(1, 4).module.state_dict()) == {}
+    with pytest.raises(BrokenOffError):
+        decoder(measure, hooks).metrics_with(small_model.build(1, 4).module.state_dict())
     assert told == ["assembling the model", "part 0", "part 1"]
 
 

@@ -1,5 +1,6 @@
 """The trainer on an executor that only keeps count."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -7,11 +8,11 @@ from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import IntervalTimes
-from pipetrain.executors.gate import Gate
+from pipetrain.executors.gate import BrokenOffError, Gate
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.build import build_data
 from pipetrain.run.timetable import Timetable
-from pipetrain.run.trainer import Trainer
+from pipetrain.run.trainer import Trainer, evaluation_due
 from pipetrain.schedules import Replicas
 
 
@@ -38,7 +39,10 @@ class Counting:
         return self.synchronous
 
     def evaluate(self, _loader, _metrics):
-        return self.metrics.pop(0)
+        metrics = self.metrics.pop(0)
+        if metrics is None:
+            raise BrokenOffError
+        return metrics
 
     def whole_state(self):
         return {"weight": 1.0}
@@ -80,7 +84,7 @@ class Noting:
 
 
 class Decoding:
-    """Measures these values of the whole model, one time after the other; None where it is broken off."""
+    """Measures these values of the whole model, one time after the other; nothing in place of None."""
 
     def __init__(self, values):
         self.values = list(values)
@@ -112,13 +116,94 @@ def test_trainer_evaluates_after_epochs_and_saves_at_the_end():
     assert (saved, made.step, made.reached) == ([12], 12, None)
 
 
-def test_metrics_that_a_checkpoint_is_saved_with_are_those_of_its_own_step():
-    made, saved = trainer([{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}], save_every_steps=2)
-    metrics = {}
-    made.save = lambda step: metrics.update({step: made.metrics})
+def told_by(made):
+    """What the trainer tells its checkpoints: when it saves one, and when it adds an evaluation, with its metrics."""
+    told = []
+    made.save = lambda step: told.append(("save", step, made.evaluation_due, made.metrics))
+    made.add_evaluation = lambda step: told.append(("add", step, made.evaluation_due, made.metrics))
+    return told
+
+
+def test_step_is_saved_before_it_is_evaluated_and_the_metrics_are_added():
+    made, _ = trainer([{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}], save_every_steps=2)
+    told = told_by(made)
     made.run()
-    assert metrics == {2: {}, 4: {"loss": 3.0}, 6: {}, 8: {"loss": 2.0}, 10: {}, 12: {"loss": 1.0}}
-    assert saved == []
+    assert told == [
+        ("save", 2, False, {}), ("save", 4, True, {}), ("add", 4, False, {"loss": 3.0}),
+        ("save", 6, False, {}), ("save", 8, True, {}), ("add", 8, False, {"loss": 2.0}),
+        ("save", 10, False, {}), ("save", 12, True, {}), ("add", 12, False, {"loss": 1.0}),
+    ]  # fmt: skip
+
+
+def test_step_that_reaches_the_target_is_saved_after_its_evaluation_where_no_checkpoint_was_due():
+    made, _ = trainer([{"loss": 3.0}, {"loss": 2.0}], {"loss": 2.0})
+    told = told_by(made)
+    made.run()
+    assert told == [("save", 8, False, {"loss": 2.0})]
+
+
+@pytest.mark.parametrize("save_every", [0, 1])
+def test_run_that_is_broken_off_in_an_evaluation_has_saved_its_step_once_and_ends(save_every):
+    made, _ = trainer([{"loss": 3.0}, None], save_every=save_every)
+    told = told_by(made)
+    made.run()
+    assert (made.interrupted, made.step, made.evaluation_due) == (True, 8, True)
+    assert told[-1] == ("save", 8, True, {})
+    assert [step for kind, step, *_ in told if kind == "save"] == [4, 8][1 - save_every :]
+    assert made.recorder.evaluations == [(4, {"loss": 3.0})]
+
+
+def test_run_that_is_broken_off_in_decoding_records_no_half_of_the_evaluation():
+    class BrokenOff:
+        def metrics_with(self, _state):
+            raise BrokenOffError
+
+    made, saved = trainer(map(dict, LOSSES), save_every=1)
+    made.decoder = BrokenOff()
+    made.run()
+    assert (made.interrupted, made.step, made.evaluation_due, saved) == (True, 4, True, [4])
+    assert made.recorder.evaluations == []
+    assert made.executor.hooks.gate.ended_after is not None  # as where a minibatch was refused
+
+
+@pytest.mark.parametrize(("here", "first"), [(True, ("add", 4)), (False, ("save", 4))])
+def test_resumed_run_repeats_the_evaluation_that_was_broken_off_and_goes_on(here, first):
+    made, _ = trainer([{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}], step=4, save_every=1)
+    made.evaluation_due, made.saved_at = True, 4 if here else None
+    told = told_by(made)
+    made.run()
+    assert told[0] == (*first, False, {"loss": 3.0})
+    assert made.executor.trained == [(4, 8), (8, 12)]
+    assert [step for step, _ in made.recorder.evaluations] == [4, 8, 12]
+
+
+def test_resumed_evaluation_at_the_end_trains_nothing():
+    made, _ = trainer([{"loss": 1.0}], step=12)
+    made.evaluation_due, made.saved_at = True, 12
+    made.run()
+    assert made.executor.trained == []
+    assert made.recorder.evaluations == [(12, {"loss": 1.0})]
+
+
+def test_evaluation_is_due_where_the_checkpoint_and_the_settings_say_so():
+    table = trainer()[0].timetable
+    assert evaluation_due({"step": 4, "evaluation_due": True}, table)
+    assert not evaluation_due({"step": 4, "evaluation_due": True}, replace(table, evaluate_every=0))
+    assert not evaluation_due({"step": 4}, table)  # as older checkpoints have it
+    assert not evaluation_due({}, table)
+
+
+def test_checkpoint_that_the_clock_asks_for_in_an_evaluation_is_saved_after_it():
+    made, _ = trainer(map(dict, LOSSES))
+    told, gate = told_by(made), made.executor.hooks.gate
+
+    def evaluate(_loader):
+        gate.openings += len(made.executor.trained) == 1
+        return {"loss": 1.0}
+
+    made.executor.evaluate = evaluate
+    made.run()
+    assert told == [("save", 4, False, {"loss": 1.0}), ("save", 12, True, {}), ("add", 12, False, {"loss": 1.0})]
 
 
 def test_trainer_resumed_within_an_epoch_goes_on_with_its_next_step():

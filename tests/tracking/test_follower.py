@@ -22,9 +22,6 @@ class Shown:
     def update(self, record):
         self.steps.append(record["step"])
 
-    def tick(self):
-        pass
-
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_follower_shows_each_record_of_another_process_once(tmp_path, after):
@@ -53,9 +50,6 @@ class Noting:
     def update(self, record):
         self.shown.append((record["kind"], record["step"]))
 
-    def tick(self):
-        pass
-
     def close(self):
         pass
 
@@ -69,8 +63,8 @@ def test_follower_of_a_resumed_run_shows_its_own_records_once_the_worker_has_rep
     follower = Follower(run, bar, 4)
     time.sleep(0.5)  # until the follower has opened what the launching process wrote
     file = MetricsFile(run, 4)
-    for record in ({"kind": "start", "step": 4}, of_steps(5)):
+    for record in ({"kind": "start", "step": 4}, {"kind": "eval", "step": 4}, of_steps(5)):
         file.write(record)
     file.close()
     follower.close()
-    assert bar.shown == [("start", 4), ("interval", 5)]
+    assert bar.shown == [("start", 4), ("eval", 4), ("interval", 5)]

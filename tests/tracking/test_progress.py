@@ -2,6 +2,9 @@
 
 import io
 import re
+from types import SimpleNamespace
+
+from support.waiting import eventually
 
 from pipetrain.tracking.progress import ProgressBar, told
 from pipetrain.tracking.time_left import RunLength
@@ -61,6 +64,42 @@ def test_speed_of_a_simulation_is_called_the_simulators(capsys):
 def test_speed_shown_is_that_of_the_last_records_together(capsys):
     lines = shown([of_steps(1, train_s=0.25), of_steps(2, train_s=0.75)], capsys, line_seconds=1e-9)
     assert "| 100 samples/s |" in lines[-1]
+
+
+def test_long_evaluation_is_a_line_now_and_then_where_there_is_no_terminal(capsys, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("pipetrain.tracking.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    bar = ProgressBar(LENGTH, "starting")
+    bar.update(of("epoch", 4, loss=1.5))
+    for seconds in (9, 1, 59, 1, 30):
+        now[0] += seconds
+        bar.tick()
+    bar.update(of("eval", 4, eval_loss=1.0, eval_s=100.0))
+    now[0] += 100
+    bar.tick()
+    bar.close()
+    assert capsys.readouterr().out.splitlines() == [
+        "starting",
+        "epoch 1/2 | step 4 | evaluating for 10 s",
+        "epoch 1/2 | step 4 | evaluating for 70 s",
+        "epoch 1/2 | step 4 | train loss 1.5000 | eval loss 1",
+    ]
+
+
+def test_bar_shows_an_evaluation_that_a_resumed_run_begins_with(monkeypatch):
+    states = on_terminal(monkeypatch, [of("start", 4, evaluation_due=True), of("start", 3, evaluation_due=True)])
+    shown = [*dict.fromkeys(states)]
+    assert shown == ["starting 2 processes", "epoch 1/2  evaluating", "waiting for the first step"]
+
+
+def test_bar_counts_the_seconds_by_itself(capsys, monkeypatch):
+    monkeypatch.setattr("pipetrain.tracking.progress._TICK_SECONDS", 0.01)
+    monkeypatch.setattr("pipetrain.tracking.progress._LONG_EVALUATION", 0.1)
+    bar = ProgressBar(LENGTH, "starting")
+    bar.update(of("epoch", 4, loss=1.5))
+    said = []
+    eventually(lambda: said.append(capsys.readouterr().out) or "evaluating for 0 s" in "".join(said))
+    bar.close()
 
 
 def test_hidden_progress_shows_nothing(capsys):

@@ -159,9 +159,8 @@ class TorchPipeliningExecutor(ManyProcesses):
 
     def _outputs(self, keys: Sequence[Key], feed: Feed) -> Iterator[Tensors]:
         """The outputs of the last stage of this process for each part of the evaluation set."""
-        for part, key in enumerate(keys, start=1):
-            self.hooks.on_progress(f"evaluation {part} of {len(keys)}")
-            yield self._relay.carry(key, feed.inputs, lambda stage, tensors: stage.evaluate(tensors))
+        for part in self.evaluated_parts(len(keys)):
+            yield self._relay.carry(keys[part], feed.inputs, lambda stage, tensors: stage.evaluate(tensors))
 
 
 def _separate_gradients(stage: Stage) -> None:
