@@ -72,14 +72,17 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from omegaconf.errors import OmegaConfBaseException
 
     from pipetrain.commands.run import sweep_ends, sweep_lock, sweep_report
+    from pipetrain.commands.run.ending import NOTHING_WRITTEN
     from pipetrain.config.schema import config_dir
+    from pipetrain.tracking.run_directory import RunDirectory
 
     codes: list[ExitCode] = []
 
     def task(config: "DictConfig") -> None:
         codes.append(_run_job(config))
 
-    _prepare_hydra()
+    made: list[Path] = []
+    _prepare_hydra(made)
     sys.argv = [sys.argv[0], *_as_worker(words), *_flags(options)]
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
@@ -87,8 +90,12 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         return sweep_ends.first_failure() if sweep_ends.sweep() else next(iter(codes), ExitCode.COMPLETED)
     except SystemExit as end:  # --cfg with a --package that is none, --hydra-help
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         sweep_report.show_interrupted()
+        if not error.args and not codes:  # Python's own: no run has begun that would have told of it
+            for folder in made:
+                RunDirectory(folder).remove_if_empty()
+            print(NOTHING_WRITTEN, flush=True)
         raise
     except (OSError, OmegaConfBaseException) as error:
         if isinstance(error, HydraException) or (refused := _refused(error)) is None:
@@ -110,7 +117,8 @@ def _end_processes_of_joblib() -> None:
         get_reusable_executor().shutdown()
 
 
-def _prepare_hydra() -> None:
+def _prepare_hydra(made: list[Path]) -> None:
+    """Tells Hydra what pipetrain adds to it; the folders that it then has made for runs are added to `made`."""
     from omegaconf import OmegaConf
 
     from pipetrain.commands.run.ending import log_thread
@@ -123,10 +131,13 @@ def _prepare_hydra() -> None:
     logging.raiseExceptions = False  # a log on a full disk must not print tracebacks of its own
     threading.excepthook = log_thread
     register_schema()
+
     # cached as `now` is: the folder of a run, or of all runs of a sweep, is made once
-    OmegaConf.register_new_resolver(
-        "new_folder", lambda path: str(new_folder(Path(path))), use_cache=True, replace=True
-    )
+    def resolved(path: str) -> str:
+        made.append(new_folder(Path(path)))
+        return str(made[-1])
+
+    OmegaConf.register_new_resolver("new_folder", resolved, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("folder_name", folder_name, replace=True)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NOTHING_WRITTEN = "interrupted before the run began; nothing was written"
+
 _EXIT_CODES = {
     "completed": ExitCode.COMPLETED,
     "failed": ExitCode.FAILED,

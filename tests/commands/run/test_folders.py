@@ -3,10 +3,12 @@
 import datetime
 import signal
 import subprocess
+import sys
 import time
 
 import hydra.core.utils
 import pytest
+from omegaconf import OmegaConf
 from support.cli import TINY, arguments, environment, run, summary
 
 from pipetrain import cli
@@ -83,3 +85,19 @@ def test_live_run_keeps_its_directory_and_a_killed_one_is_resumed(tmp_path):
     run(tmp_path / "whole", *short, "executor=simulated")
     for name in ("weights_sha256", "loss_sha256"):
         assert summary(folder)[name] == summary(tmp_path / "whole")[name]
+
+
+def test_folder_of_a_run_that_is_interrupted_while_hydra_composes_is_taken_back(tmp_path, monkeypatch, capsys):
+    def main(**_settings):
+        def interrupted():
+            assert OmegaConf.create({"path": f"${{new_folder:{tmp_path}/outputs/2026-01-02/12-00-00}}"}).path
+            raise KeyboardInterrupt
+
+        return lambda _task: interrupted
+
+    monkeypatch.setattr("hydra.main", main)
+    monkeypatch.setattr(sys, "argv", ["pipetrain"])
+    with pytest.raises(KeyboardInterrupt):
+        cli.carry_out(["run"])
+    assert capsys.readouterr().out == "interrupted before the run began; nothing was written\n"
+    assert not (tmp_path / "outputs").exists()

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from support.one_run import HYDRA, carried_out
 
 from pipetrain.commands.run.ending import log_thread
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.errors import ConfigError, ExitCode, PreemptedError
 from pipetrain.tracking import metrics_file, summary
 from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.run_directory import RunDirectory
@@ -142,6 +142,19 @@ def test_exception_while_a_run_is_prepared_is_one_line(tmp_path, monkeypatch, ca
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
     line = capsys.readouterr().err
     assert re.fullmatch(r"pipetrain: error: KeyError: 'label' \(.*test_one_run.py:\d+\)\n", line)
+
+
+@pytest.mark.parametrize(("number", "end"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, PreemptedError)])
+def test_run_that_is_interrupted_while_it_is_prepared_says_so_and_leaves_no_folder(
+    tmp_path, monkeypatch, capsys, number, end
+):
+    monkeypatch.setattr("pipetrain.run.preflight.prepare", lambda *_: os.kill(os.getpid(), number))
+    folder = tmp_path / "outputs" / "2026-01-02" / "12-00-00"
+    folder.mkdir(parents=True)  # as Hydra does
+    with pytest.raises(end):
+        carried_out(folder)
+    assert capsys.readouterr().out == "interrupted before the run began; nothing was written\n"
+    assert not (tmp_path / "outputs").exists()
 
 
 COMPLETED = {"status": "completed", "steps": 6, "wall_s": 1.0, "per_stage": []}
