@@ -1,4 +1,4 @@
-"""The map of the field: final loss against depth for every method, and which methods a depth leaves."""
+"""The map of the field: final loss against depth for every method, and how it stands to plain training's."""
 
 import csv
 import math
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipetrain.reproduce.likeness import Likeness, Reading, likeness
 from pipetrain.reproduce.map_grid import Grid, MapRun, Place, measured, planned
 from pipetrain.reproduce.targets import FULL, SMALL
 
@@ -17,8 +18,8 @@ _PARTS = ("pipemare", "hybrid", "2bw")
 """Last words of the presets beside a network's own: methods that take other settings or other depths."""
 PLAIN = "naive_async"
 """The method that in a pipeline of one stage is plain training."""
-NEAR = 1.05
-"""A loss up to so many times that of plain training is like it."""
+_FIRST = 0
+"""The seed by which learning rates are chosen."""
 ENDED = ("completed", "diverged")
 """How a run ends that is a result."""
 Row = Mapping[str, str]
@@ -36,14 +37,19 @@ class Loss:
         rates: how many were tried.
         median: over seeds, which one evaluation out of line does not move; infinite where a run diverged.
         deviation: sample standard deviation over seeds; None of fewer than two.
-        seeds: how many there are.
+        losses: seed -> its loss; infinite where the run diverged.
     """
 
     rate: float
     rates: int
     median: float
     deviation: float | None
-    seeds: int
+    losses: Mapping[int, float]
+
+    @property
+    def seeds(self) -> int:
+        """How many there are."""
+        return len(self.losses)
 
 
 @dataclass(frozen=True)
@@ -91,34 +97,28 @@ class FieldMap:
         """The loss of plain training."""
         return self.losses.get((PLAIN, 1))
 
-    def like_plain(self, method: str, depth: int) -> bool | None:
-        """Whether a method's loss is like plain training's; None where either was not measured."""
+    def likeness(self, method: str, depth: int) -> Likeness | None:
+        """How a method's losses stand to those of plain training; None where either was not measured."""
         found = self.losses.get((method, depth))
-        return None if found is None or self.plain is None else found.median <= NEAR * self.plain.median
-
-    def like_at(self, method: str) -> list[int]:
-        """The measured depths at which a method is like plain training, ascending."""
-        return [depth for depth in self.depths_of(method) if self.like_plain(method, depth)]
-
-    def gaps(self, method: str) -> list[int]:
-        """The measured depths at which a method is not like plain training, though it is at a deeper one."""
-        last = max(self.like_at(method), default=0)
-        return [depth for depth in self.depths_of(method) if depth < last and not self.like_plain(method, depth)]
-
-    def falls_behind(self, method: str) -> int | None:
-        """The least measured depth from which on a method is never like plain training; None where there is none."""
-        if self.plain is None:
+        if found is None or self.plain is None:
             return None
-        last = max(self.like_at(method), default=0)
-        return next((depth for depth in self.depths_of(method) if depth > last), None)
+        return likeness([*found.losses.values()], [*self.plain.losses.values()])
 
-    def next_planned(self, depth: int) -> int | None:
-        """The next depth of the grid, measured or not; None behind the last."""
-        return min((each for each in self.planned.depths if each > depth), default=None)
+    def depths_that(self, method: str, reading: Reading) -> list[int]:
+        """The depths above 1 at which a method's losses are read so, ascending."""
+        found = {depth: self.likeness(method, depth) for depth in self.depths_of(method) if depth > 1}
+        return [depth for depth, like in found.items() if like and like.reading is reading]
 
-    def holds_to(self, method: str) -> int | None:
-        """The largest measured depth at which a method is like plain training; None where there is none."""
-        return max(self.like_at(method), default=None)
+    @property
+    def first_seed_gain(self) -> float | None:
+        """By how much the losses of the seed that chose the rates are below those of the others, on average."""
+        logs = [
+            math.log(loss.losses[_FIRST]) - statistics.fmean(map(math.log, others))
+            for loss in self.losses.values()
+            if _FIRST in loss.losses and (others := [value for seed, value in loss.losses.items() if seed != _FIRST])
+            if all(map(math.isfinite, loss.losses.values()))
+        ]
+        return 1 - math.exp(statistics.fmean(logs)) if logs else None
 
 
 def maps_of(results: Path) -> list[FieldMap]:
@@ -164,11 +164,11 @@ def _tried(rows: Sequence[Row]) -> Mapping[Place, Tried]:
 
 def _best(rates: Tried) -> Loss:
     rate = _best_rate(rates)
-    losses = [_loss(row) for row in rates[rate].values()]
-    finite = all(map(math.isfinite, losses))
-    median = statistics.median(losses) if finite else math.inf
-    deviation = statistics.stdev(losses) if len(losses) > 1 and finite else None
-    return Loss(rate, len(rates), median, deviation, len(losses))
+    losses = {seed: _loss(row) for seed, row in sorted(rates[rate].items())}
+    finite = all(map(math.isfinite, losses.values()))
+    median = statistics.median(losses.values()) if finite else math.inf
+    deviation = statistics.stdev(losses.values()) if len(losses) > 1 and finite else None
+    return Loss(rate, len(rates), median, deviation, losses)
 
 
 def _best_rate(rates: Tried) -> float:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pipetrain.report.style import GRAY, figure
 from pipetrain.report.sweep.colors import Look, looks_of
 from pipetrain.report.sweep.end_labels import label_ends
-from pipetrain.reproduce.field_map import NEAR, PLAIN, FieldMap
+from pipetrain.reproduce.field_map import PLAIN, FieldMap
+from pipetrain.reproduce.likeness import NEAR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
