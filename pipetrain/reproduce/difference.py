@@ -6,117 +6,86 @@ from enum import Enum
 
 from pipetrain.report.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET, column_of
 from pipetrain.report.text_table import counted
+from pipetrain.reproduce.interval import Interval, Sample, paired, unpaired
 from pipetrain.reproduce.results import MeasuredGroup
 
-_ERRORS = 2.0
-"""Standard errors of a difference of means from which on it is one."""
-_TIMED_ONCE = 0.05
-"""The least difference that single runs tell in what was timed, over the mean."""
-_FINE = 0.01
-"""A gain over the mean that runs have to be able to tell to show that there is none."""
-_LIKE_LEARNED, _LIKE_MEASURED = 0.03, 0.1
-"""A loss over the mean that runs have to rule out to show that one is no worse, of what was learned, and of time or
-memory."""
+LEARNED, MEASURED = 0.03, 0.1
+"""The margin over the other's mean, of what was learned, and of time and memory."""
 
 
 class Relation(Enum):
-    """How one mean stands to others."""
+    """How one mean stands to another."""
 
     BETTER = "better than"
-    LIKE = "no worse than"
+    LIKE = "within the margin of"
     WORSE = "worse than"
-    FAILS = "diverged or untaught, unlike"
+    FAILS = "fails, unlike"
 
 
 @dataclass(frozen=True)
 class Difference:
     """What one group's mean has over another's.
 
+    In what was learned, one is better from the first gain that the interval tells. In time and memory a gain has to be
+    above the margin, too, as machines differ from day to day, and as bytes do not scatter at all.
+
     Attributes:
         first, other: the groups.
         metric: a column.
-        within: the loss that runs have to rule out to show that one is no worse, as the paper names it; None: 3 % of
-            the mean of what was learned, and none that they tell; 10 % in time and memory.
+        within: the margin as the paper names it; None: 3 % of the other's mean of what was learned, 10 % in time and
+            memory.
+        floor: a value up to which nothing was learned, if there is one; None: as the losses tell.
     """
 
     first: MeasuredGroup
     other: MeasuredGroup
     metric: str
     within: float | None = None
-
-    def word(self, relation: Relation) -> str:
-        """How the first one stands to the other, asked about a relation."""
-        if relation is Relation.FAILS and (failed := self.shows(relation)) is not None:
-            return "failed, unlike" if failed else "trained, as did"
-        if self._untaught:
-            return "not told apart, as neither has learned, from"
-        if self._told:
-            return "better than" if self._gain > 0 else "worse than"
-        if not self._doubt:
-            return "equal to"
-        if self._doubt == math.inf:
-            return "not told apart from"
-        return f"not told apart ({self._shown_doubt} would be) from"
-
-    def shows(self, relation: Relation) -> bool | None:
-        """Whether the relation holds; None where runs scatter too much to tell, or there is nothing to compare."""
-        if relation is Relation.FAILS:
-            return self._fails
-        if self._untaught or all(map(self._missing, (self.first, self.other))):
-            return None
-        if relation is Relation.LIKE:
-            return self._like
-        gain = self._gain if relation is Relation.BETTER else -self._gain
-        if self._told:
-            return gain > 0
-        if self._lucky:
-            return None
-        return False if self._doubt + gain <= _FINE * self._size else None
+    floor: float | None = None
 
     @property
-    def _like(self) -> bool | None:
-        """Whether the first is no worse."""
-        if self._told and self._gain > 0:
-            return True
-        if not self._told and self._lucky:
+    def untested(self) -> str | None:
+        """Why the runs say nothing of any relation, however small they scatter; None where they may."""
+        both = self.first, self.other
+        if self.metric in TIMINGS and any(group.completed == 1 for group in both):
+            return "one timing does not tell how far timings scatter"
+        if all(map(self._missing, both)):
+            return "neither has completed, or come so far"
+        if not self.of_learning:
             return None
-        if self._doubt - self._gain <= self._allowed:
-            return True
-        return False if self._told and -self._gain > self._allowed else None
+        if any(group.completed == 1 for group in both):
+            return "one run does not tell how far runs scatter"
+        if self.first.same_bits(self.other):
+            return "both computed the same bits, so this experiment does not tell them apart"
+        return None if self.first.learned or self.other.learned else "neither has learned"
 
     @property
-    def _allowed(self) -> float:
-        """The loss with which the first still counts as no worse."""
+    def interval(self) -> Interval | None:
+        """The gain of the first, over common seeds if there are; None where one has no mean, or not of all its runs."""
+        both = self.first, self.other
+        if any(map(self._missing, both)) or (self.metric in TO_TARGET and any(map(_some_missed, both))):
+            return None
+        sign = 1 if column_of(self.metric).higher else -1
+        ours, theirs = (
+            {seed: run[self.metric] for seed, run in group.by_seed.items() if self.metric in run} for group in both
+        )
+        common = sorted(ours.keys() & theirs.keys())
+        if self.of_learning and self.metric not in TIMINGS and len(common) > 1:
+            return paired([sign * (ours[seed] - theirs[seed]) for seed in common], "seeds")
+        found = unpaired(*(self._sample(group) for group in both))
+        return Interval(sign * found.middle, found.half, found.how)
+
+    @property
+    def margin(self) -> float:
+        """How much worse one that is no worse may be."""
         if self.within is not None:
             return self.within
-        if not self.of_learning:
-            return _LIKE_MEASURED * self._size
-        return 0.0 if self._told else _LIKE_LEARNED * self._size
+        return (LEARNED if self.of_learning else MEASURED) * abs(self.other.means.get(self.metric, 0.0))
 
     @property
-    def _fails(self) -> bool | None:
-        """Whether no run of the first has learned, where all of the other have; None where some have."""
-        if not self.other.learned or self.other.diverged:
-            return None
-        if not self.first.learned:
-            return True
-        return None if self.first.diverged else False
-
-    @property
-    def _told(self) -> bool:
-        """Whether there is a difference; the runs that a diverging group has left make it no better than another."""
-        winner, loser = (self.first, self.other) if self._gain > 0 else (self.other, self.first)
-        return abs(self._gain) > self._doubt and (self._missing(loser) or not self._survived(winner))
-
-    @property
-    def _lucky(self) -> bool:
-        """Whether one of the means is that of the runs that did not diverge."""
-        return self._survived(self.first) or self._survived(self.other)
-
-    @property
-    def _untaught(self) -> bool:
-        """Whether what was learned is compared, and neither group has learned anything."""
-        return self.of_learning and not (self.first.learned or self.other.learned)
+    def of_learning(self) -> bool:
+        """Whether the column is of what was learned, and not of time or memory; seeds differ in it."""
+        return self.metric not in MEASUREMENTS or self.metric in TO_TARGET
 
     @property
     def ratio(self) -> float:
@@ -124,47 +93,99 @@ class Difference:
         ours, theirs = self.first.means[self.metric], self.other.means[self.metric]
         return ours / theirs if column_of(self.metric).higher else theirs / ours
 
+    def shows(self, relation: Relation) -> bool | None:
+        """Whether the relation holds; None where the runs do not decide, or say nothing."""
+        if relation is Relation.FAILS:
+            return self._fails
+        if self.untested is not None:
+            return None
+        gain = self.interval
+        if gain is None:
+            return self._by_completion(relation)
+        if self._survived(self.first) or self._survived(self.other):
+            return self._by_survivors(relation, gain)
+        return self._by_interval(relation, gain)
+
+    def word(self, relation: Relation) -> str:
+        """How the first one stands to the other, asked about a relation."""
+        shown = self.shows(relation)
+        if relation is Relation.FAILS and shown is not None:
+            return "failed, unlike" if shown else "trained, as did"
+        if shown is None:
+            return "against"
+        if shown:
+            better = relation is Relation.LIKE and self.shows(Relation.BETTER)
+            return (Relation.BETTER if better else relation).value
+        return Relation.WORSE.value if relation is Relation.LIKE else f"not {relation.value}"
+
+    def reading(self, relation: Relation) -> str:
+        """The difference, its interval and what that is held against, or why there is none."""
+        if relation is Relation.FAILS:
+            return ""
+        if self.untested is not None:
+            return self.untested
+        gain = self.interval
+        if gain is None:
+            return ""
+        held = f"margin {self._digits(self.margin)}" if relation is Relation.LIKE or not self.of_learning else ""
+        if not gain.how:
+            return ", ".join(filter(None, (f"gain {self._digits(gain.middle)}", held)))
+        ends = f"{self._digits(gain.low)} to {self._digits(gain.high)}"
+        return ", ".join(filter(None, (f"gain {self._digits(gain.middle)}", f"95 % {ends}", gain.how, held)))
+
+    def _by_interval(self, relation: Relation, gain: Interval) -> bool | None:
+        # what the interval has to be above, and what it has to be below to show the contrary
+        start = 0.0 if self.of_learning else self.margin
+        if relation is Relation.WORSE:
+            return True if gain.high < -start else False if gain.low >= -start else None
+        limit = -self.margin if relation is Relation.LIKE else start
+        if gain.low > limit or (relation is Relation.LIKE and gain.low == limit):
+            return True
+        return False if gain.high < limit or (relation is Relation.BETTER and gain.high == limit) else None
+
+    def _by_completion(self, relation: Relation) -> bool | None:
+        """One that did not complete, or not come so far, is worse than any that did."""
+        if not self._missing(self.first) and not self._missing(self.other):
+            return None
+        ahead = self._missing(self.other)
+        return (not ahead) if relation is Relation.WORSE else ahead
+
+    def _by_survivors(self, relation: Relation, gain: Interval) -> bool | None:
+        """What was learned is that of the runs that did not diverge, so it makes their group no better."""
+        worse = self._survived(self.first) and not self._survived(self.other) and gain.high < 0
+        better = self._survived(self.other) and not self._survived(self.first) and gain.low > 0
+        if not worse and not better:
+            return None
+        return worse if relation is Relation.WORSE else better
+
     @property
-    def of_learning(self) -> bool:
-        """Whether the column is of what was learned, and not of time or memory; seeds differ in it."""
-        return self.metric not in MEASUREMENTS or self.metric in TO_TARGET
+    def _fails(self) -> bool | None:
+        """Whether no run of the first has learned, where all of the other have; None where some have."""
+        if not self._learned(self.other) or self.other.diverged:
+            return None
+        if not self._learned(self.first):
+            return True
+        return None if self.first.diverged else False
+
+    def _learned(self, group: MeasuredGroup) -> bool:
+        if self.floor is None or not group.completed:
+            return group.learned
+        return group.means.get(self.metric, -math.inf) > self.floor
 
     def _missing(self, group: MeasuredGroup) -> bool:
         return not group.completed or self.metric not in group.means
 
-    @property
-    def _gain(self) -> float:
-        """How much better the first is; one that did not complete, or not come so far, is worse than any that did."""
-        ours, theirs = (group.means.get(self.metric) if group.completed else None for group in (self.first, self.other))
-        if ours is None or theirs is None:
-            return math.inf * ((ours is not None) - (theirs is not None)) if (ours is None) != (theirs is None) else 0.0
-        return (1 if column_of(self.metric).higher else -1) * (ours - theirs)
-
-    @property
-    def _doubt(self) -> float:
-        """The least gain that the runs can tell; none by what one run alone has learned, or if some missed a target."""
-        both = self.first, self.other
-        if any(map(self._missing, both)):
-            return 0.0
-        missed = self.metric in TO_TARGET and any(group.reached < group.completed for group in both)
-        if missed or (self.of_learning and any(group.completed < 2 for group in both)):
-            return math.inf
-        if self.metric in TIMINGS and any(group.completed < 2 for group in both):
-            return _TIMED_ONCE * self._size
-        return _ERRORS * math.hypot(*(_error(group, self.metric) for group in both))
-
-    @property
-    def _shown_doubt(self) -> str:
-        text = column_of(self.metric).text
-        return text(self._doubt) if text else f"{self._doubt:.2g}" if self._doubt < 100 else f"{self._doubt:.0f}"
-
     def _survived(self, group: MeasuredGroup) -> bool:
-        """Whether others of its runs diverged, so that what was learned is that of the lucky ones."""
         return self.of_learning and group.diverged > 0
 
-    @property
-    def _size(self) -> float:
-        return abs(self.other.means.get(self.metric, math.inf))
+    def _sample(self, group: MeasuredGroup) -> Sample:
+        return Sample(group.means[self.metric], group.deviations.get(self.metric, 0.0), max(1, group.completed))
+
+    def _digits(self, value: float) -> str:
+        text = column_of(self.metric).text
+        if text:
+            return ("-" if value < 0 else "") + text(abs(value))
+        return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def shown(group: MeasuredGroup, metric: str) -> str:
@@ -190,6 +211,5 @@ def _value(group: MeasuredGroup, metric: str) -> str:
     return f"{mean:.{decimals}f} ± {deviation:.{decimals}f}"
 
 
-def _error(group: MeasuredGroup, metric: str) -> float:
-    """Of the mean; 0 where there is one run alone."""
-    return group.deviations.get(metric, 0.0) / math.sqrt(max(1, group.completed))
+def _some_missed(group: MeasuredGroup) -> bool:
+    return group.reached < group.completed

@@ -12,21 +12,24 @@ from pipetrain.reproduce.orders import companions
 from pipetrain.reproduce.paper import Paper
 from pipetrain.reproduce.published import Tables
 from pipetrain.reproduce.results import Measured, MeasuredGroup, Results
-from pipetrain.reproduce.targets import SMALL
+from pipetrain.reproduce.targets import SMALL, Target
 from pipetrain.tracking.throughput import MEASURED, PREDICTED
 
 Block = Sequence[str]
 Cells = tuple[str, ...]
 _INTRODUCTION = (
     "Means and sample standard deviations over seeds; the column `paper` has the paper's numbers, of its own network "
-    "and data. The small scale has the paper's methods, and its stages unless they are among what was changed, on a "
+    "and data. {0}The small scale has the paper's methods, and its stages unless they are among what was changed, on a "
     "smaller model and smaller data, so the numbers are not those of the paper; their order may be. It trains for a "
     "few epochs, in which methods that begin with small steps fall behind, such as PipeMare with T1. The top1 of "
     "translation and of language models is that of words. Throughput marked with ~ is that of the simulated pipeline, "
     "predicted from the measured times of its stages."
 )
 
-_UNTIMED = ", which other work shared, so times and throughput are left out"
+_BEST = "Like the paper's tables, those here have the best evaluation of each run, and not the last. "
+_UNTIMED = " that other work shared, so times and throughput are left out"
+_QUIET = "; quiet ones take about {0}"
+_BLEU = " BLEU"
 
 
 def measured_section(paper: Paper, tables: Tables, results: Results, page: Path) -> Iterator[Block]:
@@ -41,7 +44,7 @@ def measured_section(paper: Paper, tables: Tables, results: Results, page: Path)
     if not results:
         return
     yield ["## Measured"]
-    yield [_INTRODUCTION]
+    yield [_INTRODUCTION.format(_BEST if paper.best else "")]
     for parts in experiments(results):
         yield from _experiment(paper, paper.printed(tables, parts[0].experiment), parts, page)
 
@@ -64,8 +67,12 @@ def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measur
     yield [f"{preset.remarks['paper']}. {_made(paper, parts)}"]
     if parts[0].scale == SMALL:
         yield [_changed(parts[0])]
-    yield _table(printed, parts)
-    of_all, metric, name = figure_of(paper, parts), parts[0].metric, parts[0].experiment
+    metric = parts[0].metric
+    in_bleu = any(text.endswith(_BLEU) for text in printed.values()) and metric != "bleu"
+    if in_bleu:
+        yield [f"The paper prints BLEU, and the column beside it is the {metric} of words: not one scale."]
+    yield _table(printed, parts, best=paper.best, in_bleu=in_bleu)
+    of_all, name = figure_of(paper, parts), parts[0].experiment
     figure = f"images/{of_all}" if of_all else os.path.relpath(parts[0].folder / "sweep.png", page)
     yield [f"![{f'{metric} of {name} by epoch, and what it took' if metric else f'What {name} took'}]({figure})"]
 
@@ -87,17 +94,24 @@ def _made(paper: Paper, parts: Sequence[Measured]) -> str:
     seconds = sum(part.made["wall_s"] for part in parts)
     runs = counted(sum(part.made["runs"] for part in parts), "run", "runs")
     machine = parts[0].made["made_with"]
-    shared = "" if all(part.made.get("timed", True) for part in parts) else _UNTIMED
-    minutes = counted(max(1, round(seconds / 60)), "minute", "minutes")
-    return f"{commands}: {runs}, {minutes} on {machine['cores']} cores ({machine['cpu']}){shared}."
+    timed = all(part.made.get("timed", True) for part in parts)
+    announced = sum(Target(f"{paper.name}/{part.experiment}", SMALL).minutes for part in parts)
+    shared = "" if timed else _UNTIMED + (_QUIET.format(_minutes(announced)) if announced < seconds / 60 else "")
+    return f"{commands}: {runs}, {_minutes(seconds / 60)} on {machine['cores']} cores ({machine['cpu']}){shared}."
 
 
-def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
+def _minutes(count: float) -> str:
+    return counted(max(1, round(count)), "minute", "minutes")
+
+
+def _table(printed: Mapping[str, str], parts: Sequence[Measured], *, best: bool, in_bleu: bool) -> list[str]:
     metric = parts[0].metric
+    if metric and best:
+        metric = f"best_{metric}"
     rows = [
         (
             group.name,
-            printed.get(group.name, ""),
+            printed.get(group.name, "").removesuffix(_BLEU),
             _mean(group, metric) if metric else "",
             _target(group),
             _throughput(group),
@@ -112,7 +126,7 @@ def _table(printed: Mapping[str, str], parts: Sequence[Measured]) -> list[str]:
     ]
     heads = (
         "",
-        "paper",
+        "paper, BLEU" if in_bleu else "paper",
         column_of(metric).head if metric else "metric",
         column_of("target_epochs").head,
         "samples/s",

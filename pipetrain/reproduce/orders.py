@@ -1,65 +1,18 @@
-"""Claims about trained models as orders of measured means, and the verdict that the runs give."""
+"""The verdict that runs give on a claim about what was trained or timed."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar
 
 from pipetrain.report.sweep.columns import column_of
-from pipetrain.reproduce.difference import Difference, Relation, shown
+from pipetrain.reproduce.controls import Control
+from pipetrain.reproduce.difference import MEASURED, Difference, Relation, shown
+from pipetrain.reproduce.interval import sample_of, t_quantile
 from pipetrain.reproduce.results import Measured, MeasuredGroup, Results
-from pipetrain.reproduce.targets import FULL
-from pipetrain.reproduce.verdict import NOT_TESTED, Verdict
-
-
-@dataclass(frozen=True)
-class Order:
-    """One mean against others, in an experiment and its companions.
-
-    Attributes:
-        experiment: the preset; those whose names begin with its own and `_` belong to it.
-        first: the name of a group.
-        relation: of its mean to those of the others.
-        others: the names of groups.
-        metric: a column; by default what the experiment is ranked by. A predicted one is that of simulated pipelines;
-            others have a measured one in its place.
-        against: the experiment of the others, where it is another one.
-        within: how much worse one that is no worse may be, as the paper says it; None: what `Difference` takes.
-        factor: by how much one that is better is so, as the paper says it.
-        full: whether the small scale cannot tell.
-    """
-
-    experiment: str
-    first: str
-    relation: Relation
-    others: tuple[str, ...]
-    metric: str | None = None
-    against: str | None = None
-    within: float | None = None
-    factor: float | None = None
-    full: bool = False
-
-
-@dataclass(frozen=True)
-class Growth:
-    """A ratio of two groups that rises from one experiment to the next; the small scale has one model for them all.
-
-    Attributes:
-        experiments: presets.
-        first: the name of a group.
-        other: that of the one that it is compared to.
-        metric: a column.
-    """
-
-    experiments: tuple[str, ...]
-    first: str
-    other: str
-    metric: str
-    full: ClassVar[bool] = True
-
-
-Rule = Order | Growth
-"""How the results of experiments decide on a claim."""
+from pipetrain.reproduce.rules import Average, Growth, Order, Rule
+from pipetrain.reproduce.targets import FULL, SMALL
+from pipetrain.reproduce.verdict import NOT_TESTED, UNDECIDED, Verdict, seen
 
 
 @dataclass(frozen=True)
@@ -67,49 +20,54 @@ class _Answer:
     """What results say on a part of a rule.
 
     Attributes:
-        holds: None where the runs scatter too much to tell.
-        where: the experiment and the metric.
-        first: what is compared.
-        seen: with what, and how it stands to that.
+        experiments: the presets that it is from.
+        holds: None where the runs do not decide.
+        text: what is compared, and how it stands.
+        scale: of the runs.
+        tested: whether the runs can say anything.
     """
 
+    experiments: tuple[str, ...]
     holds: bool | None
-    where: str
-    first: str
-    seen: str
+    text: str
+    scale: str
+    tested: bool = True
+
+    @property
+    def line(self) -> str:
+        """The answer in a word, and from what."""
+        undecided = UNDECIDED if self.tested else "not tested"
+        return f"{ {True: 'seen', False: 'not seen', None: undecided}[self.holds] }: {self.text}"
 
 
-def verdict(rules: Sequence[Rule], results: Results, *, superlative: bool = False) -> Verdict | None:
+def verdict(
+    rules: Sequence[Rule], results: Results, *, superlative: bool = False, best: bool = False
+) -> Verdict | None:
     """The verdict of the rules whose experiments were run; None where none was.
 
-    Holds if all do, holds partly if some do; a superlative, one before all others, does not hold where any of them does
-    not. Where the runs scatter too much to tell anything, nothing was tested.
+    Args:
+        rules: parts of the claim.
+        results: what was measured.
+        superlative: whether the claim puts one before all others: it falls with any of its parts.
+        best: whether the paper prints the best evaluation of a run in place of the last.
     """
-    found = [answer for rule in rules for answer in _answers(rule, results)]
+    found = list(dict.fromkeys(answer for rule in rules for answer in _answers(rule, results, best=best)))
     if not found:
         return None
-    holding, refuted = (sum(answer.holds is value for answer in found) for value in (True, False))
-    word = "holds" if holding == len(found) else "holds partly" if holding else "does not hold"
-    if superlative and refuted:
-        word = "does not hold"
-    if not holding and not refuted:
-        word = NOT_TESTED
-    places = dict.fromkeys(answer.where for answer in found)
-    return Verdict(word, "<br>".join(f"{where}: {_told(found, where)}" for where in places))
-
-
-def _told(answers: Sequence[_Answer], where: str) -> str:
-    """What was seen in one experiment, each that is compared with all its others."""
-    seen: dict[str, dict[str, None]] = {}
-    for answer in answers:
-        if answer.where == where:
-            seen.setdefault(answer.first, {})[answer.seen] = None
-    return "; ".join(f"{first} {_listed(list(others))}" for first, others in seen.items())
-
-
-def _listed(parts: Sequence[str]) -> str:
-    *before, last = parts
-    return f"{', '.join(before)}, and {last}" if before else last
+    lines = [answer.line for answer in found]
+    asked = dict.fromkeys(name for rule in rules for name in rule.experiments)
+    run = {name for answer in found for name in answer.experiments}
+    if missing := [name for name in asked if name not in run]:
+        lines.append(f"not run: {', '.join(missing)}")
+    tried = [answer for answer in found if answer.tested]
+    if not tried:
+        return Verdict(NOT_TESTED, lines)
+    holding, refuted = (sum(answer.holds is value for answer in tried) for value in (True, False))
+    scale = FULL if all(answer.scale == FULL for answer in tried) else SMALL
+    word = seen(holding, refuted, len(found), scale, superlative=superlative)
+    decided = {name for answer in tried for name in answer.experiments if answer.holds is not None}
+    share = f", {len(decided)} of {len(asked)} experiments" if 0 < len(decided) < len(asked) else ""
+    return Verdict(word + share, lines)
 
 
 def companions(experiment: str, results: Results) -> list[Measured]:
@@ -119,32 +77,67 @@ def companions(experiment: str, results: Results) -> list[Measured]:
     return [results[name] for name in names if (results[name].scale == FULL) == scale]
 
 
-def _answers(rule: Rule, results: Results) -> Iterator[_Answer]:
+def _answers(rule: Rule, results: Results, *, best: bool) -> Iterator[_Answer]:
     """What the results say on each part of a rule."""
-    return _growth(rule, results) if isinstance(rule, Growth) else _order(rule, results)
+    if isinstance(rule, Average):
+        return _average(rule, results)
+    return _growth(rule, results) if isinstance(rule, Growth) else _order(rule, results, best=best)
 
 
-def _order(order: Order, results: Results) -> Iterator[_Answer]:
+def _order(order: Order, results: Results, *, best: bool) -> Iterator[_Answer]:
     """Whether the order holds, for each of the others."""
     there, beside = companions(order.experiment, results), companions(order.against or order.experiment, results)
     first = _groups(there).get(order.first)
-    if first is None or (order.full and there[0].scale != FULL):
+    others = [other for name in order.others if (other := _groups(beside).get(name))]
+    asked = order.metric or _ranked(there[0], best=best) if there else None
+    if first is None or not others or asked is None:
         return
-    for other in filter(None, map(_groups(beside).get, order.others)):
-        if metric := _metric(order.metric or there[0].metric, first, other):
-            difference = Difference(first, other, metric, order.within)
-            where, ours = f"{_where(there[0])}, {column_of(metric).head}", shown(first, metric)
-            seen = f"{difference.word(order.relation)} {shown(other, metric)}"
-            holds = difference.shows(order.relation)
-            if holds and order.relation is Relation.LIKE and not _tells_any(difference, _groups(there)):
-                yield _Answer(None, where, ours, f"{seen}, as are all others there")
-            else:
-                yield _Answer(holds, where, ours, seen)
-                if holds and order.factor and metric in other.means:
-                    ratio = difference.ratio
-                    yield _Answer(
-                        ratio >= order.factor, where, ours, f"{ratio:.2f}X of it (the paper: {order.factor:g}X)"
-                    )
+    if blind := _blind(order, first, others, asked, there[0].scale) or _unmet(order.controls, results):
+        yield _Answer((order.experiment,), None, f"{_where(there[0])}: {blind}", there[0].scale, tested=False)
+        return
+    for other in others:
+        if metric := _metric(asked, first, other):
+            yield from _judged(order, Difference(first, other, metric, order.within, order.floor), there)
+
+
+def _blind(order: Order, first: MeasuredGroup, others: Sequence[MeasuredGroup], asked: str, scale: str) -> str | None:
+    """Why the experiment has nothing to compare, whatever its runs came to."""
+    if order.full and scale != FULL:
+        return f"{column_of(asked).head} against {', '.join(other.name for other in others)}: only full scale tells"
+    if not any(_metric(asked, first, other) for other in others):
+        return f"{column_of(asked).head} was not measured, or not kept"
+    return None
+
+
+def _judged(order: Order, difference: Difference, there: Sequence[Measured]) -> Iterator[_Answer]:
+    """The answer of two groups, and the one on the factor by which the paper sets them apart."""
+    first, other, metric = difference.first, difference.other, difference.metric
+    where = f"{_where(there[0])}, {column_of(metric).head}"
+
+    def answer(word: str, why: str, *, holds: bool | None = None, tested: bool = True) -> _Answer:
+        text = f"{where}: {shown(first, metric)} {word} {shown(other, metric)}" + (f"; {why}" if why else "")
+        return _Answer((order.experiment,), holds, text, there[0].scale, tested)
+
+    if order.relation is not Relation.FAILS and difference.untested is not None:
+        yield answer("against", difference.untested, tested=False)
+        return
+    holds = difference.shows(order.relation)
+    word, reading = difference.word(order.relation), difference.reading(order.relation)
+    if holds and order.relation is Relation.LIKE and not _tells_any(difference, _groups(there)):
+        none = "no other method there is worse either, so it has nothing to tell"
+        yield answer(word, f"{reading}; {none}", tested=False)
+        return
+    yield answer(word, reading, holds=holds)
+    if holds and order.factor and metric in other.means:
+        ratio = difference.ratio
+        text = f"{ratio:.2f}X of it (the paper: {order.factor:g}X)"
+        yield answer("against", text, holds=ratio >= order.factor)
+
+
+def _unmet(controls: Sequence[Control], results: Results) -> str | None:
+    """The first control that an experiment does not meet."""
+    found = (each.unmet(_groups(companions(each.experiment, results))) for each in controls)
+    return next(filter(None, found), None)
 
 
 def _tells_any(difference: Difference, there: Mapping[str, MeasuredGroup]) -> bool:
@@ -152,7 +145,7 @@ def _tells_any(difference: Difference, there: Mapping[str, MeasuredGroup]) -> bo
     if not difference.of_learning:
         return True
     beside = [group for group in there.values() if group.name not in (difference.first.name, difference.other.name)]
-    told = (replace(difference, first=group).shows(Relation.LIKE) is False for group in beside)
+    told = (replace(difference, first=group).shows(Relation.WORSE) for group in beside)
     return not beside or any(told)
 
 
@@ -162,20 +155,49 @@ def _where(measured: Measured) -> str:
     return f"{measured.experiment}, {measured.scale}" + (f" ({changed})" if changed else "")
 
 
+def _average(rule: Average, results: Results) -> Iterator[_Answer]:
+    """Whether the mean ratio is on one side of what it is held against, and of the paper's factor."""
+    there = {name: companions(name, results) for name in rule.experiments}
+    ratios = {name: ratio for name, found in there.items() if (ratio := _ratio(rule, found))}
+    if not ratios:
+        return
+    scale = FULL if all(there[name][0].scale == FULL for name in ratios) else SMALL
+    listed = ", ".join(f"{ratio:.2f} in {name}" for name, ratio in ratios.items())
+    where = f"{rule.first} over {rule.other}, {column_of(rule.metric).head}, {scale}: {listed}"
+    if len(ratios) < 2:
+        yield _Answer(tuple(ratios), None, f"{where}; one network has no scatter", scale, tested=False)
+        return
+    logs = sample_of([math.log(ratio) for ratio in ratios.values()])
+    half = t_quantile(logs.count - 1) * math.sqrt(logs.square)
+    low, high = math.exp(logs.mean - half), math.exp(logs.mean + half)
+    mean = f"mean {math.exp(logs.mean):.2f}, 95 % {low:.2f} to {high:.2f} over {logs.count} networks"
+    limits = {1 - MEASURED if rule.relation is Relation.LIKE else 1 + MEASURED: f"{where}; {mean}, held against "}
+    if rule.factor:
+        limits[rule.factor] = (
+            f"{rule.first} over {rule.other} in {', '.join(ratios)}: {mean}, held against the paper's "
+        )
+    for limit, text in limits.items():
+        holds = True if low >= limit else False if high < limit else None
+        yield _Answer(tuple(ratios), holds, f"{text}{limit:.2f}", scale)
+
+
 def _growth(growth: Growth, results: Results) -> Iterator[_Answer]:
     """Whether the ratio rises with each of those experiments that were run at full scale."""
-    ratios = {name: _ratio(growth, companions(name, results)) for name in growth.experiments}
-    known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    there = {name: companions(name, results) for name in growth.experiments}
+    known = {
+        name: ratio for name, found in there.items()
+        if found and found[0].scale == FULL and (ratio := _ratio(growth, found)) is not None
+    }  # fmt: skip
     for (name, ratio), (larger, more) in pairwise(known.items()):
-        where = f"{growth.first} over {growth.other}"
-        yield _Answer(more > ratio, where, f"{ratio:.2f} in {name},", f"{more:.2f} in {larger}")
+        text = f"{growth.first} over {growth.other}: {ratio:.2f} in {name}, {more:.2f} in {larger}"
+        yield _Answer((name, larger), more > ratio, text, FULL)
 
 
-def _ratio(growth: Growth, there: Sequence[Measured]) -> float | None:
-    first, other = (_groups(there).get(name) for name in (growth.first, growth.other))
-    if first is None or other is None or there[0].scale != FULL:
+def _ratio(rule: Average | Growth, there: Sequence[Measured]) -> float | None:
+    first, other = (_groups(there).get(name) for name in (rule.first, rule.other))
+    if first is None or other is None:
         return None
-    metric = _metric(growth.metric, first, other)
+    metric = _metric(rule.metric, first, other)
     if metric is None or not (metric in first.means and metric in other.means):
         return None
     return first.means[metric] / other.means[metric]
@@ -183,6 +205,11 @@ def _ratio(growth: Growth, there: Sequence[Measured]) -> float | None:
 
 def _groups(there: Sequence[Measured]) -> Mapping[str, MeasuredGroup]:
     return {group.name: group for each in there for group in each.groups}
+
+
+def _ranked(measured: Measured, *, best: bool) -> str | None:
+    """What the experiment is ranked by, as the paper prints it."""
+    return f"best_{measured.metric}" if best and measured.metric else measured.metric
 
 
 def _metric(asked: str | None, *groups: MeasuredGroup) -> str | None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipetrain.reproduce.comparison import Comparison, Value
-from pipetrain.reproduce.orders import Rule, verdict
+from pipetrain.reproduce.orders import verdict
 from pipetrain.reproduce.published import Row, Tables
 from pipetrain.reproduce.results import Results
+from pipetrain.reproduce.rules import Rule
 from pipetrain.reproduce.verdict import Verdict
 
 Recomputed = Callable[[Tables], Mapping[str, Value]]
@@ -61,6 +62,7 @@ class Paper:
         verdicts: on claims, without training.
         rules: name in `claims.csv` -> what trained models have to show for it.
         superlatives: names of the rules that put one before all others.
+        best: whether its tables have the best evaluation of a run in place of the last.
         printed: numbers of trained models.
         figures: of the page.
     """
@@ -74,13 +76,15 @@ class Paper:
     verdicts: Verdicts = no_verdicts
     rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)
     superlatives: Collection[str] = ()
+    best: bool = False
     printed: Printed = nothing_printed
     figures: Sequence[PaperFigure] = ()
 
     def judged(self, tables: Tables, results: Results) -> Mapping[str, Verdict]:
         """Name in `claims.csv` -> the verdict, of the claims that were tested."""
         trained = {
-            name: verdict(rules, results, superlative=name in self.superlatives) for name, rules in self.rules.items()
+            name: verdict(rules, results, superlative=name in self.superlatives, best=self.best)
+            for name, rules in self.rules.items()
         }
         return {**self.verdicts(tables), **{claim: found for claim, found in trained.items() if found}}
 

@@ -1,9 +1,10 @@
 """What a paper's experiments measured, read from `results/PAPER/NAME/SCALE/`."""
 
+import csv
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ class MeasuredGroup:
         means: column -> mean over seeds.
         deviations: column -> sample standard deviation over seeds; none of fewer than two.
         reached: how many completed runs reached their target.
+        by_seed: seed -> column -> value, of the completed runs.
+        rates: the learning rates of its runs.
     """
 
     name: str
@@ -34,6 +37,8 @@ class MeasuredGroup:
     means: Mapping[str, float]
     deviations: Mapping[str, float]
     reached: int
+    by_seed: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    rates: frozenset[float] = frozenset()
 
     @property
     def diverged(self) -> int:
@@ -45,6 +50,12 @@ class MeasuredGroup:
         """Whether the runs have learned anything, as far as their losses are known."""
         first, last = self.means.get("first_loss"), self.means.get("loss")
         return self.completed > 0 and (first is None or last is None or last <= _LEARNED * first)
+
+    def same_bits(self, other: "MeasuredGroup") -> bool:
+        """Whether both have the same final loss under each seed, to the last bit, so that they computed the same."""
+        losses, theirs = ({seed: run.get("loss") for seed, run in each.by_seed.items()} for each in (self, other))
+        shared = losses.keys() & theirs.keys()
+        return bool(shared) and all(losses[seed] is not None and losses[seed] == theirs[seed] for seed in shared)
 
 
 @dataclass(frozen=True)
@@ -108,13 +119,25 @@ def _at(folder: Path, scale: str) -> Iterator[Measured]:
     for path in sorted(folder.glob(f"*/{scale}/sweep.json")):
         try:
             sweep, made = (json.loads(path.with_name(name).read_text("utf-8")) for name in (path.name, "made.json"))
-            groups = [_group(group) for group in sweep["groups"]]
+            rates = _rates(path.with_name("runs.csv"))
+            groups = [_group(group, rates.get(group["name"], frozenset())) for group in sweep["groups"]]
             yield Measured(path.parts[-3], scale, sweep["metric"], groups, made, path.parent)
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(f"{path.parent}: damaged results: {error}; make them anew, or remove them") from error
 
 
-def _group(content: Mapping[str, Any]) -> MeasuredGroup:
+def _rates(path: Path) -> Mapping[str, frozenset[float]]:
+    """Name of a group -> the learning rates of its runs, as far as they were kept."""
+    found: dict[str, frozenset[float]] = {}
+    if path.is_file():
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                rate = {float(row["optimizer.lr"])} if row.get("optimizer.lr") else set()
+                found[row["name"]] = found.get(row["name"], frozenset()) | rate
+    return found
+
+
+def _group(content: Mapping[str, Any], rates: frozenset[float]) -> MeasuredGroup:
     ended = content["statuses"]
     return MeasuredGroup(
         content["name"],
@@ -122,8 +145,17 @@ def _group(content: Mapping[str, Any]) -> MeasuredGroup:
         ended,
         _known(content["mean"]),
         _known(content["standard_deviation"]),
-        reached=sum(run.get("target_epochs") is not None for run in content["runs"]),
+        sum(run.get("target_epochs") is not None for run in content["runs"]),
+        {run["seed"]: _columns(run) for run in content["runs"] if run.get("status") == "completed" and "seed" in run},
+        rates,
     )
+
+
+def _columns(run: Mapping[str, Any]) -> Mapping[str, float]:
+    """The columns of one run, as the means over all have them."""
+    best = {f"best_{name}": value for name, value in run.get("best", {}).items()}
+    numbers = {**run, **run.get("final", {}), **best}
+    return {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
 
 
 def _known(columns: Mapping[str, float | None]) -> Mapping[str, float]:

@@ -1,7 +1,7 @@
 """Staleness and weight versions of small runs of every method: the papers' tables beside measurements."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,10 +19,13 @@ from pipetrain.executors.pipeline import Training, build_pipeline
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.playback import play
 from pipetrain.program.text_grid import unit_duration
+from pipetrain.program.weight_reads import WeightRead
 from pipetrain.report.text_table import number_list, text_lines, text_table
 from pipetrain.run.build import build_rules
+from pipetrain.schedules.operation import Kind
 from pipetrain.theory.closed_forms import CLOSED, Position, utilization_of_gpipe
 from pipetrain.tracking.whole_file import write_whole
 
@@ -106,6 +109,33 @@ def _rules(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
         {"schedule": schedule, "method": name},
     )
     return build_rules(phase, num_stages, count, None)
+
+
+def behind_newest(method: str, num_stages: int, num_microbatches: int) -> int:
+    """The most updates by which a pass of any stage reads older weights than the newest that the stage has."""
+    most = 0
+    for stage in range(num_stages):
+        newest = 0
+        for planned in _planned(method, num_stages, num_microbatches, stage):
+            if planned.operation.kind is Kind.UPDATE:
+                newest += 1
+            else:
+                most = max(most, newest - planned.read.version)
+    return most
+
+
+def planned_reads(method: str, num_stages: int, num_microbatches: int, stage: int) -> Mapping[int, list[WeightRead]]:
+    """Minibatch -> what its passes read on a stage."""
+    reads: dict[int, list[WeightRead]] = {}
+    for planned in _planned(method, num_stages, num_microbatches, stage):
+        if planned.operation.kind is not Kind.UPDATE:
+            reads.setdefault(planned.operation.minibatch, []).append(planned.read)
+    return reads
+
+
+def _planned(method: str, num_stages: int, num_microbatches: int, stage: int) -> list[PlannedOperation]:
+    rules = _rules(method, num_stages, num_microbatches)
+    return rules.planned(stage, 2 * rules.steady + 2)
 
 
 def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeasurement]:

@@ -1,7 +1,7 @@
 """PipeMare: utilization, memory of weights and activations (tables 1, 2, 4, 5, fig. 9) from formulas and our models."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -13,12 +13,13 @@ from pipetrain.models import torchvision_models
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import stage_bounds, weight_units
 from pipetrain.reproduce.comparison import Comparison, Value
+from pipetrain.reproduce.controls import Control, Reaches, Within
 from pipetrain.reproduce.difference import Relation
 from pipetrain.reproduce.figures import draw_stages
-from pipetrain.reproduce.orders import Order
 from pipetrain.reproduce.paper import Paper, PaperFigure
 from pipetrain.reproduce.published import Tables
-from pipetrain.reproduce.verdict import Verdict
+from pipetrain.reproduce.rules import Order, Rule
+from pipetrain.reproduce.verdict import DOES_NOT_HOLD, HOLDS, HOLDS_PARTLY, Verdict
 from pipetrain.theory.activation_memory import (
     kept,
     kept_by_gpipe_with_recomputation,
@@ -228,26 +229,40 @@ def _verdicts(_tables: Tables) -> Mapping[str, Verdict]:
     corrected = replace(plain, gamma=matched_gamma(2, 1))
     before, after = largest_stable_step(plain), largest_stable_step(corrected)
     idle = _gpipe("CIFAR10")
+    without = largest_stable_step(Quadratic(10, 4)) - largest_stable_step(Quadratic(10, 4, discrepancy=5.0))
     return {
-        "utilization_14": Verdict("holds", f"GPipe's {100 * idle:.2f} % against 100 %: {1 / idle:.2f}X"),
+        "utilization_14": Verdict(HOLDS, [f"GPipe's {100 * idle:.2f} % against 100 %: {1 / idle:.2f}X"]),
         "stability_delay": Verdict(
-            "holds",
-            f"at τ = 10 the roots leave the unit disk at {ten:.6f} of lemma 1's step; `pipetrain stability` checks "
-            "all lemmas",
+            HOLDS,
+            [
+                f"at τ = 10 the roots leave the unit disk at {ten:.6f} of lemma 1's step; `pipetrain stability` checks "
+                "all lemmas"
+            ],
+        ),
+        "discrepancy_model": Verdict(
+            HOLDS if without > 0 else DOES_NOT_HOLD,
+            [
+                "at τ_F = 10, τ_B = 4 a discrepancy of Δ = 5 takes the largest stable step down by "
+                f"{100 * without / largest_stable_step(Quadratic(10, 4)):.0f} %; see [stability.md](../stability.md)"
+            ],
         ),
         "t2_enlarges": Verdict(
-            "holds partly" if after < before else "holds",
-            "for the polynomial as printed in app. B.4; by the rule of § 3.2 it narrows it at times, at τ_F = 2, "
-            f"τ_B = 1, Δ = 5 from {before:.3f} to {after:.3f}; see [stability.md](../stability.md)",
+            HOLDS_PARTLY if after < before else HOLDS,
+            [
+                "for the polynomial as printed in app. B.4; by the rule of § 3.2 it narrows it at times, at τ_F = 2, "
+                f"τ_B = 1, Δ = 5 from {before:.3f} to {after:.3f}; see [stability.md](../stability.md)"
+            ],
         ),
         "memory_2_7": Verdict(
-            "holds partly",
-            f"{ratio:.2f}X with unrounded delays of one microbatch more than table 1's, against PipeMare without T2; "
-            f"with T2, as the accuracies are, {ratio / (4 / 3):.2f}X",
+            HOLDS_PARTLY,
+            [
+                f"{ratio:.2f}X with unrounded delays of one microbatch more than table 1's, against PipeMare without "
+                f"T2; with T2, as the accuracies are, {ratio / (4 / 3):.2f}X"
+            ],
         ),
         "recompute_memory": Verdict(
-            "holds partly",
-            f"the order is P^(3/2); counted with its constants, {share:.3f}X is left of P = 107, not 0.097X",
+            HOLDS_PARTLY,
+            [f"the order is P^(3/2); counted with its constants, {share:.3f}X is left of P = 107, not 0.097X"],
         ),
     }
 
@@ -260,28 +275,66 @@ def _draw(path: Path) -> None:
 
 
 _BOTH, _NEITHER = "t1=true t2=true", "t1=false t2=false"
-_RULES = {
-    "cifar_matches": [Order("table2_cifar10", "pipemare", Relation.LIKE, ("gpipe",))],
+_T1, _T2 = "t1=true t2=false", "t1=false t2=true"
+_TRAINED: Mapping[str, tuple[Control, ...]] = {
+    # in the paper PipeDream loses 0.2 points, and plain asynchrony diverges
+    "cifar10": (Within("table2_cifar10", "pipedream", "gpipe", "best_top1", points=1.0),),
+    # GPipe's 34.5 on IWSLT14; below a BLEU of 15 a network of this size has not learned to translate
+    "iwslt14": (Reaches("table2_iwslt14", "gpipe", "best_bleu", least=15),),
+}
+"""Data -> what shows that GPipe and PipeDream are trained there as they are in the paper."""
+_NO_BLEU = 1.0
+"""A BLEU up to which nothing was learned (§ 4.3)."""
+
+
+def _against_gpipe(data: str, techniques: str, relation: Relation, within: float | None = None) -> Order:
+    """A row of table 3 against GPipe's of table 2."""
+    bleu = data == "iwslt14" and relation is Relation.FAILS
+    return Order(
+        f"table3_{data}",
+        techniques,
+        relation,
+        ("gpipe",),
+        "best_bleu" if bleu else None,
+        against=f"table2_{data}",
+        within=within,
+        floor=_NO_BLEU if bleu else None,
+        controls=_TRAINED[data],
+    )
+
+
+def _table_2(data: str, method: str, relation: Relation, metric: str | None = None) -> Order:
+    floor = _NO_BLEU if relation is Relation.FAILS else None
+    return Order(f"table2_{data}", method, relation, ("gpipe",), metric, floor=floor, controls=_TRAINED[data])
+
+
+_RULES: Mapping[str, Sequence[Rule]] = {
+    "cifar_matches": [_table_2("cifar10", "pipemare", Relation.LIKE)],
     "imagenet_close": [Order("table2_imagenet", "pipemare_w", Relation.LIKE, ("gpipe",), within=0.1)],
-    "pipedream_fails": [Order("table2_iwslt14", "pipedream", Relation.FAILS, ("gpipe",))],
+    "wmt17_above": [Order("table2_wmt17", "pipemare_w", Relation.BETTER, ("gpipe",), "best_bleu")],
+    "pipedream_fails": [_table_2("iwslt14", "pipedream", Relation.FAILS, "best_bleu")],
     "stages_harmless": [
         Order("fig2_cifar10", "stages=107", Relation.LIKE, ("stages=4",)),
         Order("fig3_iwslt14", "stages=93", Relation.LIKE, ("stages=4",)),
     ],
-    "asynchrony_diverges": [
-        Order(f"table3_{data}", _NEITHER, Relation.FAILS, ("gpipe",), against=f"table2_{data}")
-        for data in ("cifar10", "iwslt14")
-    ],
-    "warmup_closes_gap": [Order("table2_iwslt14", "pipemare_w", Relation.LIKE, ("gpipe",))],
+    "asynchrony_diverges": [_against_gpipe(data, _NEITHER, Relation.FAILS) for data in _TRAINED],
+    "warmup_closes_gap": [_table_2("iwslt14", "pipemare_w", Relation.LIKE)],
     "t1_needed": [
-        Order("table3_cifar10", _NEITHER, Relation.FAILS, (_BOTH,)),
-        Order("table3_iwslt14", _NEITHER, Relation.FAILS, (_BOTH,)),
-        Order("table3_iwslt14", "t1=false t2=true", Relation.FAILS, (_BOTH,)),
+        _against_gpipe("cifar10", _NEITHER, Relation.FAILS),
+        _against_gpipe("iwslt14", _NEITHER, Relation.FAILS),
+        _against_gpipe("iwslt14", _T2, Relation.FAILS),
     ],
-    "both_recover": [Order(f"table3_{data}", _BOTH, Relation.BETTER, (_NEITHER,)) for data in ("cifar10", "iwslt14")],
+    "t1_alone": [_against_gpipe(data, _T1, Relation.LIKE) for data in _TRAINED],
+    "t2_alone": [
+        _against_gpipe("cifar10", _T2, Relation.LIKE, within=0.5),
+        _against_gpipe("iwslt14", _T2, Relation.FAILS),
+    ],
+    "both_recover": [
+        Order(f"table3_{data}", _BOTH, Relation.BETTER, (_NEITHER,), controls=controls)
+        for data, controls in _TRAINED.items()
+    ],
     "t2_needed_deep": [
-        Order(figure, _BOTH, Relation.BETTER, ("t1=true t2=false",))
-        for figure in ("fig8_cifar10", "fig8_iwslt14", "fig12_cifar10")
+        Order(figure, _BOTH, Relation.BETTER, (_T1,)) for figure in ("fig8_cifar10", "fig8_iwslt14", "fig12_cifar10")
     ],
     "hogwild_t1": [
         Order(f"fig19_{data}", "t1=true", Relation.BETTER, ("t1=false",)) for data in ("cifar10", "iwslt14")
@@ -293,7 +346,7 @@ _RULES = {
 }
 
 _DATA = {"cifar10": "CIFAR10", "imagenet": "ImageNet", "iwslt14": "IWSLT14", "wmt17": "WMT17"}
-_TECHNIQUES = {_BOTH: "T1+T2", "t1=true t2=false": "T1", "t1=false t2=true": "T2"}
+_TECHNIQUES = {_BOTH: "T1+T2", _T1: "T1", _T2: "T2"}
 _METRICS = {"top1": "", "bleu": " BLEU"}
 """What is said behind a number: the small scale of translation is told by its perplexity."""
 
@@ -327,6 +380,7 @@ PAPER = Paper(
     ),
     verdicts=_verdicts,
     rules=_RULES,
+    best=True,
     printed=_printed,
     figures=(
         PaperFigure(
