@@ -76,17 +76,19 @@ class Distinct:
     Attributes:
         experiment: the preset.
         methods: two groups of it.
+        why: where they do not.
     """
 
     experiment: str
     methods: tuple[str, str]
+    why: str
 
     def unmet(self, groups: Groups) -> str | None:
         """Why the experiment is not fit; None where it is."""
         first, other = (groups.get(name) for name in self.methods)
         if first is None or other is None or not first.same_bits(other):
             return None
-        return f"{first.name} and {other.name} computed the same bits under every seed"
+        return f"{first.name} and {other.name} computed the same bits under every seed, as they do where {self.why}"
 
 
 @dataclass(frozen=True)

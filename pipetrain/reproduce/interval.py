@@ -8,7 +8,7 @@ from functools import cache
 
 _OUTSIDE = 0.05
 """The share of intervals that miss what they are of."""
-_STEPS = 2000
+_STEPS = 600
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def _columns(points: Points) -> tuple[list[int], list[float]]:
 
 
 def _plain(panel: "Axes", found: FieldMap) -> None:
-    """Shades the losses that are like plain training's."""
+    """Shades the losses up to which one counts as like plain training's."""
     if found.plain is not None:
         panel.axhspan(panel.get_ylim()[0], NEAR * found.plain.median, color=GRAY, alpha=0.15, linewidth=0)
-        panel.set_title(f"shaded: like plain training, {found.plain.median:.3f} and up to {NEAR - 1:.0%} above")
+        panel.set_title(f"shaded: up to {NEAR - 1:.0%} above the {found.plain.median:.3f} of plain training")

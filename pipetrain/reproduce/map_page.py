@@ -26,8 +26,8 @@ _ABOUT = (
     "the two has a 95 % interval: that of the bootstrap of medians over all resamples. Likeness is **supported** where "
     "that interval ends at 1.05 or below, and Welch's t interval of the logarithms does, too; refuted where both begin "
     "above 1.05; undecided elsewhere.",
-    "A stage holds a weight with its bias, several, or none. Where there are more stages than weights, those without "
-    "one only add delay.",
+    "A stage holds a weight with its bias, several, or none; the column `weights` says how many the network has. Where "
+    "there are more stages than weights, those without one only add delay.",
     "`stale_hybrid` and `pipemare_w` train one of their two epochs without a pipeline. With one microbatch one of D "
     "stages is busy in it, so at D = 107 such a run would take {0:.0f} times as long as one that keeps all stages "
     "busy. Where these two are nearest to plain training, this has a part in it.",

@@ -84,7 +84,8 @@ def _changed(measured: Measured) -> str:
     if data is None:
         return changed
     what = f"`{network}` on" if network else "On"
-    return f"{what} `{measured.data}`: {choice_of('dataset', data).summary}. {changed}"
+    summary = choice_of("dataset", data).summary
+    return f"{what} `{measured.data}`: {summary}{'' if summary.endswith('?') else '.'} {changed}"
 
 
 def _made(paper: Paper, parts: Sequence[Measured]) -> str:

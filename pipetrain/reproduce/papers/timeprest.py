@@ -85,8 +85,8 @@ _FIGURES = ("fig3", "fig4", "fig9", "fig10")
 
 
 def _distinct(figure: str) -> tuple[Control, ...]:
-    """A first stage of one convolution reads no weights in its backward, and then both variants are one method."""
-    return (Distinct(figure, ("v_timeprest", "i_timeprest")),)
+    why = "the first of two stages has one layer with weights, whose backward reads none"
+    return (Distinct(figure, ("v_timeprest", "i_timeprest"), why),)
 
 
 _RULES: Mapping[str, Sequence[Rule]] = {
