@@ -13,6 +13,7 @@ from typing_extensions import override
 from pipetrain.data.epoch_order import order_of
 from pipetrain.data.fetch import Fetch, Minibatch
 from pipetrain.data.labels import LabelRange
+from pipetrain.data.reader_process import context, leave_signals
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError, DataError, RunError, as_configured, check_whole, one_line
 from pipetrain.failure import Failure, RemoteError
@@ -151,6 +152,8 @@ class Loader:
             pin_memory=self.pinned,
             collate_fn=_unchanged,
             generator=torch.Generator(),  # without one, it would draw from the caller's
+            multiprocessing_context=context(),
+            worker_init_fn=leave_signals,
         )
         return _raising(minibatches)
 
@@ -177,7 +180,8 @@ class _Minibatches(Dataset[Minibatch | ConfigError | Failure]):
 def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
     workers = minibatches.num_workers
     with _shared_memory_named(workers):
-        multiprocessing.Lock()  # what workers need first; torch's own attempt leaves an object that cannot be deleted
+        # what workers need first; torch's own attempt leaves an object that cannot be deleted
+        (minibatches.multiprocessing_context or multiprocessing).Lock()
         reading = iter(minibatches)
     try:
         for _ in range(len(minibatches)):

@@ -81,6 +81,8 @@ def run_worker(job: "Job", changed: Environment, lines: "WorkerLines") -> None:
     """Runs the stages of this process, which was forked, in the launcher's environment."""
     from pipetrain.launch.worker import launched
 
+    # a user's code starts processes as in any other program: a fork server of its own would outlive a killed worker
+    multiprocessing.set_start_method(None, force=True)
     for name, value in changed.items():
         if value is None:
             os.environ.pop(name, None)

@@ -1,7 +1,6 @@
 """Ends a process when the one that started the run is gone. Imports little, to be at work before torch is."""
 
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -13,6 +12,7 @@ from multiprocessing.connection import wait
 from typing import NoReturn
 
 from pipetrain.launch import master
+from pipetrain.libraries.parent import die_with_parent
 from pipetrain.tracking import run_lock
 
 EXIT_LOST = 75
@@ -21,7 +21,6 @@ EXIT_LOST = 75
 orphaned = threading.Event()
 """Set when the parent that this process follows is gone."""
 
-_PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
 _POLL_SECONDS = 0.5
 _LAST_SECONDS = 3.0
 
@@ -48,12 +47,6 @@ def follow_parent() -> None:
         time.sleep(_LAST_SECONDS)
 
     _start(until_gone)
-
-
-def die_with_parent(number: signal.Signals) -> None:
-    """Has the system send this process a signal when its parent dies; does nothing where the system cannot."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def end(code: int) -> NoReturn:

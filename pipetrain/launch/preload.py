@@ -6,8 +6,8 @@ import os
 import signal
 
 from pipetrain.launch import fork_server
-from pipetrain.launch.lifeline import die_with_parent
 from pipetrain.libraries.imports import uncollected
+from pipetrain.libraries.parent import die_with_parent
 
 _MODULES = (
     "pipetrain.launch.worker",

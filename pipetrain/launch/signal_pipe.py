@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import threading
 from collections.abc import Sequence
 
 from pipetrain.launch.signals import Interruption
@@ -16,6 +17,8 @@ _NOTED = (*ENDING_A_WORKER, WARNING)
 
 _pipes: set[int] = set()
 """Those at work in this process, at most one but for tests."""
+_forking = threading.local()
+"""The signals that a thread had blocked before it forked."""
 
 
 class SignalPipe:
@@ -72,16 +75,16 @@ def _note(*_: object) -> None:
 def _hold() -> None:
     """Before a fork: what reaches the new process before it has forgotten the pipe would be read as the worker's."""
     if _pipes:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _NOTED)
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _NOTED)
 
 
 def _let_go() -> None:
     if _pipes:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOTED)
+        signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
 def _forget() -> None:
-    """In a process that a worker has forked, such as one that reads samples: its signals are not the worker's."""
+    """In a process that a worker has forked: its signals are not the worker's."""
     if _pipes:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.data import loader
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError, DataError, RunError
 from pipetrain.failure import Failure
@@ -296,9 +295,9 @@ def test_exception_in_a_worker_is_told_as_it_was_there():
 
 @pytest.mark.parametrize("refused", [OSError(30, "Read-only file system"), RuntimeError("unable to open shm")])
 def test_shared_memory_that_workers_cannot_have_is_named_with_what_does_without(monkeypatch, refused):
-    def lock():
+    def lock(_context):
         raise refused
 
-    monkeypatch.setattr(loader.multiprocessing, "Lock", lock)
+    monkeypatch.setattr(multiprocessing.context.BaseContext, "Lock", lock)
     with pytest.raises(RunError, match=r"dataset.workers=1: .*/dev/shm.*; dataset.workers=0 does without"):
         next(Loader(Noisy(4), batch_size=2, workers=1).samples(0))

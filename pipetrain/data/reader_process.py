@@ -1,0 +1,65 @@
+"""A process that reads samples for another: it ends with that one, whatever becomes of it, and with nothing else."""
+
+import os
+import signal
+import sys
+from multiprocessing.context import BaseContext, ForkContext, ForkProcess
+
+from typing_extensions import override
+
+from pipetrain.libraries.parent import die_with_parent
+
+_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP", "SIGQUIT")
+_NOT_OURS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+"""Signals that a terminal or a batch system sends to all processes of a run, which may then need more samples."""
+
+
+class ReaderProcess(ForkProcess):
+    """A process that reads samples. Until `leave_signals` is called in it, those signals wait."""
+
+    @override
+    def start(self) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_OURS)
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    @override
+    def run(self) -> None:
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() == self._parent_pid:  # else it has ended before this process could ask for that
+            super().run()
+
+    @override
+    def terminate(self) -> None:
+        self.kill()  # it does not heed SIGTERM
+
+
+class ReaderContext(ForkContext):
+    """Starts such processes for a DataLoader.
+
+    A fork server in between would have to end with its parent, too, and the samples' data set to be pickled.
+    """
+
+    Process = ReaderProcess
+
+
+def context() -> BaseContext | None:
+    """What starts processes that read samples; None, for Python's own way, where the system has no safe fork."""
+    return ReaderContext() if sys.platform == "linux" else None
+
+
+def leave_signals(_worker: int) -> None:
+    """Has this process leave the signals to its parent.
+
+    torch gives SIGTERM a handler when the process begins; this comes after it, as a DataLoader's `worker_init_fn`.
+    """
+    for number in _NOT_OURS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _nothing)  # not SIG_IGN, which the programs that a data set starts would inherit
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOT_OURS)
+
+
+def _nothing(*_: object) -> None:
+    """The parent has got the signal, or will."""

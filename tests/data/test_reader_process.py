@@ -1,0 +1,81 @@
+"""Processes that read samples end with their parent, and with nothing else."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from process_tree import children, is_alive
+from support.cli import environment
+from support.processes import needs_proc
+from support.waiting import eventually
+
+from pipetrain.data.reader_process import _NOT_OURS
+
+pytestmark = needs_proc
+
+READING = """
+import signal, sys, torch
+from pipetrain.data.loader import Loader
+
+class Samples:
+    def __len__(self):
+        return 10**6
+
+    def __getitem__(self, index):
+        return torch.zeros(1), 0
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    reading = Loader(Samples(), batch_size=2, workers=2).samples(0)
+    next(reading)
+    print("reads", flush=True)
+    for line in sys.stdin:
+        for _ in range(20):
+            next(reading)
+        print("reads on", flush=True)
+    reading.close()
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def reading(tmp_path):
+    script = tmp_path / "reading.py"
+    script.write_text(READING)
+    process = subprocess.Popen(
+        [sys.executable, script], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "reads\n"
+    readers = children(process.pid)
+    yield process, readers
+    for pid in (process.pid, *readers):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_processes_that_read_samples_end_with_their_parent_even_if_they_are_stopped(reading):
+    process, readers = reading
+    assert len(readers) == 2
+    os.kill(readers[0], signal.SIGSTOP)
+    process.kill()
+    eventually(lambda: not any(map(is_alive, readers)), seconds=5)
+
+
+@pytest.mark.slow
+def test_signals_that_all_processes_get_leave_the_readers_at_work_until_their_parent_is_done(reading):
+    process, readers = reading
+    for number in _NOT_OURS:
+        for reader in readers:
+            os.kill(reader, number)
+    time.sleep(0.2)
+    print(file=process.stdin, flush=True)
+    assert process.stdout.readline() == "reads on\n"
+    assert all(map(is_alive, readers))
+    out, _ = process.communicate(timeout=20)
+    assert (out, process.returncode) == ("done\n", 0)
+    assert not any(map(is_alive, readers))
