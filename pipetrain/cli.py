@@ -2,36 +2,19 @@
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 
 from pipetrain import __version__
-from pipetrain.commands import (
-    completion,
-    doctor,
-    evaluate,
-    export,
-    list,
-    plan,
-    predict,
-    profile,
-    report,
-    reproduce,
-    run,
-    sample,
-    stability,
-    timeline,
-)
-from pipetrain.commands.standard_streams import make_lenient
-from pipetrain.errors import ConfigError, DataError, ExitCode, PreemptedError
-from pipetrain.launch.lifeline import leave, leave_if_kept
-from pipetrain.launch.signals import uninterrupted
+from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, PreemptedError
+from pipetrain.launch.signals import Interruption, handled_from_now_on, ignored_from_now_on
 
 _COMMANDS = (
-    run, list, evaluate, export, sample, timeline, profile, plan, predict, stability, report, reproduce, doctor,
-    completion,
+    "run", "list", "evaluate", "export", "sample", "timeline", "profile", "plan", "predict", "stability", "report",
+    "reproduce", "doctor", "completion",
 )  # fmt: skip
+"""Modules of `pipetrain.commands`, imported when signals are dealt with."""
 _ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}
 """What other programs call a command -> its name here."""
 _EPILOG = """\
@@ -44,18 +27,31 @@ Exit codes:  0 completed, 1 failed, 2 wrong usage or configuration, 3 diverged, 
 
 def main() -> None:
     """Entry point; ends the process with an ExitCode."""
-    make_lenient()
+    interruption = handled_from_now_on()  # first: the rest takes a while to import
     try:
+        from pipetrain.commands.standard_streams import make_lenient
+
+        make_lenient()
         code = carry_out(sys.argv[1:])
+        interruption.settle()
     except KeyboardInterrupt as error:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not change how the first ends
-        code = ExitCode.PREEMPTED if isinstance(error, PreemptedError) else ExitCode.INTERRUPTED
-    with uninterrupted():  # it is decided how the command ends
-        sys.stdout.flush()
-        if "RANK" in os.environ:  # one of torchrun's: a connection of torch's that still closes would abort it
-            leave(code)
-        leave_if_kept(code)
+        code = _interrupted(interruption, error)
+    sys.stdout.flush()
+    from pipetrain.launch.lifeline import leave, leave_if_kept
+
+    if "RANK" in os.environ:  # one of torchrun's: a connection of torch's that still closes would abort it
+        leave(code)
+    leave_if_kept(code)
+    ignored_from_now_on()
     sys.exit(code)
+
+
+def _interrupted(interruption: Interruption, error: KeyboardInterrupt) -> ExitCode:
+    interruption.settle()
+    if not isinstance(error, InterruptedRunError) and os.environ.get("RANK", "0") == "0":
+        print("pipetrain: interrupted" + (f" by {error}" if str(error) else ""), file=sys.stderr, flush=True)
+    preempted = interruption.preempts or isinstance(error, PreemptedError)
+    return ExitCode.PREEMPTED if preempted else ExitCode.INTERRUPTED
 
 
 def carry_out(words: Sequence[str]) -> ExitCode:
@@ -96,6 +92,6 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
     )
     parser.add_argument("--version", action="version", version=f"pipetrain {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in _COMMANDS:
-        module.add_parser(subparsers)
+    for name in _COMMANDS:
+        import_module(f"pipetrain.commands.{name}").add_parser(subparsers)
     return parser, subparsers.choices

@@ -35,6 +35,10 @@ class DivergedError(Exception):
         self.loss = loss
 
 
+class InterruptedRunError(KeyboardInterrupt):
+    """A run was interrupted, and the user has been told what is saved and how to go on."""
+
+
 class PreemptedError(KeyboardInterrupt):
     """A run was ended by SIGTERM or SIGUSR1; exit code 75."""
 

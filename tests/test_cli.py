@@ -14,6 +14,7 @@ from support.cli import TINY, environment, pipetrain, records, run, summary
 
 from pipetrain import __version__, cli
 from pipetrain.errors import ExitCode
+from pipetrain.launch import lifeline, signals
 
 
 def test_run_in_two_processes_writes_all_its_files(tmp_path):
@@ -126,12 +127,22 @@ def wrong():
         yield pytest.param(words, message, id=" ".join(words), marks=pytest.mark.slow)
 
 
+@pytest.fixture
+def main():
+    """The command in this process, whose signal handlers it would keep."""
+    before = {number: signal.getsignal(number) for number in signals.ENDING}
+    yield cli.main
+    signals._of_command = None
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize(("overrides", "message"), list(wrong()))
-def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch, overrides, message):
+def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch, main, overrides, message):
     # in this process: importing torch for each would take minutes
     monkeypatch.setattr(sys, "argv", ["pipetrain", "run", f"hydra.run.dir={tmp_path / 'run'}", *overrides])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main()
     shown = capsys.readouterr()
     assert end.value.code == 2
     assert re.search(message, shown.err), shown.err
@@ -140,12 +151,25 @@ def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch
     assert not (tmp_path / "run").exists()
 
 
-def test_ctrl_c_while_the_command_waits_for_threads_of_the_user_leaves_the_exit_code_as_it_is(monkeypatch):
+@pytest.mark.parametrize("number", signals.ENDING)
+def test_signal_after_the_command_is_carried_out_leaves_the_exit_code_as_it_is(monkeypatch, main, number):
     monkeypatch.setattr(cli, "carry_out", lambda _words: ExitCode.DIVERGED)
-    monkeypatch.setattr(cli, "leave_if_kept", lambda _code: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(lifeline, "leave_if_kept", lambda _code: os.kill(os.getpid(), number))
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main()
     assert end.value.code == ExitCode.DIVERGED
+    assert signal.getsignal(number) is signal.SIG_IGN  # which the interpreter, other than a handler, keeps to its end
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 130), (signal.SIGTERM, 75), (signal.SIGUSR1, 75)]
+)
+def test_signal_before_a_run_begins_is_told_in_one_line(monkeypatch, capsys, main, number, code):
+    monkeypatch.setattr(cli, "_parsers", lambda: os.kill(os.getpid(), number))
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == code
+    assert capsys.readouterr().err == f"pipetrain: interrupted by {signal.Signals(number).name}\n"
 
 
 def test_debug_flag_shows_the_traceback(tmp_path):

@@ -87,10 +87,11 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
                 worker.kill()
             if summary.read(run) is None:
                 raise Interrupted(*error.args) from None
-    result = summary.read(run)
-    if result is None:
-        raise WorkerError("the workers ended without a summary", f"logs in {run.logs}")
-    return result
+        result = summary.read(run)
+        if result is None:
+            raise WorkerError("the workers ended without a summary", f"logs in {run.logs}")
+        interruption.settle()
+        return result
 
 
 def _config(job: Job, overseer: Overseer) -> LaunchConfig:

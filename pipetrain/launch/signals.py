@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
 from types import FrameType
+from typing import Any
 
 from pipetrain.errors import PreemptedError
 
@@ -17,24 +18,39 @@ Handler = Callable[[int, FrameType | None], object]
 
 
 class Interruption:
-    """The first signal that came to end a run."""
+    """The first signal that came to end a command."""
 
     def __init__(self) -> None:
         self._name: str | None = None
+        self._settled = False
 
     def note(self, number: int) -> None:
-        """Takes note of a signal that ends the run later, if at all."""
-        self._name = signal.Signals(number).name
+        """Takes note of a signal that ends the command later, if at all."""
+        self._name = self._name or signal.Signals(number).name
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         """Handles a signal."""
         self.note(number)
-        raise KeyboardInterrupt(self._name)
+        if not self._settled:
+            raise KeyboardInterrupt(self._name)
 
     @property
     def preempts(self) -> bool:
         """Whether it was a batch system's, which starts the run again."""
         return self._name in _PREEMPTING
+
+    def settle(self) -> None:
+        """It is decided how the run ends, or the command: a signal changes that no more, and is only taken note of."""
+        self._settled = True
+
+    def begin(self) -> None:
+        """Before a run, which signals are to end; the one before it may have been settled.
+
+        Raises:
+            KeyboardInterrupt: a signal has come.
+        """
+        self._settled = False
+        self.check()
 
     def check(self) -> None:
         """Raises what a signal asked for and did not get, such as an exception that got lost in a library's import.
@@ -46,28 +62,45 @@ class Interruption:
             raise KeyboardInterrupt(self._name)
 
 
+_of_command: Interruption | None = None
+"""That of the command which this process carries out."""
+
+
+def handled_from_now_on() -> Interruption:
+    """Has the signals that end a command do so until the process ends; call `ignored_from_now_on` when that is near."""
+    global _of_command
+    _of_command = Interruption()
+    _handle(_of_command.handle)
+    return _of_command
+
+
+def ignored_from_now_on() -> None:
+    """Leaves the exit code as it is: the interpreter takes a moment to end, and forgets handlers first."""
+    _handle(signal.SIG_IGN)
+
+
+def _handle(handler: "Handler | signal.Handlers") -> None:
+    for number in _changeable(ENDING):
+        signal.signal(number, handler)
+
+
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
     """Around a run: a signal that ends it raises KeyboardInterrupt. Afterwards signals do what they did before.
 
     Raises:
-        PreemptedError: in place of a KeyboardInterrupt, where the signal was a batch system's.
+        PreemptedError: in place of a KeyboardInterrupt, where the signal was a batch system's, and no command of ours
+            is there to know.
     """
-    interruption = Interruption()
+    interruption = _of_command or Interruption()
     with handled_by(interruption.handle):
         try:
+            interruption.begin()
             yield interruption
         except KeyboardInterrupt as error:
-            if interruption.preempts:
+            if interruption.preempts and _of_command is None:
                 raise PreemptedError(*error.args) from error
             raise
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Around what takes a moment and must not be broken off: signals that would end the run are ignored."""
-    with handled_by(signal.SIG_IGN):
-        yield
 
 
 @contextlib.contextmanager
@@ -89,8 +122,7 @@ def handled_by(handler: Handler | signal.Handlers, numbers: Collection[int] = EN
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread has handlers
         return
-    before = {number: signal.getsignal(number) for number in numbers}
-    changed = {number: was for number, was in before.items() if was not in (signal.SIG_IGN, None)}
+    changed = _changeable(numbers)
     for number in changed:
         signal.signal(number, handler)
     try:
@@ -98,3 +130,9 @@ def handled_by(handler: Handler | signal.Handlers, numbers: Collection[int] = EN
     finally:
         for number, was in changed.items():
             signal.signal(number, was)
+
+
+def _changeable(numbers: Collection[int]) -> dict[int, Any]:
+    """The handlers of signals that are not ignored, and whose handler is Python's."""
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    return {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}

@@ -72,7 +72,9 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
 
     try:
         with broken_off_by(stop, job.settings.launch.stop_timeout, interruption):
-            return run.train() or {}
+            result = run.train() or {}
+            interruption.settle()
+            return result
     except DivergedError as error:
         return run.diverge(error, run.trainer.reports())
 

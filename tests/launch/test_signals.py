@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from pipetrain.errors import PreemptedError
-from pipetrain.launch.signals import ENDING, blocked, interruptible, uninterrupted
+from pipetrain.launch.signals import ENDING, Interruption, blocked, interruptible
 
 
 @pytest.mark.parametrize("number", ENDING)
@@ -56,12 +56,19 @@ def test_signal_that_was_ignored_stays_so():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_second_signal_does_not_break_off_what_must_be_done():
-    with interruptible():
-        with uninterrupted():
-            os.kill(os.getpid(), signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+def test_signal_after_a_run_is_settled_breaks_nothing_off_and_ends_what_would_begin_next():
+    with interruptible() as interruption:
+        interruption.settle()
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt, match="SIGINT"):
+            interruption.begin()
+
+
+def test_first_of_two_signals_says_how_a_command_ends():
+    interruption = Interruption()
+    interruption.note(signal.SIGINT)
+    interruption.note(signal.SIGTERM)
+    assert not interruption.preempts
 
 
 def test_run_in_another_thread_leaves_signals_alone():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from pipetrain.commands.run.continuation import command_to_continue
-from pipetrain.errors import ConfigError, ExitCode, RunError
+from pipetrain.errors import ConfigError, ExitCode, InterruptedRunError, RunError
 from pipetrain.failure import Failure
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking import run_disk
@@ -41,13 +41,13 @@ def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitC
     """The exit code that goes with a summary; what stands behind other ends than a completion is told.
 
     Raises:
-        KeyboardInterrupt: the run was interrupted; a sweep ends with it.
+        InterruptedRunError: the run was interrupted; a sweep ends with it.
     """
     if summary["status"] == "diverged":
         report_error(RunError(summary["reason"]), ExitCode.DIVERGED)
     if summary["status"] == "interrupted":
         print(how_to_go_on(job, hydra), flush=True)
-        raise KeyboardInterrupt(summary["reason"])
+        raise InterruptedRunError(summary["reason"])
     return _EXIT_CODES[summary["status"]]
 
 
@@ -77,7 +77,7 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
         hydra: Hydra's own settings of the run.
 
     Raises:
-        KeyboardInterrupt: the run was interrupted.
+        InterruptedRunError: the run was interrupted.
     """
     from pipetrain.report.run_tables import summary_lines
     from pipetrain.run.outcome import leave_summary

@@ -112,7 +112,9 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
     try:
         with reporting(prepared, hydra) as shown:
             shown.summary = _carry_out(prepared.job, shown, interruption)
+            interruption.settle()
     except (KeyboardInterrupt, SystemExit, Exception) as error:
+        interruption.settle()
         return ended_early(prepared.job, error, hydra)
     return ended_as(prepared.job, shown.summary, hydra)
 
