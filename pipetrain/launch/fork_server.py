@@ -6,8 +6,10 @@ launcher in a worker, too. What must not be there when a process forks is not th
 has no pool of OpenMP's, and does not touch CUDA. Each worker sets its own number of threads and its own device.
 """
 
+import contextlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Mapping
 from multiprocessing import forkserver, resource_tracker
 from typing import TYPE_CHECKING
@@ -66,9 +68,25 @@ def _forget_foreign_method() -> None:
 
 def running() -> bool:
     """Whether there is a fork server, and it has not ended."""
-    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
-    # as seen from outside: multiprocessing waits for it by itself
-    return pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    pid = _pid()
+    return pid is not None and not _has(pid, os.WEXITED)
+
+
+def go_on() -> None:
+    """Has a fork server that was stopped go on: the launcher hears from it alone how a worker has ended."""
+    pid = _pid()
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):  # it has ended
+        if pid is not None and _has(pid, os.WSTOPPED):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _pid() -> int | None:
+    return getattr(forkserver._forkserver, "_forkserver_pid", None)
+
+
+def _has(pid: int, state: int) -> bool:
+    """Whether a child has ended, or is stopped; as seen from outside: multiprocessing waits for it by itself."""
+    return os.waitid(os.P_PID, pid, state | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def changes() -> Environment:

@@ -9,6 +9,7 @@ from typing import Self
 
 from pipetrain.errors import RunError
 from pipetrain.failure import described
+from pipetrain.launch import fork_server
 from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.heartbeat import BEAT_SECONDS, Heartbeat
 from pipetrain.launch.lines import WorkerLines
@@ -95,6 +96,7 @@ class Overseer:
 
     def _look(self) -> None:
         self._listen()
+        fork_server.go_on()
         self._calls.look()
         for process in self._processes:
             self._judge(process)

@@ -1,5 +1,6 @@
 """Faults at chosen points of whole runs: who is named, how soon, and that nothing stays behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -99,6 +100,31 @@ def test_no_process_outlives_its_launcher(tmp_path, when):
         launcher.kill()
         launcher.communicate()
     eventually(lambda: not any(map(is_alive, left)), seconds=5)
+
+
+@pytest.mark.parametrize("who", ["worker", "fork server"])
+def test_no_process_outlives_a_worker_or_a_fork_server_that_is_killed(tmp_path, who):
+    process = started(tmp_path, "dataset.workers=1")
+    try:
+        readers = lambda: below(workers(process.pid)[0])  # noqa: E731
+        eventually(lambda: trains(tmp_path / "run")() and readers(), _START_SECONDS)
+        left = below(process.pid)
+        found = workers(process.pid) if who == "worker" else children(process.pid)
+        os.kill(next(each for each in found if "forkserver" in command(each)), signal.SIGKILL)
+        eventually(lambda: not any(map(is_alive, left)), seconds=30)
+    finally:
+        for each in (process.pid, *left):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+    assert process.communicate(timeout=20)[1].count("\n") == 1
+
+
+def test_run_ends_although_its_fork_server_is_stopped(tmp_path):
+    process = started(tmp_path, "train.epochs=1")
+    eventually(trains(tmp_path / "run"), _START_SECONDS)
+    os.kill(next(each for each in children(process.pid) if "forkserver" in command(each)), signal.SIGSTOP)
+    _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, "")
 
 
 def test_run_that_was_stopped_and_goes_on_is_not_taken_for_one_that_hangs(tmp_path):
