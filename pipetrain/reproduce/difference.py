@@ -134,14 +134,13 @@ class Difference:
         return ", ".join(filter(None, (f"gain {self._digits(gain.middle)}", f"95 % {ends}", gain.how, held)))
 
     def _by_interval(self, relation: Relation, gain: Interval) -> bool | None:
-        # what the interval has to be above, and what it has to be below to show the contrary
         start = 0.0 if self.of_learning else self.margin
-        if relation is Relation.WORSE:
-            return True if gain.high < -start else False if gain.low >= -start else None
-        limit = -self.margin if relation is Relation.LIKE else start
-        if gain.low > limit or (relation is Relation.LIKE and gain.low == limit):
-            return True
-        return False if gain.high < limit or (relation is Relation.BETTER and gain.high == limit) else None
+        shown, refuted = {
+            Relation.BETTER: (gain.low > start, gain.high <= start),
+            Relation.WORSE: (gain.high < -start, gain.low >= -start),
+            Relation.LIKE: (gain.low >= -self.margin, gain.high < -self.margin),
+        }[relation]
+        return True if shown else False if refuted else None
 
     def _by_completion(self, relation: Relation) -> bool | None:
         """One that did not complete, or not come so far, is worse than any that did."""

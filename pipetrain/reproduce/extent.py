@@ -15,8 +15,10 @@ def extent(paper: str, results: Results) -> str:
     small = [each for each in results.values() if each.scale != FULL]
     run = f"{len(results)} of {counted(total, 'preset', 'presets')} of this paper were run"
     if full:
-        return f"**{run}, {len(full)} of them at the paper's size.** {' '.join(_small(paper, small))}".rstrip()
-    return f"**No experiment was run at the paper's size.** {run}, none at full scale. {' '.join(_small(paper, small))}"
+        head = f"**{run}, {len(full)} of them at the paper's size.**"
+    else:
+        head = f"**No experiment was run at the paper's size.** {run}, none at full scale."
+    return " ".join([head, *_small(paper, small)])
 
 
 def _small(paper: str, found: Sequence[Measured]) -> Iterator[str]:
@@ -24,13 +26,10 @@ def _small(paper: str, found: Sequence[Measured]) -> Iterator[str]:
     timed = [each for each in found if not each.metric]
     if trained:
         samples = [size for each in trained if (size := _samples(paper, each))]
-        epochs = _spread(
-            [group.means["epochs"] for each in trained for group in each.groups if "epochs" in group.means]
-        )
-        on = f"{_spread(samples)} samples, {epochs} epochs" if samples else f"{epochs} epochs"
-        yield f"All training is at small scale, {on}: {_on(paper, trained)}."
+        sizes = _spread(samples, "samples"), _spread(_means(trained, "epochs"), "epochs")
+        yield f"All training is at small scale{''.join(sizes)}: {_on(paper, trained)}."
     if timed:
-        yield f"All timing is at small scale, {_spread(_means(timed, 'steps'))} steps: {_on(paper, timed)}."
+        yield f"All timing is at small scale{_spread(_means(timed, 'steps'), 'steps')}: {_on(paper, timed)}."
 
 
 def _means(found: Sequence[Measured], column: str) -> list[float]:
@@ -67,6 +66,9 @@ def _of(paper: str, measured: Measured) -> dict[str, str]:
     return dict(brought("experiment", f"{paper}/{measured.experiment}"))
 
 
-def _spread(values: Sequence[float]) -> str:
+def _spread(values: Sequence[float], noun: str) -> str:
+    """The least and the largest, behind a comma; nothing where there are none, as of runs that all diverged."""
+    if not values:
+        return ""
     least, most = min(values), max(values)
-    return f"{least:,.0f}" if round(least) == round(most) else f"{least:,.0f} to {most:,.0f}"
+    return f", {least:,.0f} {noun}" if round(least) == round(most) else f", {least:,.0f} to {most:,.0f} {noun}"

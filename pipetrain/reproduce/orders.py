@@ -36,8 +36,9 @@ class _Answer:
     @property
     def line(self) -> str:
         """The answer in a word, and from what."""
-        undecided = UNDECIDED if self.tested else "not tested"
-        return f"{ {True: 'seen', False: 'not seen', None: undecided}[self.holds] }: {self.text}"
+        if self.holds is not None:
+            return f"{'seen' if self.holds else 'not seen'}: {self.text}"
+        return f"{UNDECIDED if self.tested else 'not tested'}: {self.text}"
 
 
 def verdict(

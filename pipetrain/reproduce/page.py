@@ -93,7 +93,8 @@ def _what_is_left(paper: Paper, row: Row, verdict: Verdict, results: Results) ->
         return takes
     if not row["experiment"]:
         return takes or [f"no experiment: it takes {_MACHINES}"]
-    full = any(rule.full for rule in paper.rules.get(row["name"], ()))
+    rules = paper.rules.get(row["name"], ())
+    full = bool(rules) and all(rule.full for rule in rules)
     experiment = f"{paper.name}/{row['experiment']}"
     return [*takes, _what_it_takes(experiment, measured=row["experiment"] in results, full=full)]
 

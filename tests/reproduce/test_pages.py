@@ -69,6 +69,12 @@ def test_head_of_a_page_says_that_nothing_was_run_at_the_papers_size_and_what_wa
     )
 
 
+def test_head_of_a_page_without_results_says_so():
+    assert extent("zhang", {}) == (
+        "**No experiment was run at the paper's size.** 0 of 37 presets of this paper were run, none at full scale."
+    )
+
+
 def test_numbers_of_presets_in_the_readme_are_those_of_the_results():
     run = [each for name in PAPERS for each in results_of(ROOT / "results", name).values()]
     of_papers = [name for name in presets() if not name.startswith("map/")]
