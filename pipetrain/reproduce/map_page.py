@@ -23,9 +23,9 @@ _ABOUT = (
     "evaluation, the Transformer's with its label smoothing; medians over seeds, as single evaluations of the "
     "convolution net are far out of line at high rates, and ± their deviation.",
     "A loss up to 5 % above that of plain training counts as like it. Few seeds do not always tell, so the ratio of "
-    "the two has a 95 % interval: that of the bootstrap of medians over all resamples. Likeness is **supported** where "
-    "that interval ends at 1.05 or below, and Welch's t interval of the logarithms does, too; refuted where both begin "
-    "above 1.05; undecided elsewhere.",
+    "the two has a 95 % interval: that of the bootstrap of medians over all resamples. Likeness is **supported**, and "
+    "the loss bold, where that interval ends at 1.05 or below, and Welch's t interval of the logarithms does, too; "
+    "refuted where both begin above 1.05; undecided elsewhere.",
     "A stage holds a weight with its bias, several, or none; the column `weights` says how many the network has. Where "
     "there are more stages than weights, those without one only add delay.",
     "`stale_hybrid` and `pipemare_w` train one of their two epochs without a pipeline. With one microbatch one of D "
@@ -217,12 +217,12 @@ def _shown_likes(found: FieldMap) -> Iterator[str]:
     }
     supported = [f"at D = {depth}: {', '.join(methods)}" for depth, methods in names.items() if methods]
     if supported:
-        yield f"Methods that are shown to be like it: {'; '.join(supported)}."
+        yield f"Methods that are shown to be like plain training: {'; '.join(supported)}."
     if likes and (none := [depth for depth, methods in names.items() if not methods]):
-        yield f"No method is shown to be like it at {_listed(none)}."
+        yield f"No method is shown to be like plain training at {_listed(none)}."
     refuted = [depth for depth, readings in likes.items() if set(readings.values()) == {Reading.REFUTED}]
     if refuted:
-        yield f"All are shown not to be like it at {_listed(refuted)}."
+        yield f"All are shown not to be at {_listed(refuted)}."
 
 
 def _listed(depths: Sequence[int]) -> str:
@@ -244,7 +244,7 @@ def _cell(found: FieldMap, method: str, depth: int) -> str:
     if loss is None:
         return ""
     like = found.likeness(method, depth)
-    supported = like is not None and like.reading is Reading.SUPPORTED
+    supported = depth > 1 and like is not None and like.reading is Reading.SUPPORTED
     return f"**{_shown(loss)}**" if supported else _shown(loss)
 
 

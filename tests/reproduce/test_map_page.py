@@ -108,12 +108,15 @@ def test_page_says_where_seeds_show_that_a_cure_is_needed_and_which_methods_are_
     )
     assert f"- `gpt` on austen: {cure}" in page
     assert f"**P{cure[1:]}**" in page
-    assert "Methods that are shown to be like it: at D = 2: naive_async; at D = 4: pipeoptim. No method is" in page
-    assert "No method is shown to be like it at D = 8, 16. All are shown not to be like it at D = 8, 16." in page
+    assert (
+        "Methods that are shown to be like plain training: at D = 2: naive_async; at D = 4: pipeoptim. No method is"
+        in page
+    )
+    assert "No method is shown to be like plain training at D = 8, 16. All are shown not to be at D = 8, 16." in page
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
     head = next(row for row in rows if row[0] == "`gpt` on austen")
     assert head[1:4] == ["16", "**1.02 to 1.02, supported**", "1.00 to 1.40, undecided"]
-    assert ["naive_async", "**1.001 ± 0.001**", "**1.021 ± 0.001**", "1.060 ± 0.22", "1.201 ± 0.0012"] in [
+    assert ["naive_async", "1.001 ± 0.001", "**1.021 ± 0.001**", "1.060 ± 0.22", "1.201 ± 0.0012"] in [
         row[:5] for row in rows
     ]
     assert ["pipeoptim", "", "**1.01 to 1.01, supported**", "", "1.40 to 1.40, refuted"] in rows
