@@ -45,7 +45,7 @@ def keep(target: Target, runs: Path, folder: Path, *, timed: bool = True) -> lis
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
     groups, metric = report.ranked(found.groups, None)
     made = _made(target, runs, groups) | {"timed": timed}
-    groups = [replace(group, runs=[_kept(run, runs, timed=timed) for run in group.runs]) for group in groups]
+    groups = [replace(group, runs=[_kept(run, runs, timed=timed) for run in group.without_repeats]) for group in groups]
     rows = [_row(group.name, run) for group in groups for run in group.runs]
     if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
         rows = [*before, *rows]

@@ -228,9 +228,9 @@ def _provenance(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _asked(run: RunDirectory) -> dict[str, str]:
-    """What the run was started with: setting -> value."""
+    """What the run was started with: setting -> value; what is null is left out, as everywhere."""
     words = (word.lstrip("+").partition("=") for word in run.overrides() if not word.startswith("~"))
-    return {name: value for name, _, value in words}
+    return {name: value for name, _, value in words if value != "null"}
 
 
 def _settings(run: RunDirectory, content: Mapping[str, Any]) -> dict[str, Any]:

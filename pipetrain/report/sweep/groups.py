@@ -59,6 +59,12 @@ class SweepGroup:
         return [run for run in self.runs if newest.get(run.seeds) is run]
 
     @property
+    def without_repeats(self) -> list[ComparedRun]:
+        """The runs but for those completed ones that a newer one of the same seed takes the place of."""
+        counted = {id(run) for run in self.counted}
+        return [run for run in self.runs if run.status != "completed" or id(run) in counted]
+
+    @property
     def statuses(self) -> Counter[str]:
         """How many runs ended how."""
         return Counter(run.status for run in self.runs)
@@ -170,7 +176,7 @@ def collect(
     kinds: dict[object, list[ComparedRun]] = {}
     for run in runs:
         if run.status != "damaged":
-            told = run.facts | {name: run.provenance[name] for name in by if name in run.provenance}
+            told = {**run.facts, **{name: run.provenance[name] for name in by if name in run.provenance}}
             kinds.setdefault(kind_of(run), []).append(replace(run, facts=told))
     groups = [group for kind in kinds.values() for group in _split(kind)]
     best_known = [max(group, key=lambda run: len(run.facts)) for group in groups]

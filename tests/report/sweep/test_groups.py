@@ -87,7 +87,7 @@ def test_runs_of_one_cut_are_seeds_of_each_other_whatever_their_plans_are_called
 
 def test_drains_and_the_seed_of_generated_data_tell_runs_apart_and_other_checkpoints_do_not(tmp_path):
     write_run(tmp_path / "0", "seed=0")
-    write_run(tmp_path / "1", "seed=1", "checkpoint.every_epochs=2", "replay_drains=run")
+    write_run(tmp_path / "1", "seed=1", "checkpoint.every_epochs=2", "replay_drains=run", "train.max_steps=null")
     write_run(tmp_path / "2", "seed=2", "checkpoint.every_steps=2")
     write_run(tmp_path / "3", "seed=3", "dataset.seed=1")
     assert sorted(len(group.runs) for group in collect([tmp_path], {}).groups) == [1, 1, 2]
@@ -103,6 +103,7 @@ def test_seed_counts_once_by_its_newest_completed_run(tmp_path):
     assert group.values("top1") == [50.0, 60.0]
     assert group.deviation("top1") == pytest.approx(50**0.5)
     assert group.course("top1")[-1] == (2, 55.0, 50.0, 60.0)
+    assert [run.path.name for run in group.without_repeats] == ["0", "2", "3"]
     (alone,) = collect([tmp_path / "0", tmp_path / "1"], {}).groups
     assert alone.deviation("top1") is None
 
