@@ -40,8 +40,8 @@ def width_of(groups: Sequence[SweepGroup]) -> float:
 
 def course(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
     """The figure of a curve against an axis: means over seeds, and bands from the lowest to the highest."""
-    every = zip(labels_of(groups), looks(groups), groups, strict=True)
-    found = [_Drawn(index, *each, group.course(name, axis)) for index, (*each, group) in enumerate(every)]
+    every = enumerate(zip(labels_of(groups), looks(groups), groups, strict=True))
+    found = [_Drawn(index, label, look, group.course(name, axis)) for index, (label, look, group) in every]
     drawn = [each for each in found if each.points]
     height = max(_LEAST, _LINE * len(drawn))
     width = width_of(groups)

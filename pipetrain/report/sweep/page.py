@@ -60,10 +60,9 @@ def _table(metric: str | None, groups: Sequence[SweepGroup]) -> str:
         heads.append(_head(name, groups, ranked=name == metric))
         columns.append(list(zip(means, cells(groups, name), strict=True)))
         if name == metric and (behind := from_best.cells(groups, metric)):
-            apart = [each and each.mean for each in from_best.differences(groups, metric)]
-            apart[0] = 0.0
+            others = [each.mean if each else None for each in from_best.differences(groups, metric)[1:]]
             heads.append(f'<th scope="col" data-higher="{int(column_of(name, groups).higher)}">{from_best.HEAD}</th>')
-            columns.append([(_value(mean), cell) for mean, cell in zip(apart, behind, strict=True)])
+            columns.append([(_value(mean), cell) for mean, cell in zip([0.0, *others], behind, strict=True)])
     shown = list(zip(*columns, strict=True)) or [()] * len(groups)
     rows = []
     every = zip(groups, labels_of(groups), looks(groups), shown, strict=True)
