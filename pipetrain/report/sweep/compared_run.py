@@ -1,16 +1,15 @@
 """What one run came to, as numbers that can be compared."""
 
 import json
-import math
-import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from omegaconf import OmegaConf
 
 from pipetrain.errors import ConfigError, one_line
+from pipetrain.report.sweep.curves import Curve, curves, finite, predicted_step_s
 from pipetrain.tracking import metrics_file, summary
 from pipetrain.tracking.all_stages import of_all_stages
 from pipetrain.tracking.evaluations import lower_is_better, reaches
@@ -20,47 +19,9 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, PREDICTED
 
-TRAIN_LOSS = "train_loss"
-"""The curve of the training loss."""
-EPOCH, STEP, WALL_S, PREDICTED_S = "epoch", "step", "wall_s", "predicted_s"
-AXES = (EPOCH, STEP, WALL_S, PREDICTED_S)
-"""What curves are drawn against; the time of a simulation is the predicted one of its pipeline."""
-_MOST_LOSSES = 100
 _NUMBERS = ("steps", "epochs", "wall_s", "train_s", "eval_s", *ALL_THROUGHPUTS)
 _OF_STAGES = ("weight_bytes_peak", "activation_bytes_peak", "idle_share")
 _OF_COMPLETED = {"method", "final", "best", "per_stage"}
-_LARGEST = 1e100
-"""Beyond it sums and squares may overflow; no measurement comes near."""
-
-
-class Point(NamedTuple):
-    """A point of a curve.
-
-    Attributes:
-        epoch: the epoch that it is in, from 1.
-        value: of the metric, loss or throughput.
-        step: steps so far; None where it is not known.
-        seconds: since training began, measured, or in a simulation predicted; None where it is not known.
-    """
-
-    epoch: float
-    value: float
-    step: int | None = None
-    seconds: float | None = None
-
-    @property
-    def place(self) -> float:
-        """What orders the points of a run."""
-        return self.epoch if self.step is None else self.step
-
-    def at(self, axis: str, *, predicted: bool) -> float | None:
-        """Where it is on an axis; None where that is not known."""
-        seconds = PREDICTED_S if predicted else WALL_S
-        return {EPOCH: self.epoch, STEP: self.step, seconds: self.seconds}.get(axis)
-
-
-Curve = list[Point]
-"""The points of a run, in their order."""
 
 
 @dataclass(frozen=True)
@@ -163,23 +124,23 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
         None if content.get("reason") is None else one_line(str(content["reason"])),
         settings,
         list(asked),
-        _finite(content.get("final", {})),
-        _finite(content.get("best", {})),
-        _finite(numbers | _first_loss(records) | _to_target(reached, content)),
+        finite(content.get("final", {})),
+        finite(content.get("best", {})),
+        finite(numbers | _first_loss(records) | _to_target(reached, content)),
         bool(target or content.get("target_metrics")),
         _facts(run, content, records),
         _provenance(content),
         str(content.get("started_at", "")),
         [max(map(int, stage.get("forward_staleness") or []), default=0) for stage in stages],
         _by_stage(stages),
-        _curves(records, content),
+        curves(records, content),
         lower,
     )
 
 
 def _by_stage(stages: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     """The numbers that all stages have."""
-    measured = {name: [_finite({name: stage.get(name)}) for stage in stages] for name in _OF_STAGES}
+    measured = {name: [finite({name: stage.get(name)}) for stage in stages] for name in _OF_STAGES}
     return {name: [stage[name] for stage in found] for name, found in measured.items() if found and all(found)}
 
 
@@ -243,7 +204,7 @@ def _settings(run: RunDirectory, content: Mapping[str, Any]) -> dict[str, Any]:
 def _to_target(reached: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds and epochs to the target; of a simulation also the seconds that its pipeline would have taken."""
     found = {"target_s": reached.get("wall_s"), "target_epochs": reached.get("epoch")}
-    per_step = _predicted_step_s(content)
+    per_step = predicted_step_s(content)
     return found | ({"predicted_target_s": per_step * reached["step"]} if per_step and reached else {})
 
 
@@ -262,57 +223,3 @@ def _first(target: Mapping[str, float], lower: Collection[str], records: Sequenc
         if all(reached):
             return record
     return {}
-
-
-def _finite(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers that there are.
-
-    Raises:
-        TypeError: one is no number.
-    """
-    return {name: value for name, value in numbers.items() if value is not None and math.fabs(value) < _LARGEST}
-
-
-def _curves(records: Sequence[Record], content: Mapping[str, Any]) -> dict[str, Curve]:
-    seconds = _seconds(content)
-    curves: dict[str, Curve] = {}
-    for record in records:
-        points = metrics_of(record) if record["kind"] == "eval" else {}
-        if record["kind"] == "epoch":
-            points = {name: record[name] for name in ALL_THROUGHPUTS if name in record}
-        for name, value in _finite(points).items():
-            curves.setdefault(name, []).append(_point(record, value, seconds))
-    losses = _losses([record for record in records if record["kind"] == "interval"], seconds)
-    return curves | ({TRAIN_LOSS: losses} if losses else {})
-
-
-def _losses(intervals: Sequence[Record], seconds: Callable[[Record], float | None]) -> Curve:
-    """The training loss; of many records the means over as many steps each, a power of two."""
-    steps = max((record["step"] for record in intervals), default=0)
-    width = 1
-    while steps > _MOST_LOSSES * width:
-        width *= 2
-    parts: dict[int, list[Record]] = {}
-    for record in intervals:
-        if _finite({TRAIN_LOSS: record.get("loss")}):
-            parts.setdefault((record["step"] - 1) // width, []).append(record)
-    means = [(part[-1], statistics.fmean(record["loss"] for record in part)) for part in parts.values()]
-    return [_point(record, loss, seconds) for record, loss in means]
-
-
-def _point(record: Record, value: float, seconds: Callable[[Record], float | None]) -> Point:
-    return Point(float(record["epoch"]), value, record["step"], seconds(record))
-
-
-def _seconds(content: Mapping[str, Any]) -> Callable[[Record], float | None]:
-    """The time of a record: measured, or, in a simulation, that of as many samples at the predicted throughput."""
-    if content.get("executor") != "simulated" and content.get(PREDICTED) is None:
-        return lambda record: _finite({"wall_s": record.get("wall_s")}).get("wall_s")
-    per_step = _predicted_step_s(content)
-    return lambda record: None if per_step is None else per_step * record["step"]
-
-
-def _predicted_step_s(content: Mapping[str, Any]) -> float | None:
-    """Seconds of a step of the pipeline that is simulated."""
-    samples, steps, speed = (content.get(name) for name in ("samples", "steps", PREDICTED))
-    return samples / steps / speed if samples and steps and speed else None

@@ -7,8 +7,8 @@ from html import escape
 
 from pipetrain.report.style import GRAY
 from pipetrain.report.sweep.colors import Look, looks
-from pipetrain.report.sweep.compared_run import EPOCH, STEP
 from pipetrain.report.sweep.courses import AXIS_LABELS, TIMES, band, heading
+from pipetrain.report.sweep.curves import EPOCH, STEP
 from pipetrain.report.sweep.end_labels import apart
 from pipetrain.report.sweep.groups import CoursePoint, SweepGroup, labels_of
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pipetrain.report.sweep.columns import column_of, metric_of
-from pipetrain.report.sweep.compared_run import AXES, EPOCH, PREDICTED_S, STEP, TRAIN_LOSS, WALL_S
+from pipetrain.report.sweep.curves import AXES, EPOCH, PREDICTED_S, STEP, TRAIN_LOSS, WALL_S
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
@@ -13,7 +13,7 @@ _BY = {EPOCH: "epoch", STEP: "step", WALL_S: "wall time", PREDICTED_S: "predicte
 
 
 def courses_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple[str, str]]:
-    """(curve, axis) of all that can be drawn: the ranked metric against all axes, the training loss, and the others."""
+    """(curve, axis) of all that can be drawn: the main ones, the training loss by time, and the others by epoch."""
     first, others = main_courses(metric, groups), dict.fromkeys(_curves(groups))
     rest = [(name, EPOCH) for name in others if name not in {name for name, _ in first}]
     by_time = [(TRAIN_LOSS, axis) for axis in TIMES if TRAIN_LOSS in others]
@@ -21,9 +21,9 @@ def courses_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple[s
 
 
 def main_courses(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple[str, str]]:
-    """Those of the ranked metric, or of the usual one where that has no course, and of the training loss."""
+    """Those of the metric of evaluations that the ranked column is of, or of that column, and of the training loss."""
     available = _curves(groups)
-    ranked = next((name for name in (metric, metric_of(groups, metric)) if name in available), None)
+    ranked = next((name for name in (metric_of(groups, metric), metric) if name in available), None)
     wanted = [(ranked, axis) for axis in AXES] if ranked else []
     wanted += [(TRAIN_LOSS, STEP)] if TRAIN_LOSS in available else []
     return _drawable(wanted, groups)

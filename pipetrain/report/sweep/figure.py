@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pipetrain.report.style import GRAY, INK, figure_of_rows
 from pipetrain.report.sweep.colors import looks
 from pipetrain.report.sweep.columns import column_of
-from pipetrain.report.sweep.compared_run import EPOCH, STEP
 from pipetrain.report.sweep.courses import AXIS_LABELS, TIMES, band, heading, main_courses, quantity
+from pipetrain.report.sweep.curves import EPOCH, STEP
 from pipetrain.report.sweep.end_labels import label_ends
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
@@ -116,6 +116,8 @@ class _Rows:
                 panel.plot([min(values), max(values)], [index, index], color=GRAY, linewidth=1.2)
                 panel.plot(values, [index] * len(values), "o", color=look.color, markersize=4, alpha=0.6)
                 panel.plot([statistics.fmean(values)], [index], "|", color=INK, markersize=10, markeredgewidth=1.6)
+        if name in ALL_THROUGHPUTS:
+            panel.set_xlim(left=0)
         panel.locator_params(axis="x", nbins=4)
         panel.ticklabel_format(axis="x", useOffset=False)
         panel.set(title=column_of(name).head, xlabel="every seed, and the mean")

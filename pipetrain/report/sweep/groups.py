@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipetrain.errors import ConfigError
-from pipetrain.report.sweep.compared_run import EPOCH, ComparedRun, read
+from pipetrain.report.sweep.compared_run import ComparedRun, read
+from pipetrain.report.sweep.curves import EPOCH
 from pipetrain.report.sweep.names import alike, kind_of, labels, names, told_apart
 from pipetrain.report.text_table import printable
 from pipetrain.tracking.run_directory import runs_in
+
+LONGEST_NAME = 36
+"""Letters of a name beyond which groups are numbered."""
 
 
 class CoursePoint(NamedTuple):
@@ -116,10 +120,6 @@ class SweepGroup:
         return found
 
 
-LONGEST_NAME = 36
-"""Letters of a name beyond which groups are numbered."""
-
-
 @dataclass(frozen=True)
 class Collected:
     """The runs under some folders.
@@ -188,13 +188,18 @@ def collect(
 
 
 def _split(kind: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
-    """Those of runs with the same settings that can be seeds of each other; the best known ones make the groups."""
+    """Those of runs with the same settings that can be seeds of each other.
+
+    A run of which less is known, such as one that was killed before it had a plan, joins the only group that it can be
+    of.
+    """
     groups: list[list[ComparedRun]] = []
     for run in sorted(kind, key=lambda run: -len(run.facts)):
-        group = next((group for group in groups if alike(group[0], run)), None)
-        if group is None:
-            groups.append([run])
+        same = [group for group in groups if group[0].facts == run.facts]
+        possible = same or [group for group in groups if alike(group[0], run)]
+        if len(possible) == 1:
+            possible[0].append(run)
         else:
-            group.append(run)
+            groups.append([run])
     order = {id(run): number for number, run in enumerate(kind)}
     return [sorted(group, key=lambda run: order[id(run)]) for group in groups]

@@ -10,7 +10,8 @@ from typing import Any
 from pipetrain.errors import ConfigError
 from pipetrain.report.sweep import from_best, table
 from pipetrain.report.sweep.columns import column_of, metric_of
-from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun, Point
+from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.curves import TRAIN_LOSS, Point
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.sweep.page import page
 from pipetrain.report.sweep.t_interval import MeanDifference

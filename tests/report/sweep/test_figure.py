@@ -7,7 +7,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from pipetrain.report.sweep import figure
-from pipetrain.report.sweep.compared_run import ComparedRun, Point
+from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.curves import Point
 from pipetrain.report.sweep.groups import SweepGroup
 
 

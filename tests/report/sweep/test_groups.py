@@ -83,6 +83,10 @@ def test_runs_of_one_cut_are_seeds_of_each_other_whatever_their_plans_are_called
     (group,) = collect([tmp_path], {}).groups
     assert len(group.runs) == 3
     assert group.staleness == [2, 0]
+    write_run(tmp_path / "3", "seed=3")
+    write_plan(tmp_path / "3", 0, 1)
+    found = collect([tmp_path], {}).groups
+    assert sorted(len(group.runs) for group in found) == [1, 1, 2], "of which cut the first one was is not known"
 
 
 def test_drains_and_the_seed_of_generated_data_tell_runs_apart_and_other_checkpoints_do_not(tmp_path):
