@@ -74,7 +74,7 @@ def test_file_that_cannot_be_written_is_named_and_the_others_stay_as_they_were(
     folder, tmp_path, capsys, monkeypatch, ending
 ):
     (tmp_path / "mine.md").write_text("earlier")
-    write_text, draw = Path.write_text, figure.draw
+    write_text = Path.write_text
 
     def filling(write):
         def filled(path, *args, **more):
@@ -85,7 +85,7 @@ def test_file_that_cannot_be_written_is_named_and_the_others_stay_as_they_were(
         return filled
 
     monkeypatch.setattr(Path, "write_text", filling(write_text))
-    monkeypatch.setattr(figure, "draw", filling(draw))
+    monkeypatch.setattr(figure, "draw", filling(lambda path, *_: path.write_bytes(b"")))
     code = cli.carry_out(["report", "runs", str(folder), "-o", str(tmp_path / "mine")])
     assert code == 1
     path = tmp_path / f"mine.{ending}"
