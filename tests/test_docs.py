@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from support.transcripts import Command, modules, transcripts
+from support.transcripts import BLOCK, Command, modules, transcripts
 
 import pipetrain
+from pipetrain import cli
 from pipetrain.config.composition import combinations, composed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,10 +34,19 @@ def shown_transcripts():
             yield pytest.param(page, commands, id=f"{page.name}-{number}")
 
 
-def examples(page):
-    """The commands that run a configuration and have no placeholders and no output."""
+def named_commands(page):
+    """The commands of ours that a page has in its blocks, and those with settings or flags in its sentences."""
     text = re.sub(r" *\\\n *", " ", page.read_text(encoding="utf-8"))
-    lines = re.findall(r"^pipetrain run .*=.*$", text, re.MULTILINE)
+    blocks = "".join(match["text"] for match in BLOCK.finditer(text) if not match["language"])
+    lines = re.findall(r"^(?:\$ )?(pipetrain [a-z].*)$", blocks, re.MULTILINE)
+    inline = re.findall(r"`(pipetrain [a-z]+ [^`\n]*[=-][^`\n]*)`", text)
+    return [line for line in (*lines, *inline) if "[--" not in line]
+
+
+def examples(page):
+    """The commands that take the settings of a run and have no placeholders and no output."""
+    text = re.sub(r" *\\\n *", " ", page.read_text(encoding="utf-8"))
+    lines = re.findall(r"^pipetrain (?:run|profile|plan|predict|timeline) .*=.*$", text, re.MULTILINE)
     return [line for line in lines if not re.search(r"METHOD|\.\.\.", line)]
 
 
@@ -89,6 +99,18 @@ def test_every_error_shown_in_docs_has_the_command_that_gives_it(page):
     errors = re.findall(r"^pipetrain: error: .*$", page.read_text(encoding="utf-8"), re.MULTILINE)
     shown = [line for commands in transcripts(page) for command in commands for line in command.shown]
     assert [error for error in errors if error not in shown] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_in_docs_is_one_with_flags_that_it_has(page):
+    _, parsers = cli._parsers()
+    for line in named_commands(page):
+        _, command, *words = shlex.split(line, comments=True)
+        parse = parsers[command].get_default("parse") or parsers[command].parse_args
+        try:
+            parse([word for word in words if word not in ("-h", "--help")])
+        except SystemExit:
+            pytest.fail(line)
 
 
 @pytest.mark.slow
