@@ -28,15 +28,16 @@ Exit codes:  0 completed, 1 failed, 2 wrong usage or configuration, 3 diverged, 
 def main() -> None:
     """Entry point; ends the process with an ExitCode."""
     interruption = handled_from_now_on()  # first: the rest takes a while to import
+    words = sys.argv[1:]
     try:
         from pipetrain.commands.standard_streams import make_lenient
 
         make_lenient()
-        code = carry_out(sys.argv[1:])
+        code = carry_out(words)
         interruption.settle()
     except KeyboardInterrupt as error:
         code = _interrupted(interruption, error)
-    sys.stdout.flush()
+    code = _with_output(code, is_run=words[:1] == ["run"])
     from pipetrain.launch.lifeline import leave, leave_if_kept
 
     if "RANK" in os.environ:  # one of torchrun's: a connection of torch's that still closes would abort it
@@ -52,6 +53,17 @@ def _interrupted(interruption: Interruption, error: KeyboardInterrupt) -> ExitCo
         print("pipetrain: interrupted" + (f" by {error}" if str(error) else ""), file=sys.stderr, flush=True)
     preempted = interruption.preempts or isinstance(error, PreemptedError)
     return ExitCode.PREEMPTED if preempted else ExitCode.INTERRUPTED
+
+
+def _with_output(code: ExitCode, *, is_run: bool) -> ExitCode:
+    """The exit code, given what became of the output. A run leaves its results in its directory."""
+    from pipetrain.commands.standard_streams import lost_output
+
+    lost = lost_output()
+    if lost is None:
+        return code
+    print(f"pipetrain: error: {lost}", file=sys.stderr, flush=True)
+    return ExitCode.FAILED if code is ExitCode.COMPLETED and not is_run else code
 
 
 def carry_out(words: Sequence[str]) -> ExitCode:

@@ -12,6 +12,8 @@ _SAYS_ALL = (ConfigError, DataError, DivergedError, InvariantError, RunError)
 """Errors in our own words, which need neither their type nor a place in the code."""
 _PACKAGE = Path(__file__).resolve().parent
 _STANDARD_LIBRARY = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
+_LOCKS = ("multiprocessing", "synchronize.py")
+"""What makes locks that processes share, without a name that an error could tell."""
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
@@ -53,8 +55,8 @@ def described(error: BaseException) -> str:
         return one_line(error) or type(error).__name__
     if place := _place(error):
         return one_line(f"{_named(error)} ({place})")
-    if isinstance(error, OSError) and error.filename is not None:
-        return one_line(f"{error.filename}: {error.strerror}")
+    if isinstance(error, OSError) and (file := _file(error)) is not None:
+        return one_line(f"{file}: {error.strerror}")
     return one_line(_named(error))
 
 
@@ -63,6 +65,14 @@ def _named(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"sys.exit({text}) was called"
     return f"{kind}: {text}" if text else kind
+
+
+def _file(error: OSError) -> str | None:
+    """The file at fault; None where the error does not say."""
+    if error.filename is not None or error.__traceback__ is None:
+        return error.filename
+    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    return "/dev/shm" if raised_in.parts[-2:] == _LOCKS else None
 
 
 def _place(error: BaseException) -> str | None:

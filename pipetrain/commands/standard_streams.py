@@ -13,7 +13,13 @@ _NOBODY_READS = {errno.EPIPE, errno.EIO, errno.EBADF}
 
 
 class LenientStream(TextIOWrapper):
-    """A stream whose reader may go away, as `head -1` does: what comes after is dropped, and nothing fails."""
+    """A stream whose reader may go away, as `head -1` does: what comes after is dropped, and nothing fails.
+
+    Attributes:
+        lost: why output was dropped that somebody would have read, as on a full disk; None where none was.
+    """
+
+    lost: OSError | None = None
 
     @override
     def write(self, text: str) -> int:
@@ -31,13 +37,9 @@ class LenientStream(TextIOWrapper):
             self._drop(error)
 
     def _drop(self, error: OSError) -> None:
-        """Sends this stream, and what is still in its buffer, to nowhere.
-
-        Raises:
-            OSError: `error`, of a stream that somebody does read, such as a file on a full disk.
-        """
+        """Sends this stream, and what is still in its buffer, to nowhere."""
         if error.errno not in _NOBODY_READS:
-            raise error
+            self.lost = error
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
@@ -54,6 +56,13 @@ def make_lenient() -> None:
             )  # fmt: skip
             lenient = LenientStream(stream.detach(), encoding, errors, line_buffering=by_line, write_through=at_once)
             setattr(sys, name, lenient)
+
+
+def lost_output() -> str | None:
+    """What became of output that could not be written, in a line; None where all of it was."""
+    sys.stdout.flush()
+    error = getattr(sys.stdout, "lost", None)
+    return None if error is None else f"standard output: {error.strerror.lower()}; the rest of it is lost"
 
 
 def _open_closed() -> None:

@@ -1,12 +1,19 @@
 """What is wrong with the place that a run writes to: its directory is gone, or its disk is full."""
 
+import re
 import shutil
+from pathlib import Path
 
 from pipetrain.failure import Failure
 from pipetrain.tracking import run_lock
 from pipetrain.tracking.run_directory import RunDirectory
 
-_NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
+_NO_SPACE = "No space left on device"
+_FULL = re.compile(
+    rf"(?P<words>{_NO_SPACE}|Disk quota exceeded|File too large)(?:: '(?P<file>.+?)'| \((?P<line>\S+:\d+)\))?"
+)
+"""What the system says, and then a file, or the line of the user's code that wrote it, where an error names one."""
+_SHARED_MEMORY = ("/dev/shm", "multiprocessing/synchronize.py")
 _LITTLE = 2**20
 """Free bytes of a disk that is as good as full."""
 
@@ -17,9 +24,19 @@ def is_removed(run: RunDirectory) -> bool:
 
 
 def shortage(run: RunDirectory, error: BaseException) -> str | None:
-    """What a run that ended with this error found no room for, such as `no space left on device`; None where it did."""
-    text = Failure.of(error).traceback
-    if "/dev/shm" in text:  # the readers of samples share memory there
+    """What a run that ended with this error found no room for, such as `no space left on device`; None where it did.
+
+    What is full may also be another disk: that of a file which the error names, or which the user's code wrote.
+    """
+    failure = Failure.of(error)
+    if any(sign in failure.traceback for sign in _SHARED_MEMORY):  # which processes share
         return None
-    said = next((words.lower() for words in _NO_SPACE if words in text), None)
-    return said or (_NO_SPACE[0].lower() if shutil.disk_usage(run.path).free < _LITTLE else None)
+    found = [*_FULL.finditer(f"{failure.line}\n{failure.traceback}")]
+    if not found:
+        return _NO_SPACE.lower() if shutil.disk_usage(run.path).free < _LITTLE else None
+    files = [each["file"] for each in found if each["file"]]
+    if files:
+        elsewhere = not Path(files[0]).absolute().is_relative_to(run.path.absolute())
+    else:
+        elsewhere = any(each["line"] for each in found)
+    return None if elsewhere else found[0]["words"].lower()

