@@ -156,7 +156,8 @@ class Neighbors(Ports):
     @override
     def offer_norm(self, norm: Tensor) -> None:
         self._links.catch_up()  # what the device waits for is another process's to send
-        self._own_norm = norm.cpu()
+        with self._waiting("its device"):
+            self._own_norm = norm.cpu()
 
     @override
     def norms(self) -> list[Tensor]:

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from pipetrain.data.microbatches import split
+from pipetrain.device_queue import numbers
 from pipetrain.executors.clipping import Clipping, clipped, squared_norm
 from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import RunHooks
@@ -320,8 +322,12 @@ class StageRunner:
             return self.stage.gradients.take()
         norms = self._norms()
         gradients = self.stage.gradients.take()
-        if scaler is not None and not scaler.passes(norms):
-            return {}
+        if scaler is not None:
+            with self._hooks.waiting("its device"):  # which may wait for a message
+                found = numbers(norms)
+            if not scaler.passes(found):
+                return {}
+            norms = [torch.tensor(norm) for norm in found]
         return clipped(gradients, norms, clipping.limit) if clipping is not None else gradients
 
     def _norms(self) -> list[Tensor]:

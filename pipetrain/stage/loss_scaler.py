@@ -1,12 +1,10 @@
 """The factor that keeps a stage's gradients within the range of float16 (Micikevicius et al. 2018)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-
-from pipetrain.device_queue import numbers
 
 _FIRST = 2.0**16
 _GROWS_AFTER = 2000
@@ -28,9 +26,9 @@ class LossScaler:
         self.skipped = 0
         self._in_a_row = 0
 
-    def passes(self, squared_norms: Sequence[Tensor]) -> bool:
+    def passes(self, squared_norms: Iterable[float]) -> bool:
         """Whether the gradients of these squared norms may be applied; changes the factor after them."""
-        finite = all(map(math.isfinite, numbers(squared_norms)))
+        finite = all(map(math.isfinite, squared_norms))
         if not finite:
             self.scale /= 2
             self.skipped += 1

@@ -1,10 +1,16 @@
 """The factor of a scaled loss."""
 
+import contextlib
+import functools
+
+import pytest
 import torch
 from support.pipelines import batches, pipeline
 from torch import nn
 
 from pipetrain.arithmetic import Arithmetic
+from pipetrain.device_queue import numbers
+from pipetrain.executors.hooks import RunHooks
 from pipetrain.stage.loss_scaler import LossScaler
 
 FINE, WRONG = torch.tensor(4.0), torch.tensor(float("nan"))
@@ -73,3 +79,25 @@ def test_factors_on_a_device_are_exchanged_without_a_look_at_them(monkeypatch):
     monkeypatch.setattr("pipetrain.stage.stage.queues", lambda _device: True)
     _, found = trained("pipedream", factors)
     assert all(torch.equal(found.state()[name], tensor) for name, tensor in expected.state().items())
+
+
+@pytest.mark.parametrize("case", ["gpipe", "pipedream"])
+def test_norms_are_read_once_an_update_in_what_the_watchdog_takes_for_waiting(monkeypatch, case):
+    events = []
+
+    @contextlib.contextmanager
+    def waiting(what):
+        events.append(what)
+        yield
+        events.append("done")
+
+    def read(scalars):
+        events.append("read")
+        return numbers(scalars)
+
+    monkeypatch.setattr("support.pipelines.RunHooks", functools.partial(RunHooks, waiting=waiting))
+    monkeypatch.setattr("pipetrain.executors.stage_runner.numbers", read)
+    monkeypatch.setattr("pipetrain.executors.clipping.numbers", lambda norms: [norm.item() for norm in norms])
+    _, pipe = trained(case, clip_norm=0.1)
+    updates = sum(stage.updates for stage in pipe.stages)
+    assert events == ["its device", "read", "done"] * updates

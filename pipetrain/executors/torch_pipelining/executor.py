@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.data.microbatches import split
-from pipetrain.device_queue import queues
+from pipetrain.device_queue import numbers, queues
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.clipping import squared_norm
@@ -142,7 +142,9 @@ class TorchPipeliningExecutor(ManyProcesses):
         if clipping is None:
             return gradients
         squared = [squared_norm(stage.counted(each)) for stage, each in zip(self._stages, gradients, strict=True)]
-        norms = [torch.tensor(norm) for norm in self.gather([norm.item() for norm in squared])]
+        with self.hooks.waiting("its device"):
+            own = numbers(squared)
+        norms = [torch.tensor(norm) for norm in self.gather(own)]
         return [clipping.clip(each, norm, lambda: norms) for each, norm in zip(gradients, squared, strict=True)]
 
     # -- evaluation ------------------------------------------------------------------------------------------------
