@@ -801,3 +801,5 @@ def install() -> None:
                     )
     torch.Tensor.is_pinned, torch.Tensor.pin_memory = pinned, pin  # type: ignore[method-assign, assignment]
     torch.UntypedStorage.clone = _storage_clone  # type: ignore[method-assign]
+    # a Parameter that is moved to CUDA stays the same object, by which layers share it; here torch would replace it
+    torch.__future__.set_swap_module_params_on_conversion(True)

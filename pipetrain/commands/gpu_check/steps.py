@@ -191,9 +191,6 @@ def _schedules(machine: Machine, section: Section) -> None:
     for replicas in _replicas(machine):
         words = ("partition.stages=2", f"partition.replicas=[{replicas[0]},{replicas[1]}]")
         _compare(machine, section, f"replicas {list(replicas)}", [*_tiny(machine), *words], _PIPEDREAM, 60)
-    if machine.emulated:
-        section.note("not tested: ties (simulated stages on an emulated GPU cannot share a weight), padded text")
-        return
     tied = ("model=gpt", "model.layers=2", "model.width=16", "model.heads=2", "model.tied=true", "partition.stages=2")
     _compare(machine, section, "ties", (*_text(machine), *TEXT, *tied), {"method": ("gpipe",)}, 60)
     padded = (*_padded(machine), *TEXT, "partition.stages=2", "train.microbatches=2")
