@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from drill_run import WORDS, Drill, Process, Wrong, checkpoints, command, ended, refused_or_done, wait_until
-from process_tree import below, is_alive, workers
+from drill_run import WORDS, Drill, Ends, Process, Wrong, checkpoints, command, ended, refused_or_done, wait_until
+from process_tree import below, fork_servers, handles, is_alive, workers
 from two_machines import Machine, NotAllowedError, two_machines
 
 _ORPHAN_SECONDS = 10.0
@@ -67,9 +67,79 @@ def batch_system(drill: Drill) -> str:
         tell(process.pid, number)
     code, error = ended(process)
     before_it_ran = code == -number and not (drill.run / "metrics.jsonl").exists()
-    if (code not in (0, 75) and not before_it_ran) or error:
+    if (code not in (0, 75) and not before_it_ran) or error not in ("", _told(number)):
         raise Wrong(f"exit code {code}: {error}")
     return drill.resumed("gpipe")
+
+
+def readers_killed(drill: Drill) -> str:
+    """A process that reads samples dies, or the worker that it reads for, and the run goes on by itself."""
+    process = drill.start("method=pipedream", "launch.max_restarts=3", "dataset.workers=2")
+    drill.moment(process)
+    found = workers(process.pid)
+    readers = [reader for worker in found for reader in below(worker)]
+    if targets := drill.chance.choice([readers or found, found]):
+        os.kill(drill.chance.choice(targets), signal.SIGKILL)
+    left = below(process.pid)
+    what = drill.same_bits(process, "pipedream")
+    wait_until(lambda: not any(map(is_alive, left)), _ORPHAN_SECONDS)
+    return what
+
+
+def readers_signalled(drill: Drill) -> str:
+    """A signal that ends the run reaches all its processes, those that read samples among them."""
+    process = drill.start("method=gpipe", "dataset.workers=1", drill.executor())
+    drill.moment(process)
+    number = drill.chance.choice([signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+    if process.poll() is None:
+        wait_until(lambda: handles(process.pid, number))
+        os.killpg(process.pid, number)
+    _check_interrupted(ended(process), number)
+    return drill.resumed("gpipe")
+
+
+def signal_at_an_end(drill: Drill) -> str:
+    """A signal comes before the run begins, or after its summary is written."""
+    process = drill.start("method=gpipe", drill.executor())
+    number = drill.chance.choice([signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP])
+    after = drill.chance.random() < 0.5
+    wait_until(lambda: (drill.run / "summary.json").exists() if after else handles(process.pid, number))
+    time.sleep(drill.chance.random() * 0.3)
+    if process.poll() is None:
+        process.send_signal(number)
+    ends = ended(process)
+    if after and ends != (0, ""):
+        raise Wrong(f"completed, but exit code {ends[0]}: {ends[1]}")
+    _check_interrupted(ends, number)
+    return drill.resumed("gpipe")
+
+
+def fork_server_stopped(drill: Drill) -> str:
+    """The process that workers are forked from stands still for good, and nobody waits for it."""
+    process = drill.start("method=pipedream", "dataset.workers=1")
+    drill.moment(process)
+    for server in fork_servers(process.pid):
+        os.kill(server, signal.SIGSTOP)
+    return drill.same_bits(process, "pipedream")
+
+
+def other_device_full(drill: Drill) -> str:
+    """The disk under the output is full, which ends no run; or the memory that processes share, which is named."""
+    words = command("run", *WORDS, "method=pipedream", f"hydra.run.dir={drill.run}")
+    if drill.chance.random() < 0.5:
+        process = drill.started(["sh", "-c", '"$@" > /dev/full', "sh", *words])
+        code, error = ended(process)
+        if code or error.count("\n") != 1 or "standard output" not in error:
+            raise Wrong(f"exit code {code}: {error}")
+        return drill.same_bits(process, "pipedream")
+    full = "mount -t tmpfs -o size=64k tmpfs /dev/shm && head -c 65536 /dev/zero > /dev/shm/full && exec "
+    process = drill.started(["unshare", "-m", "sh", "-c", f'{full} "$@"', "sh", *words])
+    code, error = ended(process)
+    if "pipetrain" not in error:
+        return "not allowed here"
+    if code != 1 or error.count("\n") != 1 or "/dev/shm" not in error:
+        raise Wrong(f"exit code {code}: {error}")
+    return drill.resumed("pipedream")
 
 
 def disk_full(drill: Drill) -> str:
@@ -145,8 +215,22 @@ def config_garbled(drill: Drill) -> str:
 
 FAULTS: tuple[Callable[[Drill], str], ...] = (
     worker_killed, launcher_killed, byte_changed, worker_stopped, batch_system, disk_full, word_garbled, worker_hangs,
-    link_cut, config_garbled,
+    link_cut, config_garbled, readers_killed, readers_signalled, signal_at_an_end, fork_server_stopped,
+    other_device_full,
 )  # fmt: skip
+
+
+def _check_interrupted(ends: Ends, number: signal.Signals) -> None:
+    """Checks how a command ended that a signal may have ended."""
+    code, error = ends
+    expected = 75 if number in (signal.SIGTERM, signal.SIGUSR1) else 130
+    if code not in (0, expected) or error not in ("", _told(number)):
+        raise Wrong(f"{number.name}, exit code {code}: {error}")
+
+
+def _told(number: signal.Signals) -> str:
+    """What a command says that a signal ended before its run began."""
+    return f"pipetrain: interrupted by {number.name}\n"
 
 
 def _on_machine(drill: Drill, machines: tuple[Machine, Machine], rank: int) -> Process:

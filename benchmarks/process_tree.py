@@ -5,7 +5,22 @@ from pathlib import Path
 
 def workers(launcher: int) -> list[int]:
     """The workers of a run, stage 0 first: what its fork server has forked."""
-    return [worker for server in children(launcher) if "forkserver" in command(server) for worker in children(server)]
+    return [worker for server in fork_servers(launcher) for worker in children(server)]
+
+
+def fork_servers(launcher: int) -> list[int]:
+    """The process that a launcher forks its workers from, in a list; an empty one before it is there."""
+    return [child for child in children(launcher) if "forkserver" in command(child)]
+
+
+def handles(process: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def children(process: int) -> list[int]:
