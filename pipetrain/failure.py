@@ -70,7 +70,7 @@ def _named(error: BaseException) -> str:
 def _file(error: OSError) -> str | None:
     """The file at fault; None where the error does not say."""
     if error.filename is not None or error.__traceback__ is None:
-        return error.filename
+        return None if error.filename is None else str(error.filename)
     raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
     return "/dev/shm" if raised_in.parts[-2:] == _LOCKS else None
 

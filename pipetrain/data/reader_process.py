@@ -1,5 +1,6 @@
 """A process that reads samples for another: it ends with that one, whatever becomes of it, and with nothing else."""
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -28,7 +29,8 @@ class ReaderProcess(ForkProcess):
     @override
     def run(self) -> None:
         die_with_parent(signal.SIGKILL)
-        if os.getppid() == self._parent_pid:  # else it has ended before this process could ask for that
+        parent = multiprocessing.parent_process()
+        if parent is not None and parent.pid == os.getppid():  # else it has ended before this process could ask for that
             super().run()
 
     @override

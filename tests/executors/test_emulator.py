@@ -192,6 +192,35 @@ def test_operation_on_two_devices_is_an_error(emulated):
 # -- waits of the host -------------------------------------------------------------------------------------------------
 
 
+def check_shared_weight(_rank):
+    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    one.weight = other.weight
+    weight = one.weight
+    one.to(DEVICE)
+    other.to(DEVICE)
+    assert one.weight is weight
+    assert other.weight is weight
+    assert weight.device.type == "fakegpu"
+
+
+def test_weight_that_layers_share_is_shared_on_the_device(emulated):
+    emulated(check_shared_weight)
+
+
+def check_unasked_result(_rank):
+    layer = nn.TransformerEncoderLayer(4, 2, 4, dropout=0.0, batch_first=True).eval()
+    x = torch.randn(2, 3, 4)
+    padded = torch.tensor([[False, False, True], [False, False, False]])
+    with torch.no_grad():
+        expected = layer(x, src_key_padding_mask=padded)
+        found = layer.to(DEVICE)(x.to(DEVICE), src_key_padding_mask=padded.to(DEVICE))
+    assert torch.equal(found.cpu()[~padded], expected[~padded])
+
+
+def test_attention_on_padded_text_has_the_bits_of_the_cpu(emulated):
+    emulated(check_unasked_result)
+
+
 def number_of_this_line():
     return inspect.currentframe().f_back.f_lineno
 
