@@ -30,8 +30,8 @@ class ReaderProcess(ForkProcess):
     def run(self) -> None:
         die_with_parent(signal.SIGKILL)
         parent = multiprocessing.parent_process()
-        if parent is not None and parent.pid == os.getppid():  # else it has ended before this process could ask for that
-            super().run()
+        if parent is not None and parent.pid == os.getppid():
+            super().run()  # else it had ended before this process could ask for that
 
     @override
     def terminate(self) -> None:

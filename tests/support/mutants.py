@@ -90,7 +90,7 @@ def communicators_as_nccl_has_them() -> None:
 def full_memory_of_stage_1() -> None:
     """Every seventh allocation of one process waits for its whole device, as torch's allocator may do."""
     if os.environ["RANK"] == "1":
-        fake_gpu._FULL = 7
+        os.environ["PIPETRAIN_EMULATED_FULL"] = "7"
 
 
 def kernels_loaded_in_every_forward() -> None:
