@@ -82,8 +82,15 @@ def check_whole(setting: str, value: object, least: int, otherwise: str = "") ->
 
 
 def one_line(message: str | BaseException) -> str:
-    """A message, or that of an error, without its line breaks."""
-    return " ".join(str(message).split())
+    """A message, or that of an error, without its line breaks, and with control characters escaped.
+
+    It may quote the name of a file that comes from somebody else, and a terminal obeys such characters.
+    """
+    return "".join(map(_shown, " ".join(str(message).split())))
+
+
+def _shown(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 def as_configured(value: object) -> str:

@@ -81,7 +81,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: a setting or option cannot work, or the directory is of no traced run.
     """
     run = _run_of(options.words)
-    output: Path = options.output or (Path("timeline") if run is None else run / "timeline")
+    output: Path = options.output or (Path("timeline") if run is None else _own_folder(run))
     check_writable(f"-o {output}", output)
     if options.minibatches is not None and options.minibatches < 1:
         raise ConfigError(f"--minibatches {options.minibatches}: at least 1")
@@ -102,6 +102,19 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     names = write(output, panels, as_svg=options.svg)
     print(*lines, f"written to {output}: {', '.join(names)}", sep="\n")
     return ExitCode.COMPLETED
+
+
+def _own_folder(run: Path) -> Path:
+    """The folder of a run directory that the figures go to.
+
+    Raises:
+        ConfigError: it leads elsewhere, as it may in a directory of somebody else's.
+    """
+    from pipetrain.tracking.run_directory import RunDirectory, check_own
+
+    folder = RunDirectory(run).timeline
+    check_own(folder)
+    return folder
 
 
 def _run_of(words: Sequence[str]) -> Path | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pipetrain.errors import one_line
+from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -43,7 +44,7 @@ class FailureNote:
     def leave(self, run: RunDirectory, process: int) -> None:
         """Writes the note, and the traceback beside it; a full disk must not keep the process from ending."""
         with contextlib.suppress(OSError):
-            run.logs.mkdir(parents=True, exist_ok=True)
+            run.logs.mkdir(exist_ok=True)  # but not the run directory, if that has been removed or renamed
             if self.traceback:
                 run.failure_traceback(process).write_text(self.traceback, encoding="utf-8")
             note = {"kind": self.kind, "reason": one_line(self.reason)}
@@ -70,7 +71,7 @@ def named_failure(run: RunDirectory, name: Callable[[int], str]) -> str | None:
 def _read(run: RunDirectory, process: int) -> FailureNote | None:
     file = run.failure_traceback(process)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        note = json.loads(run.failure_note(process).read_text(encoding="utf-8"))
+        note = strict_json.loads(run.failure_note(process).read_text(encoding="utf-8"))
         traceback = file.read_text(encoding="utf-8") if file.is_file() else ""
         return FailureNote(FailureKind(note["kind"]), str(note["reason"]), traceback)
     return None

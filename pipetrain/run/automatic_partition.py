@@ -1,6 +1,5 @@
 """`partition=auto`: the cuts of a run, planned with a profile before it starts, and kept for as long as it goes on."""
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,6 +22,7 @@ from pipetrain.run.build import Data
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.profiling import profile_of_chain
 from pipetrain.run.resume import Resumption
+from pipetrain.tracking import strict_json
 
 _DECIDING = ("partition", "planner", "topology", "profile")
 """Sections and settings without whose change a run that goes on keeps its cuts."""
@@ -85,7 +85,7 @@ def stored_cuts(settings: Settings, found: Resumption) -> Planned | None:
         return None
     path = found.source.plan
     try:
-        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        plan: dict[str, Any] = strict_json.loads(path.read_text(encoding="utf-8"))
         if plan["rule"] != NAME:
             return None
         stages = plan["stages"]

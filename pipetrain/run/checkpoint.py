@@ -1,6 +1,5 @@
 """Checkpoints: what is in them, which there are, whether they are whole; loadable into any partition."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipetrain.errors import ConfigError
+from pipetrain.errors import ConfigError, one_line
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import manifest, tensor_file
 from pipetrain.run.checkpoint_names import Kind, TensorName
+from pipetrain.run.checkpoint_progress import progress_fault
 from pipetrain.stage.base import BaseStage
 from pipetrain.stage.loss_scaler import LossScaler
 from pipetrain.tensors import Tensors
+from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
 
 PROGRESS, CONFIG = "progress.json", "config.json"
@@ -45,7 +46,7 @@ def stage_tensors(stage: BaseStage) -> dict[str, Tensor]:
 
 def load_progress(folder: Path) -> dict[str, Any]:
     """The progress that a checkpoint was saved with."""
-    progress: dict[str, Any] = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+    progress: dict[str, Any] = strict_json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
     return progress
 
 
@@ -64,7 +65,7 @@ class StoredConfig:
 
 def load_config(folder: Path) -> StoredConfig:
     """The configuration that a checkpoint was saved with."""
-    return StoredConfig(**json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    return StoredConfig(**strict_json.loads((folder / CONFIG).read_text(encoding="utf-8")))
 
 
 def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[TensorName, Tensor]:
@@ -147,14 +148,22 @@ def problem(folder: Path) -> str | None:
         if name not in manifest.names(folder):
             return f"{folder / name}: damaged: it is not in the manifest"
     try:
-        load_progress(folder)["step"] + 0
-    except (ValueError, TypeError, KeyError):
-        return f"{folder / PROGRESS}: damaged: it names no step"
-    try:
-        load_config(folder)
-    except (ValueError, TypeError):
+        fault = progress_fault(load_progress(folder))
+    except (ValueError, OSError) as error:
+        fault = one_line(error)
+    if fault is not None:
+        return f"{folder / PROGRESS}: damaged: {fault}"
+    if not _has_settings(folder):
         return f"{folder / CONFIG}: damaged: it holds no settings"
     return None
+
+
+def _has_settings(folder: Path) -> bool:
+    try:
+        config = load_config(folder)
+    except (ValueError, TypeError, OSError):
+        return False
+    return isinstance(config.settings, dict) and isinstance(config.choices, dict)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ def save(folder: Path, snapshot: Snapshot, writer: Writer) -> None:
     def begin() -> None:
         if writer.coordinates:
             shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
+            folder.parent.mkdir(exist_ok=True)  # but not the run directory, if that has been removed or renamed
+            partial.mkdir()
 
     def write() -> dict[str, Any]:
         tensor_file.write(part, snapshot.tensors)

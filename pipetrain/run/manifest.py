@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipetrain.tracking import strict_json
 from pipetrain.tracking.whole_file import sync
 
 _NAME = "manifest.json"
@@ -94,7 +95,7 @@ def _text(listed: Iterable[FileEntry]) -> str:
 
 
 def _read(folder: Path) -> Any:
-    return json.loads((folder / _NAME).read_text(encoding="utf-8"))
+    return strict_json.loads((folder / _NAME).read_text(encoding="utf-8"))
 
 
 def entries(folder: Path) -> Sequence[FileEntry]:

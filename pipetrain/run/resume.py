@@ -102,11 +102,16 @@ def _newest_first(run: RunDirectory) -> list[RunDirectory]:
     day = run.path.parent
     days = day.parent.glob("????-??-??") if _DATE.fullmatch(day.name) else [day]
     others = (RunDirectory(path) for each in days for path in each.glob("*") if path != run.path)
-    return sorted((each for each in others if each.config.is_file()), key=_modified, reverse=True)
+    written = {each: at for each in others if (at := _written_at(each)) is not None}
+    return sorted(written, key=lambda each: written[each], reverse=True)
 
 
-def _modified(run: RunDirectory) -> float:
-    return run.config.stat().st_mtime
+def _written_at(run: RunDirectory) -> float | None:
+    """When the configuration was written; None where there is none, or it is another user's and cannot be read."""
+    with contextlib.suppress(OSError):
+        if run.config.is_file():
+            return run.config.stat().st_mtime
+    return None
 
 
 @cache

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipetrain.errors import ConfigError
+from pipetrain.tracking import strict_json
 from pipetrain.tracking.whole_file import sync, write_whole
 
 _PREFIX = "earlier-"
@@ -47,7 +49,7 @@ def complete(folder: Path) -> None:
 def _finish(partial: Path) -> Path:
     folder, moves = partial.parent, partial / _MOVES
     # without the list all are in it, and only the name is left to change
-    for name in json.loads(moves.read_text(encoding="utf-8")) if moves.exists() else ():
+    for name in _listed(moves) if moves.exists() else ():
         if (folder / name).exists() and not (partial / name).exists():
             (partial / name).parent.mkdir(exist_ok=True)
             (folder / name).rename(partial / name)
@@ -58,8 +60,23 @@ def _finish(partial: Path) -> Path:
     return aside
 
 
+def _listed(moves: Path) -> list[str]:
+    """What is to be moved; the list may be somebody else's.
+
+    Raises:
+        ConfigError: it names what is in no run directory.
+    """
+    try:
+        names = strict_json.loads(moves.read_text(encoding="utf-8"))
+        if all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in names):
+            return [*names]
+    except (ValueError, TypeError):
+        pass
+    raise ConfigError(f"{moves}: damaged: it does not list files of this directory; remove {moves.parent}")
+
+
 def _free_name(folder: Path) -> Path:
     """The next `earlier-N`, under the name it has until all is in it."""
     numbered = (folder / f"{_PREFIX}{number}" for number in itertools.count(1))
-    aside = next(each for each in numbered if not each.exists())
+    aside = next(each for each in numbered if not (each.exists() or each.is_symlink()))
     return aside.with_name(aside.name + _PARTIAL)

@@ -29,6 +29,7 @@ class Follower:
         self._file: TextIO | None = None
         self._rest = ""
         self._begun = False
+        self._shown = self._known = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
         self._started = time.time()
@@ -55,6 +56,7 @@ class Follower:
         elif self._file is not None and os.fstat(self._file.fileno()).st_ino != there.st_ino:
             self._file.close()
             self._file, self._rest, self._begun = self._path.open(encoding="utf-8"), "", False
+            self._known = self._shown  # a worker whose file was removed has written it anew
 
     def _read(self) -> None:
         if self._file is None:
@@ -67,6 +69,10 @@ class Follower:
         # after its start a run may have yet to be evaluated at the step that it goes on from
         self._begun = self._begun or (record["kind"] == "start" and record["step"] == self._after)
         if record["step"] > self._after or (self._begun and record["step"] == self._after):
+            if self._known:
+                self._known -= 1
+                return
+            self._shown += 1
             self._bar.update(record)
 
     def close(self) -> None:

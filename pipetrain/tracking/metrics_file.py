@@ -1,13 +1,15 @@
 """metrics.jsonl: one JSON object a line, complete lines only, readable while the run goes on."""
 
 import contextlib
-import json
-from typing import Any
+import logging
+from typing import Any, TextIO
 
 from pipetrain.errors import is_whole
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.whole_file import write_whole
+
+log = logging.getLogger(__name__)
 
 
 class MetricsFile:
@@ -21,11 +23,25 @@ class MetricsFile:
 
     def __init__(self, run: RunDirectory, after_step: int, *, evaluated: bool = True) -> None:
         take_over(run, run, after_step, evaluated=evaluated)
-        self._file = run.metrics.open("a", encoding="utf-8", buffering=1)
+        self._path = run.metrics
+        self._file = self._opened()
+
+    def _opened(self) -> TextIO:
+        return self._path.open("a+", encoding="utf-8", buffering=1)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Writes one line, flushed."""
+        """Writes one line, flushed; where the file has been removed, after writing anew all lines before it."""
+        if not self._path.exists():
+            log.warning("%s was removed while the run was writing to it; it is there again", self._path)
+            self._restore()
         self._file.write(_line(record))
+
+    def _restore(self) -> None:
+        self._file.seek(0)
+        lines = self._file.read()
+        self._file.close()
+        write_whole(self._path, lines)
+        self._file = self._opened()
 
     def close(self) -> None:
         """Closes the file."""
@@ -46,7 +62,7 @@ def read(run: RunDirectory) -> list[dict[str, Any]]:
 
 def _record(line: str) -> dict[str, Any] | None:
     with contextlib.suppress(ValueError):
-        record = json.loads(line)
+        record = strict_json.loads(line)
         if isinstance(record, dict) and is_whole(record.get("step")):
             return record
     return None

@@ -1,11 +1,15 @@
 """The directory of a run: what each of its files is called."""
 
 import contextlib
+import os
 import re
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from typing_extensions import override
 
@@ -14,6 +18,8 @@ from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import earlier_run
 
 _HYDRA, _RECORD = ".hydra", "hydra.yaml"
+_DEEPEST = 50
+"""Mappings and lists of a configuration within each other."""
 _BEFORE_RESTART = "before-restart-"
 
 
@@ -76,6 +82,11 @@ class RunDirectory:
     def log(self) -> Path:
         """What the command itself logs; the name is Hydra's, `hydra.job.name`."""
         return self.path / "pipetrain.log"
+
+    @property
+    def timeline(self) -> Path:
+        """The folder of the figures of when every stage did what."""
+        return self.path / "timeline"
 
     @property
     def logs(self) -> Path:
@@ -180,6 +191,18 @@ class RunDirectory:
         later = sorted(path for path in found if checkpoint is None or path.name > checkpoint.name)
         return earlier_run.set_aside(self.path, [str(path.relative_to(self.path)) for path in later])
 
+    def check_own(self) -> None:
+        """Checks that a run which writes here writes nowhere else: the directory may come from somebody else.
+
+        Raises:
+            ConfigError: one of its files or folders is a link, or neither file nor folder.
+        """
+        for pattern in ("*.partial", "*.log"):  # hydra.job.name is another name of the log
+            for path in self.path.glob(pattern):
+                check_own(path)
+        for path in (*self._of_one_run(), self.timeline):
+            check_own(path)
+
     def complete_set_aside(self) -> None:
         """Finishes what a run was killed at while it set files aside."""
         earlier_run.complete(self.path)
@@ -192,6 +215,29 @@ class RunDirectory:
         return (*self._that_tell_of_a_run(), self.trace, self.log, *folders)
 
 
+def check_own(path: Path) -> None:
+    """Checks a file, or a folder with all in it, before something is written there; there may be none.
+
+    Raises:
+        ConfigError: it is a link, or neither file nor folder, or something in it is.
+    """
+    for each in (path, *_below(path)):
+        try:
+            mode = each.lstat().st_mode
+        except FileNotFoundError:
+            continue
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            what = "a symbolic link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+            raise ConfigError(f"{each}: is {what}; nothing is written through it: remove it, or take another directory")
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    if folder.is_symlink():
+        return
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))
+
+
 Kind = TypeVar("Kind", DictConfig, ListConfig)
 
 
@@ -202,12 +248,29 @@ def _loaded(path: Path, kind: type[Kind]) -> Kind:
         ConfigError: it cannot be read, or is not of this kind.
     """
     try:
+        text = path.read_text(encoding="utf-8")
+        _check_plain(text)
         content = OmegaConf.load(path)
     except Exception as error:  # of the parser, of the decoder, of the file system
         raise ConfigError(f"{path}: damaged: {one_line(error)}") from error
     if not isinstance(content, kind):
         raise ConfigError(f"{path}: damaged: it holds no {'settings' if kind is DictConfig else 'list'}")
     return content
+
+
+def _check_plain(text: str) -> None:
+    """Checks that a file is of the YAML that runs write; a few lines of another could stand for more than memory holds.
+
+    Raises:
+        ValueError: it has aliases, or is nested deeper.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("it has YAML aliases, which no run writes")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise ValueError("it is nested too deeply")
 
 
 def runs_in(folder: Path) -> list[RunDirectory]:

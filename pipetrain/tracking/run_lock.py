@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import tempfile
 import threading
 import time
@@ -17,12 +18,14 @@ from typing import Self
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
+from pipetrain.tracking import strict_json
 
 NAME = ".lock"
 SIGN_OF_LIFE_SECONDS = 30.0
 DEAD_SECONDS = 300.0
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.05
 _CONTENDED = (errno.EAGAIN, errno.EACCES)
+_NO_FILE = (errno.ELOOP, errno.ENXIO)
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -69,6 +72,8 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = _taken(folder / NAME)
     except OSError as error:
+        if error.errno in _NO_FILE:
+            raise ConfigError(f"{folder / NAME}: is no regular file, as a lock is; remove it") from error
         raise ConfigError(f"{folder}: a run cannot write here ({error.strerror})") from error
     with file.kept():
         yield
@@ -116,7 +121,16 @@ class _LockFile:
 
     @classmethod
     def opened(cls, path: Path, flags: int) -> Self:
-        return cls(path, os.open(path, flags, 0o666))
+        """Opens the file.
+
+        Raises:
+            OSError: that cannot be, or it is a link or a pipe, which may come with a directory of somebody else's.
+        """
+        file = cls(path, os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666))
+        if not stat.S_ISREG(os.fstat(file.descriptor).st_mode):
+            file.close()
+            raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), str(path))
+        return file
 
     def close(self) -> None:
         os.close(self.descriptor)
@@ -137,7 +151,7 @@ class _LockFile:
 
     def _written(self) -> Owner | None:
         try:
-            return Owner(**json.loads(os.pread(self.descriptor, 1000, 0)))
+            return Owner(**strict_json.loads(os.pread(self.descriptor, 1000, 0)))
         except (ValueError, TypeError):
             return None
 

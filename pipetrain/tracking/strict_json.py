@@ -11,6 +11,18 @@ def dumps(content: Any, indent: int | None = None) -> str:
     return json.dumps(_strict(content), indent=indent, allow_nan=False)
 
 
+def loads(text: str | bytes) -> Any:
+    """The content of JSON that may be damaged, or made to do harm.
+
+    Raises:
+        ValueError: it is not JSON, or nested deeper than any file that pipetrain writes.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def number(value: float | None) -> float:
     """A metric as it was read back: NaN where it was not finite."""
     return math.nan if value is None else value

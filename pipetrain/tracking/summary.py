@@ -1,7 +1,6 @@
 """summary.json: what a run came to; written last and atomically, so whoever finds it finds all of it."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,7 +49,7 @@ def read(run: RunDirectory) -> dict[str, Any] | None:
     if not run.summary.is_file():
         return None
     try:
-        content = json.loads(run.summary.read_text(encoding="utf-8"))
+        content = strict_json.loads(run.summary.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{run.summary}: damaged: {one_line(error)}") from error
     if not isinstance(content, dict) or content.get("status") not in STATUSES:

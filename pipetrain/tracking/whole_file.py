@@ -5,10 +5,11 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a file beside its place, and renames it once it is on the disk."""
+    """Writes a file beside its place, and renames it once it is on the disk; never through a link."""
     partial = path.with_name(path.name + ".partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
+        partial.unlink(missing_ok=True)
+        with partial.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import torch
-from support.checkpoints import NO_CONFIG
+from support.checkpoints import NAMES, NO_CONFIG
 
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run import checkpoint, tensor_file
@@ -59,7 +59,8 @@ class Noted:
 
 def save(writer, run, step, tensor, **progress):
     writer.save(
-        RunDirectory(run).checkpoint(step), Snapshot({"model.a": tensor}, {"step": step, **progress}, NO_CONFIG)
+        RunDirectory(run).checkpoint(step),
+        Snapshot({"model.a": tensor}, {"step": step, **NAMES, **progress}, NO_CONFIG),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from support import small_model, tied_model
-from support.checkpoints import ALONE, NO_CONFIG, written
+from support.checkpoints import NAMES, written
 from support.pipelines import half_decay, sgd
 from support.worker_pool import job, simulated
 
@@ -17,10 +17,10 @@ from pipetrain.arithmetic import Arithmetic
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline import Training, build_stages
 from pipetrain.losses import CrossEntropy
-from pipetrain.run import checkpoint, checkpoint_writer
+from pipetrain.report.error_line import message
+from pipetrain.run import checkpoint, manifest
 from pipetrain.run.checkpoint import NewestWhole
 from pipetrain.run.checkpoint_names import Kind
-from pipetrain.run.checkpoint_writer import Snapshot
 from pipetrain.run.export import Format, Output, export
 from pipetrain.run.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory
@@ -42,7 +42,7 @@ def chain():
 def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
     written(tmp_path, 3, tensors(chain, 0.5))
     folder = checkpoint.find(str(tmp_path))
-    assert checkpoint.load_progress(folder) == {"step": 3}
+    assert checkpoint.load_progress(folder) == {"step": 3, **NAMES}
     assert checkpoint.load_history(folder)["run.losses"].tolist() == [3.0, 2.0]
     state = checkpoint.whole_state(folder, chain)
     assert state.keys() == chain.module.state_dict().keys()
@@ -100,7 +100,7 @@ DAMAGE = [
     ("process-0.safetensors", flip_a_bit, r"its sha256 is not that of manifest\.json"),
     ("process-0.safetensors", truncate, r"it has [\d,]+ bytes in place of [\d,]+"),
     ("process-0.safetensors", Path.unlink, "it is missing"),
-    ("progress.json", truncate, "it has 5 bytes in place of 11"),
+    ("progress.json", truncate, r"it has \d+ bytes in place of \d+"),
     ("progress.json", Path.unlink, "it is missing"),
     ("config.json", truncate, "it has 15 bytes in place of 31"),
     ("config.json", Path.unlink, "it is missing"),
@@ -157,7 +157,16 @@ def test_foreign_file_is_named_and_the_checkpoint_refused(tmp_path, folder, name
         checkpoint.find(str(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"settings": {}}'])
+def test_name_of_a_foreign_file_does_not_reach_the_terminal_as_it_is(folder):
+    (folder / "\x1b]0;evil\x07").touch()
+    with pytest.raises(ConfigError) as error:
+        checkpoint.undamaged(folder)
+    assert "foreign" in (shown := message(error.value))
+    assert shown.isprintable()
+    assert r"\x1b]0;evil\x07" in shown
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"settings": {}}', '{"settings": [], "choices": {}}', "[" * 200_000])
 def test_configuration_without_settings_is_damaged(folder, monkeypatch, text):
     (folder / "config.json").write_text(text)
     monkeypatch.setattr(checkpoint.manifest, "problem", lambda _folder: None)
@@ -173,11 +182,48 @@ def test_newest_whole_checkpoint_comes_with_what_is_wrong_with_newer_ones(tmp_pa
     assert checkpoint.newest_whole(tmp_path) == NewestWhole(None, (fault, checkpoint.problem(earlier)))
 
 
-@pytest.mark.parametrize("progress", [{}, {"step": "six"}, []])
-def test_progress_without_a_step_is_damaged(tmp_path, progress):
-    folder = RunDirectory(tmp_path).checkpoint(6)
-    checkpoint_writer.save(folder, Snapshot({"model.a": torch.ones(1)}, progress, NO_CONFIG), ALONE)
-    assert checkpoint.problem(folder) == f"{folder}/progress.json: damaged: it names no step"
+WRONG = [
+    ({}, "it has no step"),
+    ([], "it holds no fields"),
+    ({"step": 6}, "it has no model"),
+    ({"step": 6, "model": "small"}, "it has no dataset"),
+    *[({"step": step, **NAMES}, "its step is no number of steps") for step in ("six", -3, 1.5, True, None)],
+    ({"step": 6, "model": 1, "dataset": "x"}, "its model is no text"),
+    *[({"step": 6, **NAMES, "aliases": each}, "its aliases is no mapping of names") for each in ([], {"a": 1}, None)],
+    *[({"step": 6, **NAMES, "metrics": each}, "its metrics is no mapping of metrics") for each in ([], {"loss": "x"})],
+    ({"step": 6, **NAMES, "extra_drains": [1.5]}, "its extra_drains is no list of steps"),
+    ({"step": 6, **NAMES, "per_stage": [1]}, "its per_stage is no list of stages"),
+    ({"step": 6, **NAMES, "steps_per_epoch": 0}, "its steps_per_epoch is no number of steps"),
+    ({"step": 6, **NAMES, "best_step": {"loss": None}}, "its best_step is no mapping of numbers"),
+    ({"step": 6, **NAMES, "wall_s": "long"}, "its wall_s is no number of seconds"),
+]
+
+
+def rewritten(folder, text):
+    """A checkpoint whose progress and manifest go together, though no run has written it."""
+    (folder / "progress.json").write_text(text)
+    others = [entry for entry in manifest.entries(folder) if entry.name != "progress.json"]
+    manifest.write(folder, [*others, manifest.FileEntry.of(folder / "progress.json")])
+
+
+@pytest.mark.parametrize(("progress", "fault"), WRONG)
+def test_progress_that_no_run_writes_is_damaged(folder, progress, fault):
+    rewritten(folder, json.dumps(progress))
+    assert checkpoint.problem(folder) == f"{folder}/progress.json: damaged: {fault}"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[" * 200_000, "nested too deeply"),
+        ('{"step": NaN, "model": "", "dataset": ""}', "its step is no number of steps"),
+    ],
+)
+def test_progress_that_is_made_to_do_harm_is_damaged_and_an_older_checkpoint_taken(tmp_path, folder, text, fault):
+    rewritten(folder, text)
+    found = checkpoint.newest_whole(tmp_path)
+    assert found.folder == RunDirectory(tmp_path).checkpoint(3)
+    assert found.faults == (f"{folder}/progress.json: damaged: {fault}",)
 
 
 def test_checkpoint_of_torch_distributed_is_refused_and_never_unpickled(tmp_path):

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from support import checkpoints
 
 from pipetrain.run import checkpoint, tensor_file
-from pipetrain.run.checkpoint_writer import Snapshot, Writer, remove_leftovers, save
+from pipetrain.run.checkpoint_writer import Snapshot, Writer, remove_leftovers, replace_progress, save
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -90,7 +91,7 @@ class Pair:
 
     def save(self, folder, parts):
         with ThreadPoolExecutor(2) as pool:
-            snapshots = [Snapshot(part, {"step": 1}, checkpoints.NO_CONFIG) for part in parts]
+            snapshots = [Snapshot(part, {"step": 1, **checkpoints.NAMES}, checkpoints.NO_CONFIG) for part in parts]
             jobs = [pool.submit(save, folder, each, self.writer(rank)) for rank, each in enumerate(snapshots)]
         return [job.exception() for job in jobs]
 
@@ -125,3 +126,47 @@ def test_full_disk_of_one_process_is_the_error_of_all_and_keeps_the_checkpoint_b
     assert all(error.filename.endswith("process-0.safetensors") for error in errors)
     assert checkpoint.problem(folder) is None
     assert list(folder.parent.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_progress_of_a_checkpoint_is_replaced_and_all_else_as_it_was(tmp_path, folder, monkeypatch, links):
+    if not links:
+        refusal = OSError(errno.EPERM, os.strerror(errno.EPERM))
+        monkeypatch.setattr(Path, "hardlink_to", lambda *_: (_ for _ in ()).throw(refusal))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    replace_progress(folder, {**checkpoint.load_progress(folder), "metrics": {"loss": 1.0}})
+    assert checkpoint.problem(folder) is None
+    assert checkpoint.load_progress(folder)["metrics"] == {"loss": 1.0}
+    changed = {path.name for path in folder.iterdir() if path.read_bytes() != before[path.name]}
+    assert changed == {"progress.json", "manifest.json"}
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["step-00000003", "step-00000006"]
+
+
+@pytest.mark.parametrize("ending", [".partial", ".old"])
+def test_kill_while_progress_is_replaced_leaves_a_whole_checkpoint(tmp_path, folder, monkeypatch, ending):
+    rename = Path.rename
+
+    def killed(path, target):
+        if path.suffix == ending or Path(target).suffix == ending:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            replace_progress(folder, {**checkpoint.load_progress(folder), "metrics": {"loss": 1.0}})
+    remove_leftovers(tmp_path)
+    assert checkpoint.problem(folder) is None
+    assert checkpoint.load_progress(folder).get("metrics") == (None if ending == ".old" else {"loss": 1.0})
+
+
+def test_checkpoint_that_has_been_removed_is_not_made_again(tmp_path, folder):
+    shutil.rmtree(folder)
+    replace_progress(folder, {"step": 6})
+    assert not folder.exists()
+
+
+def test_run_directory_that_has_been_renamed_is_not_made_again(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        written(tmp_path / "run", 3)
+    assert not (tmp_path / "run").exists()

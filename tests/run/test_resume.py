@@ -21,6 +21,7 @@ from pipetrain.run.checkpoint_names import Kind
 from pipetrain.run.resume import resumption
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
+from pipetrain.tracking.stored_settings import stored_settings
 
 EPOCHS = {"train": {"epochs": 2}, "checkpoint": {"every_epochs": 1}}
 
@@ -348,6 +349,12 @@ def test_auto_does_not_start_afresh_where_every_checkpoint_is_damaged(stopped, c
     assert content(stopped) == before
 
 
+BOMB = b"".join(
+    [b"a0: &a0 [x, x]\n", *(b"a%d: &a%d [%s]\n" % (i, i, b", ".join([b"*a%d" % (i - 1)] * 10)) for i in range(1, 12))]
+)
+"""A few lines of YAML that stand for 10^11 values."""
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -355,6 +362,9 @@ def test_auto_does_not_start_afresh_where_every_checkpoint_is_damaged(stopped, c
         ("config.yaml", b"- 1\n"),
         ("config.yaml", b"\xff\x00\x80"),
         ("config.yaml", b""),
+        ("config.yaml", b"[" * 100_000),
+        ("config.yaml", BOMB),
+        ("summary.json", b"[" * 100_000),
         ("summary.json", b'{"status": "comp'),
         ("summary.json", b"{}"),
         ("summary.json", b"[1]"),
@@ -368,6 +378,23 @@ def test_broken_file_of_another_run_does_not_matter(stopped, name, text):
     assert other.checkpoint is None
     same = resumption(replace(config, resume="auto"), new)
     assert (same.checkpoint is None) == (name == "config.yaml")
+
+
+def test_pipe_in_the_place_of_the_lock_of_another_run_is_not_waited_for(stopped, trained, capsys):
+    os.mkfifo(stopped / ".lock")
+    new = stopped.with_name("new")
+    resumed(new)
+    assert_same(new, trained, BITS)
+    resumed(stopped, code=2)
+    assert (
+        capsys.readouterr().err == f"pipetrain: error: {stopped}/.lock: is no regular file, as a lock is; remove it\n"
+    )
+
+
+def test_configuration_of_another_run_is_not_multiplied_by_who_reads_it(stopped):
+    (stopped / "config.yaml").write_bytes(BOMB)
+    with pytest.raises(ConfigError, match=r"config.yaml: damaged: it has YAML aliases"):
+        stored_settings(RunDirectory(stopped), calls=())
 
 
 def test_live_run_is_not_resumed_by_another(stopped, capsys):

@@ -12,11 +12,13 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 ALONE = Writer(0, lambda value: [value], coordinates=True)
 """The only process."""
+NAMES = {"model": "small", "dataset": "synthetic_images"}
+"""What else the progress of any checkpoint has."""
 NO_CONFIG = StoredConfig({}, {})
 
 
 def written(run: Path, step: int, tensors: Mapping[str, Tensor], **progress: Any) -> Path:
     """The folder of a checkpoint that this has written into a run directory."""
     folder = RunDirectory(run).checkpoint(step)
-    save(folder, Snapshot(tensors, {"step": step, **progress}, NO_CONFIG), ALONE)
+    save(folder, Snapshot(tensors, {"step": step, **NAMES, **progress}, NO_CONFIG), ALONE)
     return folder

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from support.waiting import eventually
 
 from pipetrain.tracking.follower import Follower
 from pipetrain.tracking.metrics_file import MetricsFile
@@ -68,3 +69,16 @@ def test_follower_of_a_resumed_run_shows_its_own_records_once_the_worker_has_rep
     file.close()
     follower.close()
     assert bar.shown == [("start", 4), ("eval", 4), ("interval", 5)]
+
+
+def test_file_that_was_removed_is_shown_on_from_where_it_was(tmp_path):
+    run, bar = RunDirectory(tmp_path), Noting()
+    file, follower = MetricsFile(run, 0), Follower(run, bar)
+    file.write({"kind": "start", "step": 0})
+    file.write(of_steps(1))
+    eventually(lambda: len(bar.shown) == 2)
+    run.metrics.unlink()
+    file.write(of_steps(2))
+    file.close()
+    follower.close()
+    assert bar.shown == [("start", 0), ("interval", 1), ("interval", 2)]

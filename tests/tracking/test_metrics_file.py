@@ -76,3 +76,15 @@ def test_resumption_that_is_killed_loses_no_record(run, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             write(run, [], after=2)
     assert [record["step"] for record in read(run)] == [1, 2, 3]
+
+
+def test_file_that_was_removed_in_mid_run_is_there_again_with_all_records(run, caplog):
+    file = write(run, [1, 2])
+    run.metrics.unlink()
+    for step in (3, 4):
+        file.write({"step": step})
+    file.close()
+    assert [record["step"] for record in read(run)] == [1, 2, 3, 4]
+    assert [each.message for each in caplog.records] == [
+        f"{run.metrics} was removed while the run was writing to it; it is there again"
+    ]

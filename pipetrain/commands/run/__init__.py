@@ -72,9 +72,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from omegaconf.errors import OmegaConfBaseException
 
     from pipetrain.commands.run import sweep_ends, sweep_lock, sweep_report
-    from pipetrain.commands.run.ending import NOTHING_WRITTEN
     from pipetrain.config.schema import config_dir
-    from pipetrain.tracking.run_directory import RunDirectory
 
     codes: list[ExitCode] = []
 
@@ -92,10 +90,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
     except KeyboardInterrupt as error:
         sweep_report.show_interrupted()
-        if not error.args and not codes:  # Python's own: no run has begun that would have told of it
-            for folder in made:
-                RunDirectory(folder).remove_if_empty()
-            print(NOTHING_WRITTEN, flush=True)
+        _take_back(error, made, codes)
         raise
     except (OSError, OmegaConfBaseException) as error:
         if isinstance(error, HydraException) or (refused := _refused(error)) is None:
@@ -107,6 +102,18 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         _end_processes_of_joblib()
         sweep_ends.forget()
         sweep_lock.release()
+
+
+def _take_back(error: KeyboardInterrupt, made: Sequence[Path], codes: Sequence[ExitCode]) -> None:
+    """Removes the folders that Hydra has made, and says that nothing is left, where no run has told how it ended."""
+    if error.args or codes:  # Python's own, before a run handles signals, has no arguments
+        return
+    from pipetrain.commands.run.ending import NOTHING_WRITTEN
+    from pipetrain.tracking.run_directory import RunDirectory
+
+    for folder in made:
+        RunDirectory(folder).remove_if_empty()
+    print(NOTHING_WRITTEN, flush=True)
 
 
 def _end_processes_of_joblib() -> None:

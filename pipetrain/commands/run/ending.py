@@ -98,7 +98,7 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
 def _blamed_on_disk(job: "Job", error: BaseException, hydra: DictConfig) -> BaseException:
     """The error, or one that says what is wrong with the run directory or its disk."""
     if run_disk.is_removed(job.run):
-        return RunError(f"{job.run}: the run directory was removed while the run was writing to it")
+        return RunError(f"{job.run}: the run directory was removed or renamed while the run was writing to it")
     shortage = run_disk.shortage(job.run, error)
     return error if shortage is None else _no_space(job, hydra, shortage)
 

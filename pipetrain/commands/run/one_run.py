@@ -58,6 +58,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             settings = settings_of(config, choices)
             if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
                 lock.enter_context(locked(directory.path))
+                directory.check_own()
                 directory.complete_set_aside()
                 settings = _going_on(settings, directory)
             else:  # and finds the checkpoint to resume for all

@@ -10,6 +10,7 @@ from typing import Any
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from pipetrain.errors import one_line
 from pipetrain.report.run_tables import next_steps, plan_table, summary_lines
 from pipetrain.report.text_table import counted
 from pipetrain.run import checkpoint
@@ -76,9 +77,9 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
     job, run = prepared.job, prepared.job.run
     print(*plan_table(prepared.plan, prepared.devices), sep="\n")
     for note in prepared.notes:
-        print(note)
+        print(one_line(note))
     if job.resume:
-        print(f"continuing {job.resume}")
+        print(one_line(f"continuing {job.resume}"))
         if drains := checkpoint.load_progress(job.resume).get("extra_drains"):
             print(
                 f"the pipeline drained after step {drains[0]}, where the settings have no drain; replay_drains={run} "

@@ -16,7 +16,7 @@ from pipetrain.errors import ExitCode
 from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.whole_file import write_whole
 
-_NAME = ".ends"
+NAME = ".ends"
 _sweeps: list[Path] = []
 """The folder of the sweep that this process carries out, if it does."""
 
@@ -42,7 +42,7 @@ def begin(folder: Path) -> None:
     """Begins a sweep in this process."""
     forget()
     _sweeps.append(folder)
-    shutil.rmtree(folder / _NAME, ignore_errors=True)  # of a sweep that was killed
+    shutil.rmtree(folder / NAME, ignore_errors=True)  # of a sweep that was killed
 
 
 def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
@@ -59,7 +59,7 @@ def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
         plain = {}
     settings = values_set(plain, choices_made(hydra.runtime.choices))
     asked = [word.lstrip("+").partition("=")[0] for word in hydra.overrides.task]
-    folder = Path(hydra.sweep.dir) / _NAME
+    folder = Path(hydra.sweep.dir) / NAME
     folder.mkdir(parents=True, exist_ok=True)
     end = RunEnd(hydra.runtime.output_dir, code, settings, asked)
     write_whole(folder / f"{hydra.job.num}.json", json.dumps(asdict(end)))
@@ -72,7 +72,7 @@ def sweep() -> Path | None:
 
 def ends(folder: Path) -> list[RunEnd]:
     """How the runs of a sweep have ended so far, in the order of their numbers."""
-    files = sorted((folder / _NAME).glob("*.json"), key=lambda file: int(file.stem))
+    files = sorted((folder / NAME).glob("*.json"), key=lambda file: int(file.stem))
     return [RunEnd(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
 
 
@@ -85,4 +85,4 @@ def first_failure() -> ExitCode:
 def forget() -> None:
     """Ends the sweep of this process, if there is one, and removes the files."""
     while _sweeps:
-        shutil.rmtree(_sweeps.pop() / _NAME, ignore_errors=True)
+        shutil.rmtree(_sweeps.pop() / NAME, ignore_errors=True)

@@ -8,8 +8,10 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from typing_extensions import override
 
+from pipetrain.commands.run import sweep_ends
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.error_line import report_error
+from pipetrain.tracking.run_directory import check_own
 from pipetrain.tracking.run_lock import locked
 
 _held = ExitStack()
@@ -21,8 +23,11 @@ class SweepLock(Callback):
 
     @override
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        folder = Path(config.hydra.sweep.dir)
         try:
-            _held.enter_context(locked(Path(config.hydra.sweep.dir)))
+            _held.enter_context(locked(folder))
+            for name in ("multirun.yaml", sweep_ends.NAME):
+                check_own(folder / name)
         except ConfigError as error:
             # Hydra takes an exception of a callback for a warning, and goes on
             raise SystemExit(report_error(error, ExitCode.WRONG_USAGE)) from error

@@ -219,8 +219,9 @@ def test_run_directory_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
-    expected = f"pipetrain: error: {tmp_path / 'run'}: the run directory was removed while the run was writing to it\n"
-    assert capsys.readouterr().err == expected
+    said = "the run directory was removed or renamed while the run was writing to it"
+    assert capsys.readouterr().err == f"pipetrain: error: {tmp_path / 'run'}: {said}\n"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
