@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from pipetrain.commands import Subparsers
+from pipetrain.commands.output_folder import check_writable
 from pipetrain.commands.selecting import add_selection, selection_of
 from pipetrain.errors import ExitCode
 
@@ -35,5 +36,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from pipetrain.run.export import Format, Output, export
 
     form = Format(options.format) if options.format else Format.of(options.output)
-    print(export(selection_of(options), Output(options.output, form, force=options.force)))
+    output = Output(options.output, form, force=options.force)
+    output.check()
+    check_writable(f"-o {options.output}", options.output.parent)
+    print(export(selection_of(options), output))
     return ExitCode.COMPLETED

@@ -57,7 +57,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     profile = chosen_profile(settings)
     print(*profile_table(profile, f"layers, in {output or settings.profile}"), sep="\n")
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, json.dumps(profile.to_json(), indent=1) + "\n")
         print(f"written to {output}")
     return ExitCode.COMPLETED
@@ -69,6 +68,8 @@ def _check_free(output: Path, *, force: bool) -> None:
     Raises:
         ConfigError: it cannot, or is there.
     """
+    if not output.resolve().parent.is_dir():
+        raise ConfigError(f"-o {output}: there is no folder {output.resolve().parent}; make it first")
     if output.is_dir():
         raise ConfigError(f"-o {output}: is a folder; name a file in it, such as {output / _DEFAULT}")
     if output.exists() and not force:

@@ -14,6 +14,8 @@ from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint, tensor_file
 from pipetrain.run.selection import Selection
 
+_OF_TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
+
 
 class Format(StrEnum):
     """What the file is for."""
@@ -30,8 +32,19 @@ class Format(StrEnum):
 
     @classmethod
     def of(cls, path: Path) -> "Format":
-        """The format that a file's name says."""
-        return cls.SAFETENSORS if path.suffix == tensor_file.SUFFIX else cls.TORCH
+        """The format that a file's name says.
+
+        Raises:
+            ConfigError: it says another one.
+        """
+        if path.suffix == tensor_file.SUFFIX:
+            return cls.SAFETENSORS
+        if path.suffix in ("", *_OF_TORCH):
+            return cls.TORCH
+        raise ConfigError(
+            f"-o {path}: no format for {path.suffix}; use {tensor_file.SUFFIX}, or for torch.load one of "
+            f"{', '.join(_OF_TORCH)}, or choose the format with --format"
+        )
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,7 @@ class Output:
         """
         folder = self.path.resolve().parent
         if not folder.is_dir():
-            raise ConfigError(f"-o {self.path}: there is no folder {folder}")
+            raise ConfigError(f"-o {self.path}: there is no folder {folder}; make it first")
         if self.path.is_dir():
             raise ConfigError(f"-o {self.path}: is a folder; name a file in it, such as {self.path / 'weights.pt'}")
         if self.path.exists() and not self.path.is_file():
@@ -72,6 +85,7 @@ class Output:
         """
         partial = self.path.with_name(f"{self.path.name}.partial")
         try:
+            partial.unlink(missing_ok=True)
             if self.format is Format.SAFETENSORS:
                 tensor_file.write(partial, state)
             else:

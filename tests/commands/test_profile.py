@@ -27,7 +27,7 @@ def graph(tmp_path):
 
 
 def test_a_published_graph_is_shown_and_written_as_json(graph, tmp_path, capsys):
-    output = tmp_path / "new" / "graph.json"
+    output = tmp_path / "graph.json"
     assert cli.carry_out(["profile", f"profile={graph}", "-o", str(output)]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "2 layers"
@@ -48,6 +48,7 @@ def test_a_profile_that_is_only_shown_is_not_written(graph, capsys, monkeypatch)
     [
         (["-o", "FILE"], "-o FILE: exists; --force replaces it, or -o names another file"),
         (["-o", "."], "-o .: is a folder; name a file in it, such as profile.json"),
+        (["-o", "no/x.json"], "no; make it first"),
         (["-o", "new", "profile=none.txt"], "profile=none.txt: cannot be read: No such file or directory"),
         (["-o", "new", "train.batch_size=8,16"], "train.batch_size=8,16: a sweep; one value of each setting is needed"),
         (["-o", "new", "-cd", "none"], "--config-dir none: there is no such folder"),

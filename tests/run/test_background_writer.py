@@ -58,10 +58,8 @@ class Noted:
 
 
 def save(writer, run, step, tensor, **progress):
-    writer.save(
-        RunDirectory(run).checkpoint(step),
-        Snapshot({"model.a": tensor}, {"step": step, **NAMES, **progress}, NO_CONFIG),
-    )
+    snapshot = Snapshot({"model.a": tensor}, {"step": step, **NAMES, **progress}, NO_CONFIG)
+    writer.save(RunDirectory(run).checkpoint(step), snapshot)
 
 
 def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, disk):
@@ -74,7 +72,7 @@ def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, disk)
     noted.writer.finish()
     folder = checkpoint.find(str(tmp_path))
     assert checkpoint.model_state(folder)["a"].tolist() == [1.0, 1.0, 1.0]
-    assert checkpoint.load_progress(folder) == {"step": 4, "drains": [1]}
+    assert checkpoint.load_progress(folder) == {"step": 4, **NAMES, "drains": [1]}
     assert "published" in noted.told
 
 

@@ -129,7 +129,7 @@ def test_full_disk_of_one_process_is_the_error_of_all_and_keeps_the_checkpoint_b
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_progress_of_a_checkpoint_is_replaced_and_all_else_as_it_was(tmp_path, folder, monkeypatch, links):
+def test_progress_of_a_checkpoint_is_replaced_and_all_else_as_it_was(folder, monkeypatch, links):
     if not links:
         refusal = OSError(errno.EPERM, os.strerror(errno.EPERM))
         monkeypatch.setattr(Path, "hardlink_to", lambda *_: (_ for _ in ()).throw(refusal))
@@ -160,13 +160,14 @@ def test_kill_while_progress_is_replaced_leaves_a_whole_checkpoint(tmp_path, fol
     assert checkpoint.load_progress(folder).get("metrics") == (None if ending == ".old" else {"loss": 1.0})
 
 
-def test_checkpoint_that_has_been_removed_is_not_made_again(tmp_path, folder):
+def test_checkpoint_that_has_been_removed_is_not_made_again(folder):
     shutil.rmtree(folder)
     replace_progress(folder, {"step": 6})
     assert not folder.exists()
 
 
 def test_run_directory_that_has_been_renamed_is_not_made_again(tmp_path):
+    gone = RunDirectory(tmp_path / "run").checkpoint(3)
     with pytest.raises(FileNotFoundError):
-        written(tmp_path / "run", 3)
+        save(gone, Snapshot({"model.a": torch.ones(1)}, {"step": 3}, checkpoints.NO_CONFIG), checkpoints.ALONE)
     assert not (tmp_path / "run").exists()

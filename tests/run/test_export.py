@@ -9,7 +9,8 @@ from safetensors.torch import load_file
 from support import small_model
 from support.worker_pool import job, simulated
 
-from pipetrain.errors import ConfigError
+from pipetrain import cli
+from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.run import checkpoint, tensor_file
 from pipetrain.run.export import Format, Output, export
 from pipetrain.run.selection import Selection
@@ -67,7 +68,7 @@ def test_file_that_exists_is_replaced_only_by_force(run, tmp_path):
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("no/w.pt", "there is no folder {folder}/no"),
+        ("no/w.pt", "there is no folder {folder}/no; make it first"),
         (".", "is a folder; name a file in it, such as {folder}/weights.pt"),
         ("pipe", "is not a regular file"),
     ],
@@ -77,6 +78,25 @@ def test_place_where_no_file_can_be_is_refused(run, tmp_path, path, reason):
     with pytest.raises(ConfigError) as caught:
         exported(run, tmp_path / path, force=True)
     assert str(caught.value) == f"-o {tmp_path / path}: {reason.format(folder=tmp_path)}"
+
+
+@pytest.mark.parametrize("name", ["w.h5", "w.npz", "w.json"])
+def test_name_of_another_format_is_refused_unless_the_format_is_chosen(tmp_path, name):
+    with pytest.raises(ConfigError, match=r"-o \S+: no format for \.\w+; use \.safetensors, or for torch"):
+        Format.of(tmp_path / name)
+    assert cli.carry_out(["export", str(tmp_path), "-o", str(tmp_path / name)]) == ExitCode.WRONG_USAGE
+
+
+def test_folder_that_cannot_be_written_to_is_refused_as_wrong_usage(run, tmp_path, monkeypatch, capsys):
+    def refuse(**_options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    assert cli.carry_out(["export", str(run), "-o", str(tmp_path / "w.pt")]) == ExitCode.WRONG_USAGE
+    path = tmp_path / "w.pt"
+    assert capsys.readouterr().err == (
+        f"pipetrain: error: -o {path}: no file can be written to {tmp_path}: Permission denied\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])

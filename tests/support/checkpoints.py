@@ -19,6 +19,7 @@ NO_CONFIG = StoredConfig({}, {})
 
 def written(run: Path, step: int, tensors: Mapping[str, Tensor], **progress: Any) -> Path:
     """The folder of a checkpoint that this has written into a run directory."""
+    run.mkdir(parents=True, exist_ok=True)
     folder = RunDirectory(run).checkpoint(step)
     save(folder, Snapshot(tensors, {"step": step, **NAMES, **progress}, NO_CONFIG), ALONE)
     return folder
