@@ -73,7 +73,7 @@ def locked(folder: Path) -> Iterator[None]:
         file = _taken(folder / NAME)
     except OSError as error:
         if error.errno in _NO_FILE:
-            raise ConfigError(f"{folder / NAME}: is no regular file, as a lock is; remove it") from error
+            raise ConfigError(f"{folder / NAME}: is not a regular file, and cannot be a lock; remove it") from error
         raise ConfigError(f"{folder}: a run cannot write here ({error.strerror})") from error
     with file.kept():
         yield

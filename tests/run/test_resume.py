@@ -386,9 +386,8 @@ def test_pipe_in_the_place_of_the_lock_of_another_run_is_not_waited_for(stopped,
     resumed(new)
     assert_same(new, trained, BITS)
     resumed(stopped, code=2)
-    assert (
-        capsys.readouterr().err == f"pipetrain: error: {stopped}/.lock: is no regular file, as a lock is; remove it\n"
-    )
+    said = f"{stopped}/.lock: is not a regular file, and cannot be a lock; remove it"
+    assert capsys.readouterr().err == f"pipetrain: error: {said}\n"
 
 
 def test_configuration_of_another_run_is_not_multiplied_by_who_reads_it(stopped):
