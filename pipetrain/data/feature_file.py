@@ -13,7 +13,10 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError, one_line
 
-_DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+_DAMAGE = (
+    OSError, ValueError, KeyError, EOFError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What damaged files raise; their headers may speak of arrays that no memory holds."""
 
 
 class FeatureFile(ABC):

@@ -1,7 +1,9 @@
 """Files of named arrays."""
 
+import io
 import pickle
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -64,3 +66,12 @@ def test_compressed_array_that_is_damaged_is_named(tmp_path):
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=rf"^{path}: vid1 is damaged: "):
         feature_file(path).read("vid1")
+
+
+def test_array_that_no_memory_holds_is_damaged(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**14,)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("vid1.npy", header.getvalue())
+    with pytest.raises(ConfigError, match=r"a.npz: vid1 is damaged: Unable to allocate"):
+        feature_file(tmp_path / "a.npz").read("vid1")

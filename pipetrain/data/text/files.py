@@ -6,6 +6,11 @@ from pathlib import Path
 
 from pipetrain.errors import ConfigError
 
+MOST_BYTES = 10**9
+"""Of a text, which is read whole and then cut into tokens."""
+_CHUNK = 2**24
+"""Bytes that are read at once."""
+
 
 def read_text(path: Path, setting: str, remedy: str) -> str:
     """The text of a UTF-8 file, unpacked if its name ends in .gz; every line ends in a newline character alone.
@@ -16,7 +21,8 @@ def read_text(path: Path, setting: str, remedy: str) -> str:
         remedy: how to get it.
 
     Raises:
-        ConfigError: there is no such file, it cannot be read or unpacked, is no UTF-8, or holds no text.
+        ConfigError: there is no such file, it cannot be read or unpacked, has more than `MOST_BYTES`, is no UTF-8, or
+            holds no text.
     """
     data = _read(path, setting, remedy)
     try:
@@ -33,13 +39,23 @@ def read_text(path: Path, setting: str, remedy: str) -> str:
 
 def _read(path: Path, setting: str, remedy: str) -> bytes:
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            data = bytearray()
+            while len(data) <= MOST_BYTES and (chunk := stream.read(_CHUNK)):
+                data += chunk
     except FileNotFoundError as error:
         raise ConfigError(f"{setting}: there is no file {path.absolute()}; {remedy}") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ConfigError(f"{setting}: {path} is no whole gzip archive ({error}); fetch it again") from error
     except OSError as error:
         raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}") from error
+    if len(data) > MOST_BYTES:
+        unpacked = "unpacks to" if path.suffix == ".gz" else "has"
+        raise ConfigError(
+            f"{setting}: {path} {unpacked} more than {MOST_BYTES // 10**6:,} MB, too much for a text that is read "
+            "whole; take a part of it"
+        )
+    return bytes(data)
 
 
 def split_text(text: str, share: float) -> tuple[str, str]:

@@ -4,6 +4,7 @@ import gzip
 
 import pytest
 
+from pipetrain.data.text import files
 from pipetrain.data.text.files import read_text, split_text
 from pipetrain.errors import ConfigError
 
@@ -51,3 +52,14 @@ def test_text_is_split_at_the_end_of_a_line():
 def test_text_without_a_further_line_is_split_within_its_last_one(end):
     assert split_text(f"a book of one line{end}", 0.5) == ("a book of", f" one line{end}")
     assert split_text(f"A title\nand a text{end}", 0.5) == ("A title\na", f"nd a text{end}")
+
+
+@pytest.mark.parametrize(("name", "words"), [("a.txt", "has"), ("a.txt.gz", "unpacks to")])
+def test_text_that_is_too_large_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, name, words):
+    monkeypatch.setattr(files, "MOST_BYTES", 4_000_000)
+    text = b"word " * 800_000
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    assert len(read_text(tmp_path / name, "dataset.path", "name another")) == 4_000_000
+    (tmp_path / name).write_bytes(gzip.compress(text + b"x") if name.endswith(".gz") else text + b"x")
+    with pytest.raises(ConfigError, match=rf"^dataset.path: .*{name} {words} more than 4 MB, too much for a text"):
+        read_text(tmp_path / name, "dataset.path", "name another")
