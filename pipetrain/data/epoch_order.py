@@ -103,7 +103,7 @@ def order_of(dataset: Any, samples: int, batch_size: int, least: int, seed: int 
     """The order of the first `samples` samples of a data set: its own `batches`, where it has them.
 
     Raises:
-        ConfigError: `batches` returns something else than lists of samples.
+        ConfigError: `batches` returns something else than lists of those samples.
         DataError: it raises an exception.
     """
     if not hasattr(dataset, "batches"):
@@ -112,9 +112,13 @@ def order_of(dataset: Any, samples: int, batch_size: int, least: int, seed: int 
     with asked_for(asked):
         minibatches = dataset.batches(batch_size, samples)
     try:
-        return OwnOrder(minibatches, samples, least, seed)
+        outside = [index for indices in minibatches for index in indices if not 0 <= index < samples]
+        order = OwnOrder(minibatches, samples, least, seed)
     except TypeError as error:
         raise ConfigError(f"dataset: {asked} must return lists of samples, such as [[0, 1], [2]]: {error}") from error
+    if outside:
+        raise ConfigError(f"dataset: {asked} returned the sample {outside[0]}; samples are 0 to {samples - 1}")
+    return order
 
 
 def _shuffled(count: int, seed: int, epoch: int) -> list[int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from pipetrain.data.labels import LabelRange
-from pipetrain.data.own_code import as_pair, asked_for, sample_of, target_of
+from pipetrain.data.own_code import asked_for, sample_of, target_of
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
@@ -102,7 +102,12 @@ def _generator_kept() -> Iterator[Callable[[int], object]]:
 def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:
     with asked_for(f"{type(dataset).__name__}.collate of samples {indices[0]} to {indices[-1]}"):
         collated = dataset.collate(pairs)
-    inputs, targets = (tuple(_flattened(side)) for side in as_pair(collated, indices[0]))
+    if not isinstance(collated, tuple | list) or len(collated) != 2:
+        raise ConfigError(
+            f"dataset: {type(dataset).__name__}.collate must return (inputs, targets), not {form_of(collated)}"
+        )
+    inputs, targets = (tuple(_flattened(side)) for side in collated)
+    _check_leaves(inputs, targets)
     rows = [len(tensor) if isinstance(tensor, Tensor) and tensor.ndim else None for tensor in (*inputs, *targets)]
     if not inputs or not targets or set(rows) != {len(pairs)}:
         raise ConfigError(
@@ -124,7 +129,13 @@ def _collate(values: list[Any], side: str, indices: Sequence[int]) -> Tensors:
     mixed = len({_dtypes(value) for value in values}) > 1  # torch would promote those of some minibatches
     if named or mixed or not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
         raise ConfigError(f"dataset: {_difference(values, side, indices)}")
+    _check_leaves(tensors)
     return tensors
+
+
+def _check_leaves(*sides: Tensors) -> None:
+    if any(isinstance(each, Tensor) and each.requires_grad for side in sides for each in side):
+        raise ConfigError("dataset: samples require gradients, which belong to the model; return tensor.detach()")
 
 
 def _flattened(collated: Any) -> Iterator[Any]:

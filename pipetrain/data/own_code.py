@@ -36,15 +36,10 @@ def sample_of(split: Any, index: int) -> Sequence[Any]:
     """
     with asked_for(f"sample {index}"):
         sample = split[index]
-    return as_pair(sample, index)
+    return _as_pair(sample, index)
 
 
-def as_pair(sample: Any, index: int) -> Sequence[Any]:
-    """The sample of this number, or what a minibatch that begins with it was made of, if it is a pair.
-
-    Raises:
-        ConfigError: it is none.
-    """
+def _as_pair(sample: Any, index: int) -> Sequence[Any]:
     if isinstance(sample, tuple | list) and len(sample) == 2:
         return sample
     if isinstance(sample, Mapping) and sample:

@@ -9,6 +9,9 @@ from pipetrain.losses.cross_entropy import CrossEntropy, class_hits
 from pipetrain.losses.loss import Loss
 from pipetrain.losses.token_cross_entropy import TokenCrossEntropy
 
+_OTHERS = ("loss", "perplexity", "s")
+"""Names that records give to other numbers of an evaluation."""
+
 
 def of_classes(loss: Loss, targets: tuple[Tensor, ...]) -> bool:
     """Whether the loss is a cross-entropy, ours or torch's, of targets that are classes or tokens."""
@@ -33,10 +36,17 @@ def counts_tokens(loss: Loss) -> bool:
 
 
 def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> int:
-    """What the loss averages over: its own `count` of the targets, those that are classes, or the samples."""
+    """What the loss averages over: its own `count` of the targets, those that are classes, or the samples.
+
+    Raises:
+        RunError: its own `count` is negative.
+    """
     count = getattr(loss, "count", None)
     if count is not None:
-        return int(count(*targets))
+        found = int(count(*targets))
+        if found < 0:
+            raise RunError(f"`count` of the loss returned {found}; the number of what the mean runs over is needed")
+        return found
     if not of_classes(loss, targets):
         return len(targets[0])
     ignored = ignored_of(loss)
@@ -56,6 +66,8 @@ def hits_of(loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
     if not isinstance(found, Mapping):
         raise RunError(f"`metrics` of the loss must return a dict, name -> hits, not a {type(found).__name__}")
     for name, hits in found.items():
+        if not isinstance(name, str) or name in _OTHERS:
+            raise RunError(f"`metrics` of the loss: {name!r} cannot name a metric; words but {', '.join(_OTHERS)} can")
         if not isinstance(hits, int | float) and not (isinstance(hits, Tensor) and hits.numel() == 1):
             kind = f"tensor of shape {tuple(hits.shape)}" if isinstance(hits, Tensor) else type(hits).__name__
             raise RunError(f"`metrics` of the loss: {name} is a {kind}, not a number of hits")

@@ -3,13 +3,15 @@
 import warnings
 from collections.abc import Sequence
 
+import torch
+
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.failure import described
 from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, count_of, hits_of
-from pipetrain.run.trial import Trial
+from pipetrain.run.trial import Trial, shown
 from pipetrain.tensors import Tensors
 
 
@@ -56,11 +58,21 @@ def _check_metric(given: str, name: str, metrics: Sequence[str]) -> None:
 def _metrics(settings: Settings, trial: Trial, loss: Loss) -> list[str]:
     try:
         score = PartScore.of(loss, trial.outputs, trial.targets)
+        _check_gradient(loss, trial)
         if hasattr(loss, "metrics"):
             _check_sums(loss, trial, score)
     except Exception as error:
         raise ConfigError(f"loss._target_={settings.loss.path}: {_reason(error, trial)}") from error
     return list(metrics_of([score]))
+
+
+def _check_gradient(loss: Loss, trial: Trial) -> None:
+    """There is nothing to learn from a loss that does not depend on the outputs, as far as autograd can see."""
+    outputs = [each.clone().requires_grad_() if each.is_floating_point() else each for each in trial.outputs]
+    with torch.enable_grad():
+        mean = loss(*(each.clone() for each in outputs), *trial.targets)
+    if not mean.requires_grad:
+        raise RunError("no gradient flows from the loss to the outputs of the model: nothing could be learned")
 
 
 def _check_sums(loss: Loss, trial: Trial, together: PartScore) -> None:
@@ -105,10 +117,6 @@ def _check_further(trial: Trial, further: Metrics) -> list[str]:
 
 def _reason(error: Exception, trial: Trial) -> str:
     return (
-        f"{described(error).rstrip('.')}; for outputs {_shown(trial.outputs)} of the model and targets "
-        f"{_shown(trial.targets)} of the data set"
+        f"{described(error).rstrip('.')}; for outputs {shown(trial.outputs)} of the model and targets "
+        f"{shown(trial.targets)} of the data set"
     )
-
-
-def _shown(tensors: Tensors) -> str:
-    return ", ".join(f"{str(each.dtype).removeprefix('torch.')} {tuple(each.shape)}" for each in tensors)

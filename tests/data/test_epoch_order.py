@@ -62,3 +62,9 @@ def test_own_minibatches_that_are_no_lists_are_refused_in_one_line(monkeypatch, 
     monkeypatch.setattr(Bucketed, "batches", lambda *_: made)
     with pytest.raises(ConfigError, match=r"batches\(3, 11\) must return lists of samples, such as \[\[0, 1\], "):
         Loader(Bucketed(), batch_size=3)
+
+
+def test_own_minibatches_of_samples_that_there_are_not_are_refused(monkeypatch):
+    monkeypatch.setattr(Bucketed, "batches", lambda *_: [[0, 1], [2, 11]])
+    with pytest.raises(ConfigError, match=r"batches\(3, 11\) returned the sample 11; samples are 0 to 10"):
+        Loader(Bucketed(), batch_size=3)

@@ -117,3 +117,24 @@ def test_label_out_of_range_is_named_when_it_is_read():
     assert fetch(0, [1, 0])[1][0].tolist() == [1, 0]
     with pytest.raises(ConfigError, match="sample 2 of `train` has the label 2, and the model's 2 outputs"):
         fetch(0, [1, 2])
+
+
+def test_samples_that_require_gradients_are_refused():
+    class Attached:
+        def __getitem__(self, index):
+            return torch.ones(2, requires_grad=True), index
+
+    with pytest.raises(ConfigError, match=r"samples require gradients, .*; return tensor\.detach\(\)"):
+        Fetch(Attached(), 0, inputs=True, targets=True)(0, [0])
+
+
+def test_collate_that_returns_no_pair_is_named():
+    class Collated:
+        def __getitem__(self, index):
+            return index, index
+
+        def collate(self, pairs):
+            return torch.zeros(len(pairs))
+
+    with pytest.raises(ConfigError, match=r"Collated.collate must return \(inputs, targets\), not float32 \(2,\)"):
+        Fetch(Collated(), 0, inputs=True, targets=True)(0, [0, 1])

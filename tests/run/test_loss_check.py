@@ -95,6 +95,11 @@ def test_whole_numbers_are_hits_whatever_their_type():
     [
         (nn.CrossEntropyLoss(reduction="none"), r"the mean, a tensor of one element, not a tensor of shape \(2,\)"),
         (lambda *_: 1.0, r"the mean, a tensor of one element, not a float"),
+        (
+            lambda outputs, _targets: outputs.detach().sum(),
+            r"_target_=.*: no gradient flows from the loss to the outputs",
+        ),
+        (lambda outputs, targets: (outputs.argmax(1) != targets).sum(), r"no gradient flows from the loss"),
         (TokenCrossEntropy(), r"outputs \(n, positions, vocabulary\) .*, not \(2, 4\) and \(2,\); loss=cross_entropy"),
     ],
 )
@@ -140,3 +145,22 @@ def test_metric_that_the_loss_does_not_have_is_refused_with_the_nearest():
         tried(metrics={"top9": 50})
     with pytest.raises(ConfigError, match=r"no metric accuracy; an evaluation gives loss$"):
         tried(loss=nn.MultiMarginLoss(), metrics={"accuracy": 50})
+
+
+@pytest.mark.parametrize("name", ["loss", "perplexity", "s", 3])
+def test_metric_of_a_loss_with_the_name_of_another_number_is_refused(name):
+    class Named(nn.CrossEntropyLoss):
+        def metrics(self, _outputs, targets):
+            return {name: len(targets)}
+
+    with pytest.raises(ConfigError, match=f"`metrics` of the loss: {name!r} cannot name a metric; words but loss,"):
+        tried(loss=Named())
+
+
+def test_negative_count_of_a_loss_is_refused():
+    class Negative(nn.CrossEntropyLoss):
+        def count(self, targets):
+            return -len(targets)
+
+    with pytest.raises(ConfigError, match="`count` of the loss returned -2; the number of what the mean runs over"):
+        tried(loss=Negative())

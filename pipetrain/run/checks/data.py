@@ -1,7 +1,7 @@
 """The data set: what the model and the loss can make of its samples."""
 
 from pipetrain.config.settings import Settings
-from pipetrain.run.build import build_rate
+from pipetrain.run.build import build_arithmetic, build_rate
 from pipetrain.run.components import Components
 from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.decoder import decoded_metrics, problem_of
@@ -9,6 +9,7 @@ from pipetrain.run.first_samples import check_samples
 from pipetrain.run.label_check import check_labels
 from pipetrain.run.loss_check import check_loss
 from pipetrain.run.token_check import check_vocabulary
+from pipetrain.run.trial import trial_of_evaluation
 
 
 def _check_derived(settings: Settings, components: Components) -> list[str]:
@@ -49,6 +50,23 @@ def _check_targets(settings: Settings, components: Components) -> list[str]:
     return notes
 
 
+def _check_evaluation(settings: Settings, components: Components) -> list[str]:
+    """An evaluation set of samples of another form than the training set's, which the model may not take."""
+    if not settings.eval.every_epochs:
+        return []
+    data, arithmetic = components.data, build_arithmetic(settings.train)
+    trial = trial_of_evaluation(data, components.chain, components.trial, arithmetic)
+    if trial is not None:
+        check_loss(
+            settings,
+            trial,
+            components.loss,
+            components.metrics,
+            decoded_metrics(settings, data.dataset, components.chain),
+        )
+    return []
+
+
 def _check_samples(settings: Settings, components: Components) -> list[str]:
     check_samples(settings, components.data, components.labels, components.trial.tokens)
     return []
@@ -70,5 +88,6 @@ CHECKS = (
     _check_pinned,
     _check_targets,
     _check_samples,
+    _check_evaluation,
     _check_decoding,
 )

@@ -1,6 +1,7 @@
 """What is found in a data set before any process starts."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,3 +59,41 @@ def test_files_are_read_once_to_try_them_and_their_labels(pictures, monkeypatch)
     with pytest.raises(ConfigError, match="sample 7 of `eval` has the label 2, and the model's 2 outputs"):
         prepare(chosen, RunDirectory(folder / "run"))
     assert read == [*range(8)]
+
+
+class Vectors:
+    """Eight samples of so many numbers, with a label of this type."""
+
+    def __init__(self, width, dtype=torch.int64):
+        self.width, self.dtype = width, dtype
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.full((self.width,), float(index)), torch.tensor(index % 2, dtype=self.dtype)
+
+
+def vectors(width=4, dtype="int64"):
+    return SimpleNamespace(train=Vectors(4), eval=Vectors(width, getattr(torch, dtype)))
+
+
+def linear():
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"width": 8},
+            r"the model fails for `eval`: .*; its inputs are float32 \(2, 8\), .* `train` float32 \(2, 4\)$",
+        ),
+        ({"dtype": "float64"}, r"loss\._target_=.*targets float64 \(2,\) of the data set"),
+    ],
+)
+def test_evaluation_set_that_model_or_loss_do_not_take_is_refused_before_the_start(tmp_path, options, message):
+    cut = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
+    parts = {"dataset": {"_target_": f"{__name__}.vectors", **options}, "model": {"_target_": f"{__name__}.linear"}}
+    with pytest.raises(ConfigError, match=message):
+        prepare(settings("gpipe", **parts, partition=cut, device="cpu"), RunDirectory(tmp_path / "run"))
