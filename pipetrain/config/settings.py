@@ -76,8 +76,10 @@ class DatasetSettings:
             ConfigError: there is no target, or the loader cannot work with a value.
         """
         options = dict(section)
-        shuffle, limit, workers, prefetch, *keys, pin = (options.pop(each.name) for each in fields(LoaderConfig))
-        _check_keys(*keys)
+        shuffle, limit, workers, prefetch, inputs, targets, pin = (
+            options.pop(each.name) for each in fields(LoaderConfig)
+        )
+        _check_keys(inputs, targets)
         check_flag("dataset.shuffle", shuffle)
         check_flag("dataset.pin_memory", pin)
         check_whole("dataset.workers", workers, least=0)
@@ -85,7 +87,7 @@ class DatasetSettings:
         if limit is not None:
             check_whole("dataset.limit", limit, least=1, otherwise="or null for all samples")
         target = Target.of("dataset", options)
-        return cls(target, shuffle, limit, workers, prefetch or _PREFETCH, *keys, pin)
+        return cls(target, shuffle, limit, workers, prefetch or _PREFETCH, inputs, targets, pin)
 
 
 def _check_keys(input_key: Any, target_key: Any) -> None:

@@ -43,8 +43,10 @@ class Metrics:
         """
         copies = {}
         for name, metric in self.fresh.items():
-            with _named(name):
+            try:
                 copies[name] = copy.deepcopy(metric)
+            except Exception as error:
+                raise RunError(f"metrics.{name}: cannot be copied for an evaluation: {described(error)}") from error
         return Evaluated(copies)
 
     def __bool__(self) -> bool:

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Sequence
 
 import torch
+from torch import nn
 
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.config.settings import Settings
@@ -28,7 +29,7 @@ def check_loss(
         decoded: the metrics that evaluations take of the whole model beside.
 
     Returns:
-        What the user should know of metrics that two samples cannot tell much about.
+        What the user should know of the loss, and of metrics that cannot be computed from two samples.
 
     Raises:
         ConfigError: the loss or a metric does not take them, two metrics have one name, or `train.target` or
@@ -41,6 +42,8 @@ def check_loss(
         raise ConfigError(f"metrics.{twice[0]}: evaluations have a metric of this name already; give it another")
     with warnings.catch_warnings(action="ignore"):  # of so few samples
         notes = _check_further(trial, further)
+    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
+        notes.append("warning: the loss has parameters, which stay as they are: only those of the model are trained")
     metrics = [*of_loss, *further.fresh]
     target, best = settings.train.target, settings.checkpoint.metric
     for name in target or {}:

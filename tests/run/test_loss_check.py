@@ -164,3 +164,18 @@ def test_negative_count_of_a_loss_is_refused():
 
     with pytest.raises(ConfigError, match="`count` of the loss returned -2; the number of what the mean runs over"):
         tried(loss=Negative())
+
+
+def test_parameters_of_a_loss_are_noted_as_nobody_trains_them():
+    class Scaled(nn.CrossEntropyLoss):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+    (note,) = tried(loss=Scaled())
+    assert note.startswith("warning: the loss has parameters, which stay as they are")
+
+
+def test_metric_that_cannot_be_copied_is_refused():
+    with pytest.raises(ConfigError, match=r"^metrics\.m: cannot be copied for an evaluation: TypeError"):
+        tried(m=own("Locked"))
