@@ -1,5 +1,11 @@
 """Seeds that depend on what is being computed, never on the process that computes it."""
 
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 
@@ -21,3 +27,31 @@ def key(*numbers: int) -> int:
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
         state ^= state >> 31
     return state >> 1
+
+
+@contextmanager
+def python_draws(seed: int) -> Iterator[list[bool]]:
+    """Python's and numpy's default generators draw from `seed` inside, and go on behind it where they were before.
+
+    Afterwards the list that it gives says whether any number was drawn.
+    """
+    numpy: Any = sys.modules.get("numpy")  # a layer that has not imported it draws nothing from it
+    before, numpy_before = random.getstate(), numpy and numpy.random.get_state()
+    drawn: list[bool] = []
+    try:
+        random.seed(seed)
+        if numpy:
+            numpy.random.seed(seed & 0xFFFFFFFF)
+            first = numpy.random.get_state()
+        seeded = random.getstate()
+        yield drawn
+        drawn.append(random.getstate() != seeded or bool(numpy and _differ(first, numpy.random.get_state())))
+    finally:
+        random.setstate(before)
+        if numpy:
+            numpy.random.set_state(numpy_before)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two states of numpy's generator are different: the words of Mersenne Twister, or the place in them."""
+    return bool(one[2:] != other[2:] or (one[1] != other[1]).any())

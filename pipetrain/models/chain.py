@@ -21,7 +21,8 @@ class LayerChain:
     tuple of tensors. Every layer is made of submodules of `module`, shared and not copied: the names of
     `module.state_dict()` are those of checkpoints and exports. `labels` are short unique names of the layers, derived
     from the names in `module` unless given; `notes` say what the user should know of how the layers came about.
-    `untied` has the weights that became separate ones: name -> the weight that it was before.
+    `untied` has the weights that became separate ones: name -> the weight that it was before. `recorded` is true if the
+    layers repeat a recording of the forward of `module`, and not code of their own.
 
     Raises:
         ConfigError: a weight or buffer of `module` is in no layer, or a layer holds one that `module` does not.
@@ -32,6 +33,7 @@ class LayerChain:
     labels: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     untied: dict[str, str] = field(default_factory=dict)
+    recorded: bool = False
 
     def __post_init__(self) -> None:
         self.labels = self.labels or _labels(self.module, self.layers)

@@ -1,4 +1,4 @@
-"""Looks for what version bookkeeping cannot see: weights that autograd saves in another form, or that layers hide."""
+"""Tries the layers: weights that autograd saves in another form, or that layers hide, and forwards that count."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -55,6 +55,30 @@ def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Arithm
             derived.append(label)
         first, second = first_out, second_out
     return derived
+
+
+def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
+    """Looks for layers that would not compute the same again, as they count their forwards.
+
+    Raises:
+        ConfigError: a forward changes something that Python keeps, and does so each time.
+    """
+    # the recorder of graphs comes with it
+    from pipetrain.models.graph.python_state import changes, python_state
+
+    probe = copy.deepcopy(chain)
+    tensors = tuple(tensor[:_SAMPLES] for tensor in inputs)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        states = []
+        for _ in range(3):
+            probe(*tensors)
+            states.append(python_state(probe.module))
+    if places := [place for place in changes(states[0], states[1], ()) if states[1].get(place) != states[2].get(place)]:
+        part = "" if not places[0].path else f" of {places[0].path}"
+        raise ConfigError(
+            f"train.recompute: the forward{part} {places[0].described(probe.module)}, and a recomputation would do so "
+            "again; train.recompute=false stores activations in its place"
+        )
 
 
 def _other_samples(tensor: Tensor) -> Tensor:

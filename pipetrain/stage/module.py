@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from pipetrain.arithmetic import Arithmetic
 from pipetrain.models.carrier import carriers
-from pipetrain.seeding import key
+from pipetrain.seeding import key, python_draws
 from pipetrain.stage import recurrent
 from pipetrain.stage.carried_state import CarriedState
 from pipetrain.tensors import Tensors
@@ -58,6 +58,7 @@ class StageModule(nn.Module):
         )
         self.arithmetic = arithmetic
         self._ends = ends
+        self._python_draws: dict[int, bool] = {}
         self.device = device
         self.to(device)  # before anything below holds weights and buffers, which a device may replace by others
         arithmetic.arrange(self)
@@ -148,10 +149,23 @@ class StageModule(nn.Module):
         with self.carried.lent(microbatch[1]), self.arithmetic.computing(tensors[0].device):
             for index, layer in enumerate(self._callables, start=self.first):
                 tensors = at_layer(index, tensors)
-                reseed(key(self.seed, *microbatch, index))
-                result = layer(*tensors)
+                result = self._drawing(index, layer, key(self.seed, *microbatch, index), tensors)
                 tensors = result if isinstance(result, tuple) else (result,)
         return self.arithmetic.returned(tensors) if self._ends else tensors
+
+    def _drawing(self, index: int, layer: Callable[..., Any], seed: int, tensors: Tensors) -> Any:
+        """What a layer returns that draws from this seed.
+
+        Seeds for Python and numpy cost as much as a small layer. They are for those that draw at their first training.
+        """
+        reseed(seed)
+        if self._python_draws.get(index, True):
+            with python_draws(seed) as drawn:
+                result = layer(*tensors)
+            if self.training:
+                self._python_draws[index] = drawn[0]
+            return result
+        return layer(*tensors)
 
     @torch.no_grad()
     def evaluate(self, *tensors: Tensor) -> Tensors:

@@ -7,7 +7,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import chain_of
-from pipetrain.run.model_check import weight_derived_layers
+from pipetrain.run.model_check import check_recomputation, weight_derived_layers
 
 
 class Scaled(nn.Module):
@@ -103,3 +103,27 @@ def test_model_check_refuses_an_embedding_that_changes_its_weights():
     chain = chain_of(nn.Sequential(nn.Embedding(5, 4, max_norm=1.0)))
     with pytest.raises(ConfigError, match="max_norm"):
         weight_derived_layers(chain, (torch.tensor([[1, 2]]),))
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls, self.shape = nn.Linear(4, 4), 0, None
+
+    def forward(self, x):
+        self.shape = x.shape
+        return self.linear(x)
+
+
+class Warming(Counting):
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * min(1, self.calls / 10)
+
+
+def test_layer_that_counts_its_forwards_is_not_recomputed():
+    chain = chain_of(nn.Sequential(nn.Linear(4, 4), Warming()))
+    with pytest.raises(ConfigError, match=r"^train\.recompute: the forward of 1 changes the attribute `calls`"):
+        check_recomputation(chain, (torch.randn(6, 4),))
+    assert chain.module[1].calls == 0
+    check_recomputation(chain_of(nn.Sequential(nn.Linear(4, 4), Counting(), nn.Dropout(0.5))), (torch.randn(6, 4),))

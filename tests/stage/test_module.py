@@ -1,5 +1,8 @@
 """The module of a stage computes with the weights that it is lent, and puts its own back."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from support.pipelines import newest, stage_of, unit_gradients
@@ -26,3 +29,30 @@ def test_module_computes_with_the_newest_weights_between_operations(keep):
     torch.testing.assert_close(stage.evaluate((x,))[0], (x @ weight.T).detach())
     (saved,) = stage.state().values()
     assert saved.data_ptr() == weight.data_ptr()
+
+
+class Skipping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.linear(x) * random.random() + np.random.rand()
+
+
+def test_what_a_layer_draws_from_python_and_numpy_depends_on_where_it_stands_alone():
+    stage, again, x = stage_of(Skipping(), index=1), stage_of(Skipping(), index=1), torch.ones(2, 3)
+    again.module.load_state_dict(stage.module.state_dict())
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    outputs = []
+    for each in (stage, again):
+        for microbatch in ((0, 0), (1, 0)):
+            random.seed(len(outputs))
+            outputs += each.forward(microbatch, (x,), newest(each), Activations.DROPPED, store=True)
+            random.setstate(before[0])
+        recomputed = each.recompute((0, 0), None, newest(each), Activations.KEPT)
+        assert torch.equal(*recomputed, outputs[-2])
+    assert torch.equal(outputs[0], outputs[2])
+    assert torch.equal(outputs[1], outputs[3])
+    assert not torch.equal(outputs[0], outputs[1])
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before

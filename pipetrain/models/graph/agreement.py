@@ -1,17 +1,30 @@
 """Whether layers that were cut along a graph give what the module itself gives."""
 
-from collections.abc import Iterable, Iterator
+import copy
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipetrain.errors import ConfigError
+from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.graph.example import Example
+from pipetrain.models.graph.copies import without_cache
+from pipetrain.models.graph.example import SAMPLES, Example
 from pipetrain.models.graph.outputs import selected
+from pipetrain.models.graph.python_state import changes, python_state, same_draws
+from pipetrain.tensors import Tensors
+
+_FEW = 2
+_SHORT = 16
+_TOLERANCE = 1e-4
 
 
-def agrees(chain: LayerChain, example: Example, output: str | None, tolerance: float = 1e-4) -> bool:
+def agrees(chain: LayerChain, example: Example, output: str | None, tolerance: float = _TOLERANCE) -> bool:
     """Whether they give the same for these inputs, in evaluation; not where one of them fails.
 
     Args:
@@ -20,15 +33,94 @@ def agrees(chain: LayerChain, example: Example, output: str | None, tolerance: f
         output: the entry of what the module returns that goes to the loss; None: see `outputs.selected`.
         tolerance: relative; a tenth of it is allowed beside zero.
     """
-    named = dict(zip(example.names, example.tensors, strict=False))
     with torch.no_grad(), torch.random.fork_rng(devices=[]), _evaluating([chain.module, *chain.layers]):
         try:
-            plain, _ = selected(chain.module(**named) if named else chain.module(*example.tensors), output)
-            returned = chain(*example.tensors)
+            plain = _returned(chain.module, example, output)
+            ours = _of_layers(chain, example)
         except Exception:  # whatever the forward makes of these inputs
             return False
-    ours = returned if isinstance(returned, tuple) else (returned,)
     return all(_same(one, other, tolerance) for one, other in zip(ours, plain, strict=True))
+
+
+def trains_alike(chain: LayerChain, example: Example, output: str | None, seed: int) -> bool:
+    """Whether they give the same bits in training: outputs, gradients and buffers.
+
+    Python, numpy and torch draw the same numbers for both. If the module itself does not give the same bits again,
+    about the same is enough.
+
+    Args:
+        chain: with its module; both are left as they are.
+        example: the inputs; first a few short ones of them are tried.
+        output: see `agrees`.
+        seed: of all random draws.
+
+    Raises:
+        ConfigError: a forward or backward fails.
+    """
+    length = example.length
+    others = replace(example, tensors=tuple(tensor.flip(0) for tensor in example.tensors))
+    for size in ((_FEW, length and min(length, _SHORT)), (SAMPLES[1], length)):
+        try:
+            return _trains_alike(chain, (others.resized(*size), example.resized(*size)), output, seed)
+        except Exception as error:  # whatever the forward makes of these inputs, or of their number and length
+            failed = error
+    name = type(chain.module).__name__
+    raise ConfigError(f"model: {name} fails in training on the first samples: {described(failed)}") from failed
+
+
+def _trains_alike(chain: LayerChain, inputs: Sequence[Example], output: str | None, seed: int) -> bool:
+    plain, kept = _trained(chain, inputs[-1:], output, seed, in_layers=False)
+    if kept:
+        inputs = inputs[-1:]
+    else:  # the forward may do something else where it has done this before, for other inputs
+        plain, _ = _trained(chain, inputs, output, seed, in_layers=False)
+    ours, _ = _trained(chain, inputs, output, seed, in_layers=True)
+    if _all_same(plain, ours, 0):
+        return True
+    again, _ = _trained(chain, inputs, output, seed, in_layers=False)
+    return not _all_same(plain, again, 0) and _all_same(plain, ours, _TOLERANCE)
+
+
+def _trained(
+    chain: LayerChain, inputs: Sequence[Example], output: str | None, seed: int, *, in_layers: bool
+) -> tuple[list[Tensor | None], bool]:
+    """Outputs, gradients and buffers of the last of the inputs, and whether Python keeps for the module what it did."""
+    copied = copy.deepcopy(chain)
+    without_cache(copied.module)
+    before = python_state(copied.module)
+    with _seeded(seed):
+        for example in inputs:
+            outputs = _of_layers(copied, example) if in_layers else _returned(copied.module, example, output)
+        through = [tensor for tensor in outputs if tensor.requires_grad]
+        torch.autograd.backward(through, [torch.randn_like(tensor) for tensor in through])
+    gradients = [parameter.grad for parameter in copied.module.parameters()]
+    results = [*(tensor.detach() for tensor in outputs), *gradients, *copied.module.buffers()]
+    return results, not changes(before, python_state(copied.module), ())
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Python, numpy and torch draw from this seed inside, and as ever behind it."""
+    with same_draws(), torch.random.fork_rng(devices=[]), torch.enable_grad():
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def _returned(module: nn.Module, example: Example, output: str | None) -> Tensors:
+    named = dict(zip(example.names, example.tensors, strict=False))
+    return selected(module(**named) if named else module(*example.tensors), output)[0]
+
+
+def _of_layers(chain: LayerChain, example: Example) -> Tensors:
+    returned = chain(*example.tensors)
+    return returned if isinstance(returned, tuple) else (returned,)
+
+
+def _all_same(some: Sequence[Tensor | None], others: Sequence[Tensor | None], tolerance: float) -> bool:
+    pairs = zip(some, others, strict=True)
+    return all(a is b if a is None or b is None else _same(a, b, tolerance) for a, b in pairs)
 
 
 def _same(one: Tensor, other: Tensor, tolerance: float) -> bool:

@@ -46,8 +46,7 @@ class Copies:
         """A copy in one of the modes; tensors that are plain attributes stay the same."""
         plain = {id(tensor): tensor for tensor in plain_tensors(self.model).values()}
         module = copy.deepcopy(self.model, {**plain, **(self._shapes or self._weights())})
-        if hasattr(getattr(module, "config", None), "use_cache"):
-            module.config.use_cache = False  # type: ignore[union-attr]  # for generation; transformers has it on
+        without_cache(module)
         return module.train(training)
 
     def returned(self, path: str, args: Any, kwargs: Any, *, training: bool) -> Any:
@@ -66,6 +65,12 @@ class Copies:
             weight = isinstance(tensor, nn.Parameter)
             converted[id(tensor)] = nn.Parameter(value, requires_grad=tensor.requires_grad) if weight else value
         return converted
+
+
+def without_cache(module: nn.Module) -> None:
+    """Switches off what transformers keeps for generation."""
+    if hasattr(getattr(module, "config", None), "use_cache"):
+        module.config.use_cache = False  # type: ignore[union-attr]
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def _chain(model: nn.Module, graphs: Graphs, without: set[fx.Node]) -> LayerChai
     ]
     _hold_unused(model, layers)
     labels = _labels(training, [start for start, _ in starts])
-    return LayerChain(model, layers, labels, _notes(graphs, model))
+    return LayerChain(model, layers, labels, _notes(graphs, model), recorded=True)
 
 
 def _labels(flow: Flow, starts: Sequence[int]) -> list[str]:

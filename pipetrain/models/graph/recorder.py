@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 from typing_extensions import override
 
 from pipetrain.models.graph.expectations import SameWay
@@ -21,7 +22,7 @@ _READS = {
     "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "__array__",
 }  # fmt: skip
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, fx.Node)
-_REGISTRIES = ("_parameters", "_buffers", "_modules")
+REGISTRIES = ("_parameters", "_buffers", "_modules")
 _AUTOCAST = torch.amp.autocast_mode.autocast
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 
@@ -70,6 +71,11 @@ class Recorder(TorchFunctionMode):
         self._quiet = False
         self._gradients = True
         self._regions: list[Region] = []
+
+    @property
+    def inside(self) -> nn.Module | None:
+        """The innermost module that is being looked into; None inside of what is called as a whole."""
+        return self.open[-1] if self.open and not self._quiet else None
 
     # -- what the recording is told -----------------------------------------------------------------------------------
 
@@ -144,7 +150,7 @@ class Recorder(TorchFunctionMode):
         versions = _versions((args, kwargs))
         result = func(*args, **kwargs)
         written = [tensor for tensor, version in versions if tensor._version != version]
-        if not written and not any(True for _ in _tensors(result)):
+        if not written and not any(True for _ in tensors_in(result)):
             return result
         if func.__name__ == "__get__":
             func, args = getattr, (args[0], func.__self__.__name__)
@@ -177,10 +183,14 @@ class Recorder(TorchFunctionMode):
     def _whole(self, path: str, call: Callable[[], Any], args: Any, kwargs: Any) -> Any:
         with self._quietly():
             versions = _versions((args, kwargs))
-            result = self._computed(path, call, args, kwargs)
+            result = tree_map_only(Tensor, self._another, self._computed(path, call, args, kwargs))
             written = [tensor for tensor, version in versions if tensor._version != version]
             self._define(self._add("call_module", path, args, kwargs, written), result)
         return result
+
+    def _another(self, tensor: Tensor) -> Tensor:
+        """A tensor that is none of those before: a module may return its input now, and something else next time."""
+        return tensor.view_as(tensor) if id(tensor) in self._nodes else tensor
 
     def _computed(self, path: str, call: Callable[[], Any], args: Any, kwargs: Any) -> Any:
         try:
@@ -240,7 +250,7 @@ class Recorder(TorchFunctionMode):
                 node.meta.update(_facts(value))
             return
         for key, part in _parts(value):
-            if any(id(tensor) not in self._nodes for tensor in _tensors(part)):
+            if any(id(tensor) not in self._nodes for tensor in tensors_in(part)):
                 self._define(self._add("call_function", operator.getitem, (node, key), {}), part)
 
     def _held(self, tensor: Tensor) -> fx.Node:
@@ -295,18 +305,19 @@ def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
     """The tensors that are neither parameters nor buffers but plain attributes, or in lists and dicts of these."""
     found: dict[str, Tensor] = {}
     for path, part in module.named_modules():
-        own = {key: value for key, value in vars(part).items() if key not in _REGISTRIES}
+        own = {key: value for key, value in vars(part).items() if key not in REGISTRIES}
         for name, value in own.items():
-            for number, tensor in enumerate(_tensors(value)):
+            for number, tensor in enumerate(tensors_in(value)):
                 found[f"{path}.{name}.{number}"] = tensor
     return found
 
 
-def _tensors(tree: Any) -> Iterator[Tensor]:
+def tensors_in(tree: Any) -> Iterator[Tensor]:
+    """The tensors of a tuple, list or dict, and of those in it; a tensor itself."""
     if isinstance(tree, Tensor):
         yield tree
     for _, part in _parts(tree):
-        yield from _tensors(part)
+        yield from tensors_in(part)
 
 
 def _parts(tree: Any) -> Iterable[tuple[Any, Any]]:
@@ -317,7 +328,7 @@ def _parts(tree: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _versions(tree: Any) -> list[tuple[Tensor, int]]:
-    return [(tensor, tensor._version) for tensor in _tensors(tree)]
+    return [(tensor, tensor._version) for tensor in tensors_in(tree)]
 
 
 def _storage(tensor: Tensor) -> int:

@@ -1,7 +1,8 @@
 """The graphs of a module in training and in evaluation, recorded twice each to tell sizes from constants."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.models.graph.copies import Copies
 from pipetrain.models.graph.example import SAMPLES, Example
 from pipetrain.models.graph.expectations import SameWay
+from pipetrain.models.graph.python_state import Place
 from pipetrain.models.graph.recording import CannotEnterError, NeedsValuesError, Recording, Studio
 
 
@@ -63,37 +65,67 @@ class _Tracing:
                 kind, root = type(found.module), type(self.copies.model)
                 if found.module is None or kind is root or kind in self.opaque:
                     raise ConfigError(
-                        f"model: {root.__name__} cannot be cut into stages: {found.reason}; return an nn.Sequential "
-                        "whose children are the layers, or a pipetrain.LayerChain(module, layers)"
+                        f"model: {root.__name__} cannot be cut into stages: {found.reason}; move this into a "
+                        "submodule, which then stays in one layer, or return an nn.Sequential whose children are the "
+                        "layers, or a pipetrain.LayerChain(module, layers)"
                     ) from found
                 self.opaque[kind] = found.reason
 
     def _recorded(self, *, training: bool) -> Recording:
-        length = self.example.length
-        first = self._once(SAMPLES[0], length, training=training)
-        varied = length is not None and self._compared(first, length - 1, training=training) is None
-        if not varied and (different := self._compared(first, length, training=training)) is not None:
+        studio, length = self._studio(training=training), self.example.length
+        first = studio.recorded(self.example.resized(SAMPLES[0], length))
+        self._check(self._draws(first), length, training=training)
+        varied, different = self._compared(first, studio, training=training)
+        if different is not None and first.changes:
+            varied, different = self._compared(first, self._studio(training=training), training=training)
+            if different is None:
+                self._check(first.changes, length, training=training, of_parts=True)
+        if different is not None:
             raise _lost_size(different)
         for node, shape in zip(first.graph.nodes, self.example.fixed(varied=varied), strict=False):
             node.meta["expected"] = shape
         return first
 
-    def _compared(self, first: Recording, length: int | None, *, training: bool) -> fx.Node | None:
-        """The first node that is another in a second recording, of fewer samples; None if there is none."""
-        try:
-            second = self._once(SAMPLES[1], length, training=training)
-        except (NeedsValuesError, CannotEnterError, ConfigError):
-            if length == self.example.length:
-                raise
-            return list[fx.Node](first.graph.nodes)[0]  # a model for inputs of one length
+    def _compared(self, first: Recording, studio: Studio, *, training: bool) -> tuple[bool, fx.Node | None]:
+        """Whether the length may differ, and the first node that is another in a second recording, of fewer samples."""
+        length = self.example.length
+        if length is not None:
+            with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
+                if self._difference(first, studio, length - 1, training=training) is None:
+                    return True, None
+        return False, self._difference(first, studio, length, training=training)
+
+    def _difference(self, first: Recording, studio: Studio, length: int | None, *, training: bool) -> fx.Node | None:
+        example = self.example.resized(SAMPLES[1], length)
+        second = studio.recorded(example)
+        if changed := set(second.changes) - set(self._draws(first)):
+            # what follows from the number of samples is the same again
+            again = [place for place in studio.recorded(example).changes if place in changed]
+            self._check(again, length, training=training)
         different = _first_difference(first.graph, second.graph)
         if different is None:
             _compare(first.graph, second.graph)
         return different
 
-    def _once(self, samples: int, length: int | None, *, training: bool) -> Recording:
-        studio = Studio(self.copies, tuple(self.opaque), self.output, training=training)
-        return studio.recorded(self.example.resized(samples, length))
+    def _check(self, places: Sequence[Place], length: int | None, *, training: bool, of_parts: bool = False) -> None:
+        """Finds what changes these places; unless a part that is called as a whole does, no graph can repeat it.
+
+        Raises:
+            CannotEnterError: for the first module that does; not for the model itself where `of_parts` alone is asked.
+        """
+        if not places:
+            return
+        studio, example = self._studio(training=training), self.example.resized(SAMPLES[0], length)
+        for change in studio.watched(example, places) or studio.watched(example, places):
+            if not of_parts or change.module is not studio.module:
+                raise CannotEnterError(change.module, change.reason)
+
+    @staticmethod
+    def _draws(recording: Recording) -> list[Place]:
+        return [place for place in recording.changes if place.is_generator]
+
+    def _studio(self, *, training: bool) -> Studio:
+        return Studio(self.copies, tuple(self.opaque), self.output, training=training)
 
 
 def _lost_size(node: fx.Node) -> CannotEnterError:

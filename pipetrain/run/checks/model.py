@@ -13,13 +13,16 @@ from pipetrain.run.build import build_arithmetic, first_inputs
 from pipetrain.run.carried_check import check_carried
 from pipetrain.run.compiler import check_compiler
 from pipetrain.run.components import Components
-from pipetrain.run.dtype_check import check_dtypes
-from pipetrain.run.model_check import weight_derived_layers
+from pipetrain.run.cut_check import check_dtypes, check_training
+from pipetrain.run.model_check import check_recomputation, weight_derived_layers
 from pipetrain.schedules import ListSchedule
 
 
-def _check_cut(_settings: Settings, components: Components) -> list[str]:
-    return components.chain.notes
+def _check_cut(settings: Settings, components: Components) -> list[str]:
+    chain = components.chain
+    if chain.recorded:
+        check_training(chain, first_inputs(components.data.dataset), settings.model.output, settings.seed)
+    return chain.notes
 
 
 def _check_ties(settings: Settings, components: Components) -> list[str]:
@@ -47,7 +50,7 @@ def _check_arithmetic(settings: Settings, components: Components) -> list[str]:
             f"that their forward read, and method={changing} has the backward read others; take train.precision=fp32, "
             "or leave train.compile out"
         )
-    if train.precision != "fp32":
+    if train.precision != "fp32" and components.chain.recorded:
         inputs, arithmetic = first_inputs(components.data.dataset), build_arithmetic(train)
         check_dtypes(components.chain, inputs, settings.model.output, arithmetic)
     if train.precision != "fp16":
@@ -89,6 +92,12 @@ def _check_derived_weights(settings: Settings, components: Components) -> list[s
     return [f"warning: {saving} unchanged although method={changing} asks for another weight version"]
 
 
+def _check_recomputation(_settings: Settings, components: Components) -> list[str]:
+    if components.segments is not None:
+        check_recomputation(components.chain, components.data.example)
+    return []
+
+
 def _changing_method(settings: Settings, components: Components) -> str | None:
     """The first method whose backward may find other weights than its forward read."""
     phases = zip(components.phases, settings.phases, strict=True)
@@ -111,4 +120,5 @@ CHECKS = (
     _check_carried,
     _check_savable,
     _check_derived_weights,
+    _check_recomputation,
 )

@@ -173,7 +173,7 @@ def test_module_that_branches_on_values_is_part_of_one_layer_and_this_is_told():
 
 def test_model_that_branches_on_values_is_refused_with_its_line_and_what_works():
     message = (
-        rf"model: Branching cannot be cut .*reads the values .*{HERE}:\d+\); return an nn\.Sequential .*LayerChain"
+        rf"model: Branching cannot be cut .*reads the values .*{HERE}:\d+\); move this .*nn\.Sequential .*LayerChain"
     )
     with pytest.raises(ConfigError, match=message):
         cut(Branching())

@@ -7,7 +7,7 @@ from torch import nn
 from pipetrain.arithmetic import Arithmetic
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import chain_of
-from pipetrain.run.dtype_check import check_dtypes
+from pipetrain.run.cut_check import check_dtypes
 
 X = (torch.linspace(-1, 1, 16).view(4, 4),)
 BF16 = Arithmetic("bf16")
@@ -39,7 +39,3 @@ def test_forward_that_does_something_else_for_a_dtype_is_refused():
         ConfigError, match=r"^train.precision=bf16: in stages, Asking gives other .* dtypes .*fp32 works"
     ):
         check_dtypes(chain, X, None, BF16)
-
-
-def test_layers_of_its_own_need_no_look():
-    check_dtypes(chain_of(nn.Sequential(nn.Linear(4, 2))), (), None, BF16)
