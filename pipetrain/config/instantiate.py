@@ -1,6 +1,7 @@
 """A class or function that the configuration names by its path, and what it returns."""
 
 import inspect
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pipetrain.failure import described
 from pipetrain.libraries import torchvision_import
 
 TARGET = "_target_"
+_MISSING = re.compile(r"missing \d+ required [a-z-]+ arguments?: (.+)")
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,17 @@ class Target:
             if isinstance(cause, ConfigError):
                 raise cause from None
             reason = described(cause) if cause is not None else one_line(error)
+            if missing := self._missing(cause):
+                settings = " ".join(f"{self.section}.{name}=VALUE" for name in missing)
+                reason = f"needs {' and '.join(missing)}, and does not tell that it takes them by name; set {settings}"
             raise ConfigError(f"{self.section}.{TARGET}={self.path}: {reason}") from error
+
+    def _missing(self, error: BaseException | None) -> list[str]:
+        """What an error says is missing, where the signature hides it behind `**`."""
+        signature = _signature(self._located())
+        hides = signature is not None and any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        said = _MISSING.search(str(error)) if isinstance(error, TypeError) and hides else None
+        return re.findall(r"'(\w+)'", said[1]) if said else []
 
     def _check_given(self, options: Mapping[str, Any]) -> None:
         for name, value in options.items():

@@ -386,8 +386,8 @@ def build_recompute_segments(
         return RecomputeSegments.of_single_stages(num_stages) if train.recompute else None
     if wrong := [layer for layer in layers if layer not in stage_of]:
         raise ConfigError(
-            f"train.recompute_boundaries={layers}: first layers of stages, of which there are "
-            f"{', '.join(map(str, stage_of))}; not {wrong[0]}"
+            f"train.recompute_boundaries={layers}: layer {wrong[0]} is not the first layer of a stage; stages begin at "
+            f"layers {', '.join(map(str, stage_of))}"
         )
     return RecomputeSegments(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), num_stages)
 

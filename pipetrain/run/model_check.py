@@ -81,6 +81,28 @@ def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
         )
 
 
+def check_batch_norm(chain: LayerChain, inputs: Tensors) -> None:
+    """Trains on a single sample, which batch norm refuses where it has one value per channel.
+
+    Raises:
+        ConfigError: a layer cannot.
+    """
+    probe = copy.deepcopy(chain)
+    tensors: Any = tuple(tensor[:1] for tensor in inputs)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for label, layer in zip(probe.labels, probe.layers, strict=True):
+            try:
+                result = layer.train()(*tensors)
+            except ValueError as error:
+                if not str(error).startswith("Expected more than 1 value per channel"):
+                    raise
+                raise ConfigError(
+                    "train.batch_size, train.microbatches: some microbatch has one sample, and batch norm in layer "
+                    f"{label} needs more than one value per channel; microbatches of two samples or more work"
+                ) from error
+            tensors = result if isinstance(result, tuple) else (result,)
+
+
 def _other_samples(tensor: Tensor) -> Tensor:
     """Other inputs of the first layer: for integers, which may be indices, the last sample over and over."""
     samples = tensor[:_SAMPLES]

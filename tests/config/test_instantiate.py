@@ -114,3 +114,13 @@ def test_refusal_of_ours_by_a_target_is_shown_as_it_is(here):
     with pytest.raises(ConfigError) as caught:
         Target("model", f"{here}.refusing", {}).build()
     assert str(caught.value) == "model.depth=0: at least 1"
+
+
+def hiding(*args, **kwargs):
+    return counted(*args, **kwargs)
+
+
+def test_parameters_that_a_target_hides_are_told_as_settings(here):
+    message = r"needs count, and does not tell .* by name; set model\.count=VALUE$"
+    with pytest.raises(ConfigError, match=message):
+        Target("model", f"{__name__}.hiding", {}).build()

@@ -7,7 +7,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import chain_of
-from pipetrain.run.model_check import check_recomputation, weight_derived_layers
+from pipetrain.run.model_check import check_batch_norm, check_recomputation, weight_derived_layers
 
 
 class Scaled(nn.Module):
@@ -127,3 +127,11 @@ def test_layer_that_counts_its_forwards_is_not_recomputed():
         check_recomputation(chain, (torch.randn(6, 4),))
     assert chain.module[1].calls == 0
     check_recomputation(chain_of(nn.Sequential(nn.Linear(4, 4), Counting(), nn.Dropout(0.5))), (torch.randn(6, 4),))
+
+
+def test_batch_norm_of_one_value_per_channel_is_refused_with_its_layer():
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with pytest.raises(ConfigError, match=r"some microbatch has one sample, and batch norm in layer 2:BatchNorm1d"):
+        check_batch_norm(chain_of(layers), (torch.randn(6, 4),))
+    assert layers[2].num_batches_tracked == 0
+    check_batch_norm(chain_of(nn.Sequential(nn.BatchNorm2d(1))), (torch.randn(6, 1, 2, 2),))

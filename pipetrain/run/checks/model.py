@@ -1,6 +1,7 @@
 """The layer chain: what stages, precision, methods and checkpoints ask of it."""
 
 import torch
+from torch import nn
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
@@ -14,7 +15,7 @@ from pipetrain.run.carried_check import check_carried
 from pipetrain.run.compiler import check_compiler
 from pipetrain.run.components import Components
 from pipetrain.run.cut_check import check_dtypes, check_training
-from pipetrain.run.model_check import check_recomputation, weight_derived_layers
+from pipetrain.run.model_check import check_batch_norm, check_recomputation, weight_derived_layers
 from pipetrain.schedules import ListSchedule
 
 
@@ -92,6 +93,14 @@ def _check_derived_weights(settings: Settings, components: Components) -> list[s
     return [f"warning: {saving} unchanged although method={changing} asks for another weight version"]
 
 
+def _check_batch_norm(settings: Settings, components: Components) -> list[str]:
+    normalizes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in components.chain.module.modules())
+    smallest = min(map(len, components.data.train.minibatches(0))) // settings.train.microbatches
+    if normalizes and smallest == 1:
+        check_batch_norm(components.chain, components.data.example)
+    return []
+
+
 def _check_recomputation(_settings: Settings, components: Components) -> list[str]:
     if components.segments is not None:
         check_recomputation(components.chain, components.data.example)
@@ -120,5 +129,6 @@ CHECKS = (
     _check_carried,
     _check_savable,
     _check_derived_weights,
+    _check_batch_norm,
     _check_recomputation,
 )
