@@ -105,6 +105,10 @@ _MESSAGES = [
             r"Ambiguous value for argument '(?P<word>.+?)'\n",
             "{word}: several values; --multirun makes a run of each, and in brackets they are one list",
         ),
+        (
+            r"BasicSweeper does not support sweep type",
+            "interval(...): only a sweeper that searches takes it, such as hydra/sweeper=optuna: docs/tuning.md",
+        ),
         (r"An item is already at '(?P<name>.+?)'", "+{name}: is a setting already; leave out the +"),
         (r"Multiple values for (?P<name>\S+)\.", "+{name}: is chosen already; leave out the +"),
         (

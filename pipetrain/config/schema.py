@@ -148,6 +148,16 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True)
+class SweepConfig:
+    """What a run returns to a sweeper that searches, such as Optuna's: docs/tuning.md."""
+
+    objective: str | None = None
+    """The metric that the sweeper optimizes, such as top1; null: that of `checkpoint.metric`."""
+    best: bool = False
+    """Return the best value of all evaluations; false: that of the last one."""
+
+
+@dataclass(frozen=True)
 class ExecutorConfig:
     """Where the stages live."""
 
@@ -271,6 +281,7 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
     planner: PlannerConfig = field(default_factory=PlannerConfig)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
     profile: str | None = None

@@ -28,6 +28,7 @@ from pipetrain.config.schema import (
     ModelConfig,
     PlannerConfig,
     ReplicasConfig,
+    SweepConfig,
     TopologyConfig,
     TrainConfig,
     schema,
@@ -273,6 +274,7 @@ class Settings:
     checkpoint: CheckpointConfig
     launch: LaunchConfig
     log: LogConfig
+    sweep: SweepConfig
     planner: PlannerConfig
     topology: TopologyConfig
     profile: str | None

@@ -26,7 +26,7 @@ _FIXED = {
 """Settings that a run keeps, however often it is resumed, and why."""
 
 _OF_NO_EFFECT = (
-    "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "trace", "metrics",
+    "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "sweep", "trace", "metrics",
     "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
     "planner.repeats", "planner.bandwidth", "planner.cache",
 )  # fmt: skip

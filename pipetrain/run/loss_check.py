@@ -32,8 +32,8 @@ def check_loss(
         What the user should know of the loss, and of metrics that cannot be computed from two samples.
 
     Raises:
-        ConfigError: the loss or a metric does not take them, two metrics have one name, or `train.target` or
-            `checkpoint.metric` names no metric.
+        ConfigError: the loss or a metric does not take them, two metrics have one name, or `train.target`,
+            `checkpoint.metric` or `sweep.objective` names no metric.
     """
     if not settings.eval.every_epochs:
         return []
@@ -49,6 +49,8 @@ def check_loss(
     for name in target or {}:
         _check_metric(f"train.target={target}", name, metrics)
     _check_metric(f"checkpoint.metric={best}", best, metrics)
+    if (objective := settings.sweep.objective) is not None:
+        _check_metric(f"sweep.objective={objective}", objective, metrics)
     return notes
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.commands.run.batch_size import with_batch_size
-from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.errors import ConfigError, DataError, ExitCode, RunError
 from pipetrain.failure import described
 from pipetrain.launch.lifeline import follow_parent
 
@@ -61,23 +61,19 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         return _help(options)
     if "RANK" in os.environ:
         follow_parent()
-    if nameless := [word for word in options.words if word.startswith("=")]:
-        raise ConfigError(f"{nameless[0]}: a value without a name; settings are NAME=VALUE, choices GROUP=CHOICE")
-    if not options.cfg and (options.resolve or options.package):
-        flag = "--resolve" if options.resolve else f"--package {options.package}"
-        raise ConfigError(f"{flag} goes with --cfg, which prints the configuration: --cfg job {flag}")
+    _check(options)
     words = options.words if options.cfg or options.info else with_batch_size(options.words)
     import hydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
 
     from pipetrain.commands.run import sweep_ends, sweep_lock, sweep_report
     from pipetrain.config.schema import config_dir
 
     codes: list[ExitCode] = []
 
-    def task(config: "DictConfig") -> None:
-        codes.append(_run_job(config))
+    def task(config: "DictConfig") -> float | None:
+        code, value = _run_job(config)
+        codes.append(code)
+        return value
 
     made: list[Path] = []
     _prepare_hydra(made)
@@ -85,19 +81,15 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     try:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="config")(task)()
         # a launcher may have carried out the runs of a sweep in other processes, which have other lists
-        return sweep_ends.first_failure() if sweep_ends.sweep() else next(iter(codes), ExitCode.COMPLETED)
+        return sweep_ends.exit_code() if sweep_ends.sweep() else next(iter(codes), ExitCode.COMPLETED)
     except SystemExit as end:  # --cfg with a --package that is none, --hydra-help
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
     except KeyboardInterrupt as error:
-        sweep_report.show_interrupted()
+        sweep_report.show()  # Hydra calls nobody back
         _take_back(error, made, codes)
         raise
-    except (OSError, OmegaConfBaseException) as error:
-        if isinstance(error, HydraException) or (refused := _refused(error)) is None:
-            raise
-        raise ConfigError(
-            f"{described(refused)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) says where to write"
-        ) from error
+    except Exception as error:
+        return _failed(error)
     finally:
         _end_processes_of_joblib()
         sweep_ends.forget()
@@ -114,6 +106,36 @@ def _take_back(error: KeyboardInterrupt, made: Sequence[Path], codes: Sequence[E
     for folder in made:
         RunDirectory(folder).remove_if_empty()
     print(NOTHING_WRITTEN, flush=True)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Checks the words and flags, as far as Hydra would not, or not in one line."""
+    if nameless := [word for word in options.words if word.startswith("=")]:
+        raise ConfigError(f"{nameless[0]}: a value without a name; settings are NAME=VALUE, choices GROUP=CHOICE")
+    if not options.cfg and (options.resolve or options.package):
+        flag = "--resolve" if options.resolve else f"--package {options.package}"
+        raise ConfigError(f"{flag} goes with --cfg, which prints the configuration: --cfg job {flag}")
+
+
+def _failed(error: Exception) -> ExitCode:
+    """What Hydra, or a sweeper of somebody else's, could not do; raises the error where it says enough itself."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from pipetrain.commands.run import sweep_ends
+    from pipetrain.report.error_line import report_error
+
+    if isinstance(error, HydraException | ConfigError | DataError):
+        raise error
+    if isinstance(error, OSError | OmegaConfBaseException) and (refused := _refused(error)):
+        raise ConfigError(
+            f"{described(refused)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) says where to write"
+        ) from error
+    sweep = sweep_ends.sweep()
+    if sweep is None or sweep.objective is None or isinstance(error, OmegaConfBaseException):
+        raise error
+    code = ExitCode.FAILED if sweep_ends.ends(sweep.folder) else ExitCode.WRONG_USAGE
+    return report_error(RunError(f"hydra/sweeper: {described(error)}"), code)
 
 
 def _end_processes_of_joblib() -> None:
@@ -171,21 +193,25 @@ def _refused(error: BaseException | None) -> OSError | None:
     return error
 
 
-def _run_job(config: "DictConfig") -> ExitCode:
+def _run_job(config: "DictConfig") -> tuple[ExitCode, float | None]:
+    """Carries out one run; its exit code, and of a member of a sweep the value of its objective."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
     from pipetrain.commands.run import sweep_ends
+    from pipetrain.commands.run.objective import objective_of
     from pipetrain.commands.run.one_run import run
     from pipetrain.config.settings import choices_made
 
     settings = HydraConfig.get()
     choices = choices_made(settings.runtime.choices)
-    code = run(config, choices, Path(settings.runtime.output_dir), OmegaConf.structured(settings))
-    if settings.mode is RunMode.MULTIRUN:
-        sweep_ends.add(settings, config, code)
-    return code
+    folder = Path(settings.runtime.output_dir)
+    code = run(config, choices, folder, OmegaConf.structured(settings))
+    if settings.mode is not RunMode.MULTIRUN:
+        return code, None
+    sweep_ends.add(settings, config, code)
+    return code, objective_of(config, folder, code)
 
 
 def _as_worker(words: Sequence[str]) -> Sequence[str]:

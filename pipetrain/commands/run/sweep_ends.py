@@ -17,8 +17,23 @@ from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.whole_file import write_whole
 
 NAME = ".ends"
-_sweeps: list[Path] = []
-"""The folder of the sweep that this process carries out, if it does."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The sweep that this process carries out.
+
+    Attributes:
+        folder: of all its runs.
+        objective: what its sweeper optimizes, such as `top1` or `best_top1`; None where it makes every combination.
+    """
+
+    folder: Path
+    objective: str | None
+
+
+_sweeps: list[Sweep] = []
+"""That of this process, if it carries one out."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +53,10 @@ class RunEnd:
     asked: Sequence[str]
 
 
-def begin(folder: Path) -> None:
+def begin(folder: Path, objective: str | None) -> None:
     """Begins a sweep in this process."""
     forget()
-    _sweeps.append(folder)
+    _sweeps.append(Sweep(folder, objective))
     shutil.rmtree(folder / NAME, ignore_errors=True)  # of a sweep that was killed
 
 
@@ -65,8 +80,8 @@ def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
     write_whole(folder / f"{hydra.job.num}.json", json.dumps(asdict(end)))
 
 
-def sweep() -> Path | None:
-    """The folder of the sweep that this process carries out; None where it carries out none."""
+def sweep() -> Sweep | None:
+    """The sweep that this process carries out; None where it carries out none."""
     return _sweeps[-1] if _sweeps else None
 
 
@@ -76,13 +91,18 @@ def ends(folder: Path) -> list[RunEnd]:
     return [RunEnd(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
 
 
-def first_failure() -> ExitCode:
-    """The first exit code of this process's sweep that is not 0."""
-    codes = (ExitCode(end.code) for folder in _sweeps for end in ends(folder))
+def exit_code() -> ExitCode:
+    """The first exit code of this process's sweep that is not 0.
+
+    To a search a run that diverged is a result like any other, as long as one completed.
+    """
+    codes = [ExitCode(end.code) for sweep in _sweeps for end in ends(sweep.folder)]
+    if ExitCode.COMPLETED in codes and any(sweep.objective for sweep in _sweeps):
+        codes = [code for code in codes if code is not ExitCode.DIVERGED]
     return next((code for code in codes if code), ExitCode.COMPLETED)
 
 
 def forget() -> None:
     """Ends the sweep of this process, if there is one, and removes the files."""
     while _sweeps:
-        shutil.rmtree(_sweeps.pop() / NAME, ignore_errors=True)
+        shutil.rmtree(_sweeps.pop().folder / NAME, ignore_errors=True)

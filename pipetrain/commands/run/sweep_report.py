@@ -10,8 +10,10 @@ from hydra.types import TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 from typing_extensions import override
 
-from pipetrain.commands.run import sweep_ends
+from pipetrain.commands.run import objective, sweep_ends
 from pipetrain.commands.run.run_names import constant, number_of_runs
+from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.report.error_line import report_error
 from pipetrain.tracking.run_directory import RunDirectory, runs_in
 
 _REFUSED = "before its start, as was said above"
@@ -25,10 +27,13 @@ class SweepReport(Callback):
 
     @override
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        searches = objective.searches(config)
         # first, as Hydra takes an exception of what follows for a warning, and goes on
-        sweep_ends.begin(Path(config.hydra.sweep.dir))
+        sweep_ends.begin(Path(config.hydra.sweep.dir), objective.column_of(config) if searches else None)
+        if searches:
+            _check_search(config)
         words, swept = list(config.hydra.overrides.task), _swept(config)
-        self._total = number_of_runs(words, swept)
+        self._total = _trials(config.hydra.sweeper) if searches else number_of_runs(words, swept)
         same = constant(words, swept)
         with read_write(config), open_dict(config):
             config.hydra.overrides.hydra.append(
@@ -45,22 +50,32 @@ class SweepReport(Callback):
 
     @override
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        show(Path(config.hydra.sweep.dir))
+        show()
 
 
-def show_interrupted() -> None:
-    """Shows the runs of this process's sweep as far as they got; Hydra calls nobody back after Ctrl-C."""
-    if folder := sweep_ends.sweep():
-        show(folder)
+def _trials(sweeper: DictConfig) -> int | None:
+    """How many runs Optuna makes; None where nobody can tell, as of a grid, which may have fewer than it is to make."""
+    return None if "grid" in str(sweeper.get("sampler")).lower() else sweeper.get("n_trials")
 
 
-def show(folder: Path) -> None:
-    """Shows the runs of a sweep side by side, as far as there are any."""
+def _check_search(config: DictConfig) -> None:
+    try:
+        objective.check_search(config)
+    except ConfigError as error:
+        raise SystemExit(report_error(error, ExitCode.WRONG_USAGE)) from error
+
+
+def show() -> None:
+    """Shows the runs of this process's sweep side by side, as far as there are any."""
+    sweep = sweep_ends.sweep()
+    if sweep is None:
+        return
     # not at the top: they need torch, which a wrong setting does not wait for
     from pipetrain.report.sweep import report, table
     from pipetrain.report.sweep.compared_run import ComparedRun
     from pipetrain.report.sweep.groups import collect
 
+    folder = sweep.folder
     refused = [
         ComparedRun(Path(end.path), "refused", _REFUSED, end.settings, end.asked)
         for end in sweep_ends.ends(folder)
@@ -69,7 +84,8 @@ def show(folder: Path) -> None:
     if os.environ.get("RANK", "0") != "0" or not (refused or runs_in(folder)):
         return
     found = collect([folder], {}, refused)
-    groups, metric = report.ranked(found.groups, None)
+    known = any(sweep.objective in run.values for group in found.groups for run in group.runs)
+    groups, metric = report.ranked(found.groups, sweep.objective if known else None)
     print(f"\n{table.text(groups, metric, found.skipped)}\n")
     print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
 

@@ -6,7 +6,9 @@ from typing import Any
 from pipetrain.report.sweep.compared_run import ComparedRun, is_seed
 from pipetrain.report.text_table import printable, shortened
 
-_NOT_COMPARED = ("resume", "replay_drains", "debug", "trace", "log", "checkpoint", "launch", "hydra", "partition.path")
+_NOT_COMPARED = (
+    "resume", "replay_drains", "debug", "trace", "log", "checkpoint", "launch", "sweep", "hydra", "partition.path",
+)  # fmt: skip
 """Settings, and sections of settings, that do not make runs different; of a plan in a file, its content does."""
 _METHOD = "method"
 _DRAINS = "checkpoint.every_steps"

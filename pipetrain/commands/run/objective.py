@@ -1,0 +1,84 @@
+"""What a run returns to a sweeper that searches, such as Optuna's: one number, and the worst where there is none."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import ValueType
+from omegaconf import DictConfig, OmegaConf
+
+from pipetrain.config.composition import overrides_of
+from pipetrain.config.settings import MetricSettings
+from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.tracking.evaluations import lower_is_better
+from pipetrain.tracking.run_directory import RunDirectory
+
+_OWN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+
+
+def searches(config: DictConfig) -> bool:
+    """Whether the sweeper chooses its runs by what earlier ones came to; Hydra's own makes every combination."""
+    return str(config.hydra.sweeper._target_) != _OWN_SWEEPER
+
+
+def check_search(config: DictConfig) -> None:
+    """Checks, before the first run of a search, that it has an objective and that Optuna can work with it.
+
+    Raises:
+        ConfigError: it has none, or Optuna has the other direction, or cannot read a word.
+    """
+    metric = metric_of(config)
+    if config.eval.every_epochs == 0:
+        raise ConfigError(f"sweep.objective={metric}: eval.every_epochs=0 evaluates nothing to optimize; set it to 1")
+    direction = config.hydra.sweeper.get("direction")
+    if direction is None:
+        return
+    wanted = "minimize" if _falls(config, metric) else "maximize"
+    given = str(getattr(direction, "name", direction))
+    if given != wanted:
+        raise ConfigError(
+            f"hydra.sweeper.direction={given}: sweep.objective={metric} is to {wanted}; set "
+            f"hydra.sweeper.direction={wanted}"
+        )
+    for each in overrides_of(config.hydra.overrides.task):
+        if each.value_type is ValueType.GLOB_CHOICE_SWEEP:
+            raise ConfigError(f"{each.input_line}: Optuna's sweeper does not read glob; list the choices")
+
+
+def objective_of(config: DictConfig, folder: Path, code: ExitCode) -> float:
+    """The value of a run; of one that did not complete, or was not evaluated, infinity in the wrong direction.
+
+    Args:
+        config: of the run.
+        folder: its directory.
+        code: its exit code.
+    """
+    metric = metric_of(config)
+    worst = math.inf if _falls(config, metric) else -math.inf
+    if code is not ExitCode.COMPLETED:
+        return worst
+    from pipetrain.tracking import summary
+
+    found: Any = (summary.read(RunDirectory(folder)) or {}).get("best" if config.sweep.best else "final", {})
+    value = found.get(metric)
+    return worst if not isinstance(value, int | float) or math.isnan(value) else float(value)
+
+
+def metric_of(config: DictConfig) -> str:
+    """The metric that a sweeper optimizes."""
+    return str(config.sweep.objective or config.checkpoint.metric)
+
+
+def column_of(config: DictConfig) -> str:
+    """The column that has the objective where runs are compared."""
+    return f"best_{metric_of(config)}" if config.sweep.best else metric_of(config)
+
+
+def _falls(config: DictConfig, metric: str) -> bool:
+    """Whether the metric falls as a model improves."""
+    if metric not in config.metrics:
+        return metric in lower_is_better(())
+    section = f"metrics.{metric}"
+    asked = MetricSettings.of(section, OmegaConf.to_container(config.metrics[metric], resolve=True))
+    higher = asked.higher_is_better
+    return (getattr(asked.target.build(), "higher_is_better", True) if higher is None else higher) is False

@@ -1,0 +1,113 @@
+"""What a sweeper that searches is told of a run, and when it is refused."""
+
+import json
+import math
+
+import pytest
+from omegaconf import OmegaConf
+from support.cli import TINY, pipetrain
+
+from pipetrain.commands.run import sweep_ends
+from pipetrain.commands.run.objective import check_search, objective_of, searches
+from pipetrain.errors import ConfigError, ExitCode
+
+
+def configured(objective=None, *, best=False, metric="loss", every_epochs=1, words=(), **sweeper):
+    return OmegaConf.create(
+        {
+            "sweep": {"objective": objective, "best": best},
+            "checkpoint": {"metric": metric},
+            "eval": {"every_epochs": every_epochs},
+            "hydra": {"sweeper": {"_target_": "x.Sweeper", **sweeper}, "overrides": {"task": list(words)}},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "value"),
+    [
+        (configured(), 0.5),
+        (configured(metric="top1"), 80.0),
+        (configured("top1", best=True), 90.0),
+        (configured("perplexity"), math.inf),  # not a number
+        (configured("top5"), -math.inf),  # not evaluated
+    ],
+)
+def test_value_is_that_of_the_last_or_best_evaluation(tmp_path, config, value):
+    final = {"loss": 0.5, "top1": 80, "perplexity": "nan"}
+    told = {"status": "completed", "final": final, "best": {"loss": 0.4, "top1": 90}}
+    (tmp_path / "summary.json").write_text(json.dumps(told))
+    assert objective_of(config, tmp_path, ExitCode.COMPLETED) == value
+    for code in (ExitCode.DIVERGED, ExitCode.FAILED, ExitCode.WRONG_USAGE):
+        assert abs(objective_of(config, tmp_path, code)) == math.inf
+
+
+def test_value_of_a_run_that_did_not_complete_is_the_worst(tmp_path):
+    assert objective_of(configured("loss"), tmp_path, ExitCode.DIVERGED) == math.inf
+    assert objective_of(configured("top1"), tmp_path, ExitCode.WRONG_USAGE) == -math.inf
+
+
+def test_hydras_own_sweeper_does_not_search():
+    own = configured(_target_="hydra._internal.core_plugins.basic_sweeper.BasicSweeper")
+    assert [searches(own), searches(configured())] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (configured("top1", direction="minimize"), "top1 is to maximize; set hydra.sweeper.direction=maximize"),
+        (configured(direction="maximize"), "loss is to minimize; set hydra.sweeper.direction=minimize"),
+        (configured(direction=["minimize", "maximize"]), "is to minimize"),
+        (configured(every_epochs=0), "eval.every_epochs=0 evaluates nothing to optimize"),
+        (configured(direction="minimize", words=["method=glob(pipe*)"]), r"method=glob\(pipe\*\): .* list the choices"),
+    ],
+)
+def test_search_that_cannot_work_is_refused(config, message):
+    with pytest.raises(ConfigError, match=message):
+        check_search(config)
+
+
+def test_search_goes_the_way_that_the_metric_gets_better():
+    check_search(configured("top1", direction="maximize"))
+    check_search(configured(direction="minimize", words=["optimizer.lr=interval(0.1,1)"]))
+    check_search(configured("top1"))  # a sweeper without the setting
+
+
+@pytest.mark.parametrize(
+    ("objective", "codes", "code"),
+    [("loss", (0, 3), 0), (None, (0, 3), 3), ("loss", (3, 3), 3), ("loss", (3, 2, 0), 2), ("loss", (0, 1, 3), 1)],
+)
+def test_run_that_diverges_is_a_result_of_a_search(tmp_path, objective, codes, code):
+    sweep_ends.begin(tmp_path, objective)
+    try:
+        (tmp_path / ".ends").mkdir()
+        for number, each in enumerate(codes):
+            end = {"path": "x", "code": each, "settings": {}, "asked": []}
+            (tmp_path / ".ends" / f"{number}.json").write_text(json.dumps(end))
+        assert sweep_ends.exit_code() == code
+    finally:
+        sweep_ends.forget()
+
+
+@pytest.mark.slow
+def test_optuna_finds_the_rate_that_does_not_diverge(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    optuna = ("hydra/sweeper=optuna", "hydra/sweeper/sampler=grid", "hydra.sweeper.direction=maximize")
+    words = (*TINY, "executor=simulated", "threads=1", "sweep.objective=top1", "hydra.sweep.dir=sweep")
+    done = pipetrain("run", "--multirun", *optuna, *words, "optimizer.lr=choice(1e30,0.01)", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("lr=")]
+    assert [row.split()[0] for row in rows[:2]] == ["lr=0.01", "lr=1e+30"]
+    found = OmegaConf.load(tmp_path / "sweep" / "optimization_results.yaml")
+    (best,) = (tmp_path / "sweep").glob("*_lr=0.01")
+    assert found.best_params == {"optimizer.lr": 0.01}
+    assert found.best_value == json.loads((best / "summary.json").read_text())["final"]["top1"]
+
+
+@pytest.mark.slow
+def test_optuna_with_a_range_the_wrong_way_is_refused_in_one_line(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    done = pipetrain("run", "-m", "hydra/sweeper=optuna", "optimizer.lr=interval(1,0.1)", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pipetrain: error: hydra/sweeper: " in done.stderr
+    assert "Traceback" not in done.stderr
