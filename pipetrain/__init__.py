@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipetrain.methods.base import Method
     from pipetrain.models.chain import LayerChain, chain_of
     from pipetrain.optim.prediction import DeltaRule
+    from pipetrain.optim.lr_schedules import LearningRateSchedule
     from pipetrain.program.drain_interval import DrainInterval
     from pipetrain.program.weight_reads import Moment, StageContext, WeightRead, WeightTransform
     from pipetrain.schedules.base import Family, ListSchedule, Schedule
@@ -31,6 +32,7 @@ _HOMES = {
     "Family": "schedules.base",
     "Kind": "schedules.operation",
     "LayerChain": "models.chain",
+    "LearningRateSchedule": "optim.lr_schedules",
     "ListSchedule": "schedules.base",
     "Loader": "data.loader",
     "Method": "methods.base",
@@ -58,6 +60,7 @@ __all__ = [
     "Family",
     "Kind",
     "LayerChain",
+    "LearningRateSchedule",
     "ListSchedule",
     "Loader",
     "Method",

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from hydra.utils import get_object
-from omegaconf import OmegaConf
+from omegaconf import MISSING, OmegaConf
 
 from pipetrain.config.instantiate import TARGET
 from pipetrain.config.schema import config_dir
 
 _BRINGS = re.compile(r"override /(\w+)")
+_NAMED_BY_CLASS = ("schedule", "method", "lr_schedule")
+"""Groups of which a class of the user's own is recorded under its own name."""
 _REMARK = re.compile(r"# (task|paper|cost|small|minutes|rounds): (.+)")
 
 
@@ -67,6 +69,26 @@ def brought(group: str, name: str) -> dict[str, str]:
     entries = _content(config_dir() / group / f"{name}.yaml").get("defaults", [])
     found = [(_BRINGS.match(str(key)), choice) for entry in entries for key, choice in entry.items()]
     return {match[1]: str(choice) for match, choice in found if match}
+
+
+def with_own_names(choices: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
+    """The choices, with the class of the user's own in place of the one whose file it started from.
+
+    Args:
+        choices: group -> choice.
+        config: the sections that were composed of them.
+    """
+    return {group: _own_name(group, name, config.get(group)) or name for group, name in choices.items()}
+
+
+def _own_name(group: str, name: str, content: Any) -> str | None:
+    """What a class of the user's own is called; None where the section is that of the choice."""
+    path = content.get(TARGET) if group in _NAMED_BY_CLASS and isinstance(content, Mapping) else None
+    if path is None or path == MISSING:
+        return None
+    bundled = name in names_of(group) and section(group, name).get(TARGET) in (None, path)
+    own_file = name != "custom" and name not in names_of(group)
+    return None if bundled or own_file else str(path).rpartition(".")[2]
 
 
 def tuned_file(model: str, choice: str) -> Path | None:

@@ -49,7 +49,10 @@ def _missing_choice(error: MissingConfigException) -> str:
         return (
             f"{group}={name} is not installed; it may come with: pip install hydra-{_PACKAGES.get(name, name)}-{kind}"
         )
-    return f"{group}={name}: {no_such(group, name, [each for each in error.options or () if each])}"
+    options = [each for each in error.options or () if each]
+    told = no_such(group, name, [each for each in options if each != "custom"])
+    own = "custom" in options and "did you mean" not in told
+    return f"{group}={name}: {told}" + f"; your own: {group}=custom {group}.{TARGET}=mylib.Thing" * own
 
 
 def _unreadable(error: OverrideParseException) -> str:

@@ -22,6 +22,11 @@ from pipetrain.libraries import torchvision_import
 
 TARGET = "_target_"
 _MISSING = re.compile(r"missing \d+ required [a-z-]+ arguments?: (.+)")
+_OWN_CLASSES = {
+    "schedule": "; schedule=custom brings no settings",
+    "method": "; method=custom brings no settings",
+    "lr_schedule": "; a subclass of pipetrain.LearningRateSchedule takes unit and warmup",
+}
 
 
 @dataclass(frozen=True)
@@ -129,11 +134,17 @@ class Target:
         open_to_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
         if open_to_all or name.startswith("_"):  # those are Hydra's own
             return None
-        return f"{self.path} has no such parameter{self._instead(name, taken)}"
+        return f"{self.path} has no such parameter{self._instead(name, taken)}{self._without_settings()}"
 
     def _instead(self, name: str, taken: Sequence[str]) -> str:
         meant = did_you_mean(f"{self.section}.{name}", [f"{self.section}.{each}" for each in taken])
         return meant or f"; it takes {', '.join(taken) or 'none'}"
+
+    def _without_settings(self) -> str:
+        """What to do where a class of the user's own does not take the settings of the choice it replaces."""
+        if self.path.startswith("pipetrain."):
+            return ""
+        return _OWN_CLASSES.get(self.section, "")
 
     def _located(self) -> Any:
         torchvision_import.install()  # a user's own code may import torchvision whenever it likes

@@ -151,7 +151,7 @@ def _section(
     if isinstance(choice, str):
         choice = {"name": choice}
     if isinstance(choice, dict) and TARGET in choice:
-        return str(choice[TARGET]), choice
+        return str(choice[TARGET]).rpartition(".")[2], choice
     if not isinstance(choice, dict) or "name" not in choice:
         raise ConfigError(f"{where}={choice}: a name, or a mapping with `name` and settings to change")
     names = [each.name for each in choices_of(part) if TARGET in each.content]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import getitem
 from typing import Any, Self
@@ -13,6 +13,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from pipetrain.config.checks import check, check_flag
+from pipetrain.config.choices import with_own_names
 from pipetrain.config.instantiate import TARGET, Target
 from pipetrain.config.nearest import unknown_setting
 from pipetrain.config.optimizer_ranges import check_options
@@ -288,6 +289,18 @@ class Settings:
     debug: bool
     stored: Mapping[str, Any]
 
+    @property
+    def torch_scheduler(self) -> Target | None:
+        """The learning-rate schedule, if it is one of torch's, which take an optimizer and know no unit and warm-up.
+
+        Raises:
+            ConfigError: the target does not exist.
+        """
+        if self.lr_schedule.path == MISSING or "optimizer" not in self.lr_schedule.parameters():
+            return None
+        options = {name: value for name, value in self.lr_schedule.options.items() if name not in ("unit", "warmup")}
+        return replace(self.lr_schedule, options=options)
+
     def check_targets(self) -> None:
         """Checks that every target exists and takes its options; those that are not given yet are left out.
 
@@ -298,7 +311,8 @@ class Settings:
             with phase.naming_errors():
                 phase.schedule.check()
                 phase.method.check()
-        single = (self.partition, self.lr_schedule, self.loss, *(metric.target for metric in self.metrics.values()))
+        schedule = self.torch_scheduler or self.lr_schedule
+        single = (self.partition, schedule, self.loss, *(metric.target for metric in self.metrics.values()))
         for target in (self.dataset.target, self.model.target, self.optimizer.target, *single):
             if target.path != MISSING:
                 target.check()
@@ -359,6 +373,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
     assert isinstance(whole, DictConfig)
     check_read(whole)
     plain: dict[str, Any] = OmegaConf.to_container(whole, resolve=True, throw_on_missing=not missing_ok)  # type: ignore[assignment]
+    choices = with_own_names(choices, plain)
     stored = {**plain, "phases": written_out(plain, choices)}
     closed = {key: value for key, value in plain.items() if key not in _OPEN}
     typed: Config = OmegaConf.to_object(OmegaConf.merge(schema(), closed))  # type: ignore[assignment]

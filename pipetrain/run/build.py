@@ -29,6 +29,7 @@ from pipetrain.models.chain import Inputs, LayerChain, chain_of, is_cut_along_gr
 from pipetrain.models.ties import untie
 from pipetrain.optim.fused import can_be_fused
 from pipetrain.optim.lr_schedules import LearningRateSchedule
+from pipetrain.optim.torch_schedulers import TorchScheduler
 from pipetrain.planner.automatic import Automatic
 from pipetrain.planner.finegrained import FineGrained, stages_of_layers, weight_units
 from pipetrain.planner.partition_rules import Even, PartitionRule
@@ -398,14 +399,23 @@ def build_rate(settings: Settings, timetable: Timetable) -> Callable[[int], floa
     Raises:
         ConfigError: the schedule refuses an option, or there is no rate for it to scale.
     """
-    schedule = settings.lr_schedule.build()
-    if not isinstance(schedule, LearningRateSchedule):
-        raise settings.lr_schedule.returned(schedule, "a pipetrain.optim.lr_schedules.LearningRateSchedule")
     base = settings.optimizer.lr
     if base is None:
         raise ConfigError("optimizer.lr is not set; learning-rate schedules scale it: optimizer.lr=0.01")
+    schedule = _lr_schedule(settings, base)
     schedule.check(timetable.steps_per_epoch, timetable.total_steps)
     return lambda step: base * schedule.factor(step, timetable.steps_per_epoch, timetable.total_steps)
+
+
+def _lr_schedule(settings: Settings, lr: float) -> LearningRateSchedule:
+    target = settings.lr_schedule
+    if scheduler := settings.torch_scheduler:
+        beside = {name: target.options[name] for name in ("unit", "warmup") if name in target.options}
+        return TorchScheduler(make=scheduler.build, lr=lr, name=f"{target.section}._target_={target.path}", **beside)
+    schedule = target.build()
+    if not isinstance(schedule, LearningRateSchedule):
+        raise target.returned(schedule, "a pipetrain.LearningRateSchedule or a scheduler of torch.optim.lr_scheduler")
+    return schedule
 
 
 def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> Optimizer:

@@ -3,7 +3,7 @@
 import pytest
 from hydra.utils import get_object
 
-from pipetrain.config.choices import choice_of, choices_of, default_schedule, names_of_family, section
+from pipetrain.config.choices import choice_of, choices_of, default_schedule, names_of_family, section, with_own_names
 
 
 @pytest.mark.parametrize("group", ["model", "dataset", "method", "schedule", "experiment"])
@@ -44,3 +44,19 @@ def test_names_of_a_family_are_those_of_its_classes():
     assert names_of_family("method", "double-buffered") == ["pipedream_2bw"]
     assert {"gpipe", "1f1b_flush", "sequential"} <= set(names_of_family("schedule", "synchronous"))
     assert names_of_family("schedule", "no such family") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "called"),
+    [
+        ("pipedream", "pipetrain.methods.pipedream.PipeDream", "pipedream"),
+        ("pipedream", "mylib.NesterovLookAhead", "NesterovLookAhead"),
+        ("custom", "mylib.NesterovLookAhead", "NesterovLookAhead"),
+        ("custom", "???", "custom"),
+        ("my_file", "mylib.NesterovLookAhead", "my_file"),
+        ("pipemare_w", None, "pipemare_w"),
+    ],
+)
+def test_class_of_the_users_own_goes_by_its_name_and_a_file_by_its_own(name, path, called):
+    config = {"method": {} if path is None else {"_target_": path}, "model": {"_target_": "mylib.Net"}}
+    assert with_own_names({"method": name, "model": "custom"}, config) == {"method": called, "model": "custom"}

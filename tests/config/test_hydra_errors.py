@@ -26,7 +26,11 @@ def refusal(*overrides):
         ("train.eopchs=3", "train.eopchs=3: no such setting; did you mean train.epochs?"),
         ("~nope", "nope: no such setting; `pipetrain run --help` lists them"),
         ("method=pipoptim", "method=pipoptim: no such method; did you mean pipeoptim?"),
-        ("loss=mse", "loss=mse: no such loss; choose from cross_entropy, custom, token_cross_entropy"),
+        (
+            "loss=mse",
+            "loss=mse: no such loss; choose from cross_entropy, token_cross_entropy; your own: loss=custom "
+            "loss._target_=mylib.Thing",
+        ),
         (
             "hydra/launcher=ray",
             "hydra/launcher=ray is not installed; it may come with: pip install hydra-ray-launcher",

@@ -7,6 +7,7 @@ from math import prod
 from hydra.core.override_parser.types import Override
 
 from pipetrain.config.composition import overrides_of
+from pipetrain.config.instantiate import TARGET
 
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^\w.=+-]+")
@@ -28,7 +29,10 @@ def folder_name(number: int, differing: str) -> str:
 
 def _without_section(word: str) -> str:
     setting, equals, value = word.partition("=")
-    return f"{setting.rpartition('.')[2]}={value}" if equals else word
+    last = setting.rpartition(".")[2]
+    if last == TARGET:
+        return value.rpartition(".")[2]
+    return f"{last}={value}" if equals else word
 
 
 def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:

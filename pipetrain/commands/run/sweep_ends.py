@@ -11,6 +11,7 @@ from hydra.conf import HydraConf
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pipetrain.config.choices import with_own_names
 from pipetrain.config.settings import choices_made
 from pipetrain.errors import ExitCode
 from pipetrain.tracking.hyperparameters import values_set
@@ -72,7 +73,7 @@ def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
         plain: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException:  # nobody can say what it was to be
         plain = {}
-    settings = values_set(plain, choices_made(hydra.runtime.choices))
+    settings = values_set(plain, with_own_names(choices_made(hydra.runtime.choices), plain))
     asked = [word.lstrip("+").partition("=")[0] for word in hydra.overrides.task]
     folder = Path(hydra.sweep.dir) / NAME
     folder.mkdir(parents=True, exist_ok=True)

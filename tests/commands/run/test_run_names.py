@@ -13,7 +13,8 @@ from pipetrain.commands.run.run_names import constant, folder_name, number_of_ru
         ("partition.ppv=[1,2] +model.width=32", "3_ppv=-1-2-_width=32"),
         ("dataset.root=/data/a", "3_root=-data-a"),
         ("", "3"),
-        ("model._target_=" + "a.very.long.path" * 8, "3"),
+        ("method._target_=mylib.Nesterov seed=0", "3_Nesterov_seed=0"),
+        ("dataset.root=" + "a/very/long/path" * 8, "3"),
     ],
 )
 def test_folder_of_a_run_is_called_by_what_differs_in_safe_characters(differing, name):
