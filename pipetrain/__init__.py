@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pipetrain.executors.pipeline import Training, build_pipeline
     from pipetrain.methods.base import Method
     from pipetrain.models.chain import LayerChain, chain_of
-    from pipetrain.optim.prediction import DeltaRule
     from pipetrain.optim.lr_schedules import LearningRateSchedule
+    from pipetrain.optim.prediction import DeltaRule
     from pipetrain.program.drain_interval import DrainInterval
     from pipetrain.program.weight_reads import Moment, StageContext, WeightRead, WeightTransform
     from pipetrain.schedules.base import Family, ListSchedule, Schedule
