@@ -68,12 +68,15 @@ def test_metrics_with_a_state_leave_the_run_as_it_is_without_them(tmp_path):
 @pytest.mark.slow
 def test_metrics_have_equal_bits_on_processes_with_replicas_and_under_torchs_library(tmp_path):
     torchs = {"_target_": "pipetrain.schedules.torch_library.ZBVZeroBubble"}
-    replicas = [replicated(counts, "gpipe", 1) for counts in [(1, 2), (2, 3)]]
-    cases = [("pipedream", 3, {}), *replicas, ("gpipe", 4, {"schedule": torchs, "train": {"microbatches": 2}})]
+    cases = [
+        ("pipedream", 2, {}),
+        replicated((2, 3), "gpipe", 1),
+        ("gpipe", 4, {"schedule": torchs, "train": {"microbatches": 2}}),
+    ]
     jobs = [made(tmp_path / f"{i}", method, stages, **changes) for i, (method, stages, changes) in enumerate(cases)]
     for i, found in enumerate(distributed(jobs)):
         method, stages, changes = cases[i]
         alone = simulated(made(tmp_path / f"alone{i}", method, stages, **{**changes, "schedule": OWN[method]}))
-        exact = i < 3  # the library sums gradients in another order
+        exact = i < 2  # the library sums gradients in another order
         assert found["final"] == (alone["final"] if exact else pytest.approx(alone["final"], rel=1e-4)), cases[i]
         assert found["final"].keys() >= METRICS.keys()
