@@ -1,14 +1,20 @@
 """Metrics with a state of their own: the same bits wherever the stages are, and the values of all samples at once."""
 
+import json
+
 import pytest
 import torch
 from support import small_model
 from support.equal_bits import replicated
 from support.methods import MethodCase
+from support.one_run import carried_out
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_data
+from pipetrain.run.evaluate import evaluate
+from pipetrain.run.selection import Selection
+from pipetrain.tracking.run_directory import RunDirectory
 
 METRICS = {
     "f1": {"_target_": "torchmetrics.classification.MulticlassF1Score", "num_classes": 4},
@@ -80,3 +86,17 @@ def test_metrics_have_equal_bits_on_processes_with_replicas_and_under_torchs_lib
         exact = i < 2  # the library sums gradients in another order
         assert found["final"] == (alone["final"] if exact else pytest.approx(alone["final"], rel=1e-4)), cases[i]
         assert found["final"].keys() >= METRICS.keys()
+
+
+def test_run_records_a_further_metric_and_evaluates_it_again(tmp_path):
+    target = "support.own_metrics.Ordered"
+    assert carried_out(tmp_path / "run", f"metrics.error._target_={target}", "checkpoint.metric=error") == 0
+    run = RunDirectory(tmp_path / "run")
+    summary = json.loads(run.summary.read_text())
+    recorded = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    errors = [record["eval_error"] for record in recorded if record["kind"] == "eval"]
+    assert (summary["final"]["error"], summary["best"]["error"]) == (errors[-1], min(errors))
+    assert summary["lower_is_better"] == ["error", "loss"]
+    found = evaluate(Selection(run.path), trust=True)
+    assert found.others == {"error": errors[-1]}
+    assert found.metrics["loss"] == summary["final"]["loss"]

@@ -38,3 +38,10 @@ def test_more_is_better_of_accuracy_and_throughput_alone():
     assert column_of("best_top1").higher
     assert column_of("samples_per_second").higher
     assert not any(column_of(name).higher for name in ("loss", "best_loss", "perplexity", "wall_s", "memory_bytes"))
+
+
+def test_less_is_better_of_a_metric_whose_run_says_so():
+    groups = [SweepGroup("a", [ComparedRun(Path("a"), "completed", lower_is_better={"rmse"})]), group("f1", 1.0)]
+    assert not column_of("rmse", groups).higher
+    assert not column_of("best_rmse", groups).higher
+    assert column_of("f1", groups).higher
