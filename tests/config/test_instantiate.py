@@ -1,6 +1,7 @@
 """Targets that the configuration names."""
 
 import re
+import sys
 
 import pytest
 from omegaconf.errors import MissingMandatoryValue
@@ -124,3 +125,11 @@ def test_parameters_that_a_target_hides_are_told_as_settings():
     message = r"needs count, and does not tell .* by name; set model\.count=VALUE$"
     with pytest.raises(ConfigError, match=message):
         Target("model", f"{__name__}.hiding", {}).build()
+
+
+def test_metric_without_torchmetrics_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
+    with pytest.raises(
+        ConfigError, match=r'F1Score: torchmetrics is not installed; `pip install "pipetrain\[metrics\]"`$'
+    ):
+        Target("metrics.f1", "torchmetrics.F1Score", {}).check()
