@@ -41,20 +41,20 @@ def _list_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and all(map(holds, value))
 
 
-_COUNT = _Kind(_is_count, "no number of steps")
-_TEXT = _Kind(_is_text, "no text")
-_SECONDS = _Kind(_is_number, "no number of seconds")
-_NAMES = _Kind(_mapping_of(_is_text), "no mapping of names")
-_METRICS = _Kind(_mapping_of(_or_null(_is_number)), "no mapping of metrics")  # null: it was not finite
-_COUNTS = _Kind(_mapping_of(_is_count), "no mapping of numbers")
+_COUNT = _Kind(_is_count, "not a number of steps")
+_TEXT = _Kind(_is_text, "not text")
+_SECONDS = _Kind(_is_number, "not a number of seconds")
+_NAMES = _Kind(_mapping_of(_is_text), "not a mapping of names")
+_METRICS = _Kind(_mapping_of(_or_null(_is_number)), "not a mapping of metrics")  # null: it was not finite
+_COUNTS = _Kind(_mapping_of(_is_count), "not a mapping of numbers")
 _REQUIRED = {"step": _COUNT, "model": _TEXT, "dataset": _TEXT}
 _OPTIONAL = {
-    "steps_per_epoch": _Kind(lambda value: _is_count(value) and value > 0, "no number of steps"),
-    "vocabulary_sha256": _Kind(_or_null(_is_text), "no text"),
-    "target": _Kind(_or_null(_is_mapping), "no mapping"),
-    "target_wanted": _Kind(_or_null(_mapping_of(_is_number)), "no mapping of metrics"),
-    "per_stage": _Kind(_list_of(_is_mapping), "no list of stages"),
-    "extra_drains": _Kind(_list_of(_is_count), "no list of steps"),
+    "steps_per_epoch": _Kind(lambda value: _is_count(value) and value > 0, "not a number of steps"),
+    "vocabulary_sha256": _Kind(_or_null(_is_text), "not text"),
+    "target": _Kind(_or_null(_is_mapping), "not a mapping"),
+    "target_wanted": _Kind(_or_null(_mapping_of(_is_number)), "not a mapping of metrics"),
+    "per_stage": _Kind(_list_of(_is_mapping), "not a list of stages"),
+    "extra_drains": _Kind(_list_of(_is_count), "not a list of steps"),
     "metrics": _METRICS,
     "final": _METRICS,
     "best": _METRICS,

@@ -187,15 +187,15 @@ WRONG = [
     ([], "it holds no fields"),
     ({"step": 6}, "it has no model"),
     ({"step": 6, "model": "small"}, "it has no dataset"),
-    *[({"step": step, **NAMES}, "its step is no number of steps") for step in ("six", -3, 1.5, True, None)],
-    ({"step": 6, "model": 1, "dataset": "x"}, "its model is no text"),
-    *[({"step": 6, **NAMES, "aliases": each}, "its aliases is no mapping of names") for each in ([], {"a": 1}, None)],
-    *[({"step": 6, **NAMES, "metrics": each}, "its metrics is no mapping of metrics") for each in ([], {"loss": "x"})],
-    ({"step": 6, **NAMES, "extra_drains": [1.5]}, "its extra_drains is no list of steps"),
-    ({"step": 6, **NAMES, "per_stage": [1]}, "its per_stage is no list of stages"),
-    ({"step": 6, **NAMES, "steps_per_epoch": 0}, "its steps_per_epoch is no number of steps"),
-    ({"step": 6, **NAMES, "best_step": {"loss": None}}, "its best_step is no mapping of numbers"),
-    ({"step": 6, **NAMES, "wall_s": "long"}, "its wall_s is no number of seconds"),
+    *[({"step": step, **NAMES}, "its step is not a number of steps") for step in ("six", -3, 1.5, True, None)],
+    ({"step": 6, "model": 1, "dataset": "x"}, "its model is not text"),
+    *[({"step": 6, **NAMES, "aliases": each}, "its aliases is not a mapping of names") for each in ([], {"a": 1}, None)],
+    *[({"step": 6, **NAMES, "metrics": each}, "its metrics is not a mapping of metrics") for each in ([], {"loss": "x"})],
+    ({"step": 6, **NAMES, "extra_drains": [1.5]}, "its extra_drains is not a list of steps"),
+    ({"step": 6, **NAMES, "per_stage": [1]}, "its per_stage is not a list of stages"),
+    ({"step": 6, **NAMES, "steps_per_epoch": 0}, "its steps_per_epoch is not a number of steps"),
+    ({"step": 6, **NAMES, "best_step": {"loss": None}}, "its best_step is not a mapping of numbers"),
+    ({"step": 6, **NAMES, "wall_s": "long"}, "its wall_s is not a number of seconds"),
 ]
 
 
@@ -216,7 +216,7 @@ def test_progress_that_no_run_writes_is_damaged(folder, progress, fault):
     ("text", "fault"),
     [
         ("[" * 200_000, "nested too deeply"),
-        ('{"step": NaN, "model": "", "dataset": ""}', "its step is no number of steps"),
+        ('{"step": NaN, "model": "", "dataset": ""}', "its step is not a number of steps"),
     ],
 )
 def test_progress_that_is_made_to_do_harm_is_damaged_and_an_older_checkpoint_taken(tmp_path, folder, text, fault):
