@@ -4,9 +4,10 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetrain.commands import Subparsers
+from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.text_table import text_lines
 
@@ -48,6 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--sizes", action="store_true", help="also the layers and parameters of models, which takes seconds to find"
     )
+    add_config_dir(parser)
     parser.set_defaults(carry_out=carry_out)
 
 
@@ -70,13 +72,15 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """Prints the rows of one kind, or of each.
 
     Raises:
-        ConfigError: sizes are asked for of what has none.
+        ConfigError: sizes are asked for of what has none, or there is no folder of this name.
     """
+    if options.config_dir is not None and not options.config_dir.is_dir():
+        raise ConfigError(f"--config-dir {options.config_dir}: there is no such folder")
     kinds = [options.kind] if options.kind else list(_GROUPS)
     if options.sizes and "models" not in kinds:
         raise ConfigError(f"--sizes: {options.kind} have none; pipetrain list models --sizes")
     sizes = options.sizes or (options.json and options.kind == "models")
-    listed = {kind: rows(kind, sizes=sizes) for kind in kinds}
+    listed = {kind: [*rows(kind, sizes=sizes), *_own_rows(kind, options.config_dir)] for kind in kinds}
     if options.json:
         print(json.dumps(listed[kinds[0]] if len(kinds) == 1 else listed, indent=2))
     else:
@@ -133,6 +137,15 @@ def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
         }
         for choice in choices_of(_GROUPS[kind])
     ]
+
+
+def _own_rows(kind: str, folder: Path | None) -> list[dict[str, Any]]:
+    """What there is to say of the choices in a folder of the user's own."""
+    from pipetrain.config.choices import choice_of, names_of
+
+    group = _GROUPS[kind]
+    own = [choice_of(group, name, folder) for name in names_of(group, folder)] if folder is not None else []
+    return [{"name": choice.name, "summary": choice.summary} for choice in own]
 
 
 def _described(kind: str, choice: "Choice") -> Mapping[str, str | None]:

@@ -46,7 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--outputs", type=Path, default=Path("outputs/reproduce"), metavar="FOLDER", help="for the runs"
     )
     parser.add_argument("-o", "--output", type=Path, default=Path("results"), metavar="FOLDER", help="for the results")
-    parser.set_defaults(carry_out=carry_out)
+    parser.set_defaults(carry_out=carry_out, takes_choice_of="experiment")
 
 
 def carry_out(options: argparse.Namespace) -> ExitCode:

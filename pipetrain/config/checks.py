@@ -44,7 +44,7 @@ _LEAST = {
 }
 _SEEDS = 2**63
 _ANY_NUMBER = NumberRange(least=-inf)
-_CHOICES = {
+CHOICES = {
     "executor.name": EXECUTORS,
     "device": DEVICES,
     "train.precision": PRECISIONS,
@@ -53,6 +53,7 @@ _CHOICES = {
     "planner.objective": OBJECTIVES,
     "planner.cache": CACHES,
 }
+"""Settings that are one of a few words."""
 
 
 def check(settings: "Settings") -> None:
@@ -65,7 +66,7 @@ def check(settings: "Settings") -> None:
         value = attrgetter(setting)(settings)
         if value is not None and value < least:
             raise ConfigError(f"{setting}={value}: at least {least}")
-    for setting, choices in _CHOICES.items():
+    for setting, choices in CHOICES.items():
         if (value := attrgetter(setting)(settings)) not in choices:
             raise ConfigError(f"{setting}={value}: one of {', '.join(choices)}")
     check_tasks(settings)

@@ -41,9 +41,9 @@ def choices_of(group: str) -> Iterator[Choice]:
     return (choice_of(group, name) for name in names_of(group))
 
 
-def choice_of(group: str, name: str) -> Choice:
-    """One file of a group."""
-    path = config_dir() / group / f"{name}.yaml"
+def choice_of(group: str, name: str, folder: Path | None = None) -> Choice:
+    """One file of a group, in pipetrain's own folder or another."""
+    path = (folder or config_dir()) / group / f"{name}.yaml"
     return Choice(name, _summary(path), dict(_REMARK.findall(path.read_text(encoding="utf-8"))), _content(path))
 
 
@@ -110,10 +110,10 @@ def beside(group: str, name: str) -> dict[str, dict[str, Any]]:
     return {} if TARGET in content else {key: value for key, value in others.items() if isinstance(value, dict)}
 
 
-def names_of(group: str) -> list[str]:
-    """What the choices of a group are called, sorted by name; a user's own aside."""
-    folder = config_dir() / group
-    names = (path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+def names_of(group: str, folder: Path | None = None) -> list[str]:
+    """What the choices of a group are called, in pipetrain's own folder or another, sorted by name; `custom` aside."""
+    home = (folder or config_dir()) / group
+    names = (path.relative_to(home).with_suffix("").as_posix() for path in home.rglob("*.yaml"))
     return sorted((name for name in names if name != "custom"), key=_natural)
 
 

@@ -1,6 +1,7 @@
 """What Hydra, OmegaConf and the YAML reader find wrong with a configuration, in one line that says what would work."""
 
 import re
+from collections.abc import Sequence
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import MISSING
@@ -9,9 +10,10 @@ from yaml import MarkedYAMLError
 
 from pipetrain.config.choices import names_of
 from pipetrain.config.instantiate import TARGET
-from pipetrain.config.likeness import no_such
+from pipetrain.config.likeness import did_you_mean, no_such
 from pipetrain.config.nearest import unknown_setting
-from pipetrain.config.reference import groups, settings_of_choice
+from pipetrain.config.reference import groups, sections, settings_of_choice
+from pipetrain.errors import as_configured
 
 CONFIGURATION_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)
 _KINDS = {"Integer": "a whole number", "Float": "a number", "bool": "true or false"}
@@ -44,6 +46,8 @@ def _wanted(name: str) -> str:
 
 def _missing_choice(error: MissingConfigException) -> str:
     group, _, name = str(error.missing_cfg_file).rpartition("/")
+    if group.split("/")[0] == "experiment":
+        return _missing_preset(str(error.missing_cfg_file).removeprefix("experiment/"), error.options or ())
     if group in ("hydra/launcher", "hydra/sweeper"):
         kind = group.removeprefix("hydra/")
         return (
@@ -55,12 +59,36 @@ def _missing_choice(error: MissingConfigException) -> str:
     return f"{group}={name}: {told}" + f"; your own: {group}=custom {group}.{TARGET}=mylib.Thing" * own
 
 
+def _missing_preset(name: str, options: Sequence[str]) -> str:
+    """The message for a preset, which may be in a folder; `options` are those that are in none."""
+    names = names_of("experiment")
+    folder = name.partition("/")[0]
+    inside = [each for each in names if each.startswith(f"{folder}/")]
+    if name == folder and inside:
+        return f"experiment={name}: a folder of presets; choose from {', '.join(inside)}"
+    if inside:
+        return f"experiment={name}: {no_such('experiment', name, inside)}"
+    near = did_you_mean(name, [*names, *options])
+    first = sorted({*options, *(each.partition("/")[0] + "/" * ("/" in each) for each in names)} - {""})
+    return f"experiment={name}: no such experiment{near or '; choose from ' + ', '.join(first)}" + (
+        "" if near else "; pipetrain list experiments describes all"
+    )
+
+
 def _unreadable(error: OverrideParseException) -> str:
     if "missing EQUAL" in str(error.message):
-        return (
-            f"{error.override}: neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE{_as_choice(error.override)}"
-        )
+        return f"{error.override}: {_without_value(str(error.override))}"
     return f"{error.override}: cannot be read; quote a value with special characters: 'name=\"a, b\"'"
+
+
+def _without_value(word: str) -> str:
+    """What a word without a value should have been."""
+    if word in groups():
+        return f"takes a choice, {word}=NAME; `pipetrain list {word}` describes them"
+    setting = next((each for section in sections() for each in section.settings if each.name == word), None)
+    if setting is not None:
+        return f"takes a value, such as {word}={as_configured(setting.default)}: {setting.meaning}"
+    return f"neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE{_as_choice(word)}"
 
 
 def _as_choice(word: str) -> str:

@@ -73,3 +73,12 @@ def test_sizes_stand_behind_the_summary_and_in_the_rows_of_models(capsys, monkey
 def test_sizes_of_what_has_none_are_refused(capsys):
     assert cli.carry_out(["list", "losses", "--sizes"]) == 2
     assert "pipetrain list models --sizes" in capsys.readouterr().err
+
+
+def test_choices_in_a_folder_of_ones_own_are_listed_behind_the_others(tmp_path, capsys):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("# A model of mine\n_target_: mylib.build\n")
+    rows = listed(capsys, "models", f"--config-dir={tmp_path}")
+    assert rows[-1] == {"name": "mine", "summary": "A model of mine"}
+    assert cli.carry_out(["list", "--config-dir", str(tmp_path / "nowhere")]) == 2
+    assert "there is no such folder" in capsys.readouterr().err

@@ -32,10 +32,27 @@ def refusal(*overrides):
             "loss._target_=mylib.Thing",
         ),
         (
+            "experiment=map",
+            "experiment=map: a folder of presets; choose from map/conv, map/conv_2bw, map/conv_hybrid, "
+            "map/conv_pipemare, map/gpt, map/gpt_2bw, map/gpt_hybrid, map/gpt_pipemare, map/transformer, "
+            "map/transformer_2bw, map/transformer_hybrid, map/transformer_pipemare",
+        ),
+        (
+            "experiment=map/gptt_hybrid",
+            "experiment=map/gptt_hybrid: no such experiment; did you mean map/gpt_hybrid?",
+        ),
+        (
+            "experiment=none",
+            "experiment=none: no such experiment; choose from comparison, demo, map/, multi30k, pipedream/, pipemare/, "
+            "pipeoptim/, timeprest/, zhang/; pipetrain list experiments describes all",
+        ),
+        (
             "hydra/launcher=ray",
             "hydra/launcher=ray is not installed; it may come with: pip install hydra-ray-launcher",
         ),
-        ("train.epochs", "train.epochs: neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE"),
+        ("train.epochs", "train.epochs: takes a value, such as train.epochs=10: Passes over the training set."),
+        ("method", "method: takes a choice, method=NAME; `pipetrain list method` describes them"),
+        ("nothing", "nothing: neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE"),
         (
             "gpipe",
             "gpipe: neither a setting, NAME=VALUE, nor a choice, GROUP=CHOICE; did you mean schedule=gpipe or "

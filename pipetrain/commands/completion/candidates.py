@@ -4,6 +4,9 @@ import argparse
 import contextlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pipetrain.commands import add_config_dir
 
 Parsers = Mapping[str, argparse.ArgumentParser]
 
@@ -36,6 +39,10 @@ def _arguments(parser: argparse.ArgumentParser, before: Sequence[str], word: str
         return _matching(map(str, action.choices or ()), word)
     if word.startswith("-"):
         return _matching((name for name in flags if name.startswith("--")), word)
+    if group := parser.get_default("takes_choice_of"):
+        from pipetrain.commands.completion.settings import choices
+
+        return choices(group, word)
     positional = [action for action in parser._actions if not action.option_strings]
     if parser.get_default("takes_settings"):
         return _settings(before, word, sum(action.nargs is None for action in positional))
@@ -49,7 +56,15 @@ def _settings(before: Sequence[str], word: str, first: int) -> list[str]:
         return []
     from pipetrain.commands.completion.settings import settings
 
-    return settings([each for each in words[first:] if "=" in each], word)
+    return settings([each for each in words[first:] if "=" in each], word, _config_dir(before))
+
+
+def _config_dir(before: Sequence[str]) -> Path | None:
+    """The folder of `--config-dir`, if it is given."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    add_config_dir(parser)
+    folder: Path | None = parser.parse_known_args(before)[0].config_dir
+    return folder and folder.expanduser()
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> Parsers:

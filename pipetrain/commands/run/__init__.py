@@ -48,6 +48,8 @@ def add_parser(subparsers: Subparsers) -> None:
     flags.add_argument("-p", "--package", metavar="GROUP", help="with --cfg: print only this part")
     flags.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations")
     add_config_dir(flags)
+    for names in (("-cn", "--config-name"), ("-cp", "--config-path"), ("--experimental-rerun",)):
+        parser.add_argument(*names, help=argparse.SUPPRESS)
     parser.set_defaults(parse=parser.parse_intermixed_args, carry_out=carry_out, parser=parser, takes_settings=True)
 
 
@@ -115,6 +117,34 @@ def _check(options: argparse.Namespace) -> None:
     if not options.cfg and (options.resolve or options.package):
         flag = "--resolve" if options.resolve else f"--package {options.package}"
         raise ConfigError(f"{flag} goes with --cfg, which prints the configuration: --cfg job {flag}")
+    if options.cfg == "job" and str(options.package).split(".")[0] == "hydra":
+        raise ConfigError(f"--cfg job --package {options.package}: the settings of Hydra are in --cfg hydra")
+    for flag in ("config_name", "config_path"):
+        if (value := getattr(options, flag)) is not None:
+            raise ConfigError(
+                f"--{flag.replace('_', '-')} {value}: pipetrain has one configuration; choose a preset of your own by "
+                "--config-dir FOLDER experiment=NAME"
+            )
+    if options.experimental_rerun is not None:
+        raise ConfigError(
+            f"--experimental-rerun {options.experimental_rerun}: not supported; resume=RUN goes on with a run, and "
+            "RUN/.hydra/overrides.yaml has its settings"
+        )
+    _check_names(options.words)
+
+
+def _check_names(words: Sequence[str]) -> None:
+    """Refuses to leave out what no run can do without, and tells of a setting that is given twice."""
+    from pipetrain.config.reference import groups
+
+    given: dict[str, str] = {}
+    for word in words:
+        name = word.lstrip("+~").partition("=")[0]
+        if word.startswith("~") and name in groups() and name != "experiment":
+            raise ConfigError(f"{word}: every run needs a choice of {name}: {name}=NAME")
+        if name in given and not word.startswith("~") and os.environ.get("RANK", "0") == "0":
+            print(f"pipetrain: warning: {given[name]} {word}: given twice; the last counts", file=sys.stderr)
+        given[name] = word
 
 
 def _failed(error: Exception) -> ExitCode:

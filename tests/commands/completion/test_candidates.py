@@ -32,10 +32,23 @@ def offered(capsys, line):
         ("pipetrain run method=i_timeprest method.st", ["method.staleness_decay="]),
         ("pipetrain timeline --svg schedule=1f1b_", ["schedule=1f1b_2bw ", "schedule=1f1b_flush "]),
         ("pipetrain eval RUN threa", ["threads="]),
+        ("pipetrain run train.precision=", ["train.precision=bf16 ", "train.precision=fp16 ", "train.precision=fp32 "]),
+        ("pipetrain run experiment=pipeo", ["experiment=pipeoptim/"]),
+        ("pipetrain run experiment=map/gpt_h", ["experiment=map/gpt_hybrid "]),
+        ("pipetrain reproduce pipeo", ["pipeoptim/"]),
     ],
 )
 def test_words_that_go_on_from_the_last_one_are_offered(capsys, line, candidates):
     assert offered(capsys, line) == candidates
+
+
+@pytest.mark.parametrize("flag", ["--config-dir={} ", "--config-dir {} ", "-cd {} "])
+def test_choices_in_a_folder_of_ones_own_are_offered(tmp_path, capsys, flag):
+    (tmp_path / "experiment" / "mine").mkdir(parents=True)
+    (tmp_path / "experiment" / "mine" / "letters.yaml").touch()
+    line = f"pipetrain run {flag.format(tmp_path)}experiment=m"
+    assert offered(capsys, line) == ["experiment=map/", "experiment=mine/", "experiment=multi30k "]
+    assert offered(capsys, f"{line}ine/") == ["experiment=mine/letters "]
 
 
 @pytest.mark.parametrize(
