@@ -109,6 +109,7 @@ WRONG_IN_OTHER_WAYS = [
     (["schedule.depth=0"], r"schedule.depth=0"),
     (["dataset.limit=0"], r"dataset.limit=0"),
     (["threads=0"], r"threads=0"),
+    (["dataset.workers=50000"], r"dataset.workers=50000: at most \d+ here, 16 for each of \d+ cores"),
     (["train.target=66"], r"train.target=66.*top1"),
     (["log.every_steps=0"], r"log.every_steps=0"),
     (["method=pipoptim"], r"method=pipoptim: no such method; did you mean pipeoptim\?$"),

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 from pipetrain.errors import ConfigError
+from pipetrain.failure import described
 
 
 def check_writable(setting: str, folder: Path) -> None:
@@ -23,3 +24,18 @@ def check_writable(setting: str, folder: Path) -> None:
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
         raise ConfigError(f"{setting}: no file can be written to {nearest}: {error.strerror}") from error
+
+
+def not_made(error: BaseException | None) -> ConfigError | None:
+    """What to say where the system refused a run's directory, which Hydra makes before it calls back, or a resolver.
+
+    Args:
+        error: of any kind, with what it came from.
+    """
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    if error is None:
+        return None
+    return ConfigError(
+        f"{described(error)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) says where to write"
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers, add_config_dir
+from pipetrain.commands.output_folder import not_made
 from pipetrain.commands.run.batch_size import with_batch_size
 from pipetrain.errors import ConfigError, DataError, ExitCode, RunError
 from pipetrain.failure import described
@@ -157,10 +158,8 @@ def _failed(error: Exception) -> ExitCode:
 
     if isinstance(error, HydraException | ConfigError | DataError):
         raise error
-    if isinstance(error, OSError | OmegaConfBaseException) and (refused := _refused(error)):
-        raise ConfigError(
-            f"{described(refused)}; hydra.run.dir=FOLDER (of a sweep, hydra.sweep.dir=FOLDER) says where to write"
-        ) from error
+    if isinstance(error, OSError | OmegaConfBaseException) and (refused := not_made(error)):
+        raise refused from error
     sweep = sweep_ends.sweep()
     if sweep is None or sweep.objective is None or isinstance(error, OmegaConfBaseException):
         raise error
@@ -214,13 +213,6 @@ def _flags(options: argparse.Namespace) -> list[str]:
     switches = [f"--{name.replace('_', '-')}" for name in ("multirun", "resolve", "hydra_help") if given[name]]
     values = {name.replace("_", "-"): given[name] for name in ("cfg", "info", "package", "config_dir")}
     return [*switches, *(f"--{name}={value}" for name, value in values.items() if value is not None)]
-
-
-def _refused(error: BaseException | None) -> OSError | None:
-    """The system's refusal of a run's directory, which Hydra makes before it calls back, or a resolver."""
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 def _run_job(config: "DictConfig") -> tuple[ExitCode, float | None]:

@@ -6,8 +6,10 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 from typing_extensions import override
 
+from pipetrain.commands.output_folder import not_made
 from pipetrain.commands.run import sweep_ends
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.error_line import report_error
@@ -31,6 +33,10 @@ class SweepLock(Callback):
         except ConfigError as error:
             # Hydra takes an exception of a callback for a warning, and goes on
             raise SystemExit(report_error(error, ExitCode.WRONG_USAGE)) from error
+        except (OSError, OmegaConfBaseException) as error:
+            if (refused := not_made(error)) is None:
+                raise
+            raise SystemExit(report_error(refused, ExitCode.WRONG_USAGE)) from error
 
 
 def release() -> None:

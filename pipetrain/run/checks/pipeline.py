@@ -156,6 +156,16 @@ def _check_threads(settings: Settings, _components: Components) -> list[str]:
     return []
 
 
+def _check_workers(settings: Settings, _components: Components) -> list[str]:
+    most = _THREADS_PER_CORE * usable_cores()
+    if settings.dataset.workers > most:
+        raise ConfigError(
+            f"dataset.workers={settings.dataset.workers}: at most {most} here, {_THREADS_PER_CORE} for each of "
+            f"{usable_cores()} cores"
+        )
+    return []
+
+
 CHECKS = (
     _check_finegrained,
     _check_planned,
@@ -164,4 +174,5 @@ CHECKS = (
     _check_filled,
     _check_depth,
     _check_threads,
+    _check_workers,
 )

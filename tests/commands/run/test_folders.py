@@ -1,6 +1,7 @@
 """Which folders `pipetrain run` takes, in this process."""
 
 import datetime
+import re
 import signal
 import subprocess
 import sys
@@ -58,6 +59,14 @@ def test_sweep_sent_to_the_folder_of_a_live_one_is_refused_and_touches_nothing(f
     assert cli.carry_out(words) == 2
     assert capsys.readouterr().err.count("at least 1") == 2
     assert not (folder / "sweep" / ".lock").exists()
+
+
+def test_sweep_that_cannot_make_its_folder_says_so_in_one_line(folder, capfd):
+    (folder / "multirun").touch()
+    assert cli.carry_out(["run", "--multirun", "seed=0,1"]) == 2
+    said = capfd.readouterr().err
+    assert re.match(r"pipetrain: error: multirun\S*: Not a directory; hydra.run.dir=FOLDER", said), said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -58,3 +58,27 @@ def test_run_that_plans_for_itself_goes_on_with_its_cuts(tmp_path):
     assert "partition=auto: cut as" in again.stdout
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
     assert (plan["rule"], [stage["first"] for stage in plan["stages"]]) == ("auto", [0, 4, 5])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("-cn", "mine"), "--config-name mine: pipetrain has one configuration"),
+        (("--config-path=mine",), "--config-path mine: pipetrain has one configuration"),
+        (("--experimental-rerun", "x.pickle"), "--experimental-rerun x.pickle: not supported; resume=RUN"),
+        (("--cfg", "job", "-p", "hydra"), "--cfg job --package hydra: the settings of Hydra are in --cfg hydra"),
+        (("~lr_schedule",), "~lr_schedule: every run needs a choice of lr_schedule: lr_schedule=NAME"),
+    ],
+)
+def test_what_hydra_knows_and_no_run_takes_is_refused_in_one_line(capsys, words, message):
+    assert cli.carry_out(["run", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"pipetrain: error: {message}")
+    assert said.count("\n") == 1
+
+
+def test_setting_that_is_given_twice_is_told(capsys):
+    assert cli.carry_out(["run", "--cfg", "job", "-p", "train", "train.epochs=3", "train.epochs=4"]) == 0
+    out, err = capsys.readouterr()
+    assert "epochs: 4\n" in out
+    assert err == "pipetrain: warning: train.epochs=3 train.epochs=4: given twice; the last counts\n"
