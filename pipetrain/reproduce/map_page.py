@@ -79,7 +79,7 @@ def _weights(network: str, scale: str) -> int:
     settings = composed(
         [f"experiment={NAME}/{network}", *next(combinations(Target(f"{NAME}/{network}", scale).settings))]
     )
-    dataset = build_dataset(settings.dataset.target)
+    dataset = build_dataset(settings.dataset)
     return len(weight_units(build_chain(settings.model.target, dataset, seed=0)))
 
 

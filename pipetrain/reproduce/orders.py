@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from pipetrain.report.interval import sample_of, t_quantile
 from pipetrain.report.sweep.columns import column_of
 from pipetrain.reproduce.controls import Control
 from pipetrain.reproduce.difference import MEASURED, Difference, Relation, shown
-from pipetrain.reproduce.interval import sample_of, t_quantile
 from pipetrain.reproduce.results import Measured, MeasuredGroup, Results
 from pipetrain.reproduce.rules import Average, Growth, Order, Rule
 from pipetrain.reproduce.targets import FULL, SMALL

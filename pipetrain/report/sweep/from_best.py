@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from pipetrain.report.interval import Interval, between_seeds
 from pipetrain.report.sweep.columns import column_of, decimals_of
 from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.sweep.t_interval import MeanDifference, mean_difference
 
 HEAD = "from the best"
 NOTE = (
@@ -14,7 +14,7 @@ NOTE = (
 )
 
 
-def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[MeanDifference | None]:
+def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interval | None]:
     """The mean of each group minus that of the first; None of the first itself and where there is nothing to compare.
 
     Args:
@@ -25,7 +25,7 @@ def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[MeanDi
     if metric is None or not best:
         return [None] * len(groups)
     compared = [group.by_seed(metric) if group.completed else {} for group in groups[1:]]
-    return [None, *(mean_difference(own, best) if own else None for own in compared)]
+    return [None, *(between_seeds(own, best) if own else None for own in compared)]
 
 
 def cells(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
@@ -37,8 +37,8 @@ def cells(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
     return ["-" if each is None else _cell(each, metric, decimals) for each in found]
 
 
-def _cell(difference: MeanDifference, metric: str, decimals: int) -> str:
+def _cell(difference: Interval, metric: str, decimals: int) -> str:
     text = column_of(metric).text or (lambda value: f"{value:.{decimals}f}")
-    sign = "-" if difference.mean < 0 else "+"
-    spread = "" if math.isinf(difference.half_width) else f" ± {text(difference.half_width)}"
-    return f"{sign}{text(abs(difference.mean))}{spread}{'' if difference.decided else ' undecided'}"
+    sign = "-" if difference.middle < 0 else "+"
+    spread = "" if math.isinf(difference.half) else f" ± {text(difference.half)}"
+    return f"{sign}{text(abs(difference.middle))}{spread}{'' if difference.decided else ' undecided'}"

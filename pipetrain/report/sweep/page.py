@@ -60,7 +60,7 @@ def _table(metric: str | None, groups: Sequence[SweepGroup]) -> str:
         heads.append(_head(name, groups, ranked=name == metric))
         columns.append(list(zip(means, cells(groups, name), strict=True)))
         if name == metric and (behind := from_best.cells(groups, metric)):
-            others = [each.mean if each else None for each in from_best.differences(groups, metric)[1:]]
+            others = [each.middle if each else None for each in from_best.differences(groups, metric)[1:]]
             heads.append(f'<th scope="col" data-higher="{int(column_of(name, groups).higher)}">{from_best.HEAD}</th>')
             columns.append([(_value(mean), cell) for mean, cell in zip([0.0, *others], behind, strict=True)])
     shown = list(zip(*columns, strict=True)) or [()] * len(groups)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.errors import ConfigError
+from pipetrain.report.interval import Interval
 from pipetrain.report.sweep import from_best, table
 from pipetrain.report.sweep.columns import column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.curves import TRAIN_LOSS, Point
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.sweep.page import page
-from pipetrain.report.sweep.t_interval import MeanDifference
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 from pipetrain.tracking.whole_file import write_whole
@@ -68,7 +68,7 @@ def as_json(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[
     return strict_json.dumps(content, indent=1) + "\n"
 
 
-def _group(group: SweepGroup, difference: MeanDifference | None) -> dict[str, Any]:
+def _group(group: SweepGroup, difference: Interval | None) -> dict[str, Any]:
     counted = group.counted
     columns = sorted({name for run in counted for name in run.values})
     runs = [
@@ -92,7 +92,7 @@ def _group(group: SweepGroup, difference: MeanDifference | None) -> dict[str, An
         "statuses": dict(group.statuses),
         "from_best": None
         if difference is None
-        else {"mean": difference.mean, "half_width": difference.half_width, "decided": difference.decided},
+        else {"mean": difference.middle, "half_width": difference.half, "decided": difference.decided},
         "mean": {name: group.mean(name) for name in columns},
         "standard_deviation": {name: group.deviation(name) for name in columns},
         "runs": runs,

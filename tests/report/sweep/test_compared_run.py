@@ -79,7 +79,6 @@ def test_time_to_a_target_of_a_simulation_is_predicted_from_the_samples_until_th
         ("summary.json", b'{"status": "failed", "final": 3}'),
         ("config.yaml", b"a: [1"),
         ("metrics.jsonl", b'{"step": 1}\n'),
-        ("metrics.jsonl", b"[" * 100_000 + b"\n"),
         ("summary.json", b"[" * 100_000),
         ("plan.json", b'{"stages": ['),
         ("plan.json", b'{"parameters": 1, "stages": [{}]}'),

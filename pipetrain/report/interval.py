@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,7 +17,7 @@ class Interval:
 
     Attributes:
         middle: the estimate.
-        half: half of the width; 0 where the numbers do not scatter.
+        half: half of the width; 0 where the numbers do not scatter, infinite where there are too few.
         how: from how many values, such as `paired, 8 seeds`; empty where they do not scatter.
     """
 
@@ -34,6 +34,11 @@ class Interval:
     def high(self) -> float:
         """The upper end."""
         return self.middle + self.half
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return abs(self.middle) > self.half
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,23 @@ def unpaired(first: Sample, other: Sample) -> Interval:
     degrees = error**2 / sum(each.square**2 / (each.count - 1) for each in (first, other) if each.square)
     half = t_quantile(degrees) * math.sqrt(error)
     return Interval(first.mean - other.mean, half, f"unpaired, {first.count} and {other.count} runs")
+
+
+def between_seeds(ours: Mapping[Hashable, float], theirs: Mapping[Hashable, float]) -> Interval:
+    """Our mean minus theirs.
+
+    Where both sides have the same seeds, the values are paired: a seed determines the initial weights and the order of
+    the data.
+
+    Args:
+        ours: seed -> value; not empty.
+        theirs: the same of the other side.
+    """
+    if min(len(ours), len(theirs)) < 2:
+        return Interval(statistics.fmean(ours.values()) - statistics.fmean(theirs.values()), math.inf, "")
+    if ours.keys() == theirs.keys():
+        return paired([ours[seed] - theirs[seed] for seed in ours], "seeds")
+    return unpaired(sample_of([*ours.values()]), sample_of([*theirs.values()]))
 
 
 @cache

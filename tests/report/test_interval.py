@@ -1,8 +1,11 @@
 """Student's t, and the intervals of means that are made of it."""
 
+import math
+import statistics
+
 import pytest
 
-from pipetrain.reproduce.interval import Sample, paired, t_quantile, unpaired
+from pipetrain.report.interval import Sample, between_seeds, paired, t_quantile, unpaired
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,27 @@ def test_unpaired_interval_has_the_degrees_of_freedom_of_welch():
 def test_numbers_that_do_not_scatter_have_no_doubt():
     found = unpaired(Sample(7.0, 0.0, 1), Sample(9.0, 0.0, 1))
     assert (found.low, found.high, found.how) == (-2.0, -2.0, "")
+
+
+def test_difference_of_the_same_seeds_is_taken_seed_by_seed():
+    ours, theirs = {0: 80.0, 1: 70.0, 2: 60.0}, {0: 79.0, 1: 68.0, 2: 59.0}
+    found = between_seeds(ours, theirs)
+    assert found.middle == pytest.approx(4 / 3)
+    assert found.half == pytest.approx(4.3027 * statistics.stdev([1, 2, 1]) / math.sqrt(3), rel=1e-4)
+    assert not found.decided
+    assert between_seeds(ours, {seed: value - 5 for seed, value in theirs.items()}).decided
+
+
+def test_difference_of_other_seeds_has_welchs_interval():
+    found = between_seeds({0: 20.0, 1: 22.0, 2: 24.0}, {3: 10.0, 4: 11.0})
+    errors = 4 / 3, 0.5 / 2
+    degrees = sum(errors) ** 2 / (errors[0] ** 2 / 2 + errors[1] ** 2 / 1)
+    assert found.half == pytest.approx(t_quantile(degrees) * math.sqrt(sum(errors)))
+    assert found.decided
+
+
+def test_single_seed_decides_nothing_and_equal_values_do():
+    assert between_seeds({0: 99.0}, {0: 1.0, 1: 1.0}).half == math.inf
+    assert not between_seeds({0: 99.0}, {0: 1.0, 1: 1.0}).decided
+    assert between_seeds({0: 2.0, 1: 2.0}, {2: 1.0, 3: 1.0}).decided
+    assert not between_seeds({0: 1.0, 1: 1.0}, {2: 1.0, 3: 1.0}).decided
