@@ -101,11 +101,11 @@ def test_row_says_how_many_seeds_its_runs_have_where_these_are_fewer(tmp_path):
 def test_damaged_run_is_named_below_with_the_reason_and_has_no_row(tmp_path):
     for name in ("a", "b"):
         write_run(tmp_path / name)
-    (tmp_path / "b" / "metrics.jsonl").write_text("[" * 100_000 + "\n")
+    (tmp_path / "b" / "summary.json").write_text("[" * 100_000)
     text = text_of(tmp_path)
-    assert text.splitlines()[-1] == (
-        f"{tmp_path / 'b'}: skipped, as it is damaged: one of its files is nested too deeply"
-    )
+    said = text.splitlines()[-1]
+    assert said.startswith(f"{tmp_path / 'b'}: skipped, as it is damaged: ")
+    assert "nested too deeply" in said
     assert "damaged" not in rows(text)
 
 
