@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from pipetrain.errors import RunError
 from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.pipeline import Training
@@ -61,6 +62,11 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     if settings.dataset.pin_memory and device.type == "cuda":
         data.pin()
     chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
+    if not job.finegrained and len(chain) != job.bounds[-1][1]:
+        raise RunError(
+            f"model: {len(chain)} layers here, and {job.bounds[-1][1]} when the run was prepared; its code must do the "
+            "same in every process"
+        )
     phases = build_phases(settings, job.timetable, job.num_stages, job.segments, job.replicas)
     rate = build_rate(settings, job.timetable)
     progress = checkpoint.load_progress(job.resume) if job.resume else {}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
+from typing_extensions import override
 
 from pipetrain.models.graph.recorder import REGISTRIES, tensors_in
 from pipetrain.models.graph.sizes import Size
@@ -137,6 +138,7 @@ class _Same:
     def __init__(self, value: Any) -> None:
         self._value = value
 
+    @override
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Same) and self._value is other._value
 

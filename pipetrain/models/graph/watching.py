@@ -55,7 +55,7 @@ class Watch:
         self._held = {place: place.held(module) for place in places}
         self._at = _At("", module)
         self._modules: dict[FrameType, nn.Module | None] = {}
-        self._before: _Trace | None = None
+        self._before: Any = None
         self.changes: list[Change] = []
 
     def __enter__(self) -> "Watch":
