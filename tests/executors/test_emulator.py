@@ -133,7 +133,7 @@ def check_fresh_memory(_rank):
 
     for _ in range(50):
         z = torch.zeros(10_000, device=DEVICE)
-    assert len(fake_gpu._blocks) < 10
+    assert len(fake_gpu.blocks) < 10
     assert gpu().max_memory_allocated(DEVICE) < 200_000
     del z
 

@@ -1,177 +1,29 @@
-"""NCCL's rules between processes of a CPU: a process group as late, as serial and as unforgiving as NCCL's may be.
-
-`install()` in each process, with the device of `support.fake_gpu`; from then on `new_group(backend="nccl")` makes one.
-
-- A communicator is made on the host, by its first call at all ends. Point to point, each direction of a pair connects
-  on the host, in its first send and receive; `all_to_all` is point to point, and connects even after an `all_reduce`.
-- An operation begins behind what the current stream has queued at the call. Those of a communicator are carried out
-  one by one, in order, each only with its like at the other ends: kinds and sizes must match, tags do not count.
-- Sent memory is read late; if it has changed by then, that is an error. Received memory is garbage once the operation
-  begins, and is written late. An operation holds its memory until it is complete or `wait` was called.
-- `Work.wait` has the current stream wait, not the host; for tensors of `cpu`, which have no stream, the host.
-- An operation that has begun takes thread blocks of the device (max_ctas of its group) until its other end has come.
-  More than PIPETRAIN_EMULATED_SMS (132) at once are an error, as computation would find no multiprocessor.
-- The death of a peer is never noticed: its operations spin for ever, as NCCL's do within a machine.
-
-Who breaks a rule says so and ends with exit code 99, as does who is stuck on the host (fake_gpu.patience). Operations
-are late by up to STRICT_NCCL_LATE_MS (3) milliseconds, twice.
-"""
+"""A process group that follows NCCL's rules."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import random
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection, Listener
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from support import fake_gpu
-from support.fake_gpu import (
-    GARBAGE,
-    Lane,
-    blocked,
-    current_stream,
-    give_up,
-    is_fake,
-    line,
-    on_host,
-    patience,
-    posted,
-    setting,
-)
+from support.fake_gpu import GARBAGE, give_up, on_host, patience
+from support.fake_gpu import NAME as DEVICE
+from support.strict_nccl.communicator import Communicator
+from support.strict_nccl.operations import AwaitedOnHost, Operation, SentMemory, bytes_of, write
 from torch import Tensor
-from torch.distributed import distributed_c10d
 
 NAME = "strict_nccl"
-_USUAL_CTAS = 32  # what NCCL may take over NVLink where nobody says otherwise
+USUAL_CTAS = 32  # what NCCL may take over NVLink where nobody says otherwise
 _POLL = 0.002
 
 groups: list[StrictGroup] = []
 """All that were made in this process; `max_ctas` says what each may take."""
 _numbers = itertools.count()
-_draw = random.Random(os.getpid())
-
-
-class _ThreadBlocks:
-    """Those that operations have taken, now and at most."""
-
-    def __init__(self) -> None:
-        self.taken = self.most = 0
-        self._lock = threading.Lock()
-
-    def take(self, count: int) -> None:
-        with self._lock:
-            self.taken += count
-            self.most = max(self.most, self.taken)
-            if self.taken > (limit := int(setting("PIPETRAIN_EMULATED_SMS", 132))):
-                give_up(f"operations of NCCL's occupy {self.taken} thread blocks of {limit} multiprocessors")
-
-    def free(self, count: int) -> None:
-        with self._lock:
-            self.taken -= count
-
-
-thread_blocks = _ThreadBlocks()
-
-
-class Operation(dist.Work):
-    """One operation of a communicator."""
-
-    def __init__(self, what: str, lane: Lane, ctas: int, memory: Sequence[Tensor], carry: Callable[[], None]) -> None:
-        super().__init__()
-        self._what, self._on_device = what, any(is_fake(each) for each in memory)
-        self._held: list[Tensor] = [*memory]
-        begins, number = current_stream().mark(), next(_numbers)
-
-        def run() -> None:
-            begins.wait()
-            thread_blocks.take(ctas)
-            late()
-            carry()
-            thread_blocks.free(ctas)
-            posted.pop(number, None)
-            self._held.clear()
-
-        with lane.changed:  # so that the operation cannot be complete before it is posted
-            self._end = lane.put(run)
-            posted[number] = f"{what} at {line()}", self._end
-
-    def is_completed(self) -> bool:
-        return self._end.reached()
-
-    def is_success(self) -> bool:
-        return self.is_completed()
-
-    def wait(self, _timeout: Any = None) -> bool:
-        if self._on_device:
-            current_stream().wait_point(self._end)
-        else:
-            fake_gpu.host_wait(self._end, "nccl", self._what)
-        self._held.clear()
-        return True
-
-
-class _AwaitedOnHost(Operation):
-    """A barrier."""
-
-    def wait(self, _timeout: Any = None) -> bool:
-        super().wait()
-        blocked(current_stream().mark(), self._what)
-        return True
-
-
-class Communicator:
-    """The connections between some ranks of a group, and the queue of their operations."""
-
-    def __init__(self, wires: Mapping[int, Connection]) -> None:
-        self.lane, self._wires = Lane(), wires
-
-    def exchange(
-        self, rank: int, kind: tuple[str, str], sent: Callable[[int], bytes], sizes: Sequence[tuple[int, int]]
-    ) -> dict[int, bytes]:
-        """What the others send.
-
-        Args:
-            rank: of this process.
-            kind: of the operation, here and at the other end.
-            sent: what goes to a peer, read once all have come.
-            sizes: bytes to and from each rank.
-        """
-        found: dict[int, bytes] = {}
-        try:
-            for peer, wire in self._wires.items():
-                expected = repr((kind[::-1], sizes[peer][::-1]))
-                there = _swapped(wire, repr((kind, sizes[peer])).encode(), first=rank < peer).decode()
-                if there != expected:
-                    give_up(f"operations do not match: here {(kind, sizes[peer])}, at rank {peer} {there}")
-            late()
-            # pairs go in one order everywhere, so that none waits in a ring
-            found = {peer: _swapped(wire, sent(peer), first=rank < peer) for peer, wire in self._wires.items()}
-        except (EOFError, OSError):
-            threading.Event().wait()  # the peer is gone, and NCCL does not notice
-        late()
-        return found
-
-
-def late() -> None:
-    """Passes a while."""
-    time.sleep(_draw.random() * setting("STRICT_NCCL_LATE_MS", 3) / 1000)
-
-
-def _swapped(wire: Connection, sent: bytes, *, first: bool) -> bytes:
-    """What the other end sends; one of them sends first."""
-    if first:
-        wire.send_bytes(sent)
-    found = wire.recv_bytes()
-    if not first:
-        wire.send_bytes(sent)
-    return found
 
 
 class StrictGroup(dist.ProcessGroup):
@@ -180,7 +32,7 @@ class StrictGroup(dist.ProcessGroup):
     def __init__(self, made: Any, options: Any) -> None:
         super().__init__(made.group_rank, made.group_size)
         self.me, self.count, self._store = made.group_rank, made.group_size, made.store
-        self.max_ctas = options.config.max_ctas if options is not None else _USUAL_CTAS
+        self.max_ctas = options.config.max_ctas if options is not None else USUAL_CTAS
         self._communicators: dict[str, Communicator] = {}
         self._met: set[str] = set()
         groups.append(self)
@@ -281,9 +133,7 @@ class StrictGroup(dist.ProcessGroup):
         return self._collective(f"broadcast from {root}", tensors[0], None, lambda found: write(memory, found[root]))
 
     def barrier(self, opts: Any = None) -> Operation:  # noqa: ARG002
-        return self._collective(
-            "barrier", torch.zeros(1, device=fake_gpu.NAME), None, lambda _found: None, _AwaitedOnHost
-        )
+        return self._collective("barrier", torch.zeros(1, device=DEVICE), None, lambda _found: None, AwaitedOnHost)
 
     def _collective(
         self,
@@ -337,31 +187,6 @@ class StrictGroup(dist.ProcessGroup):
         return Operation(kind, communicator.lane, self.max_ctas, [output, given], carry)
 
 
-class SentMemory:
-    """Memory that nobody may change until it is sent."""
-
-    def __init__(self, memory: Tensor, what: str) -> None:
-        self._memory, self._before, self._what = memory, memory.clone(), what
-
-    def read(self) -> bytes:
-        if not torch.equal(self._memory, self._before):
-            give_up(f"the memory of a {self._what} has changed before it was sent")
-        return self._memory.numpy().tobytes()
-
-
-def write(memory: Tensor, found: bytes) -> None:
-    """Puts received bytes in their place."""
-    if found:
-        memory.copy_(torch.frombuffer(bytearray(found), dtype=torch.uint8))
-
-
-def bytes_of(tensor: Tensor) -> Tensor:
-    """Its memory, as the host sees it."""
-    if not tensor.is_contiguous():
-        raise ValueError("Tensors must be contiguous")
-    return on_host(tensor).detach().reshape(-1).view(torch.uint8)
-
-
 def _split(tensor: Tensor, lengths: Sequence[int], count: int) -> Sequence[Tensor]:
     if not lengths and len(tensor) % count:
         raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
@@ -376,27 +201,3 @@ def _reduction(opts: Any) -> Callable[[Tensor], Tensor]:
         dist.ReduceOp.MIN: lambda all_: all_.amin(0),
     }
     return next(found for kind, found in kinds.items() if opts is None or opts.reduceOp == kind)
-
-
-class _Options:
-    """Stands for ProcessGroupNCCL.Options."""
-
-    def __init__(self, **_given: Any) -> None:
-        self.config = SimpleNamespace(max_ctas=_USUAL_CTAS, min_ctas=1, cga_cluster_size=4)
-
-
-def install() -> None:
-    """Puts such groups in the place of NCCL's in this process; once."""
-    if hasattr(dist.Backend, NAME.upper()):
-        return
-    fake_gpu.install()
-    dist.Backend.register_backend(NAME, StrictGroup, extended_api=True, devices=["cpu", fake_gpu.NAME])
-    made = dist.new_group
-
-    def new_group(*args: Any, backend: str | None = None, **options: Any) -> Any:
-        return made(*args, backend=NAME if backend == "nccl" else backend, **options)
-
-    dist.new_group = new_group
-    for module in (dist, distributed_c10d):
-        module.is_nccl_available = lambda: True  # type: ignore[assignment]
-    dist.ProcessGroupNCCL = SimpleNamespace(Options=_Options)  # type: ignore[misc, assignment]

@@ -1,0 +1,142 @@
+"""The device's memory, which is the host's, and which of the host's is page-locked."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from support.fake_gpu.host_waits import GARBAGE, NAME, setting
+from support.fake_gpu.streams import Point, Stream, current_stream, device_wide_wait
+from torch.multiprocessing.reductions import StorageWeakRef
+
+_lock = threading.RLock()
+_torch_clone = torch.UntypedStorage.clone
+
+
+def memory_size() -> int:
+    """Bytes of the device."""
+    return int(setting("PIPETRAIN_EMULATED_MEMORY", 16 * 2**30))
+
+
+def allocated(_device: Any = None) -> int:
+    return _allocated
+
+
+def peak(_device: Any = None) -> int:
+    return _peak
+
+
+@dataclass
+class Block:
+    """Memory of the device."""
+
+    bytes: torch.Tensor
+    stream: Stream
+    storage: StorageWeakRef
+    lent_to: set[int] = field(default_factory=set)
+    points: list[Point] = field(default_factory=list)
+
+
+blocks: dict[int, Block] = {}
+_freed: list[Block] = []
+_pinned: dict[int, StorageWeakRef] = {}
+_allocated, _peak, _allocations = 0, 0, itertools.count(1)
+
+
+def release() -> None:
+    """Fills what nobody holds any more with garbage, in the order of its own stream."""
+    global _allocated
+    with _lock:
+        for address in [address for address, block in blocks.items() if block.storage.expired()]:
+            block = blocks.pop(address)
+            _allocated -= block.bytes.nbytes
+            block.points = [Stream.all[number].mark() for number in block.lent_to]
+            _freed.append(block)
+        # in order: memory that is lent waits here, without holding up its stream
+        done = [block for block in _freed if all(point.reached() for point in block.points)]
+        _freed[:] = [block for block in _freed if not any(block is each for each in done)]
+        for block in done:
+            block.stream.put(partial(block.bytes.fill_, GARBAGE))
+
+
+def fresh_storage(size: int) -> torch.UntypedStorage:
+    """Fresh memory of the current stream.
+
+    Torch gives such a storage no deleter, so each allocation looks which ones are dead: an allocation is also what
+    makes CUDA's memory another's.
+    """
+    global _allocated, _peak
+    release()
+    if (every := setting("PIPETRAIN_EMULATED_FULL", 0)) and next(_allocations) % every == 0:
+        device_wide_wait()
+    if _allocated + size > memory_size():
+        device_wide_wait()
+        raise torch.OutOfMemoryError(
+            f"emulated GPU: out of memory: {size} bytes beside {_allocated} of {memory_size()}"
+        )
+    memory = torch.full((size,), GARBAGE, dtype=torch.uint8, device="cpu")
+    storage = torch._C._construct_storage_from_data_pointer(memory.data_ptr(), torch.device(NAME, 0), size)
+    with _lock:
+        blocks[memory.data_ptr()] = Block(memory, current_stream(), StorageWeakRef(storage))
+        _allocated += size
+        _peak = max(_peak, _allocated)
+    return storage
+
+
+def is_fake(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.device.type == NAME
+
+
+def block_of(x: torch.Tensor) -> Block:
+    return blocks[x.untyped_storage().data_ptr()]
+
+
+def on_host(x: Any) -> Any:
+    """The same memory as a tensor of the host; others as they are."""
+    if not is_fake(x):
+        return x
+    if x.numel() == 0:
+        return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="cpu")
+    memory = block_of(x).bytes.untyped_storage()
+    return torch.empty(0, dtype=x.dtype, device="cpu").set_(memory, x.storage_offset(), x.size(), x.stride())
+
+
+def pinned(x: torch.Tensor, _device: Any = None) -> bool:
+    """Stands for Tensor.is_pinned."""
+    if is_fake(x) or not x.numel():
+        return False
+    storage = x.untyped_storage()
+    known = _pinned.get(storage.data_ptr())
+    return known is not None and known == StorageWeakRef(storage)
+
+
+def pin(x: torch.Tensor, _device: Any = None) -> torch.Tensor:
+    """Stands for Tensor.pin_memory."""
+    return x if pinned(x) else mark_pinned(x.detach().clone())
+
+
+def mark_pinned(x: torch.Tensor) -> torch.Tensor:
+    with _lock:
+        for address in [address for address, storage in _pinned.items() if storage.expired()]:
+            del _pinned[address]
+        _pinned[x.untyped_storage().data_ptr()] = StorageWeakRef(x.untyped_storage())
+    return x
+
+
+def storage_clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Stands for UntypedStorage.clone, by which tensors are deep-copied: torch's would ask for an allocator in C++."""
+    if storage.device.type != NAME:
+        return _torch_clone(storage)
+    copy, memory = fresh_storage(storage.nbytes()), blocks[storage.data_ptr()].bytes
+    current_stream().put(partial(blocks[copy.data_ptr()].bytes.copy_, memory))
+    return copy
+
+
+def reset_peak(_device: Any = None) -> None:
+    global _peak
+    release()
+    _peak = _allocated
