@@ -66,7 +66,7 @@ def test_phase_section_with_a_users_own_target_is_taken_as_it_is():
     own = {"_target_": "mylib.Method", "gain": 2}
     (found,) = entries_of({"method": own})
     assert found["method"] == own
-    assert found["names"]["method"] == "mylib.Method"
+    assert found["names"]["method"] == "Method"
 
 
 def test_phase_section_may_refer_to_settings_of_the_run():

@@ -81,8 +81,8 @@ def test_executors_and_a_resumed_run_have_the_same_bits(tmp_path):
     target = f"lr_schedule._target_={_PATH}CosineAnnealingLR"
     words = (*TINY, "threads=1", "lr_schedule=custom", target, "+lr_schedule.T_max=8", "lr_schedule.unit=step")
     run(tmp_path / "distributed", *words)
-    run(tmp_path / "simulated", *words, "executor=simulated", "checkpoint.every_steps=4")
-    checkpoint = tmp_path / "simulated" / "checkpoints" / "step-00000004"
+    run(tmp_path / "simulated", *words, "executor=simulated")
+    checkpoint = tmp_path / "simulated" / "checkpoints" / "step-00000005"
     run(tmp_path / "resumed", *words, "executor=simulated", f"resume={checkpoint}")
     found = [summary(tmp_path / name) for name in ("distributed", "simulated", "resumed")]
     assert len({each["weights_sha256"] for each in found}) == 1
