@@ -34,6 +34,9 @@ class SweepReport(Callback):
             _check_search(config)
         words, swept = list(config.hydra.overrides.task), _swept(config)
         self._total = _trials(config.hydra.sweeper) if searches else number_of_runs(words, swept)
+        if self._total == 0:
+            empty = ConfigError(f"--multirun {' '.join(words)}: no run; a glob or range in it has no values")
+            raise SystemExit(report_error(empty, ExitCode.WRONG_USAGE))
         same = constant(words, swept)
         with read_write(config), open_dict(config):
             config.hydra.overrides.hydra.append(

@@ -45,6 +45,11 @@ def test_every_form_of_a_sweep_ends_with_the_code_of_its_runs_and_names_them(wor
     assert "Warning" not in said.err
 
 
+def test_sweep_without_runs_is_refused(capfd):
+    assert cli.carry_out([*WORDS[:3], "method=glob(zz*)"]) is ExitCode.WRONG_USAGE
+    assert capfd.readouterr().err.startswith("pipetrain: error: --multirun method=glob(zz*): no run; a glob or range")
+
+
 def test_sweep_whose_runs_a_launcher_starts_in_other_processes_ends_as_they_do(folder, monkeypatch, capfd):
     launch = BasicLauncher.launch
 
