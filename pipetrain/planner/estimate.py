@@ -2,7 +2,8 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from typing_extensions import override
 from pipetrain.errors import ConfigError
 from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
+from pipetrain.seeding import python_draws
 
 # Fitted to the layers of ResNet-20 and ResNet-56 at batch 64 on one CPU core, float32: nearly all are then right to a
 # fifth. Only the ratio of the two moves a partition.
@@ -69,16 +71,26 @@ def layer_costs(chain: LayerChain, example: Sequence[Tensor]) -> list[LayerCost]
     """The estimate of every layer for an input like `example`, the tensors of one microbatch.
 
     The layers run on copies that have shapes and no data: weights, buffers and random numbers are left alone. A model
-    that needs real data, as one does that branches on values, runs once on a real copy.
+    that needs real data, as one does that branches on values, runs once on a real copy. Layers that draw random numbers
+    draw the same ones each time, as what they compute may depend on them.
 
     Raises:
         ConfigError: a layer does not run on what it is given.
     """
-    try:
-        return _run(_copy(chain, _without_data), [_without_data(tensor) for tensor in example])
-    except ConfigError:
-        with torch.random.fork_rng(devices=[]):
-            return _run(_copy(chain, torch.clone), list(example))
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with _same_draws():
+                return _run(_copy(chain, _without_data), [_without_data(tensor) for tensor in example])
+        except ConfigError:
+            with _same_draws():
+                return _run(_copy(chain, torch.clone), list(example))
+
+
+@contextmanager
+def _same_draws() -> Iterator[None]:
+    torch.default_generator.manual_seed(0)
+    with python_draws(0):
+        yield
 
 
 def _without_data(tensor: Tensor) -> Tensor:

@@ -1,3 +1,5 @@
+import random
+
 import pytest
 import torch
 from torch import nn
@@ -59,6 +61,27 @@ class BranchesOnValues(nn.Module):
 
     def forward(self, x):
         return self.norm(x) if x.abs().sum() > 0 else torch.rand_like(x)
+
+
+class SometimesSkipped(nn.Linear):
+    def forward(self, x):
+        return x if random.random() < 0.5 or torch.rand(()).item() < 0.5 else super().forward(x)
+
+
+class Skipped(nn.Linear):
+    def forward(self, x):
+        return x if random.random() < 0.5 else super().forward(x)
+
+
+@pytest.mark.parametrize("layer", [Skipped, SometimesSkipped])
+def test_layers_that_draw_random_numbers_have_one_estimate(layer):
+    chain, drawn = chain_of(nn.Sequential(*(layer(4, 4) for _ in range(8)))), random.getstate()
+    first = layer_costs(chain, [torch.zeros(3, 4)])
+    assert random.getstate() == drawn
+    for number in range(4):
+        random.seed(number)
+        torch.manual_seed(number)
+        assert layer_costs(chain, [torch.zeros(3, 4)]) == first
 
 
 def test_model_that_needs_real_data_is_run_on_a_copy():
