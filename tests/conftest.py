@@ -6,6 +6,9 @@ import signal
 
 import pytest
 
+from pipetrain import cli
+from pipetrain.launch import signals
+
 
 @pytest.fixture(autouse=True)
 def _root_logger_unchanged():
@@ -27,3 +30,13 @@ def _signals_are_heard():
     """A shell starts what it puts in the background deaf to Ctrl-C, and nohup to SIGHUP; processes inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture
+def main():
+    """The command in this process, whose signal handlers it would keep."""
+    before = {number: signal.getsignal(number) for number in signals.ENDING}
+    yield cli.main
+    signals._of_command = None
+    for number, handler in before.items():
+        signal.signal(number, handler)

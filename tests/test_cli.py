@@ -128,16 +128,6 @@ def wrong():
         yield pytest.param(words, message, id=" ".join(words), marks=pytest.mark.slow)
 
 
-@pytest.fixture
-def main():
-    """The command in this process, whose signal handlers it would keep."""
-    before = {number: signal.getsignal(number) for number in signals.ENDING}
-    yield cli.main
-    signals._of_command = None
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.parametrize(("overrides", "message"), list(wrong()))
 def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch, main, overrides, message):
     # in this process: importing torch for each would take minutes

@@ -1,5 +1,6 @@
 """What the docs show of files and of commands is what these are and print."""
 
+import itertools
 import os
 import re
 import runpy
@@ -158,7 +159,8 @@ def test_results_in_readme_are_those_of_the_comparison():
         [cell.strip(" `") for cell in line.split("|")[1:-1]]
         for line in (ROOT / "README.md").read_text(encoding="utf-8").partition("**A result.**")[2].splitlines()
     ]
-    rows = [row for row in cells if len(row) == 5][2:]
+    table = itertools.takewhile(bool, itertools.dropwhile(lambda row: len(row) != 5, cells))
+    rows = list(table)[2:]
     accuracies, costs, *_ = (
         (ROOT / "results" / "comparison" / "lenet5.md").read_text(encoding="utf-8").strip().split("\n\n")
     )

@@ -10,10 +10,10 @@ from pipetrain.errors import ExitCode
     "words",
     [("report", "staleness", "--stages", "0"), ("report", "runs", "nowhere"), ("report",), ("report", "everything")],
 )
-def test_wrong_use_of_the_report_is_one_line(words, monkeypatch, capsys):
+def test_wrong_use_of_the_report_is_one_line(words, monkeypatch, capsys, main):
     monkeypatch.setattr(sys, "argv", ["pipetrain", *words])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main()
     assert end.value.code == 2
     assert "error: " in capsys.readouterr().err.splitlines()[-1]
 

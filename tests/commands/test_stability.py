@@ -53,14 +53,12 @@ def test_stability_with_data_writes_all_figures_and_tables(tmp_path):
         (["-o", "file"], "-o file: exists and is not a directory"),
     ],
 )
-def test_stability_with_a_wrong_option_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, message):
-    from pipetrain import cli
-
+def test_stability_with_a_wrong_option_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, main, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     monkeypatch.setattr(sys, "argv", ["pipetrain", "stability", *words])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main()
     shown = capsys.readouterr()
     assert end.value.code == 2
     assert message in shown.err

@@ -21,6 +21,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 def watching(tmp_path):
     """Starts an overseer of two workers, with these limits."""
     open_ones = []
+    (tmp_path / "run").mkdir()
 
     def start(hang_timeout=60.0, start_timeout=60.0):
         made = job(

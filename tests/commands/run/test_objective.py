@@ -18,6 +18,7 @@ def configured(objective=None, *, best=False, metric="loss", every_epochs=1, wor
             "sweep": {"objective": objective, "best": best},
             "checkpoint": {"metric": metric},
             "eval": {"every_epochs": every_epochs},
+            "metrics": {},
             "hydra": {"sweeper": {"_target_": "x.Sweeper", **sweeper}, "overrides": {"task": list(words)}},
         }
     )
