@@ -5,6 +5,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import NoReturn
+
+from typing_extensions import override
 
 from pipetrain import __version__
 from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, PreemptedError
@@ -94,9 +97,17 @@ def carry_out(words: Sequence[str]) -> ExitCode:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, as all others are."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        self.exit(ExitCode.WRONG_USAGE, f"pipetrain: error: {message}; {self.prog} --help shows what it takes\n")
+
+
 def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser of the whole command, and those of the subcommands by name."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="pipetrain",
         description="Trains neural networks with pipeline parallelism, and measures what each stage does.",
         epilog=_EPILOG,

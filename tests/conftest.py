@@ -27,7 +27,7 @@ def _cache_of_the_tests_alone(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="session")
 def _signals_are_heard():
-    """A shell starts what it puts in the background deaf to Ctrl-C and Ctrl-\\, and nohup to SIGHUP; processes inherit that."""
+    """A shell has its background jobs ignore SIGINT and SIGQUIT, nohup SIGHUP; processes inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

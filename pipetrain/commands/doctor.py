@@ -24,7 +24,7 @@ _OPTIONAL = {
     "timm": "its models: model._target_=timm.create_model",
     "transformers": "its models: docs/your-model.md",
     "h5py": "features of videos in HDF5 files",
-    "torchmetrics": "further metrics, in a loss of your own",
+    "torchmetrics": "metrics such as F1 and AUC: docs/metrics.md",
     "pandas": "reading metrics.jsonl as a table: docs/records.md",
     "hydra-joblib-launcher": "the runs of a sweep side by side: hydra/launcher=joblib",
     "hydra-submitit-launcher": "the runs of a sweep as Slurm jobs: hydra/launcher=submitit_slurm",

@@ -123,6 +123,7 @@ def targets_of(name: str, scale: str) -> list[Target]:
     """
     if scale not in (FULL, SMALL):
         raise ConfigError(f"--scale {scale}: {SMALL} or {FULL}")
+    name = name.rstrip("/")  # as a shell completes a folder
     wanted = name if "/" in name else name.replace("-", "/", 1)
     found = [Target(each, scale) for each in presets() if _is_of(each, wanted)]
     if not found:

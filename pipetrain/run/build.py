@@ -153,6 +153,8 @@ def build_chain(
     extra = from_data(model, dataset)
     torch.manual_seed(seed)
     module = model.build(**extra)
+    if not isinstance(module, nn.Module | LayerChain):
+        raise model.returned(module, "an nn.Module or a pipetrain.LayerChain")
     chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else (), output)
     if separate:
         untie(chain)

@@ -1,6 +1,6 @@
 """The lock of a sweep's folder, so that no second sweep writes to it."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from pipetrain.commands.output_folder import not_made
 from pipetrain.commands.run import sweep_ends
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.error_line import report_error
-from pipetrain.tracking.run_directory import check_own
+from pipetrain.tracking.run_directory import RunDirectory, check_own
 from pipetrain.tracking.run_lock import locked
 
+_WRITTEN = "multirun.yaml"
 _held = ExitStack()
 """Not a part of the callback, which launchers copy to their processes."""
 
@@ -25,10 +26,11 @@ class SweepLock(Callback):
 
     @override
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        folder = Path(config.hydra.sweep.dir)
         try:
+            folder = Path(config.hydra.sweep.dir)
+            _held.callback(_take_back, folder)
             _held.enter_context(locked(folder))
-            for name in ("multirun.yaml", sweep_ends.NAME):
+            for name in (_WRITTEN, sweep_ends.NAME):
                 check_own(folder / name)
         except ConfigError as error:
             # Hydra takes an exception of a callback for a warning, and goes on
@@ -40,5 +42,12 @@ class SweepLock(Callback):
 
 
 def release() -> None:
-    """Frees the lock of the sweep that has ended, if there was one."""
+    """Frees the lock of the sweep that has ended, if there was one, and removes its folder if no run left a file."""
     _held.close()
+
+
+def _take_back(folder: Path) -> None:
+    with suppress(OSError):
+        if {each.name for each in folder.iterdir()} <= {_WRITTEN}:
+            (folder / _WRITTEN).unlink(missing_ok=True)
+            RunDirectory(folder).remove_if_empty()

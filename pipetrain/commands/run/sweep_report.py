@@ -90,7 +90,8 @@ def show() -> None:
     known = any(sweep.objective in run.values for group in found.groups for run in group.runs)
     groups, metric = report.ranked(found.groups, sweep.objective if known else None)
     print(f"\n{table.text(groups, metric, found.skipped)}\n")
-    print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
+    if runs_in(folder):
+        print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
 
 
 def _swept(config: DictConfig) -> Mapping[str, object]:

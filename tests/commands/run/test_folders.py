@@ -61,12 +61,20 @@ def test_sweep_sent_to_the_folder_of_a_live_one_is_refused_and_touches_nothing(f
     assert not (folder / "sweep" / ".lock").exists()
 
 
-def test_sweep_that_cannot_make_its_folder_says_so_in_one_line(folder, capfd):
+def test_sweep_that_cannot_make_its_folder_says_so_in_one_line(folder, capfd, recwarn):
     (folder / "multirun").touch()
     assert cli.carry_out(["run", "--multirun", "seed=0,1"]) == 2
     said = capfd.readouterr().err
     assert re.match(r"pipetrain: error: multirun\S*: Not a directory; hydra.run.dir=FOLDER", said), said
     assert said.count("\n") == 1
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("swept", ["train.epochs=0,-1", "optimizer=adam,nonsense"])
+def test_sweep_without_a_run_leaves_nothing(folder, capfd, swept):
+    assert cli.carry_out(["run", "--multirun", swept, "model=lenet5", "dataset.limit=64"]) == 2
+    assert not (folder / "multirun").exists()
+    assert "next: " not in capfd.readouterr().out
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_sweep_that_ctrl_c_ends_shows_the_runs_that_there_are(folder, monkeypatc
         cli.carry_out(WORDS)
     out = capfd.readouterr().out
     assert re.search(r" 1 refused$", out, re.MULTILINE)
-    assert out.endswith("\nnext: pipetrain report runs sweep -o comparison, tensorboard --logdir sweep\n")
+    assert "next: " not in out, "no run has left anything to look at"
     assert not (folder / ".ends").exists()
     assert sweep_ends.sweep() is None
 

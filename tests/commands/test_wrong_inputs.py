@@ -1,0 +1,92 @@
+"""Every subcommand answers wrong input in one line, with exit code 2, and leaves no file behind."""
+
+import shlex
+
+import pytest
+
+from pipetrain import cli
+from pipetrain.errors import ExitCode
+
+WRONG = """\
+run partition.stages=2.5
+run train.batch_size=100000 dataset.limit=64 model=lenet5
+run optimizer.lr=fast
+run optimizer.momentum=1.5
+run seed=abc
+run method=gpip
+run schedule=gpipe method=pipedream
+run dataset=image_folder
+run dataset=text_file dataset.path=/nonexistent.txt model=gpt
+run model=lenet5 dataset=synthetic_images dataset.size=2
+run executor=simulate
+run device=tpu
+run train.precision=fp8
+run train.target={acc:80} model=lenet5
+run train.target=80
+run checkpoint.keep_last=0
+run resume=/nonexistent
+run resume=plain.txt
+run partition=explicit partition.boundaries=[9,3] model=lenet5
+run partition=file partition.path=bad.json
+run metrics.f1._target_=nolib.F1
+run model=custom model._target_=builtins.int dataset.limit=64
+run lr_schedule=step lr_schedule.gamma=x
+run launch.hang_timeout=0
+run method=gpipe,pipedream model=lenet5
+run hydra.run.dir=plain.txt model=lenet5 dataset.limit=64 train.max_steps=1
+run =3
+run --package train
+run -cn other
+run --multirun seed= model=lenet5
+run --multirun optimizer=adam,nonsense model=lenet5
+eval /nonexistent
+eval plain.txt
+eval empty --step few
+export empty -o a.pt
+export empty -o a.safetensors --format torch2
+sample empty
+sample empty --temperature hot
+timeline partition.stages=two
+timeline empty
+timeline --forward-time 1,2,3 partition.stages=2
+timeline --minibatches 0
+profile profile=bad.json
+profile model=lenet5 train.batch_size=0
+plan profile=empty.json
+plan profile=/nonexistent.json
+plan --bogus
+predict profile=bad.json
+predict profile=empty.json method=gpip
+stability --momentum 2
+stability --tau-forward -1
+stability --data /nonexistent
+report
+report runs empty
+report runs /nonexistent
+report staleness extra
+report papers -o plain.txt
+reproduce nothing
+reproduce zhang/table2_lenet5 --scale medium
+doctor --gpus
+completion tcsh
+list modles
+list --config-dir /nonexistent
+trian model=lenet5
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.splitlines())
+def test_wrong_input_is_answered_in_one_line(line, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for name, text in (("plain.txt", "text\n"), ("bad.json", "{"), ("empty.json", "{}")):
+        (tmp_path / name).write_text(text)
+    before = sorted(tmp_path.rglob("*"))
+    try:
+        code = cli.carry_out(shlex.split(line))
+    except SystemExit as end:
+        code = end.code
+    said = capfd.readouterr()
+    assert (code, said.out, said.err.count("\n")) == (ExitCode.WRONG_USAGE, "", 1), said
+    assert said.err.startswith("pipetrain: error: ")
+    assert sorted(tmp_path.rglob("*")) == before
