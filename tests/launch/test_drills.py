@@ -72,8 +72,10 @@ def test_run_that_does_its_work_completes(tmp_path, words):
 
 
 def started(tmp_path, *words, launcher=()):
+    given = {word.partition("=")[0] for word in words}
+    words = [*(word for word in LENET if word.partition("=")[0] not in given), *words]
     return subprocess.Popen(
-        [*arguments("run", "hydra.run.dir=run", *LENET, *words)] if not launcher else [*launcher, *LENET, *words],
+        [*arguments("run", "hydra.run.dir=run", *words)] if not launcher else [*launcher, *words],
         cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
