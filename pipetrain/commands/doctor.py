@@ -26,17 +26,17 @@ _OPTIONAL = {
     "h5py": "features of videos in HDF5 files",
     "torchmetrics": "metrics such as F1 and AUC: docs/metrics.md",
     "pandas": "reading metrics.jsonl as a table: docs/records.md",
-    "hydra-joblib-launcher": "the runs of a sweep side by side: hydra/launcher=joblib",
-    "hydra-submitit-launcher": "the runs of a sweep as Slurm jobs: hydra/launcher=submitit_slurm",
+    "hydra-joblib-launcher": "runs of a sweep in parallel: hydra/launcher=joblib",
+    "hydra-submitit-launcher": "runs of a sweep as Slurm jobs: hydra/launcher=submitit_slurm",
     "hydra-optuna-sweeper": "searches over settings: hydra/sweeper=optuna",
 }
 """Package -> what it is for."""
 _DESCRIPTION = """\
-Checks this machine: versions, devices, what stages exchange messages with, memory, whether runs can write to this
-folder, and optional packages. "ok" is there, "!" is and works in part, "-" is not and need not be, "!!" is missing.
-Exits with 1 where something is missing, so that runs on the CPU fail.
+Checks this machine: versions, devices, how stages exchange messages, memory, whether runs can write to this folder, and
+optional packages. "ok": works; "!": works in part; "-": absent, but not required; "!!": missing. Exits with 1 if
+something is missing without which runs fail even on the CPU.
 With --gpu it trains on the GPUs instead, for up to three minutes, and prints a report to paste into an issue; it
-exits with 1 where a step fails."""
+exits with 1 if a step fails."""
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ def _disk() -> Finding:
     except ConfigError as error:
         return Finding("disk", "missing", f"{error}; runs write there unless hydra.run.dir names another folder")
     free = shutil.disk_usage(here).free
-    text = f"{_gigabytes(free)} free in {here}, where runs write to"
+    text = f"{_gigabytes(free)} free in {here}, where runs write"
     if free < _LITTLE:
-        return Finding("disk", "limited", f"{text}: little for checkpoints")
+        return Finding("disk", "limited", f"{text}: little space for checkpoints")
     return Finding("disk", "ok", text)
 
 

@@ -12,7 +12,7 @@ from pipetrain.errors import ConfigError, ExitCode
 _DESCRIPTION = """\
 Measures each layer's forward and backward time, output, weights and activations, and the bandwidth between two
 workers, under the settings of `pipetrain run`, and writes them as JSON: what `pipetrain plan`, `pipetrain predict` and
-partition=auto plan with. Always measures, and replaces what they remember of this model, but for planner.cache=use.
+partition=auto plan with. Always measures, and replaces what is stored for this model, unless planner.cache=use.
 With profile=FILE: shows that profile, which may be a graph.txt of PipeDream's, and with -o writes it as JSON."""
 _EPILOG = """\
 For example: pipetrain profile model=resnet56 train.batch_size=128 -o resnet56.json

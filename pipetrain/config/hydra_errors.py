@@ -138,7 +138,7 @@ _MESSAGES = [
         ),
         (
             r"BasicSweeper does not support sweep type",
-            "interval(...): only a sweeper that searches takes it, such as hydra/sweeper=optuna: docs/tuning.md",
+            "interval(...): works only with a sweeper that searches, such as hydra/sweeper=optuna: docs/tuning.md",
         ),
         (r"An item is already at '(?P<name>.+?)'", "+{name}: is a setting already; leave out the +"),
         (r"Multiple values for (?P<name>\S+)\.", "+{name}: is chosen already; leave out the +"),

@@ -72,7 +72,7 @@ class Target:
             reason = described(cause) if cause is not None else one_line(error)
             if missing := self._missing(cause):
                 settings = " ".join(f"{self.section}.{name}=VALUE" for name in missing)
-                reason = f"needs {' and '.join(missing)}, and does not tell that it takes them by name; set {settings}"
+                reason = f"needs {' and '.join(missing)}, which its signature does not name; set {settings}"
             raise ConfigError(f"{self.section}.{TARGET}={self.path}: {reason}") from error
 
     def _missing(self, error: BaseException | None) -> list[str]:

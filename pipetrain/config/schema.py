@@ -24,9 +24,9 @@ class LoaderConfig:
     prefetch: int | None = None
     """Minibatches that each worker reads ahead; null: 2."""
     input_key: Any = None  # a name or a list
-    """What a sample that is a dict has as its input, a name or a list of names; null: all but dataset.target_key."""
+    """For samples that are dicts: the key of the input, or a list of keys; null: all but dataset.target_key."""
     target_key: Any = None  # a name or a list
-    """What a sample that is a dict has as its target, such as labels; null: samples are (input, target) pairs."""
+    """For samples that are dicts: the key of the target, such as labels; null: samples are (input, target) pairs."""
     pin_memory: bool = False
     """Load minibatches into page-locked memory, from which copies to a CUDA device do not wait."""
 
@@ -210,7 +210,7 @@ class PlannerConfig:
     bandwidth: bool = True
     """Whether a profile also measures messages between two workers, their bandwidth and work; false: not known."""
     cache: str = "use"
-    """use what was measured before of the same layers on the same device, renew it, or ignore the stored: measure."""
+    """use stored measurements of the same layers on the same device, renew them, or ignore them and measure."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class TopologyConfig:
     speeds: list[float] | None = None
     """Speed of each device as a multiple of the profiled one, such as [1,1,0.5]; null: all 1."""
     cores: int | None = None
-    """Cores that workers of each machine, the innermost level, share; null: those of a profiled CPU (planner.md)."""
+    """Cores that the workers of a machine, the innermost level, share; null: those of a profiled CPU (planner.md)."""
     latency_s: float = 0.0
     """Seconds that every message takes beside its transmission; `pipetrain predict` alone counts them."""
     update_gigabytes_per_s: float | None = None

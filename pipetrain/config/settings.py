@@ -96,7 +96,7 @@ def _check_keys(input_key: Any, target_key: Any) -> None:
     for setting, key in (("dataset.input_key", input_key), ("dataset.target_key", target_key)):
         names = key if isinstance(key, list) else [] if key is None else [key]
         if not all(isinstance(name, str) for name in names) or key == []:
-            raise ConfigError(f"{setting}={as_configured(key)}: a name or a list of names is needed, or null")
+            raise ConfigError(f"{setting}={as_configured(key)}: must be a name, a list of names or null")
     if input_key is not None and target_key is None:
         raise ConfigError(
             f"dataset.input_key={as_configured(input_key)}: set dataset.target_key, too, to the name of the target"
@@ -229,7 +229,7 @@ class MetricSettings:
         name = section.partition(".")[2]
         if not _METRIC_NAME.fullmatch(name) or name in _OTHERS:
             raise ConfigError(
-                f"{section}: {name} cannot name a metric; letters, digits and _ can, but not {', '.join(_OTHERS)}"
+                f"{section}: {name} cannot name a metric; use letters, digits and _, but not {', '.join(_OTHERS)}"
             )
         if not isinstance(content, Mapping):
             raise ConfigError(f"{section}={as_configured(content)}: names no class; set {section}.{TARGET}")
@@ -242,7 +242,9 @@ class MetricSettings:
 
 def _metrics_of(section: Any) -> dict[str, MetricSettings]:
     if not isinstance(section, Mapping):
-        raise ConfigError(f"metrics={as_configured(section)}: a target for each name, such as metrics.f1.{TARGET}=...")
+        raise ConfigError(
+            f"metrics={as_configured(section)}: needs a target for each name, such as metrics.f1.{TARGET}=..."
+        )
     return {str(name): MetricSettings.of(f"metrics.{name}", each) for name, each in section.items()}
 
 

@@ -30,8 +30,8 @@ class NamedSamples:
         sample = self._split[index]
         if not isinstance(sample, Mapping):
             raise ConfigError(
-                f"dataset.target_key={self._target}: is for samples that are dicts, and sample {index} is a "
-                f"{type(sample).__name__}; leave it out"
+                f"dataset.target_key={self._target}: works only with samples that are dicts, and sample {index} "
+                f"is a {type(sample).__name__}; leave it out"
             )
         target = _taken(sample, self._target, "target_key", index)
         if self._inputs is not None:
@@ -39,7 +39,7 @@ class NamedSamples:
         used = [self._target] if isinstance(self._target, str) else self._target
         others = [name for name in sample if name not in used]
         if not others:
-            raise ConfigError(f"dataset.target_key={self._target}: leaves nothing of sample {index} for the input")
+            raise ConfigError(f"dataset.target_key={self._target}: leaves no input in sample {index}")
         return _taken(sample, others[0] if len(others) == 1 else others, "input_key", index), target
 
     def __getattr__(self, name: str) -> Any:

@@ -64,8 +64,8 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
     if not job.finegrained and len(chain) != job.bounds[-1][1]:
         raise RunError(
-            f"model: {len(chain)} layers here, and {job.bounds[-1][1]} when the run was prepared; its code must do the "
-            "same in every process"
+            f"model: {len(chain)} layers here, but {job.bounds[-1][1]} when the run was prepared; its code must "
+            "build the same layers in every process"
         )
     phases = build_phases(settings, job.timetable, job.num_stages, job.segments, job.replicas)
     rate = build_rate(settings, job.timetable)

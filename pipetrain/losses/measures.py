@@ -45,7 +45,7 @@ def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> int:
     if count is not None:
         found = int(count(*targets))
         if found < 0:
-            raise RunError(f"`count` of the loss returned {found}; the number of what the mean runs over is needed")
+            raise RunError(f"`count` of the loss returned {found}; it must be the number of items that are averaged")
         return found
     if not of_classes(loss, targets):
         return len(targets[0])
@@ -67,7 +67,9 @@ def hits_of(loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
         raise RunError(f"`metrics` of the loss must return a dict, name -> hits, not a {type(found).__name__}")
     for name, hits in found.items():
         if not isinstance(name, str) or name in _OTHERS:
-            raise RunError(f"`metrics` of the loss: {name!r} cannot name a metric; words but {', '.join(_OTHERS)} can")
+            raise RunError(
+                f"`metrics` of the loss: {name!r} cannot name a metric; use a string, but not {', '.join(_OTHERS)}"
+            )
         if not isinstance(hits, int | float) and not (isinstance(hits, Tensor) and hits.numel() == 1):
             kind = f"tensor of shape {tuple(hits.shape)}" if isinstance(hits, Tensor) else type(hits).__name__
             raise RunError(f"`metrics` of the loss: {name} is a {kind}, not a number of hits")
@@ -82,8 +84,8 @@ def check_hits(name: str, hits: float, count: int) -> None:
     """
     if not 0 <= hits <= count or hits != int(hits):
         raise RunError(
-            f"`metrics` of the loss: {name}={hits:g} is no number of hits among {count}; a metric that is no count of "
-            "hits, such as F1, is set by `metrics`: docs/metrics.md"
+            f"`metrics` of the loss: {name}={hits:g} is not a number of hits out of {count}; a metric that is not a "
+            "count of hits, such as F1, belongs in `metrics`: docs/metrics.md"
         )
 
 

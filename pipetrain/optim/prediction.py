@@ -178,7 +178,7 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
             f"optimizer._target_: {name} has no prediction rule; those that have one: {names}; {_WITHOUT}"
         )
     if not isinstance(rule, DeltaRule):
-        raise ConfigError(f"optimizer._target_: {owner.__name__}.delta_rule is no pipetrain.DeltaRule; {_WITHOUT}")
+        raise ConfigError(f"optimizer._target_: {owner.__name__}.delta_rule is not a pipetrain.DeltaRule; {_WITHOUT}")
     if not _steps_alike(type(optimizer), owner):
         raise ConfigError(
             f"optimizer._target_: {name} overrides `step` of {owner.__name__}, whose prediction rule may not hold for "

@@ -57,14 +57,12 @@ class TorchScheduler(LearningRateSchedule):
         optimizer = SGD([nn.Parameter(torch.zeros(1))], lr=self.lr)
         scheduler = self.make(optimizer)
         if isinstance(scheduler, ReduceLROnPlateau):
-            raise ConfigError(
-                f"{self.name}: waits for the loss of an evaluation; rates must follow from the step alone"
-            )
+            raise ConfigError(f"{self.name}: waits for the loss of an evaluation; rates must depend only on the step")
         if not isinstance(scheduler, LRScheduler):
             raise ConfigError(f"{self.name}: returned {type(scheduler).__name__}, not a scheduler of torch")
         if getattr(scheduler, "cycle_momentum", False):
             raise ConfigError(
-                f"{self.name}: would change the momentum, too, which no stage follows; add "
+                f"{self.name}: would change the momentum, too, which is not scheduled; add "
                 "+lr_schedule.cycle_momentum=false"
             )
         return _Played(optimizer, scheduler)

@@ -94,6 +94,6 @@ def _check_versions(schedule: ListSchedule, operations: Sequence[Operation], r: 
             told = _called(schedule.newest_at_forward, r, D, N, op.minibatch, op.microbatch or 0)
             if told != updates:
                 raise ConfigError(
-                    f"stage {r}, operation {index}: {op} starts after {updates} updates, and after {told} by "
-                    "newest_at_forward, which follows from family and in_flight; let the list and these agree"
+                    f"stage {r}, operation {index}: {op} starts after {updates} updates, but newest_at_forward says "
+                    f"{told}, which follows from family and in_flight; make the list and these agree"
                 )

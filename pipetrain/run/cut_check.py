@@ -31,8 +31,8 @@ def check_training(chain: LayerChain, inputs: Inputs, output: str | None, seed: 
     if trains_alike(chain, Example.of(inputs), output, seed):
         return
     raise ConfigError(
-        f"model: {type(chain.module).__name__} cannot be cut into stages: in training, its layers give other outputs "
-        "or gradients than its own forward, as where that does something else in its first call than in later ones; "
+        f"model: {type(chain.module).__name__} cannot be cut into stages: in training, its layers give different "
+        "outputs or gradients than its own forward, for example because its first call differs; "
         "return an nn.Sequential whose children are the layers, or a pipetrain.LayerChain(module, layers)"
     )
 
@@ -56,6 +56,6 @@ def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmet
         same = agrees(copy.deepcopy(chain), Example.of(inputs), output, _TOLERANCE)
     if not same:
         raise ConfigError(
-            f"train.precision={arithmetic.precision}: in stages, {type(chain.module).__name__} gives other outputs "
-            "than by itself, as its forward depends on the dtypes of tensors; train.precision=fp32 works"
+            f"train.precision={arithmetic.precision}: in stages, {type(chain.module).__name__} gives different "
+            "outputs than as a whole, because its forward depends on the dtypes of tensors; train.precision=fp32 works"
         )

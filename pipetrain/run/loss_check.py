@@ -39,11 +39,11 @@ def check_loss(
         return []
     of_loss = [*_metrics(settings, trial, loss), *decoded]
     if twice := [name for name in further.fresh if name in of_loss]:
-        raise ConfigError(f"metrics.{twice[0]}: evaluations have a metric of this name already; give it another")
+        raise ConfigError(f"metrics.{twice[0]}: evaluations already have a metric of this name; choose another")
     with warnings.catch_warnings(action="ignore"):  # of so few samples
         notes = _check_further(trial, further)
     if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
-        notes.append("warning: the loss has parameters, which stay as they are: only those of the model are trained")
+        notes.append("warning: the loss has parameters, which stay unchanged: only those of the model are trained")
     metrics = [*of_loss, *further.fresh]
     target, best = settings.train.target, settings.checkpoint.metric
     for name in target or {}:
@@ -94,9 +94,9 @@ def _check_sums(loss: Loss, trial: Trial, together: PartScore) -> None:
             check_hits(name, value, count)
         if sum(each) != float(hits):
             raise RunError(
-                f"`metrics` of the loss: {name} is {float(hits):g} of {len(samples)} samples together, and "
-                f"{', '.join(f'{value:g}' for value in each)} of each alone, so it is no number of hits; a metric that "
-                "is no count of hits, such as F1, is set by `metrics`: docs/metrics.md"
+                f"`metrics` of the loss: {name} is {float(hits):g} for {len(samples)} samples together, but "
+                f"{', '.join(f'{value:g}' for value in each)} for each alone, so it is not a number of hits; a "
+                "metric that is not a count of hits, such as F1, belongs in `metrics`: docs/metrics.md"
             )
 
 
@@ -116,7 +116,7 @@ def _check_further(trial: Trial, further: Metrics) -> list[str]:
         try:
             evaluated.values()
         except RunError as error:
-            notes.append(f"warning: {error}; that was for two samples, and may not be for the whole evaluation set")
+            notes.append(f"warning: {error}; this was with two samples, and may work with the whole evaluation set")
     return notes
 
 

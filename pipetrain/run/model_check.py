@@ -77,7 +77,7 @@ def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
         part = "" if not places[0].path else f" of {places[0].path}"
         raise ConfigError(
             f"train.recompute: the forward{part} {places[0].described(probe.module)}, and a recomputation would do so "
-            "again; train.recompute=false stores activations in its place"
+            "again; train.recompute=false stores activations instead"
         )
 
 

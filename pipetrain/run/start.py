@@ -60,7 +60,7 @@ def _what_is_missing(step: int, *, done: bool, evaluation: bool) -> list[str]:
     """A line on what is still to be done at the step of the checkpoint."""
     if done:
         missing = "the evaluation and the summary" if evaluation else "the summary"
-        return [f"all {step} steps are done; what is missing is {missing}"]
+        return [f"all {step} steps are done; still missing: {missing}"]
     return [f"the evaluation after step {step}, which was broken off, comes first"] if evaluation else []
 
 

@@ -70,7 +70,7 @@ def trial_of_evaluation(data: Data, chain: LayerChain, of_training: Trial, arith
         outputs = _outputs(chain, inputs, arithmetic)
     except Exception as error:
         raise ConfigError(
-            f"dataset: the model fails for `eval`: {described(error)}; its inputs are {shown(inputs)}, and those of "
+            f"dataset: the model fails on `eval`: {described(error)}; its inputs are {shown(inputs)}, and those of "
             f"`train` {shown(of_training.inputs)}"
         ) from error
     return Trial(outputs, targets, indices, targets, inputs=inputs)

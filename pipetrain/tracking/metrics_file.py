@@ -32,7 +32,7 @@ class MetricsFile:
     def write(self, record: dict[str, Any]) -> None:
         """Writes one line, flushed; where the file has been removed, after writing anew all lines before it."""
         if not self._path.exists():
-            log.warning("%s was removed while the run was writing to it; it is there again", self._path)
+            log.warning("%s was removed while the run was writing to it; it has been written again", self._path)
             self._restore()
         self._file.write(_line(record))
 

@@ -122,7 +122,7 @@ def hiding(*args, **kwargs):
 
 
 def test_parameters_that_a_target_hides_are_told_as_settings():
-    message = r"needs count, and does not tell .* by name; set model\.count=VALUE$"
+    message = r"needs count, which its signature does not name; set model\.count=VALUE$"
     with pytest.raises(ConfigError, match=message):
         Target("model", f"{__name__}.hiding", {}).build()
 

@@ -61,12 +61,12 @@ def test_inputs_and_targets_can_be_named():
     [
         (Dicts(), "label", None, "target_key=label: sample 1 has no label; it has pixels, mask, labels"),
         (Dicts(), "labels", "image", "input_key=image: sample 1 has no image; it has pixels, mask, labels"),
-        (Dicts(), ["pixels", "mask", "labels"], None, "target_key=.*: leaves nothing of sample 1 for the input"),
+        (Dicts(), ["pixels", "mask", "labels"], None, "target_key=.*: leaves no input in sample 1"),
         (
             Pairs(),
             "labels",
             None,
-            "target_key=labels: is for samples that are dicts, and sample 1 is a tuple; leave it",
+            "target_key=labels: works only with samples that are dicts, and sample 1 is a tuple; leave it",
         ),
     ],
 )
@@ -94,8 +94,8 @@ def test_dict_without_a_named_target_is_refused_wherever_it_is_read_first():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"target_key": 7}, "target_key=7: a name or a list of names is needed, or null"),
-        ({"target_key": []}, r"target_key=\[\]: a name or a list of names"),
+        ({"target_key": 7}, "target_key=7: must be a name, a list of names or null"),
+        ({"target_key": []}, r"target_key=\[\]: must be a name, a list of names or null"),
         ({"input_key": "pixels"}, "input_key=pixels: set dataset.target_key, too"),
     ],
 )

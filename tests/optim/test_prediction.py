@@ -306,7 +306,7 @@ def test_subclass_that_steps_as_its_parent_has_its_rule(first):
         (Cautious, "Cautious overrides `step` of AdamW, whose prediction rule may not hold for it; method=lwp"),
         (Louder, "Louder overrides `step` of Signed, whose"),
         (Mute, "Mute has no prediction rule"),
-        (Confused, "Confused.delta_rule is no pipetrain.DeltaRule"),
+        (Confused, "Confused.delta_rule is not a pipetrain.DeltaRule"),
     ],
 )
 def test_optimizer_of_ones_own_whose_rule_does_not_hold_is_refused(kind, message):

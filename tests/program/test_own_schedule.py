@@ -92,7 +92,7 @@ def test_a_right_schedule_passes():
     [
         (Reversed, "its lists for D=3, N=1, M=1 cannot run: stage 1, operation 1: B0.0 comes before its forward"),
         (Swapped, "its lists for D=3, N=1, M=2 cannot run: the operation lists deadlock: stage 0 at B0.0, stage 1"),
-        (Deeper, "stage 2, operation 1: F1.0 starts after 0 updates, and after 1 by newest_at_forward"),
+        (Deeper, "stage 2, operation 1: F1.0 starts after 0 updates, but newest_at_forward says 1"),
         (Short, "its lists for D=3, N=1, M=1 cannot run: stage 0: B0.0 is missing from its list"),
         (Endless, "operations(0, 3, 1, 1) has more than 3 operations"),
         (Generator, "operations(0, 3, 1, 1) returned generator; a list is needed"),

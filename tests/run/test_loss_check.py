@@ -69,14 +69,17 @@ class HitLoss(nn.CrossEntropyLoss):
 @pytest.mark.parametrize(
     ("measured", "message"),
     [
-        (lambda _outputs, targets: 0.5 * len(targets), r"found=0.5 is no number of hits among 1"),
-        (lambda *_: torch.tensor(1), r"found is 1 of 2 samples together, and 1, 1 of each alone, so it is no number"),
+        (lambda _outputs, targets: 0.5 * len(targets), r"found=0.5 is not a number of hits out of 1"),
+        (
+            lambda *_: torch.tensor(1),
+            r"found is 1 for 2 samples together, but 1, 1 for each alone, so it is not a number",
+        ),
         (
             lambda _outputs, targets: -len(targets),
-            r"found=-2 is no number of hits among 2; a metric .* docs/metrics.md",
+            r"found=-2 is not a number of hits out of 2; a metric .* docs/metrics.md",
         ),
-        (lambda _outputs, targets: 2 * len(targets), r"found=4 is no number of hits among 2"),
-        (lambda *_: torch.tensor(float("nan")), r"found=nan is no number of hits among 2"),
+        (lambda _outputs, targets: 2 * len(targets), r"found=4 is not a number of hits out of 2"),
+        (lambda *_: torch.tensor(float("nan")), r"found=nan is not a number of hits out of 2"),
         (lambda _outputs, targets: targets * 0, r"found is a tensor of shape \(2,\), not a number of hits"),
     ],
 )
@@ -113,7 +116,7 @@ def test_further_metric_is_one_that_the_best_checkpoint_and_the_target_can_be_of
 
 
 def test_further_metrics_that_cannot_work_are_refused_in_words():
-    with pytest.raises(ConfigError, match=r"^metrics\.top1: evaluations have a metric of this name already"):
+    with pytest.raises(ConfigError, match=r"^metrics\.top1: evaluations already have a metric of this name"):
         tried(top1=own("Ordered"))
     with pytest.raises(
         ConfigError, match=r"^metrics\.f1: compute\(\) must return a number, not a tensor of shape \(4,\)"
@@ -153,7 +156,9 @@ def test_metric_of_a_loss_with_the_name_of_another_number_is_refused(name):
         def metrics(self, _outputs, targets):
             return {name: len(targets)}
 
-    with pytest.raises(ConfigError, match=f"`metrics` of the loss: {name!r} cannot name a metric; words but loss,"):
+    with pytest.raises(
+        ConfigError, match=f"`metrics` of the loss: {name!r} cannot name a metric; use a string, but not loss,"
+    ):
         tried(loss=Named())
 
 
@@ -162,7 +167,7 @@ def test_negative_count_of_a_loss_is_refused():
         def count(self, targets):
             return -len(targets)
 
-    with pytest.raises(ConfigError, match="`count` of the loss returned -2; the number of what the mean runs over"):
+    with pytest.raises(ConfigError, match="`count` of the loss returned -2; it must be the number of items"):
         tried(loss=Negative())
 
 
@@ -173,7 +178,7 @@ def test_parameters_of_a_loss_are_noted_as_nobody_trains_them():
             self.scale = nn.Parameter(torch.ones(()))
 
     (note,) = tried(loss=Scaled())
-    assert note.startswith("warning: the loss has parameters, which stay as they are")
+    assert note.startswith("warning: the loss has parameters, which stay unchanged")
 
 
 def test_metric_that_cannot_be_copied_is_refused():

@@ -86,5 +86,5 @@ def test_file_that_was_removed_in_mid_run_is_there_again_with_all_records(run, c
     file.close()
     assert [record["step"] for record in read(run)] == [1, 2, 3, 4]
     assert [each.message for each in caplog.records] == [
-        f"{run.metrics} was removed while the run was writing to it; it is there again"
+        f"{run.metrics} was removed while the run was writing to it; it has been written again"
     ]

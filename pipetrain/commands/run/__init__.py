@@ -123,13 +123,13 @@ def _check(options: argparse.Namespace) -> None:
     for flag in ("config_name", "config_path"):
         if (value := getattr(options, flag)) is not None:
             raise ConfigError(
-                f"--{flag.replace('_', '-')} {value}: pipetrain has one configuration; choose a preset of your own by "
-                "--config-dir FOLDER experiment=NAME"
+                f"--{flag.replace('_', '-')} {value}: pipetrain has one configuration; choose a preset of your own "
+                "with --config-dir FOLDER experiment=NAME"
             )
     if options.experimental_rerun is not None:
         raise ConfigError(
-            f"--experimental-rerun {options.experimental_rerun}: not supported; resume=RUN goes on with a run, and "
-            "RUN/.hydra/overrides.yaml has its settings"
+            f"--experimental-rerun {options.experimental_rerun}: not supported; resume=RUN continues a run, and its "
+            "settings are in RUN/.hydra/overrides.yaml"
         )
     _check_names(options.words)
 

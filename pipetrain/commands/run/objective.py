@@ -37,7 +37,7 @@ def check_search(config: DictConfig) -> None:
     given = str(getattr(direction, "name", direction))
     if given != wanted:
         raise ConfigError(
-            f"hydra.sweeper.direction={given}: sweep.objective={metric} is to {wanted}; set "
+            f"hydra.sweeper.direction={given}: sweep.objective={metric} must be {wanted}d; set "
             f"hydra.sweeper.direction={wanted}"
         )
     for each in overrides_of(config.hydra.overrides.task):

@@ -53,7 +53,7 @@ def _read(path: Path, setting: str, remedy: str) -> bytes:
         unpacked = "unpacks to" if path.suffix == ".gz" else "has"
         raise ConfigError(
             f"{setting}: {path} {unpacked} more than {MOST_BYTES // 10**6:,} MB, too much for a text that is read "
-            "whole; take a part of it"
+            "whole; use a part of it"
         )
     return bytes(data)
 

@@ -65,7 +65,7 @@ class Place(NamedTuple):
         if self.path is None:
             return f"draws numbers from {self.name}" if self.is_generator else f"changes the global {self.name}"
         if self.name in module.get_submodule(self.path)._buffers:
-            return f"assigns another tensor to the buffer `{self.name}` in place of writing into it"
+            return f"assigns another tensor to the buffer `{self.name}` instead of writing into it"
         return f"changes the attribute `{self.name}`"
 
 

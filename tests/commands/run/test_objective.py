@@ -56,9 +56,9 @@ def test_hydras_own_sweeper_does_not_search():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (configured("top1", direction="minimize"), "top1 is to maximize; set hydra.sweeper.direction=maximize"),
-        (configured(direction="maximize"), "loss is to minimize; set hydra.sweeper.direction=minimize"),
-        (configured(direction=["minimize", "maximize"]), "is to minimize"),
+        (configured("top1", direction="minimize"), "top1 must be maximized; set hydra.sweeper.direction=maximize"),
+        (configured(direction="maximize"), "loss must be minimized; set hydra.sweeper.direction=minimize"),
+        (configured(direction=["minimize", "maximize"]), "must be minimized"),
         (configured(every_epochs=0), "eval.every_epochs=0 evaluates nothing to optimize"),
         (configured(direction="minimize", words=["method=glob(pipe*)"]), r"method=glob\(pipe\*\): .* list the choices"),
     ],

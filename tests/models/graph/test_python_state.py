@@ -115,7 +115,7 @@ CASES = {
     ),
     "buffer": (
         lambda: with_buffer(Part(assigns_a_buffer)),
-        r"assigns another tensor to the buffer `mean` in place of writing into it",
+        r"assigns another tensor to the buffer `mean` instead of writing into it",
     ),
     "tensor": (lambda: Part(assigns_a_tensor, mean=torch.zeros(())), r"changes the attribute `mean`"),
     "state": (lambda: Part(continues, last=None), r"changes the attribute `last`"),
@@ -235,7 +235,7 @@ def normalizes(module, x):
 
 def test_first_call_that_does_something_else_is_found_in_training():
     model = Part(normalizes, known=False, scale=None)
-    with pytest.raises(ConfigError, match="in training, its layers give other outputs or gradients"):
+    with pytest.raises(ConfigError, match="in training, its layers give different outputs or gradients"):
         check_training(chain_of(model, (X,)), (X,), None, 0)
     assert not model.known
     assert len(chain_of(Whole(Part(normalizes, known=False, scale=None)), (X,))) == 3

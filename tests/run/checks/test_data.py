@@ -87,7 +87,7 @@ def linear():
     [
         (
             {"width": 8},
-            r"the model fails for `eval`: .*; its inputs are float32 \(2, 8\), .* `train` float32 \(2, 4\)$",
+            r"the model fails on `eval`: .*; its inputs are float32 \(2, 8\), .* `train` float32 \(2, 4\)$",
         ),
         ({"dtype": "float64"}, r"loss\._target_=.*targets float64 \(2,\) of the data set"),
     ],
