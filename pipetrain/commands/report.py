@@ -69,7 +69,7 @@ def _add_runs(kinds: Subparsers) -> None:
         action="append",
         default=[],
         choices=("commit", "host"),
-        help="also tell apart runs of different git commits or hosts; may be given several times",
+        help="also put runs of different git commits or hosts in different rows; may be given several times",
     )
     parser.add_argument("--json", action="store_true", help="print all numbers of all runs as JSON instead")
     parser.add_argument(

@@ -28,7 +28,7 @@ class LoaderConfig:
     target_key: Any = None  # a name or a list
     """For samples that are dicts: the key of the target, such as labels; null: samples are (input, target) pairs."""
     pin_memory: bool = False
-    """Load minibatches into page-locked memory, from which copies to a CUDA device do not wait."""
+    """Pin minibatches as they are loaded, by a thread with dataset.workers; false: just before the copy to CUDA."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class DatasetSettings:
         workers: processes that read samples; 0: the stage's own.
         prefetch: minibatches that each of them reads ahead.
         input_key, target_key: what is taken out of samples that are dicts; None where they are pairs.
-        pin_memory: whether minibatches are read into page-locked memory, where there is a device to copy them to.
+        pin_memory: whether minibatches are pinned as they are loaded, if there is a device to copy them to.
     """
 
     target: Target

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 Loss = Callable[..., Tensor]
 """(output, target) -> the mean loss, a scalar. It may also have
 
-- `count(target)`: what the mean runs over; the samples, unless it says so;
-- `metrics(output, target)`: name -> hits, whole numbers from 0 to that count, which they are divided by;
-- `log_loss(output, target)`: the mean negative log-likelihood, whose exp an evaluation reports as `perplexity`;
-- `unit`, "tokens" where that is what it counts: the run then reports tokens per second.
+- `count(target)`: number of items that the mean runs over; by default the number of samples;
+- `metrics(output, target)`: name -> number of hits, from 0 to that count, by which it is divided;
+- `log_loss(output, target)`: the mean negative log-likelihood; evaluations report exp of it as `perplexity`;
+- `unit`: "tokens" if `count` counts tokens; the run then reports tokens per second.
 """
 
 

@@ -36,6 +36,6 @@ def test_casts_that_only_lose_precision_are_let_be_and_leave_the_model_as_it_was
 def test_forward_that_does_something_else_for_a_dtype_is_refused():
     chain = chain_of(Asking(lambda x, dtype: x * 2 if dtype == torch.float32 else x), X)
     with pytest.raises(
-        ConfigError, match=r"^train.precision=bf16: in stages, Asking gives other .* dtypes .*fp32 works"
+        ConfigError, match=r"^train.precision=bf16: in stages, Asking gives different .* dtypes .*fp32 works"
     ):
         check_dtypes(chain, X, None, BF16)
