@@ -75,10 +75,13 @@ def column_of(config: DictConfig) -> str:
 
 
 def _falls(config: DictConfig, metric: str) -> bool:
-    """Whether the metric falls as a model improves."""
-    if metric not in config.metrics:
+    """Whether the metric falls as a model improves; one that its run refuses counts as one that rises."""
+    section = config.metrics.get(metric) if isinstance(config.metrics, DictConfig) else None
+    if section is None:
         return metric in lower_is_better(())
-    section = f"metrics.{metric}"
-    asked = MetricSettings.of(section, OmegaConf.to_container(config.metrics[metric], resolve=True))
-    higher = asked.higher_is_better
-    return (getattr(asked.target.build(), "higher_is_better", True) if higher is None else higher) is False
+    try:
+        asked = MetricSettings.of(f"metrics.{metric}", OmegaConf.to_container(section, resolve=True))
+        higher = asked.higher_is_better
+        return (getattr(asked.target.build(), "higher_is_better", True) if higher is None else higher) is False
+    except (ConfigError, ValueError):
+        return False

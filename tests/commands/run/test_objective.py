@@ -48,6 +48,26 @@ def test_value_of_a_run_that_did_not_complete_is_the_worst(tmp_path):
     assert objective_of(configured("top1"), tmp_path, ExitCode.WRONG_USAGE) == -math.inf
 
 
+class Error:
+    higher_is_better = False
+
+
+@pytest.mark.parametrize(
+    ("metrics", "worst"),
+    [
+        ({"f1": {"_target_": f"{__name__}.Error"}}, math.inf),
+        ({"f1": {"_target_": f"{__name__}.Error", "higher_is_better": True}}, -math.inf),
+        ({"f1": {"_target_": "nolib.F1"}}, -math.inf),
+        ({"f1": 3}, -math.inf),
+        (3, -math.inf),
+    ],
+)
+def test_worst_value_of_a_metric_of_the_users_own_is_by_its_direction(tmp_path, metrics, worst):
+    config = configured("f1")
+    config.metrics = metrics
+    assert objective_of(config, tmp_path, ExitCode.WRONG_USAGE) == worst
+
+
 def test_hydras_own_sweeper_does_not_search():
     own = configured(_target_="hydra._internal.core_plugins.basic_sweeper.BasicSweeper")
     assert [searches(own), searches(configured())] == [False, True]
