@@ -103,7 +103,7 @@ class DistributedExecutor(ManyProcesses):
         for peer, inbox in ports.activations_in.items():
             inbox.expect(keys[part] for part in own if self.replicas.worker(stage.index - 1, part) == peer)
         feed = self.feed(loader, DrainInterval.whole(len(loader)), self.stages)
-        outputs = self._outputs(keys, own, feed)
+        outputs, begun = self._outputs(keys, own, feed), self.hooks.gate.begun
         if stage.loss is None:
             deque(outputs, maxlen=0)
             ports.end()
@@ -113,12 +113,15 @@ class DistributedExecutor(ManyProcesses):
             ports.end()
             return found
         evaluated, parts = metrics.begin(), list[PartScore]()
-        for first in range(0, len(keys), ports.replica_groups.count):
+        count = ports.replica_groups.count
+        for first in range(0, len(keys), count):
             given: Tensors = ()
             if first + stage.replica < len(keys):
                 part, targets = next(outputs), feed.host_targets()
                 parts.append(PartScore.of(stage.loss, part, targets))
                 given = (*part, *targets)
+            # before any waits for another, which the gate may not let through to its part
+            self._come_to(begun + min(first + count, len(keys)))
             if metrics:
                 self._update(evaluated, given)
         ports.end()

@@ -8,8 +8,9 @@ from support import small_model
 from support.equal_bits import replicated
 from support.methods import MethodCase
 from support.one_run import carried_out
-from support.worker_pool import distributed, job, simulated
+from support.worker_pool import distributed, job, run_jobs, simulated
 
+from pipetrain.executors.distributed import DistributedExecutor
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_data
 from pipetrain.run.evaluate import evaluate
@@ -86,6 +87,32 @@ def test_metrics_have_equal_bits_on_processes_with_replicas_and_under_torchs_lib
         exact = i < 2  # the library sums gradients in another order
         assert found["final"] == (alone["final"] if exact else pytest.approx(alone["final"], rel=1e-4)), cases[i]
         assert found["final"].keys() >= METRICS.keys()
+
+
+def noting_the_gate(rank, jobs, ports):
+    """Notes what the gate has counted before replicas wait for each other, and after the evaluation."""
+    evaluate, update, begun = DistributedExecutor.evaluate, DistributedExecutor._update, []
+
+    def noted(executor, *arguments):
+        begun.append(executor.hooks.gate.begun)
+        return update(executor, *arguments)
+
+    def noted_at_the_end(executor, *arguments):
+        found = evaluate(executor, *arguments)
+        begun.append(executor.hooks.gate.begun)
+        (jobs[0].run.path / f"begun{rank}.json").write_text(json.dumps(begun))
+        return found
+
+    DistributedExecutor._update, DistributedExecutor.evaluate = noted, noted_at_the_end
+    run_jobs(rank, jobs, ports)
+
+
+def test_replicas_pass_the_gate_for_a_round_of_an_evaluation_before_they_wait_for_each_other(tmp_path):
+    method, stages, changes = replicated((1, 2), "gpipe", 1)
+    run = made(tmp_path, method, stages, metrics={"ordered": METRICS["ordered"]}, **changes)
+    distributed([run], noting_the_gate)
+    (end,), first, second = (json.loads((tmp_path / f"begun{rank}.json").read_text()) for rank in range(3))
+    assert first == second == [end - 2, end, end]  # four parts
 
 
 def test_run_records_a_further_metric_and_evaluates_it_again(tmp_path):

@@ -105,17 +105,21 @@ def simulated(job: Job) -> dict[str, Any]:
     return simulate(on("simulated", job), lambda _record: None, Interruption())
 
 
-def distributed(jobs: list[Job]) -> list[dict[str, Any]]:
+def distributed(jobs: list[Job], function: Callable[..., None] | None = None) -> list[dict[str, Any]]:
     """The summaries of the distributed runs of `jobs`, one after the other on the same processes.
 
     A process without a part in a job goes on to the next.
+
+    Args:
+        jobs: with directories that nobody else writes to.
+        function: what each process calls; None for `run_jobs`, which it is to call with its own arguments.
     """
     for each in jobs:
         each.run.path.mkdir(parents=True, exist_ok=True)
     jobs = [on("distributed", each) for each in jobs]
     # a store for each, as a worker that is ahead must not reach that of the job before
     stores = [TCPStore("localhost", 0, is_master=True, wait_for_workers=False) for _ in jobs]
-    forked(_process, jobs, [store.port for store in stores], count=max(map(num_processes, jobs)))
+    forked(function or run_jobs, jobs, [store.port for store in stores], count=max(map(num_processes, jobs)))
     return [json.loads(each.run.summary.read_text()) for each in jobs]
 
 
@@ -155,7 +159,8 @@ def _on_emulated_gpu(rank: int, environment: dict[str, str], function: Callable[
         fake_gpu.dump()
 
 
-def _process(rank: int, jobs: list[Job], ports: list[int]) -> None:
+def run_jobs(rank: int, jobs: list[Job], ports: list[int]) -> None:
+    """Carries out this process's part of each job, whose store is at a port of this machine."""
     for each, port in zip(jobs, ports, strict=True):
         if rank >= num_processes(each):
             continue
