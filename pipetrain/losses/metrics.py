@@ -1,10 +1,10 @@
 """Metrics that are more than a share of hits, such as F1 or R²: torchmetrics' and a user's own."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -118,10 +118,11 @@ class Evaluated:
 
 def _keep_to_this_process(metric: Metric) -> None:
     """Has torchmetrics leave out its own exchange between processes, which here are stages and not replicas."""
-    parts: Iterable[Any] = metric.modules() if isinstance(metric, nn.Module) else ()
-    for part in parts:
-        if hasattr(part, "distributed_available_fn"):
-            part.distributed_available_fn = _never
+    inside = getattr(metric, "__dict__", {}).values()  # a user's own may wrap one of torchmetrics
+    for module in (metric, *inside):
+        for part in module.modules() if isinstance(module, nn.Module) else ():
+            if hasattr(part, "distributed_available_fn"):
+                part.distributed_available_fn = _never
 
 
 def _never() -> bool:
