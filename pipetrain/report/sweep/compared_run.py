@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
         bool(target or content.get("target_metrics")),
         _facts(run, content, records),
         _provenance(content),
-        str(content.get("started_at", "")),
+        _in_utc(str(content.get("started_at", ""))),
         [max(map(int, stage.get("forward_staleness") or []), default=0) for stage in stages],
         _by_stage(stages),
         curves(records, content),
@@ -180,6 +181,14 @@ def _cut(plan: Mapping[str, Any]) -> str:
     first = ",".join(str(int(stage["first"])) for stage in plan["stages"])
     replicas = [int(each) for each in plan.get("replicas") or ()]
     return f"{first} replicas={','.join(map(str, replicas))}" if any(each > 1 for each in replicas) else first
+
+
+def _in_utc(moment: str) -> str:
+    """A date and time in UTC, as those of different offsets do not sort as text; unchanged where it is none."""
+    try:
+        return datetime.fromisoformat(moment).astimezone(UTC).isoformat()
+    except ValueError:
+        return moment
 
 
 def _provenance(content: Mapping[str, Any]) -> dict[str, str]:

@@ -112,6 +112,13 @@ def test_seed_counts_once_by_its_newest_completed_run(tmp_path):
     assert alone.deviation("top1") is None
 
 
+def test_newest_run_of_a_seed_is_found_across_the_end_of_summer_time(tmp_path):
+    for number, started in enumerate(["2026-10-25T02:50:00+02:00", "2026-10-25T02:10:00+01:00"]):
+        write_run(tmp_path / str(number), "seed=0", top1=10.0 * number, started_at=started)
+    (group,) = collect([tmp_path], {}).groups
+    assert [run.path.name for run in group.counted] == ["1"]
+
+
 def test_runs_of_different_commits_are_told_apart_where_asked_for(tmp_path):
     for seed, commit in enumerate(("a" * 40, "b" * 40, "b" * 40)):
         write_run(tmp_path / str(seed), f"seed={seed}", git_commit=commit, git_dirty=seed == 2, host="here")
