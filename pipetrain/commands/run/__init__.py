@@ -71,10 +71,11 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     from pipetrain.commands.run import sweep_ends, sweep_lock, sweep_report
     from pipetrain.config.schema import config_dir
 
+    begun: list[Path] = []
     codes: list[ExitCode] = []
 
     def task(config: "DictConfig") -> float | None:
-        code, value = _run_job(config)
+        code, value = _run_job(config, begun)
         codes.append(code)
         return value
 
@@ -87,9 +88,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         return sweep_ends.exit_code() if sweep_ends.sweep() else next(iter(codes), ExitCode.COMPLETED)
     except SystemExit as end:  # --cfg with a --package that is none, --hydra-help
         return ExitCode.WRONG_USAGE if end.code else ExitCode.COMPLETED
-    except KeyboardInterrupt as error:
+    except KeyboardInterrupt:
         sweep_report.show()  # Hydra calls nobody back
-        _take_back(error, made, codes)
+        if not begun and sweep_ends.sweep() is None:  # a run, and the lock of a sweep, clean up for themselves
+            _take_back(made)
         raise
     except Exception as error:
         return _failed(error)
@@ -99,16 +101,15 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         sweep_lock.release()
 
 
-def _take_back(error: KeyboardInterrupt, made: Sequence[Path], codes: Sequence[ExitCode]) -> None:
-    """Removes the folders that Hydra has made, and says that nothing is left, where no run has told how it ended."""
-    if error.args or codes:  # Python's own, before a run handles signals, has no arguments
-        return
+def _take_back(made: Sequence[Path]) -> None:
+    """Removes the folders that were made for Hydra, and says that nothing is left."""
     from pipetrain.commands.run.ending import NOTHING_WRITTEN
     from pipetrain.tracking.run_directory import RunDirectory
 
     for folder in made:
         RunDirectory(folder).remove_if_empty()
-    print(NOTHING_WRITTEN, flush=True)
+    if os.environ.get("RANK", "0") == "0":
+        print(NOTHING_WRITTEN, flush=True)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -215,8 +216,13 @@ def _flags(options: argparse.Namespace) -> list[str]:
     return [*switches, *(f"--{name}={value}" for name, value in values.items() if value is not None)]
 
 
-def _run_job(config: "DictConfig") -> tuple[ExitCode, float | None]:
-    """Carries out one run; its exit code, and of a member of a sweep the value of its objective."""
+def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float | None]:
+    """Carries out one run; its exit code, and of a member of a sweep the value of its objective.
+
+    Args:
+        config: of the run.
+        begun: its directory is added, from when on the run itself tells how it was interrupted.
+    """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
     from omegaconf import OmegaConf
@@ -229,6 +235,7 @@ def _run_job(config: "DictConfig") -> tuple[ExitCode, float | None]:
     settings = HydraConfig.get()
     choices = choices_made(settings.runtime.choices)
     folder = Path(settings.runtime.output_dir)
+    begun.append(folder)
     code = run(config, choices, folder, OmegaConf.structured(settings))
     if settings.mode is not RunMode.MULTIRUN:
         return code, None

@@ -104,11 +104,12 @@ def test_live_run_keeps_its_directory_and_a_killed_one_is_resumed(tmp_path):
         assert summary(folder)[name] == summary(tmp_path / "whole")[name]
 
 
-def test_folder_of_a_run_that_is_interrupted_while_hydra_composes_is_taken_back(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyboardInterrupt("SIGTERM")])  # Python's, and our handler's
+def test_folder_of_a_run_that_is_interrupted_while_hydra_composes_is_taken_back(tmp_path, monkeypatch, capsys, error):
     def main(**_settings):
         def interrupted():
             assert OmegaConf.create({"path": f"${{new_folder:{tmp_path}/outputs/2026-01-02/12-00-00}}"}).path
-            raise KeyboardInterrupt
+            raise error
 
         return lambda _task: interrupted
 
