@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -118,11 +118,11 @@ class Evaluated:
 
 def _keep_to_this_process(metric: Metric) -> None:
     """Has torchmetrics leave out its own exchange between processes, which here are stages and not replicas."""
-    inside = getattr(metric, "__dict__", {}).values()  # a user's own may wrap one of torchmetrics
-    for module in (metric, *inside):
-        for part in module.modules() if isinstance(module, nn.Module) else ():
-            if hasattr(part, "distributed_available_fn"):
-                part.distributed_available_fn = _never
+    held = (metric, *getattr(metric, "__dict__", {}).values())  # a user's own may wrap one of torchmetrics
+    parts: list[Any] = [part for each in held if isinstance(each, nn.Module) for part in each.modules()]
+    for part in parts:
+        if hasattr(part, "distributed_available_fn"):
+            part.distributed_available_fn = _never
 
 
 def _never() -> bool:
