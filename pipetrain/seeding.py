@@ -2,8 +2,9 @@
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
 _MASK = (1 << 64) - 1
@@ -50,6 +51,20 @@ def python_draws(seed: int) -> Iterator[list[bool]]:
         random.setstate(before)
         if numpy:
             numpy.random.set_state(numpy_before)
+
+
+def may_draw(files: Iterable[str]) -> bool:
+    """True if one of these imported modules has Python's or numpy's generator, or a function of theirs, as a global."""
+    numpy: Any = sys.modules.get("numpy")
+    sources = [random, *((numpy, numpy.random) if numpy else ())]
+    kinds = (random.Random, *((numpy.random.RandomState,) if numpy else ()))
+    values = [value for file in files if file in sys.modules for value in list(vars(sys.modules[file]).values())]
+    return any(
+        isinstance(value.__self__, kinds)
+        if isinstance(value, BuiltinMethodType | MethodType)
+        else any(value is source for source in sources)
+        for value in values
+    )
 
 
 def _differ(one: Any, other: Any) -> bool:

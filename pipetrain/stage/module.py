@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from pipetrain.arithmetic import Arithmetic
 from pipetrain.models.carrier import carriers
-from pipetrain.seeding import key, python_draws
+from pipetrain.seeding import key, may_draw, python_draws
 from pipetrain.stage import recurrent
 from pipetrain.stage.carried_state import CarriedState
 from pipetrain.tensors import Tensors
@@ -58,6 +58,10 @@ class StageModule(nn.Module):
         )
         self.arithmetic = arithmetic
         self._ends = ends
+        self._may_draw = {
+            index: may_draw({type(module).__module__ for module in layer.modules()})
+            for index, layer in enumerate(layers, start=first)
+        }
         self._python_draws: dict[int, bool] = {}
         self.device = device
         self.to(device)  # before anything below holds weights and buffers, which a device may replace by others
@@ -156,14 +160,15 @@ class StageModule(nn.Module):
     def _drawing(self, index: int, layer: Callable[..., Any], seed: int, tensors: Tensors) -> Any:
         """What a layer returns that draws from this seed.
 
-        Seeds for Python and numpy cost as much as a small layer. They are for those that draw at their first training.
+        Seeds for Python and numpy cost as much as a small layer. They are for those that draw at their first training,
+        and those whose files import a generator, with which they may draw later.
         """
         reseed(seed)
         if self._python_draws.get(index, True):
             with python_draws(seed) as drawn:
                 result = layer(*tensors)
             if self.training:
-                self._python_draws[index] = drawn[0]
+                self._python_draws[index] = drawn[0] or self._may_draw[index]
             return result
         return layer(*tensors)
 

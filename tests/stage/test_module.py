@@ -56,3 +56,27 @@ def test_what_a_layer_draws_from_python_and_numpy_depends_on_where_it_stands_alo
     assert torch.equal(outputs[1], outputs[3])
     assert not torch.equal(outputs[0], outputs[1])
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+class DrawsLater(nn.Module):
+    def __init__(self, draw):
+        super().__init__()
+        self.linear, self.draw, self.calls = nn.Linear(3, 3), draw, 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x) * (self.draw() if self.calls > 2 else 1.0)
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_layer_that_draws_only_after_some_forwards_draws_from_its_place(draw):
+    found = []
+    for seed in (1, 2):
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(0)
+        stage = stage_of(DrawsLater(draw), index=1)
+        for minibatch in range(3):
+            outputs = stage.forward((minibatch, 0), (torch.ones(2, 3),), newest(stage), Activations.KEPT, store=False)
+        found.append(outputs[0].detach())
+    torch.testing.assert_close(*found, rtol=0, atol=0)
