@@ -1,10 +1,13 @@
 """What the docs show of files and of commands is what these are and print."""
 
 import itertools
+import json
+import math
 import os
 import re
 import runpy
 import shlex
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -172,6 +175,74 @@ def test_results_in_readme_are_those_of_the_comparison():
     for method, accuracy, idle, copies, staleness in rows:
         assert named[0][method][0] == accuracy
         assert (named[1][method][0], named[1][method][2], named[1][method][5]) == (idle, copies, staleness)
+
+
+def measured_sentences():
+    """Pages, and what they have to say by the measurements in results/bench."""
+    bench = {
+        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results" / "bench").glob("*.json")
+    }
+    ratios = {name: each["ratios"] for name, each in bench.items() if "ratios" in each}
+    resnet, alexnet, vgg = (ratios[name] for name in ("runtime", "runtime_alexnet", "runtime_vgg16_bn"))
+    gpipe = [resnet[f"gpipe_n{n} / torch_gpipe_n{n}"] for n in (2, 4, 8)]
+    yield "README.md", f"`pipedream` processed {resnet['pipedream / best of torch']:.2f} times as many samples"
+    yield "README.md", f"`pipeoptim` ran at {resnet['pipeoptim / pipedream']:.2f} times the speed of `pipedream`"
+    yield "README.md", f"`gpipe` ran at {min(gpipe):.2f} to {max(gpipe):.2f} times the speed of torch's"
+    ours = ("pipedream", "pipeoptim", "pipemare")
+    (times,) = {f"{alexnet[f'{method} / best of torch']:.1f}" for method in ours}
+    yield "README.md", f"`pipedream`, `pipeoptim` and `pipemare` processed {times} times as many samples"
+    (times,) = {f"{alexnet[pair]:.1f}" for pair in ("gpipe_n2 / torch_gpipe_n2", "1f1b_flush_n2 / torch_1f1b_n2")}
+    yield "README.md", f"`gpipe` and `1f1b_flush` {times} times as many as torch's own"
+    lost = 1 - alexnet["pipedream / naive_async"]
+    yield "README.md", f"Copying versions cost `pipedream` {lost:.0%} of".replace("%", " %")
+    for name, methods, words in (
+        ("runtime_alexnet", ("naive_async", "pipedream", "pipeoptim"), "The stages of all three were idle for"),
+        ("runtime_vgg16_bn", ours, "Their stages were idle for"),
+    ):
+        most = max(share for method in methods for share in bench[name]["idle"][method])
+        yield "README.md", f"{words} {most:.0%} of the time at most".replace("%", " %")
+    times = [vgg[f"{method} / best of torch"] for method in ours]
+    yield "README.md", f"`pipemare` {min(times):.1f} to {max(times):.1f} times the faster of torch's schedules"
+
+    replicas = [ratios["replicas"], ratios["replicas_alexnet"]]
+    for words, ratio in (
+        ("`data_parallel` with two replicas / DistributedDataParallel", "data_parallel / ddp"),
+        ("`pipedream` with `[2,1]` / without replicas", "pipedream_rr / pipedream"),
+    ):
+        yield "replicas.md", f"| {words} | " + " | ".join(f"{each[ratio]:.2f}" for each in replicas) + " |"
+
+    for row in bench["loading"]["rows"].values():
+        workers = [row[f"workers={number}"] for number in (0, 1, 2)]
+        loader, both = (", ".join(f"{each[column]:,}" for each in workers) for column in ("loader", "both"))
+        yield "your-own.md", f"| {loader} | {statistics.mean(each['stage'] for each in workers):.0f} | {both} |"
+
+    first, whole = {}, {}
+    for executor, row in bench["startup"]["rows"].items():
+        phases = [row[phase] for phase in bench["startup"]["phases"]]
+        first[executor], whole[executor] = sum(phases[:-1]), sum(phases)
+    later = {executor: row["wall"] for executor, row in bench["startup"]["further runs of a sweep, each"].items()}
+    for words, end in (
+        ("has trained for a step {} s after Enter, simulated {} s", first),
+        ("A run alone took {} s from Enter to its end, simulated {} s", whole),
+        ("each further run of a sweep {} s, simulated {} s", later),
+    ):
+        yield "architecture.md", words.format(*(f"{end[executor]:.1f}" for executor in ("distributed", "simulated")))
+
+    planner = bench["planner"]
+    yield "planner.md", f"predicts {len(planner['pipelines'])} pipelines"
+    yield "planner.md", f"correlate with {planner['correlation']:.3f} over all"
+    (within,) = {f"{planner[f'correlation_{model}']:.2f}" for model in ("lenet5", "alexnet_cifar")}
+    yield "planner.md", f"within a model with {within} (LeNet-5 and AlexNet) and"
+    yield "planner.md", f"{planner['correlation_resnet20']:.2f} (ResNet-20)"
+    yield "planner.md", f"are off by less than {math.ceil(planner['rate_off_median'] * 100)} %"
+    assert planner["chosen_within"] == planner["groups"]
+    yield "planner.md", f"within 5 % of the best one measured in all {planner['groups']} groups"
+    yield "planner.md", f"and {planner['chosen_of_best']:.0%} of its rate".replace("%", " %")
+
+
+def test_figures_in_docs_are_those_of_the_benchmarks():
+    text = {page.name: " ".join(page.read_text(encoding="utf-8").split()) for page in PAGES}
+    assert [(page, words) for page, words in measured_sentences() if words not in text[page]] == []
 
 
 @pytest.mark.slow  # each command is a process of its own, which imports torch
