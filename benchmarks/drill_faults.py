@@ -87,7 +87,7 @@ def readers_killed(drill: Drill) -> str:
 
 
 def readers_signalled(drill: Drill) -> str:
-    """A signal that ends the run reaches all its processes, those that read samples among them."""
+    """Sends a signal that ends a run to all its processes, including those that read samples."""
     process = drill.start("method=gpipe", "dataset.workers=1", drill.executor())
     drill.moment(process)
     number = drill.chance.choice([signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
@@ -115,7 +115,7 @@ def signal_at_an_end(drill: Drill) -> str:
 
 
 def fork_server_stopped(drill: Drill) -> str:
-    """The process that workers are forked from stands still for good, and nobody waits for it."""
+    """Stops the process that workers are forked from, and never continues it."""
     process = drill.start("method=pipedream", "dataset.workers=1")
     drill.moment(process)
     for server in fork_servers(process.pid):
@@ -229,7 +229,7 @@ def _check_interrupted(ends: Ends, number: signal.Signals) -> None:
 
 
 def _told(number: signal.Signals) -> str:
-    """What a command says that a signal ended before its run began."""
+    """The last line of a command that a signal ended before its run began."""
     return f"pipetrain: interrupted by {number.name}\n"
 
 

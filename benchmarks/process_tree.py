@@ -14,7 +14,7 @@ def fork_servers(launcher: int) -> list[int]:
 
 
 def handles(process: int, number: int) -> bool:
-    """Whether a process has a handler of its own for a signal."""
+    """True if a process handles a signal itself."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:

@@ -31,15 +31,27 @@ def key(*numbers: int) -> int:
 
 
 @contextmanager
+def python_generators_kept() -> Iterator[None]:
+    """Afterwards Python's and numpy's default generators are where they were."""
+    numpy: Any = sys.modules.get("numpy")  # what has not imported it draws nothing from it
+    before, numpy_before = random.getstate(), numpy and numpy.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        if numpy:
+            numpy.random.set_state(numpy_before)
+
+
+@contextmanager
 def python_draws(seed: int) -> Iterator[list[bool]]:
     """Python's and numpy's default generators draw from `seed` inside, and go on behind it where they were before.
 
     Afterwards the list that it gives says whether any number was drawn.
     """
-    numpy: Any = sys.modules.get("numpy")  # a layer that has not imported it draws nothing from it
-    before, numpy_before = random.getstate(), numpy and numpy.random.get_state()
+    numpy: Any = sys.modules.get("numpy")
     drawn: list[bool] = []
-    try:
+    with python_generators_kept():
         random.seed(seed)
         if numpy:
             numpy.random.seed(seed & 0xFFFFFFFF)
@@ -47,10 +59,6 @@ def python_draws(seed: int) -> Iterator[list[bool]]:
         seeded = random.getstate()
         yield drawn
         drawn.append(random.getstate() != seeded or bool(numpy and _differ(first, numpy.random.get_state())))
-    finally:
-        random.setstate(before)
-        if numpy:
-            numpy.random.set_state(numpy_before)
 
 
 def may_draw(files: Iterable[str]) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from pipetrain import cli
 from pipetrain.launch import signals
+from pipetrain.libraries.processes import ENDING
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,7 @@ def _signals_are_heard():
 @pytest.fixture
 def main():
     """The command in this process, whose signal handlers it would keep."""
-    before = {number: signal.getsignal(number) for number in signals.ENDING}
+    before = {number: signal.getsignal(number) for number in ENDING}
     yield cli.main
     signals._of_command = None
     for number, handler in before.items():

@@ -14,7 +14,8 @@ from support.cli import TINY, environment, pipetrain, records, run, summary
 
 from pipetrain import __version__, cli
 from pipetrain.errors import ExitCode
-from pipetrain.launch import lifeline, signals
+from pipetrain.launch import lifeline
+from pipetrain.libraries.processes import ENDING
 
 
 def test_run_in_two_processes_writes_all_its_files(tmp_path):
@@ -142,7 +143,7 @@ def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("number", signals.ENDING)
+@pytest.mark.parametrize("number", ENDING)
 def test_signal_after_the_command_is_carried_out_leaves_the_exit_code_as_it_is(monkeypatch, main, number):
     monkeypatch.setattr(cli, "carry_out", lambda _words: ExitCode.DIVERGED)
     monkeypatch.setattr(lifeline, "leave_if_kept", lambda _code: os.kill(os.getpid(), number))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
-from pipetrain.commands.output_folder import check_writable
+from pipetrain.commands.output_folder import check_new_file
 from pipetrain.commands.selecting import add_selection, selection_of
 from pipetrain.errors import ConfigError, ExitCode
 
@@ -74,9 +74,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 def _check_free(path: Path) -> None:
     if path.exists():
         raise ConfigError(f"--texts {path}: exists; name a new file")
-    if not path.resolve().parent.is_dir():
-        raise ConfigError(f"--texts {path}: there is no folder {path.resolve().parent}; make it first")
-    check_writable(f"--texts {path}", path.parent)
+    check_new_file(f"--texts {path}", path)
 
 
 def _write_texts(path: Path, evaluation: "Evaluation") -> None:

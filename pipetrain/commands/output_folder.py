@@ -26,6 +26,17 @@ def check_writable(setting: str, folder: Path) -> None:
         raise ConfigError(f"{setting}: no file can be written to {nearest}: {error.strerror}") from error
 
 
+def check_new_file(setting: str, path: Path) -> None:
+    """Checks that a file can be made in its folder, which has to be there.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not path.resolve().parent.is_dir():
+        raise ConfigError(f"{setting}: there is no folder {path.resolve().parent}; make it first")
+    check_writable(setting, path.parent)
+
+
 def not_made(error: BaseException | None) -> ConfigError | None:
     """What to say where the system refused a run's directory, which Hydra makes before it calls back, or a resolver.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipetrain.commands import Subparsers, add_config_dir
-from pipetrain.commands.output_folder import check_writable
+from pipetrain.commands.output_folder import check_new_file
 from pipetrain.errors import ConfigError, ExitCode
 
 _DESCRIPTION = """\
@@ -68,10 +68,8 @@ def _check_free(output: Path, *, force: bool) -> None:
     Raises:
         ConfigError: it cannot, or is there.
     """
-    if not output.resolve().parent.is_dir():
-        raise ConfigError(f"-o {output}: there is no folder {output.resolve().parent}; make it first")
     if output.is_dir():
         raise ConfigError(f"-o {output}: is a folder; name a file in it, such as {output / _DEFAULT}")
     if output.exists() and not force:
         raise ConfigError(f"-o {output}: exists; --force replaces it, or -o names another file")
-    check_writable(f"-o {output}", output.parent)
+    check_new_file(f"-o {output}", output)

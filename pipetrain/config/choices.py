@@ -112,9 +112,13 @@ def beside(group: str, name: str) -> dict[str, dict[str, Any]]:
 
 def names_of(group: str, folder: Path | None = None) -> list[str]:
     """What the choices of a group are called, in pipetrain's own folder or another, sorted by name; `custom` aside."""
+    return sorted((name for name in all_names(group, folder) if name != "custom"), key=_natural)
+
+
+def all_names(group: str, folder: Path | None = None) -> set[str]:
+    """The same with `custom`, and unsorted."""
     home = (folder or config_dir()) / group
-    names = (path.relative_to(home).with_suffix("").as_posix() for path in home.rglob("*.yaml"))
-    return sorted((name for name in names if name != "custom"), key=_natural)
+    return {path.relative_to(home).with_suffix("").as_posix() for path in home.rglob("*.yaml")}
 
 
 def section(group: str, name: str) -> dict[str, Any]:

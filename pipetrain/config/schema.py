@@ -154,7 +154,7 @@ class SweepConfig:
     objective: str | None = None
     """The metric that the sweeper optimizes, such as top1; null: that of `checkpoint.metric`."""
     best: bool = False
-    """Return the best value of all evaluations; false: that of the last one."""
+    """true: a run returns the best value of all evaluations; false: that of the last one."""
 
 
 @dataclass(frozen=True)

@@ -239,6 +239,11 @@ class MetricSettings:
             check_flag(f"{section}.higher_is_better", higher)
         return cls(Target.of(section, options), higher)
 
+    def rises(self, metric: object) -> bool | None:
+        """Whether more of the metric that the target returned is better; None where nobody says so."""
+        higher = getattr(metric, "higher_is_better", None) if self.higher_is_better is None else self.higher_is_better
+        return higher if isinstance(higher, bool) else None
+
 
 def _metrics_of(section: Any) -> dict[str, MetricSettings]:
     if not isinstance(section, Mapping):

@@ -8,19 +8,15 @@ from multiprocessing.context import BaseContext, ForkContext, ForkProcess
 
 from typing_extensions import override
 
-from pipetrain.libraries.parent import die_with_parent
-
-_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP", "SIGQUIT")
-_NOT_OURS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
-"""Signals that a terminal or a batch system sends to all processes of a run, which may then need more samples."""
+from pipetrain.libraries.processes import ENDING, die_with_parent
 
 
 class ReaderProcess(ForkProcess):
-    """A process that reads samples. Until `leave_signals` is called in it, those signals wait."""
+    """A process that reads samples. Until `leave_signals` is called in it, signals that end a run wait."""
 
     @override
     def start(self) -> None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_OURS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
             super().start()
         finally:
@@ -53,14 +49,14 @@ def context() -> BaseContext | None:
 
 
 def leave_signals(_worker: int) -> None:
-    """Has this process leave the signals to its parent.
+    """Has this process leave the signals that end a run to its parent, which may then need more samples.
 
     torch gives SIGTERM a handler when the process begins; this comes after it, as a DataLoader's `worker_init_fn`.
     """
-    for number in _NOT_OURS:
+    for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _nothing)  # not SIG_IGN, which the programs that a data set starts would inherit
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOT_OURS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def _nothing(*_: object) -> None:

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from pipetrain.launch.signals import ENDING, Interruption, handled_by
+from pipetrain.launch.signals import Interruption, handled_by
+from pipetrain.libraries.processes import ENDING
 
 _NUMBERS = tuple(number for number in ENDING if number != signal.SIGQUIT)  # which is for those in a hurry
 _NO_SIGNAL = 0

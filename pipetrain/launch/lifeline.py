@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from typing import NoReturn
 
 from pipetrain.launch import master
-from pipetrain.libraries.parent import die_with_parent
+from pipetrain.libraries.processes import die_with_parent
 from pipetrain.tracking import run_lock
 
 EXIT_LOST = 75

@@ -7,7 +7,7 @@ import signal
 
 from pipetrain.launch import fork_server
 from pipetrain.libraries.imports import uncollected
-from pipetrain.libraries.parent import die_with_parent
+from pipetrain.libraries.processes import die_with_parent
 
 _MODULES = (
     "pipetrain.launch.worker",

@@ -8,10 +8,8 @@ from types import FrameType
 from typing import Any
 
 from pipetrain.errors import PreemptedError
+from pipetrain.libraries.processes import ENDING
 
-_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP", "SIGQUIT")
-ENDING = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
-"""Ctrl-C, a batch system, its warning, a terminal that is closed, Ctrl-\\."""
 _PREEMPTING = ("SIGTERM", "SIGUSR1")
 
 Handler = Callable[[int, FrameType | None], object]

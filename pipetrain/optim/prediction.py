@@ -162,6 +162,7 @@ DELTA_RULES: dict[type[Optimizer], DeltaRule] = {
 _VARIANTS = ("amsgrad", "maximize")
 
 
+_NAMES = ", ".join(kind.__name__ for kind in DELTA_RULES)
 _WITHOUT = "method=lwp and method=pipedream need none; docs/your-own.md says how to give a class one"
 
 
@@ -171,11 +172,10 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
     Raises:
         ConfigError: there is none.
     """
-    names = ", ".join(kind.__name__ for kind in DELTA_RULES)
     name, (owner, rule) = type(optimizer).__name__, _nearest_rule(type(optimizer))
     if rule is None or owner is None:
         raise ConfigError(
-            f"optimizer._target_: {name} has no prediction rule; those that have one: {names}; {_WITHOUT}"
+            f"optimizer._target_: {name} has no prediction rule; those that have one: {_NAMES}; {_WITHOUT}"
         )
     if not isinstance(rule, DeltaRule):
         raise ConfigError(f"optimizer._target_: {owner.__name__}.delta_rule is not a pipetrain.DeltaRule; {_WITHOUT}")
@@ -187,7 +187,7 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
     for variant in _VARIANTS:
         if owner in DELTA_RULES and optimizer.defaults.get(variant):
             raise ConfigError(
-                f"optimizer.{variant}=true has no prediction rule; plain {names} have one (optimizer.{variant}=false)"
+                f"optimizer.{variant}=true has no prediction rule; plain {_NAMES} have one (optimizer.{variant}=false)"
             )
     return rule
 

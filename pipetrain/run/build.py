@@ -249,10 +249,8 @@ def build_metrics(settings: Settings) -> Metrics:
         metric = asked.target.build()
         if isinstance(metric, type) or not all(callable(getattr(metric, each, None)) for each in ("update", "compute")):
             raise asked.target.returned(metric, "an object with `update` and `compute`")
-        higher = asked.higher_is_better
+        higher = asked.rises(metric)
         if higher is None:
-            higher = getattr(metric, "higher_is_better", None)
-        if not isinstance(higher, bool):
             raise ConfigError(
                 f"metrics.{name}: {asked.target.path} does not say whether more is better; set "
                 f"metrics.{name}.higher_is_better=true or false"

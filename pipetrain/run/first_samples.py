@@ -1,9 +1,6 @@
 """Samples that are read before a run, to hold what they have against the model."""
 
-import random
 import time
-
-import numpy as np
 
 from pipetrain.config.settings import Settings
 from pipetrain.data.fetch import Fetch
@@ -12,6 +9,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.run.build import Data
 from pipetrain.run.label_check import check_known_labels
+from pipetrain.seeding import python_generators_kept
 
 _SECONDS = 0.5
 """For a split."""
@@ -53,10 +51,8 @@ def _read_some(fetch: Fetch, samples: int) -> None:
     """Reads the first samples, as many as there is time for."""
     end = time.monotonic() + _SECONDS
     # nor may the numbers that a data set draws elsewhere depend on the time
-    drawn = random.getstate(), np.random.get_state()
-    for index in range(samples):
-        fetch(0, [index])
-        if time.monotonic() > end:
-            break
-    random.setstate(drawn[0])
-    np.random.set_state(drawn[1])
+    with python_generators_kept():
+        for index in range(samples):
+            fetch(0, [index])
+            if time.monotonic() > end:
+                break

@@ -13,7 +13,7 @@ from support.cli import environment
 from support.processes import needs_proc
 from support.waiting import eventually
 
-from pipetrain.data.reader_process import _NOT_OURS
+from pipetrain.libraries.processes import ENDING
 
 pytestmark = needs_proc
 
@@ -69,7 +69,7 @@ def test_processes_that_read_samples_end_with_their_parent_even_if_they_are_stop
 @pytest.mark.slow
 def test_signals_that_all_processes_get_leave_the_readers_at_work_until_their_parent_is_done(reading):
     process, readers = reading
-    for number in _NOT_OURS:
+    for number in ENDING:
         for reader in readers:
             os.kill(reader, number)
     time.sleep(0.2)

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from pipetrain.errors import PreemptedError
-from pipetrain.launch.signals import ENDING, Interruption, blocked, interruptible
+from pipetrain.launch.signals import Interruption, blocked, interruptible
+from pipetrain.libraries.processes import ENDING
 
 
 @pytest.mark.parametrize("number", ENDING)

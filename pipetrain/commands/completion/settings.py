@@ -9,6 +9,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.plugins.completion_plugin import DefaultCompletionPlugin
 
 from pipetrain.config.checks import CHOICES
+from pipetrain.config.choices import all_names
 from pipetrain.config.reference import groups, sections
 from pipetrain.config.schema import config_dir, register_schema
 
@@ -38,8 +39,7 @@ def settings(before: Sequence[str], word: str, folder: Path | None = None) -> li
 
 def choices(group: str, start: str, folder: Path | None = None) -> list[str]:
     """The choices of a group that begin with `start`, of those in a folder of the group only the folder."""
-    homes = [home / group for home in (config_dir(), folder) if home is not None]
-    names = {path.relative_to(home).with_suffix("").as_posix() for home in homes for path in home.rglob("*.yaml")}
+    names = all_names(group) | (all_names(group, folder) if folder is not None else set())
     rests = (name.removeprefix(start).partition("/") for name in names if name.startswith(start))
     return sorted({f"{start}{head}{slash}" for head, slash, _ in rests})
 

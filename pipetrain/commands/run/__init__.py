@@ -91,7 +91,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     except KeyboardInterrupt:
         sweep_report.show()  # Hydra calls nobody back
         if not begun and sweep_ends.sweep() is None:  # a run, and the lock of a sweep, clean up for themselves
-            _take_back(made)
+            _never_began(made)
         raise
     except Exception as error:
         return _failed(error)
@@ -101,15 +101,11 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         sweep_lock.release()
 
 
-def _take_back(made: Sequence[Path]) -> None:
-    """Removes the folders that were made for Hydra, and says that nothing is left."""
-    from pipetrain.commands.run.ending import NOTHING_WRITTEN
+def _never_began(made: Sequence[Path]) -> None:
+    from pipetrain.commands.run.ending import never_began
     from pipetrain.tracking.run_directory import RunDirectory
 
-    for folder in made:
-        RunDirectory(folder).remove_if_empty()
-    if os.environ.get("RANK", "0") == "0":
-        print(NOTHING_WRITTEN, flush=True)
+    never_began(map(RunDirectory, made))
 
 
 def _check(options: argparse.Namespace) -> None:

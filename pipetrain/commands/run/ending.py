@@ -2,8 +2,9 @@
 
 import contextlib
 import logging
+import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from pipetrain.run.job import Job
 
 log = logging.getLogger(__name__)
-
-NOTHING_WRITTEN = "interrupted before the run began; nothing was written"
 
 _EXIT_CODES = {
     "completed": ExitCode.COMPLETED,
@@ -57,6 +56,14 @@ def take_back(run: RunDirectory) -> None:
     for handler in logging.root.handlers[:]:
         if isinstance(handler, logging.FileHandler) and not Path(handler.baseFilename).parent.exists():
             logging.root.removeHandler(handler)
+
+
+def never_began(runs: Iterable[RunDirectory]) -> None:
+    """Takes back what Hydra made for runs that a signal ended before they began, and says that nothing is left."""
+    for run in runs:
+        take_back(run)
+    if os.environ.get("RANK", "0") == "0":
+        print("interrupted before the run began; nothing was written", flush=True)
 
 
 def failed_early(error: BaseException, run: RunDirectory, *, debug: bool) -> ExitCode:

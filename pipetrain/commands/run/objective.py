@@ -54,14 +54,14 @@ def objective_of(config: DictConfig, folder: Path, code: ExitCode) -> float:
         code: its exit code.
     """
     metric = metric_of(config)
-    worst = math.inf if _falls(config, metric) else -math.inf
-    if code is not ExitCode.COMPLETED:
-        return worst
-    from pipetrain.tracking import summary
+    if code is ExitCode.COMPLETED:
+        from pipetrain.tracking import summary
 
-    found: Any = (summary.read(RunDirectory(folder)) or {}).get("best" if config.sweep.best else "final", {})
-    value = found.get(metric)
-    return worst if not isinstance(value, int | float) or math.isnan(value) else float(value)
+        found: Any = (summary.read(RunDirectory(folder)) or {}).get("best" if config.sweep.best else "final", {})
+        value = found.get(metric)
+        if isinstance(value, int | float) and not math.isnan(value):
+            return float(value)
+    return math.inf if _falls(config, metric) else -math.inf
 
 
 def metric_of(config: DictConfig) -> str:
@@ -81,7 +81,6 @@ def _falls(config: DictConfig, metric: str) -> bool:
         return metric in lower_is_better(())
     try:
         asked = MetricSettings.of(f"metrics.{metric}", OmegaConf.to_container(section, resolve=True))
-        higher = asked.higher_is_better
-        return (getattr(asked.target.build(), "higher_is_better", True) if higher is None else higher) is False
+        return asked.rises(None if asked.higher_is_better is not None else asked.target.build()) is False
     except (ConfigError, ValueError):
         return False

@@ -11,14 +11,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain.commands.output_folder import check_writable
-from pipetrain.commands.run.ending import (
-    NOTHING_WRITTEN,
-    ended_as,
-    ended_early,
-    failed_early,
-    how_to_go_on,
-    take_back,
-)
+from pipetrain.commands.run.ending import ended_as, ended_early, failed_early, how_to_go_on, never_began, take_back
 from pipetrain.config.settings import check_hydra, settings_of
 from pipetrain.errors import ConfigError, DataError, ExitCode
 from pipetrain.launch import fork_server
@@ -78,9 +71,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             return report_error(error, ExitCode.WRONG_USAGE, debug=bool(config.get("debug")))
         except KeyboardInterrupt:
             lock.close()
-            take_back(directory)
-            if os.environ.get("RANK", "0") == "0":
-                print(NOTHING_WRITTEN, flush=True)
+            never_began([directory])
             raise
         except (SystemExit, Exception) as error:
             interruption.check()

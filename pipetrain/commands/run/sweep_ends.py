@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from hydra.conf import HydraConf
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pipetrain.commands.output_folder import not_made
 from pipetrain.config.choices import with_own_names
 from pipetrain.config.settings import choices_made
-from pipetrain.errors import ExitCode
+from pipetrain.errors import ConfigError, ExitCode
+from pipetrain.report.error_line import report_error
 from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.whole_file import write_whole
 
@@ -52,6 +55,22 @@ class RunEnd:
     code: int
     settings: Mapping[str, Any]
     asked: Sequence[str]
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Around a callback that may refuse a sweep: Hydra takes an exception of a callback for a warning, and goes on.
+
+    Raises:
+        SystemExit: the sweep is refused, as has been said.
+    """
+    try:
+        yield
+    except (ConfigError, OSError, OmegaConfBaseException) as error:
+        refused = error if isinstance(error, ConfigError) else not_made(error)
+        if refused is None:
+            raise
+        raise SystemExit(report_error(refused, ExitCode.WRONG_USAGE)) from error
 
 
 def begin(folder: Path, objective: str | None) -> None:

@@ -6,13 +6,9 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 from typing_extensions import override
 
-from pipetrain.commands.output_folder import not_made
 from pipetrain.commands.run import sweep_ends
-from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.report.error_line import report_error
 from pipetrain.tracking.run_directory import RunDirectory, check_own
 from pipetrain.tracking.run_lock import locked
 
@@ -26,19 +22,12 @@ class SweepLock(Callback):
 
     @override
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        try:
+        with sweep_ends.refusing():
             folder = Path(config.hydra.sweep.dir)
             _held.callback(_take_back, folder)
             _held.enter_context(locked(folder))
             for name in (_WRITTEN, sweep_ends.NAME):
                 check_own(folder / name)
-        except ConfigError as error:
-            # Hydra takes an exception of a callback for a warning, and goes on
-            raise SystemExit(report_error(error, ExitCode.WRONG_USAGE)) from error
-        except (OSError, OmegaConfBaseException) as error:
-            if (refused := not_made(error)) is None:
-                raise
-            raise SystemExit(report_error(refused, ExitCode.WRONG_USAGE)) from error
 
 
 def release() -> None:

@@ -12,8 +12,7 @@ from typing_extensions import override
 
 from pipetrain.commands.run import objective, sweep_ends
 from pipetrain.commands.run.run_names import constant, number_of_runs
-from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.report.error_line import report_error
+from pipetrain.errors import ConfigError
 from pipetrain.tracking.run_directory import RunDirectory, runs_in
 
 _REFUSED = "before its start, as was said above"
@@ -30,13 +29,13 @@ class SweepReport(Callback):
         searches = objective.searches(config)
         # first, as Hydra takes an exception of what follows for a warning, and goes on
         sweep_ends.begin(Path(config.hydra.sweep.dir), objective.column_of(config) if searches else None)
-        if searches:
-            _check_search(config)
         words, swept = list(config.hydra.overrides.task), _swept(config)
-        self._total = _trials(config.hydra.sweeper) if searches else number_of_runs(words, swept)
-        if self._total == 0:
-            empty = ConfigError(f"--multirun {' '.join(words)}: no run; a glob or range in it has no values")
-            raise SystemExit(report_error(empty, ExitCode.WRONG_USAGE))
+        with sweep_ends.refusing():
+            if searches:
+                objective.check_search(config)
+            self._total = _trials(config.hydra.sweeper) if searches else number_of_runs(words, swept)
+            if self._total == 0:
+                raise ConfigError(f"--multirun {' '.join(words)}: no run; a glob or range in it has no values")
         same = constant(words, swept)
         with read_write(config), open_dict(config):
             config.hydra.overrides.hydra.append(
@@ -59,13 +58,6 @@ class SweepReport(Callback):
 def _trials(sweeper: DictConfig) -> int | None:
     """How many runs Optuna makes; None where nobody can tell, as of a grid, which may have fewer than it is to make."""
     return None if "grid" in str(sweeper.get("sampler")).lower() else sweeper.get("n_trials")
-
-
-def _check_search(config: DictConfig) -> None:
-    try:
-        objective.check_search(config)
-    except ConfigError as error:
-        raise SystemExit(report_error(error, ExitCode.WRONG_USAGE)) from error
 
 
 def show() -> None:

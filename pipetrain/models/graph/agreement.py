@@ -1,12 +1,10 @@
 """Whether layers that were cut along a graph give what the module itself gives."""
 
 import copy
-import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +14,8 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.models.graph.copies import without_cache
 from pipetrain.models.graph.example import SAMPLES, Example
 from pipetrain.models.graph.outputs import selected
-from pipetrain.models.graph.python_state import changes, python_state, same_draws
+from pipetrain.models.graph.python_state import changes, python_state
+from pipetrain.seeding import python_draws
 from pipetrain.tensors import Tensors
 
 _FEW = 2
@@ -101,9 +100,7 @@ def _trained(
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Python, numpy and torch draw from this seed inside, and as ever behind it."""
-    with same_draws(), torch.random.fork_rng(devices=[]), torch.enable_grad():
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
+    with python_draws(seed), torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.default_generator.manual_seed(seed)
         yield
 

@@ -8,7 +8,6 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -104,17 +103,6 @@ def changes(before: Mapping[Place, Held], after: Mapping[Place, Held], read: Con
     none = Held(None)
     pairs = ((place, before.get(place, none), after.get(place, none)) for place in {**before, **after})
     return [place for place, a, b in pairs if a.value != b.value or (place in read and a.tensors != b.tensors)]
-
-
-@contextmanager
-def same_draws() -> Iterator[None]:
-    """Afterwards the default generators of Python and numpy are where they were."""
-    drawn = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(drawn[0])
-        np.random.set_state(drawn[1])
 
 
 def _globals(module: nn.Module) -> Iterator[tuple[str, Any]]:

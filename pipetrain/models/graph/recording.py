@@ -13,9 +13,10 @@ from pipetrain.models.graph.copies import Copies
 from pipetrain.models.graph.example import Example
 from pipetrain.models.graph.outputs import selected
 from pipetrain.models.graph.place import line_of
-from pipetrain.models.graph.python_state import Held, Place, changes, generators, python_state, same_draws
+from pipetrain.models.graph.python_state import Held, Place, changes, generators, python_state
 from pipetrain.models.graph.recorder import Recorder, UntraceableError, WholeModuleError
 from pipetrain.models.graph.watching import Change, Watch
+from pipetrain.seeding import python_generators_kept
 
 
 class NeedsValuesError(Exception):
@@ -77,7 +78,7 @@ class Studio:
             ConfigError: the forward fails, or returns no tensor.
         """
         before = {**(self._state or python_state(self.module)), **generators()}
-        with same_draws():
+        with python_generators_kept():
             recording = self._recorded(example, self._recorder())
             drawn = generators()
         self._state = python_state(self.module)
@@ -87,7 +88,7 @@ class Studio:
         """What code that a graph does not repeat changes of these places in a forward for these inputs."""
         recorder = self._recorder()
         watch = Watch(places, self.module, recorder)
-        with same_draws(), watch:
+        with python_generators_kept(), watch:
             self._recorded(example, recorder)
         return watch.changes
 

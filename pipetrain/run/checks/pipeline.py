@@ -148,21 +148,13 @@ def _check_depth(settings: Settings, components: Components) -> list[str]:
 
 
 def _check_threads(settings: Settings, _components: Components) -> list[str]:
+    """Threads, and processes that read samples."""
     most = _THREADS_PER_CORE * usable_cores()
-    if settings.threads is not None and settings.threads > most:
-        raise ConfigError(
-            f"threads={settings.threads}: at most {most} here, {_THREADS_PER_CORE} for each of {usable_cores()} cores"
-        )
-    return []
-
-
-def _check_workers(settings: Settings, _components: Components) -> list[str]:
-    most = _THREADS_PER_CORE * usable_cores()
-    if settings.dataset.workers > most:
-        raise ConfigError(
-            f"dataset.workers={settings.dataset.workers}: at most {most} here, {_THREADS_PER_CORE} for each of "
-            f"{usable_cores()} cores"
-        )
+    for name, number in (("threads", settings.threads), ("dataset.workers", settings.dataset.workers)):
+        if number is not None and number > most:
+            raise ConfigError(
+                f"{name}={number}: at most {most} here, {_THREADS_PER_CORE} for each of {usable_cores()} cores"
+            )
     return []
 
 
@@ -174,5 +166,4 @@ CHECKS = (
     _check_filled,
     _check_depth,
     _check_threads,
-    _check_workers,
 )

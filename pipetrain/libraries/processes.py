@@ -1,9 +1,12 @@
-"""A process that ends when its parent does."""
+"""What the processes of a run have in common: the signals that end the run, and that none outlives its parent."""
 
 import contextlib
 import ctypes
 import signal
 
+_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP", "SIGQUIT")
+ENDING = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+"""Ctrl-C, a batch system, its warning, a terminal that is closed, Ctrl-\\."""
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
 
 
