@@ -15,6 +15,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 from pipetrain.config.checks import check, check_flag
 from pipetrain.config.choices import with_own_names
 from pipetrain.config.instantiate import TARGET, Target
+from pipetrain.config.moved import with_present_paths
 from pipetrain.config.nearest import unknown_setting
 from pipetrain.config.optimizer_ranges import check_options
 from pipetrain.config.phases import PhaseSettings, check_read, phases_of, written_out
@@ -374,7 +375,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
         ConfigError: the first setting that cannot work.
         OmegaConfBaseException: a setting is of another type, or not given.
     """
-    content: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    content: dict[str, Any] = with_present_paths(OmegaConf.to_container(config))
     with _naming_unknown(content):
         whole = OmegaConf.merge(schema(), content)
     assert isinstance(whole, DictConfig)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipetrain.config.moved import with_present_paths
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import manifest, tensor_file
@@ -65,7 +66,7 @@ class StoredConfig:
 
 def load_config(folder: Path) -> StoredConfig:
     """The configuration that a checkpoint was saved with."""
-    return StoredConfig(**strict_json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    return StoredConfig(**with_present_paths(strict_json.loads((folder / CONFIG).read_text(encoding="utf-8"))))
 
 
 def load_tensors(folder: Path, selects: Callable[[TensorName], bool]) -> dict[TensorName, Tensor]:

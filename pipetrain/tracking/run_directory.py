@@ -13,6 +13,7 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from typing_extensions import override
 
+from pipetrain.config.moved import with_present_paths
 from pipetrain.config.settings import choices_made
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import earlier_run
@@ -134,14 +135,17 @@ class RunDirectory:
         return set(self.logs.glob(f"{_BEFORE_RESTART}*"))
 
     def stored_config(self) -> DictConfig:
-        """config.yaml as it was written.
+        """config.yaml as it was written, with the present paths of targets that have moved.
 
         Raises:
             ConfigError: there is none, or it is damaged.
         """
         if not self.config.is_file():
             raise ConfigError(f"{self}: not a run directory (it has no {self.config.name})")
-        return _loaded(self.config, DictConfig)
+        config: DictConfig = OmegaConf.create(
+            with_present_paths(OmegaConf.to_container(_loaded(self.config, DictConfig)))
+        )
+        return config
 
     def choices(self) -> dict[str, str]:
         """What the run was started with of each group; nothing where Hydra's record is missing.
