@@ -245,6 +245,21 @@ def test_figures_in_docs_are_those_of_the_benchmarks():
     assert [(page, words) for page, words in measured_sentences() if words not in text[page]] == []
 
 
+def test_figures_of_examples_are_those_of_their_stored_output():
+    tuning, plain = (
+        (ROOT / "results" / "examples" / name).read_text(encoding="utf-8") for name in ("tuning.txt", "plain_gpt.txt")
+    )
+    tables = tuning.split("$ ")
+    page = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
+    assert tables[2].split("name: optuna")[0].partition("\n")[2].strip() in page
+    best, reached = re.search(r"lr=(\S+)\s+(\S+)", tables[1]).groups()
+    assert f"`pipedream` reached {float(reached):.1f} % at {float(best):.4f}" in page
+    loop, gpipe = re.findall(r"\| (\d+\.\d+) \|", plain)
+    page = (ROOT / "docs" / "language-models.md").read_text(encoding="utf-8")
+    assert f"| a plain loop | 1 | {loop} |" in page
+    assert f"| `method=gpipe train.microbatches=4` | 2 | {gpipe} |" in page
+
+
 @pytest.mark.slow  # each command is a process of its own, which imports torch
 @pytest.mark.parametrize(("page", "commands"), list(shown_transcripts()))
 def test_transcript_in_docs_is_what_the_commands_print(page, commands, tmp_path):
