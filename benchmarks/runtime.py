@@ -39,9 +39,9 @@ from pipetrain.data.loader import Loader
 from pipetrain.device_queue import synchronize
 from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import OnStep, RunHooks
+from pipetrain.executors.messages.transport import NEVER, agreed_transport, set_environment
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.pipeline import Bounds, Training, build_pipeline, build_stages, connect_stages
-from pipetrain.executors.transport import NEVER, agreed_transport, set_environment
 from pipetrain.losses import CrossEntropy, StepLoss
 from pipetrain.methods.base import Method
 from pipetrain.methods.naive_async import NaiveAsync

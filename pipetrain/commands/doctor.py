@@ -125,7 +125,7 @@ def _transport() -> str:
     """What processes here would exchange messages over; empty where there is no GPU."""
     import torch
 
-    from pipetrain.executors.transport import DeviceIdentity, transport_between
+    from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
     from pipetrain.run.device import device_at
 
     if not torch.cuda.is_available():

@@ -12,15 +12,15 @@ from typing_extensions import override
 
 from pipetrain.data.loader import Loader
 from pipetrain.device_queue import synchronize
-from pipetrain.executors import exchange
+from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.clipping import Clipping
-from pipetrain.executors.collection import collected
 from pipetrain.executors.evaluation import evaluate
 from pipetrain.executors.feed import Feed
-from pipetrain.executors.gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.messages import control
+from pipetrain.executors.messages.control import collect_tensors
+from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.executors.transport import Transport
 from pipetrain.losses import NO_METRICS, Loss, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.stage.base import BaseStage
@@ -109,7 +109,7 @@ class Executor(ABC):
     def _come_to(self, count: int) -> None:
         """Passes the gate until so many minibatches and parts have."""
         gate = self.hooks.gate
-        while count > gate.begun and not gate.lets_through(count - gate.begun):
+        while count > gate.begun and not gate.admits_part(count - gate.begun):
             if any(self.exchange(gate.ends)):
                 raise BrokenOffError
             gate.open()
@@ -168,7 +168,7 @@ class Executor(ABC):
         """One value of JSON's of each process -> those of all, by rank, in every process, once all have come here."""
 
     @abstractmethod
-    def exchange_aside(self, value: Any) -> list[Any]:
+    def exchange_in_background(self, value: Any) -> list[Any]:
         """As `exchange`, over connections of its own: for one other thread of each process, while training goes on."""
 
     @abstractmethod
@@ -176,7 +176,7 @@ class Executor(ABC):
         """One value for each stage of this process -> those of all stages, and of their replicas, in every process."""
 
     @abstractmethod
-    def agree(self, value: Any) -> Any:
+    def broadcast_from_last(self, value: Any) -> Any:
         """The value that the process of the last stage gives, in every process."""
 
     def own_state(self) -> dict[str, Tensor]:
@@ -202,7 +202,7 @@ class OneProcess(Executor):
         return [value]
 
     @override
-    def exchange_aside(self, value: Any) -> list[Any]:
+    def exchange_in_background(self, value: Any) -> list[Any]:
         return [value]
 
     @override
@@ -210,7 +210,7 @@ class OneProcess(Executor):
         return list(values)
 
     @override
-    def agree(self, value: Any) -> Any:
+    def broadcast_from_last(self, value: Any) -> Any:
         return value
 
 
@@ -227,30 +227,30 @@ class ManyProcesses(Executor):
 
     @override
     def whole_state(self) -> dict[str, Tensor] | None:
-        return collected(self.own_state(), self._placement.of_last_stage, self.hooks.waiting)
+        return collect_tensors(self.own_state(), self._placement.of_last_stage, self.hooks.waiting)
 
     @override
     def exchange(self, value: Any) -> list[Any]:
         with self.hooks.waiting("all processes"):
-            return exchange.from_all(value)
+            return control.all_gather_json(value)
 
     @override
-    def exchange_aside(self, value: Any) -> list[Any]:
-        return exchange.from_all(value, self._aside)
+    def exchange_in_background(self, value: Any) -> list[Any]:
+        return control.all_gather_json(value, self._aside)
 
     @override
     def gather(self, values: Sequence[Any]) -> list[Any]:
         return self._placement.in_order(self.exchange(list(values)))
 
     @override
-    def agree(self, value: Any) -> Any:
+    def broadcast_from_last(self, value: Any) -> Any:
         with self.hooks.waiting("the decision of the last stage"):
-            return exchange.from_one(value, self._placement.of_last_stage)
+            return control.broadcast_json(value, self._placement.of_last_stage)
 
     def _drained(self) -> None:
         """Waits until the stages of all processes have drained, and their devices have nothing left to do."""
         synchronize(self.transport.device)
-        with self.hooks.waiting("the drain of all stages"), exchange.connected():
+        with self.hooks.waiting("the drain of all stages"), control.lost_stage_on_error():
             dist.barrier()
 
     @staticmethod

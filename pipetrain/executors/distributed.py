@@ -12,13 +12,12 @@ from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.evaluation import PartScore, evaluate, metrics_of, on_host
 from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.message_keys import evaluation_keys, training_keys
-from pipetrain.executors.neighbors import Neighbors
-from pipetrain.executors.p2p import Key
+from pipetrain.executors.messages.neighbors import Neighbors
+from pipetrain.executors.messages.p2p import Key, evaluation_keys, training_keys
+from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.stage_runner import StageRunner
-from pipetrain.executors.transport import Transport
 from pipetrain.losses import NO_METRICS, Evaluated, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
@@ -65,7 +64,7 @@ class DistributedExecutor(ManyProcesses):
         began, gate = time.perf_counter(), self.hooks.gate
         begun = gate.begun
         while runner.next:
-            if cursor.opens and not gate.passes(cursor.opens):
+            if cursor.opens and not gate.admits(cursor.opens):
                 assert gate.ended_after is not None
                 cursor.end_before(gate.ended_after - begun)
             else:

@@ -177,7 +177,7 @@ class FinegrainedExecutor(OneProcess):
         readers = [_Reader(stage, rules, interval) for stage in self.stages if stage.weights.newest.tensors]
         feed, steady = self.feed(loader, interval, self.stages), rules.steady
         for t in range(interval.minibatches):
-            if not self.hooks.gate.passes():
+            if not self.hooks.gate.admits():
                 for reader in readers:
                     reader.break_off()
                 break

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from pipetrain.executors.gate import Gate
+from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.losses import StepLoss
 from pipetrain.schedules import Operation
 from pipetrain.tracking.trace_writer import TraceFile
@@ -51,4 +51,4 @@ class RunHooks:
     waiting: Around = _nothing_around
     computing: Around = _nothing_around
     trace: TraceFile | None = None
-    gate: Gate = field(default_factory=Gate)
+    gate: AdmissionGate = field(default_factory=AdmissionGate)

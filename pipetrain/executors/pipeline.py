@@ -14,9 +14,9 @@ from pipetrain.executors.base import Executor
 from pipetrain.executors.distributed import DistributedExecutor
 from pipetrain.executors.finegrained import FinegrainedExecutor, WholeModel
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.simulated import SimulatedExecutor
-from pipetrain.executors.transport import Transport
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import ties_between

@@ -13,9 +13,9 @@ from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.executors.rounds import Found, GatheredRounds, Offer, Round
+from pipetrain.executors.replicas.averaging import AveragedGradients, InProcessAveraging, LocalGradients, Round
 from pipetrain.executors.stage_runner import BackwardId, StageRunner
-from pipetrain.executors.tied_gradients import TiedGradients
+from pipetrain.executors.tied_weights import TiedGradients
 from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import Slice, idle_shares, play, step_times
@@ -44,7 +44,7 @@ class _Boxes:
     replicas: Replicas
     start: int
     of_workers: list["_Mailbox"]
-    rounds: Sequence[GatheredRounds]
+    rounds: Sequence[InProcessAveraging]
     tied: TiedGradients
 
     def of(self, stage: int, minibatch: int) -> "_Mailbox":
@@ -97,13 +97,13 @@ class _Mailbox:
     def put_gradient(self, name: str, gradient: Tensor) -> None:
         """Leaves it to the offer of the whole round."""
 
-    def offer_round(self, this: Round, found: Offer) -> None:
+    def offer_round(self, this: Round, found: LocalGradients) -> None:
         self._boxes.rounds[self._stage].offer(this, self._replica, found)
 
     def round_is_complete(self, this: Round) -> bool:
         return self._boxes.rounds[self._stage].complete(this)
 
-    def found(self, this: Round) -> Found:
+    def found(self, this: Round) -> AveragedGradients:
         return self._boxes.rounds[self._stage].take(this)
 
     def offer_norm(self, norm: Tensor) -> None:
@@ -181,7 +181,7 @@ class SimulatedExecutor(OneProcess):
     def _boxes(self, replicas: Replicas, start: int) -> list[_Mailbox]:
         tied = TiedGradients(self.stages[0].ties, [stage.index for stage in self.stages])
         firsts = [stage for stage in self.stages if stage.replica == 0]
-        rounds = [GatheredRounds(stage.weights.trainable, replicas.counts[stage.index]) for stage in firsts]
+        rounds = [InProcessAveraging(stage.weights.trainable, replicas.counts[stage.index]) for stage in firsts]
         boxes = _Boxes(replicas, start, [], rounds, tied)
         boxes.of_workers.extend(_Mailbox(stage, boxes) for stage in self.stages)
         return boxes.of_workers
@@ -203,7 +203,7 @@ class SimulatedExecutor(OneProcess):
                     assert runner.next is not None
                     ahead = runner.next.minibatch + 1 - opened if runner.stage.index == 0 else 0
                     opened += max(0, ahead)
-                    if ahead > 0 and not gate.passes(ahead):
+                    if ahead > 0 and not gate.admits(ahead):
                         assert gate.ended_after is not None
                         self._end(runners, gate.ended_after - begun)
                     else:
@@ -229,12 +229,12 @@ class SimulatedExecutor(OneProcess):
         if operation.kind is Kind.BACKWARD:
             return r == self.num_stages - 1 or (start + operation.minibatch, operation.microbatch) in box.gradients
         runner.offer_tied()
-        if not (runner.summed_tied or box.tied_totals_are_complete()):
+        if not (runner.has_summed_tied or box.tied_totals_are_complete()):
             return False
         runner.offer_round()
-        if not (runner.knows_round or box.round_is_complete(runner.round)):
+        if not (runner.has_averaged or box.round_is_complete(runner.round)):
             return False
-        if runner.asks_all:
+        if runner.needs_global_norm:
             runner.offer_norm()
             return box.norms_are_complete()
         return True

@@ -13,7 +13,7 @@ from pipetrain.executors.clipping import Clipping, clipped, squared_norm
 from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.executors.rounds import Found, Offer, Round
+from pipetrain.executors.replicas.averaging import AveragedGradients, LocalGradients, Round
 from pipetrain.losses import StepLoss, count_of, share, step_loss
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.weight_reads import WeightRead
@@ -57,11 +57,11 @@ class Ports(Protocol):
         """Takes a gradient of the round that ends next, as soon as it is complete; it may not change any more."""
         ...
 
-    def offer_round(self, this: Round, found: Offer) -> None:
+    def offer_round(self, this: Round, found: LocalGradients) -> None:
         """Tells the other replicas of the stage what this one has found in a round; does not wait."""
         ...
 
-    def found(self, this: Round) -> Found:
+    def found(self, this: Round) -> AveragedGradients:
         """What all of them have found in it; waits for them."""
         ...
 
@@ -102,8 +102,8 @@ class StageRunner:
         hooks: who is told what happens.
 
     Attributes:
-        summed_tied: whether the gradients of shared weights are those of all stages, for the next update.
-        knows_round: whether the gradients are those of all replicas, for the next update.
+        has_summed_tied: whether the gradients of shared weights are those of all stages, for the next update.
+        has_averaged: whether the gradients are those of all replicas, for the next update.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class StageRunner:
         self._steady = rules.steady
         # what an update does with its gradient depends on those of all stages
         decides_together = rules.schedule.synchronous and rules.replicas.even
-        self.asks_all = decides_together and (clipping is not None or self.stage.scaler is not None)
+        self.needs_global_norm = decides_together and (clipping is not None or self.stage.scaler is not None)
         self._replicas = rules.replicas
         self._averages = rules.replicas.counts[index] > 1
         self._first = index == 0
@@ -131,9 +131,9 @@ class StageRunner:
         self._minibatches: dict[int, _Minibatch] = {}
         self._norm: Tensor | None = None
         self._offered_tied = False
-        self.summed_tied = False
+        self.has_summed_tied = False
         self._offered_round = False
-        self.knows_round = not self._averages
+        self.has_averaged = not self._averages
         self._losses: list[StepLoss] = []
 
     @property
@@ -246,8 +246,8 @@ class StageRunner:
         self.sum_tied()
         self.average()
         gradients = self._applied()
-        self._offered_tied = self.summed_tied = self._offered_round = False
-        self.knows_round = not self._averages
+        self._offered_tied = self.has_summed_tied = self._offered_round = False
+        self.has_averaged = not self._averages
         with self.stage.clock.computing():
             self.stage.update(t, gradients, keep=not planned.releases, steady=this.first >= self._steady)
         self.stage.optimizer.updates = t + 1
@@ -281,18 +281,18 @@ class StageRunner:
         """Before an update: tells the other replicas of the stage what this one has found, once."""
         if self._averages and not self._offered_round:
             this = self.round
-            self._ports.offer_round(this, Offer(self.stage.gradients.tensors, self._own_losses(this)))
+            self._ports.offer_round(this, LocalGradients(self.stage.gradients.tensors, self._own_losses(this)))
             self._offered_round = True
 
     def average(self) -> None:
         """Before an update: puts what all replicas of the stage have found in the place of its own part, once."""
-        if not self.knows_round:
+        if not self.has_averaged:
             self.offer_round()
             with self.stage.clock.waiting("recv", self._next_update):
                 found = self._ports.found(self.round)
             self.stage.gradients.put(found.gradients)
             self._losses = found.losses
-            self.knows_round = True
+            self.has_averaged = True
 
     def offer_tied(self) -> None:
         """Before an update: tells the stages that share weights with this one its part of their gradients, once."""
@@ -302,10 +302,10 @@ class StageRunner:
 
     def sum_tied(self) -> None:
         """Before an update: adds up what all stages have found of the gradients of shared weights, once."""
-        if self.stage.shares_weights and not self.summed_tied:
+        if self.stage.shares_weights and not self.has_summed_tied:
             self.offer_tied()
             self.stage.take_over(self._ports.tied_totals())
-            self.summed_tied = True
+            self.has_summed_tied = True
 
     def offer_norm(self) -> None:
         """Before an update that clips over all stages: tells the others this stage's part of the norm, once."""
@@ -332,7 +332,7 @@ class StageRunner:
 
     def _norms(self) -> list[Tensor]:
         """The squared norms that decide about this update: of all stages, or this one's."""
-        if not self.asks_all:
+        if not self.needs_global_norm:
             return [squared_norm(self.stage.gradients.tensors)]
         self.offer_norm()
         self._norm = None

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pipetrain.executors.gate import Gate
+from pipetrain.executors.admission_gate import AdmissionGate
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -21,7 +21,7 @@ class Agreement:
         gate: its own.
     """
 
-    def __init__(self, process: int, num_processes: int, gate: Gate) -> None:
+    def __init__(self, process: int, num_processes: int, gate: AdmissionGate) -> None:
         self._process = process
         self._num_processes = num_processes
         self._gate = gate

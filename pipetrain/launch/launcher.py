@@ -16,8 +16,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from pipetrain.errors import RunError
-from pipetrain.executors.loopback import ADDRESS
-from pipetrain.executors.transport import set_environment
+from pipetrain.executors.messages.loopback import ADDRESS
+from pipetrain.executors.messages.transport import set_environment
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.launch import fork_server
 from pipetrain.launch.breaking_off import broken_off_by

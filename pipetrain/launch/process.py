@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store
 
-from pipetrain.executors import exchange, loopback
-from pipetrain.executors.transport import NEVER, Transport, agreed_transport, set_environment
+from pipetrain.executors.messages import control, loopback
+from pipetrain.executors.messages.transport import NEVER, Transport, agreed_transport, set_environment
 from pipetrain.launch import master
 from pipetrain.launch.start_name import agreed_name
 from pipetrain.run.device import device_at
@@ -100,5 +100,5 @@ def _store(*, hosts: bool = False) -> Store:
 def _agreed(job: Job) -> Job:
     """Workers that an outer launcher started each named a run directory; rank 0's is that of all."""
     found = [str(job.run), str(job.resume or ""), job.finished]
-    run, resume, finished = exchange.from_one(found, source=0)
+    run, resume, finished = control.broadcast_json(found, source=0)
     return replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None, finished=finished)

@@ -76,7 +76,7 @@ class ProcessRun:
             if coordinates:
                 remove_superfluous(job.run, job.settings.checkpoint)
 
-        writer = Writer(executor.rank, executor.exchange_aside, coordinates=coordinates)
+        writer = Writer(executor.rank, executor.exchange_in_background, coordinates=coordinates)
         return BackgroundWriter(writer, Around(executor.hooks, published))
 
     def _before_minibatch(self) -> None:
@@ -117,7 +117,9 @@ class ProcessRun:
             ended = summary_of_interrupted if self.trainer.interrupted else summary_of_completed
             result = self._finish(recorder, ended(self._job, recorder, reports, self.trainer.reached))
         if self.trainer.interrupted:
-            self._executor.agree(None)  # none leaves before there is a summary: its launcher would end the others
+            self._executor.broadcast_from_last(
+                None
+            )  # none leaves before there is a summary: its launcher would end the others
         return result
 
     def _trained(self) -> Sequence[dict[str, Any]]:

@@ -14,7 +14,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 from typing_extensions import override
 
-from pipetrain.executors.loopback import ADDRESS
+from pipetrain.executors.messages.loopback import ADDRESS
 
 
 class LoopbackRendezvous(RendezvousHandler):

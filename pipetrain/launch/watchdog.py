@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pipetrain.errors import ExitCode
-from pipetrain.executors.gate import Gate
+from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.launch import lifeline
 from pipetrain.launch.activity import Activity
 from pipetrain.launch.agreement import Agreement
@@ -96,7 +96,7 @@ class Watchdog:
         self.watched = watched
         self.activity = Activity()
         self.tell = tell
-        self.gate = Gate()
+        self.gate = AdmissionGate()
         self.interruption = Interruption()
         self.reports = EndReports(watched.process, watched.num_processes)
         self._agreement = Agreement(watched.process, watched.num_processes, self.gate)

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from pipetrain.arithmetic import switched
 from pipetrain.errors import DivergedError, ExitCode, LostStageError, RunError
-from pipetrain.executors.gate import Gate
+from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.pipeline import build_stages, connect_stages
 from pipetrain.failure import Failure
@@ -61,7 +61,7 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
     device = device_at(job.device, 0)
     forget_peak_memory(device)
     parts = build_parts(job, range(job.num_stages), device, show)
-    gate = Gate(alone=True)
+    gate = AdmissionGate(alone=True)
     hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)
     executor = in_one_process(job, parts.chain, parts.phases, parts.training, hooks)
     run = ProcessRun(job, parts, executor)

@@ -10,7 +10,7 @@ from torch import Tensor
 from pipetrain.config.settings import Settings
 from pipetrain.decoding import DecodingOptions, Measured
 from pipetrain.errors import ConfigError
-from pipetrain.executors.gate import BrokenOffError
+from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.models.assembly import assembled
 from pipetrain.models.chain import LayerChain

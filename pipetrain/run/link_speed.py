@@ -15,12 +15,12 @@ from torch.multiprocessing import ProcessContext, start_processes
 
 from pipetrain.device_queue import queues, synchronize
 from pipetrain.errors import ConfigError, RunError
-from pipetrain.executors import loopback
-from pipetrain.executors.links import Links
-from pipetrain.executors.neighbors import groups_of_neighbors
-from pipetrain.executors.p2p import Incoming, Outgoing
-from pipetrain.executors.slow_link import given_bytes_per_s
-from pipetrain.executors.transport import agreed_transport, set_environment
+from pipetrain.executors.messages import loopback
+from pipetrain.executors.messages.links import Links
+from pipetrain.executors.messages.neighbors import groups_of_neighbors
+from pipetrain.executors.messages.p2p import Incoming, Outgoing
+from pipetrain.executors.messages.slow_link import given_bytes_per_s
+from pipetrain.executors.messages.transport import agreed_transport, set_environment
 from pipetrain.planner.profile import MessageWork
 from pipetrain.run.device import device_at
 from pipetrain.schedules import Replicas

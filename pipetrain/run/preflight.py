@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from pipetrain.config.settings import Settings
-from pipetrain.executors.transport import DeviceIdentity, transport_between
+from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
 from pipetrain.libraries import lazy_compiler
 from pipetrain.planner.plan import Plan
 from pipetrain.run.checks import CHECKS

@@ -10,7 +10,7 @@ import torch
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.executors.slow_link import given_bytes_per_s
+from pipetrain.executors.messages.slow_link import given_bytes_per_s
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.profile import Profile, read

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipetrain.errors import ConfigError
+from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.base import Executor
-from pipetrain.executors.gate import BrokenOffError
 from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.run.build import Data
@@ -155,7 +155,7 @@ class Trainer:
             self.recorder.evaluation(self.step, metrics, time.perf_counter() - began)
             self.reached = self.reached or self._target_reached(metrics, complete=complete)
         if self.target:
-            self.reached = self.executor.agree(self.reached)
+            self.reached = self.executor.broadcast_from_last(self.reached)
         if self.step == self.saved_at:
             self.add_evaluation(self.step)
         elif self.executor.hooks.gate.openings > openings:  # the clock has asked for a checkpoint meanwhile
@@ -175,7 +175,7 @@ class Trainer:
             found = {} if state is None else decoder.metrics_with(state)
         except BrokenOffError:
             found = None
-        if self.executor.agree(found is None):
+        if self.executor.broadcast_from_last(found is None):
             self.executor.hooks.gate.end_here()
             raise BrokenOffError
         if metrics is not None and found:

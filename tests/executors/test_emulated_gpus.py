@@ -117,8 +117,8 @@ BUDGETS = {
     "pipedream": {},
     "pipeoptim": {},
     "gpipe": {},
-    "tied": {"pipetrain/executors/tied_gradients.py": 2, "pipetrain/executors/neighbors.py": 2},
-    "replicas": {"pipetrain/executors/exchanged_rounds.py": 3},
+    "tied": {"pipetrain/executors/tied_weights.py": 2, "pipetrain/executors/messages/neighbors.py": 2},
+    "replicas": {"pipetrain/executors/replicas/overlapped_averaging.py": 3},
 }
 """File -> waits of all hosts together in a step; each reads what decides how the run goes on.
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.multiprocessing import ProcessExitedException
 
 from pipetrain.device_queue import HostCopies
-from pipetrain.executors.transport import agreed_transport
+from pipetrain.executors.messages.transport import agreed_transport
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from support.methods import METHODS, fitting
 from support.pipelines import Pipeline, batches, half_decay, pipeline, sgd
 from torch import nn
 
-from pipetrain.executors.gate import BrokenOffError
+from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline

@@ -4,7 +4,7 @@ from support.methods import METHODS
 from support.pipelines import batches, half_decay, sgd
 from torch import nn, randint, randn
 
-from pipetrain.executors.gate import Gate
+from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.pipeline import Training, build_pipeline
@@ -17,7 +17,7 @@ from pipetrain.tracking.trace_writer import TraceFile, assemble
 
 
 def test_interval_that_pauses_is_traced_with_the_minibatches_that_it_had(tmp_path):
-    run, gate = RunDirectory(tmp_path), Gate(alone=True)
+    run, gate = RunDirectory(tmp_path), AdmissionGate(alone=True)
     hooks = RunHooks(trace=TraceFile(run, 0, 0), gate=gate)
     method, schedule = METHODS["pipedream"]
     rules, training = PipelineRules(schedule, method, 2, 1), Training(sgd, half_decay, CrossEntropy())

@@ -2,7 +2,7 @@
 
 import torch
 
-from pipetrain.executors.transport import Transport
+from pipetrain.executors.messages.transport import Transport
 from pipetrain.launch.process import ProcessEnvironment
 from pipetrain.schedules import Placement
 

@@ -229,11 +229,11 @@ def test_order_of_the_launcher_holds_the_gate_and_shuts_it_where_all_agree(tmp_p
     watchdog = Watchdog(watched(tmp_path), order=order)
     watchdog.meet(store, RunDirectory(tmp_path))
     with watchdog:
-        assert watchdog.gate.passes()
+        assert watchdog.gate.admits()
         launcher.close()
         eventually(lambda: store.check(["pipetrain/begun/0/0"]))
         store.set("pipetrain/begun/0/1", "3")
-        assert [watchdog.gate.passes() for _ in range(3)] == [True, True, False]
+        assert [watchdog.gate.admits() for _ in range(3)] == [True, True, False]
     order.close()
 
 
@@ -274,7 +274,7 @@ with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, f
     watch.meet(HashStore(), run)
     watch.activity.begin()
     print("ready", flush=True)
-    while watch.gate.passes():
+    while watch.gate.admits():
         time.sleep(0.05)
     print("drained", flush=True)
     time.sleep(60 if sys.argv[3] == "late" else 0)

@@ -12,7 +12,7 @@ from support.worker_pool import distributed, job, settings, simulated
 from pipetrain.config.overrides import parsed
 from pipetrain.decoding import DecodingOptions, Measured
 from pipetrain.errors import ConfigError
-from pipetrain.executors.gate import BrokenOffError
+from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.decoder import Decoder, decoded_metrics, decoder_of
 from pipetrain.run.evaluate import evaluate

@@ -7,8 +7,8 @@ import pytest
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
+from pipetrain.executors.admission_gate import AdmissionGate, BrokenOffError
 from pipetrain.executors.base import IntervalTimes
-from pipetrain.executors.gate import BrokenOffError, Gate
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.build import build_data
 from pipetrain.run.timetable import Timetable
@@ -31,7 +31,7 @@ class Counting:
         self.synchronous = False
 
     def train(self, _loader, interval):
-        minibatches = [t for t in range(interval.minibatches) if self.hooks.gate.passes()]
+        minibatches = [t for t in range(interval.minibatches) if self.hooks.gate.admits()]
         self.trained.append((interval.start, interval.start + len(minibatches)))
         return IntervalTimes([])
 
@@ -53,7 +53,7 @@ class Counting:
     def exchange(self, value):
         return [value]
 
-    def agree(self, value):
+    def broadcast_from_last(self, value):
         return value
 
 
@@ -298,7 +298,7 @@ def test_drains_that_the_settings_do_not_ask_for_are_noted_once_with_their_cause
 def paused_before(made, minibatch):
     """The clock asks for a checkpoint before the minibatch of this number, from 1."""
     asked = []
-    made.executor.hooks = RunHooks(gate=Gate(alone=True))
+    made.executor.hooks = RunHooks(gate=AdmissionGate(alone=True))
     gate = made.executor.hooks.gate
 
     def look():

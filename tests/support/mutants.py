@@ -7,9 +7,9 @@ import torch
 from support import fake_gpu
 
 from pipetrain import device_queue
-from pipetrain.executors import transport
-from pipetrain.executors.links import DeviceLink
-from pipetrain.executors.neighbors import Neighbors
+from pipetrain.executors.messages import transport
+from pipetrain.executors.messages.links import DeviceLink
+from pipetrain.executors.messages.neighbors import Neighbors
 from pipetrain.stage.stage import Stage
 
 

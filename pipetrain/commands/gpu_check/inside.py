@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.device_queue import synchronize
-from pipetrain.executors import loopback
-from pipetrain.executors.links import Links
-from pipetrain.executors.p2p import Incoming, Outgoing
-from pipetrain.executors.transport import DeviceIdentity, agreed_transport, set_environment, transport_between
+from pipetrain.executors.messages import loopback
+from pipetrain.executors.messages.links import Links
+from pipetrain.executors.messages.p2p import Incoming, Outgoing
+from pipetrain.executors.messages.transport import DeviceIdentity, agreed_transport, set_environment, transport_between
 from pipetrain.run.device import device_at
 
 _QUERY = "index,name,uuid,pci.bus_id,memory.total,driver_version,compute_mode,mig.mode.current"

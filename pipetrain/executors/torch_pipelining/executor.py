@@ -15,14 +15,12 @@ from pipetrain.executors.base import IntervalTimes, ManyProcesses
 from pipetrain.executors.clipping import squared_norm
 from pipetrain.executors.feed import Feed
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.links import Links
-from pipetrain.executors.message_keys import evaluation_keys
-from pipetrain.executors.p2p import Key
+from pipetrain.executors.messages.links import Links
+from pipetrain.executors.messages.p2p import Key, evaluation_keys
+from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.phase import Phase, PipelineRules
-from pipetrain.executors.tied_messages import TiedMessages
-from pipetrain.executors.torch_pipelining.pipe import Pipe, Shapes
-from pipetrain.executors.torch_pipelining.relay import Relay
-from pipetrain.executors.transport import Transport
+from pipetrain.executors.tied_weights import TiedMessages
+from pipetrain.executors.torch_pipelining.pipe import Pipe, Relay, Shapes
 from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.schedules.torch_library import TorchSchedule
@@ -81,7 +79,7 @@ class TorchPipeliningExecutor(ManyProcesses):
         feed = self.feed(loader, interval, self._stages)
         sizes = loader.sizes(interval.epoch)[interval.first : interval.last]
         for t, size in enumerate(sizes, start=interval.start):
-            if not self.hooks.gate.passes():
+            if not self.hooks.gate.admits():
                 break
             self.hooks.on_progress(f"minibatch {t}")
             inputs = feed.inputs() if self._stages[0].index == 0 else ()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.executors.hooks import Around
-from pipetrain.executors.links import Spec
+from pipetrain.executors.messages.links import Spec
 from pipetrain.stage.module import MicrobatchId
 from pipetrain.stage.stage import Stage
 from pipetrain.tensors import Tensors, flat

@@ -9,7 +9,7 @@ from torch import nn
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.executors import slow_link
+from pipetrain.executors.messages import slow_link
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
 from pipetrain.models.chain import LayerChain

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 import pipetrain
-from pipetrain.executors.transport import DeviceIdentity, set_environment, transport_between
+from pipetrain.executors.messages.transport import DeviceIdentity, set_environment, transport_between
 
 CUDA = torch.device("cuda", 0)
 
@@ -78,4 +78,4 @@ def test_one_module_knows_the_name_of_the_backend():
         for path in package.rglob("*.py")
         if '"nccl"' in path.read_text(encoding="utf-8") and path.name != "doctor.py"
     ]
-    assert naming == ["executors/transport.py"]
+    assert naming == ["executors/messages/transport.py"]

@@ -14,17 +14,20 @@ import torch.multiprocessing as mp
 
 import pipetrain
 from pipetrain.errors import LostStageError
-from pipetrain.executors import exchange
 from pipetrain.executors.base import ManyProcesses
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.executors.transport import Transport
+from pipetrain.executors.messages import control
+from pipetrain.executors.messages.transport import Transport
 
 WORDS = [{"loss": 0.1 + 0.2, "steps": 3}, [None, True, "β"], math.inf]
 
 
 def tell(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
-    heard = [exchange.from_all(WORDS[rank]), *(exchange.from_one(WORDS[rank], source) for source in range(3))]
+    heard = [
+        control.all_gather_json(WORDS[rank]),
+        *(control.broadcast_json(WORDS[rank], source) for source in range(3)),
+    ]
     (folder / str(rank)).write_text(json.dumps(heard))
 
 
@@ -42,23 +45,23 @@ def test_connection_that_breaks_is_a_lost_stage_and_no_failure_of_this_one(monke
         monkeypatch.setattr(dist, name, broken)
     monkeypatch.setattr(dist, "get_world_size", lambda _group=None: 2)
     with pytest.raises(LostStageError):
-        exchange.from_all(1)
+        control.all_gather_json(1)
     with pytest.raises(LostStageError):
-        exchange.from_one(1, source=0)
+        control.broadcast_json(1, source=0)
     with pytest.raises(LostStageError):
         ManyProcesses._drained(SimpleNamespace(hooks=RunHooks(), transport=Transport(torch.device("cpu"))))
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), dist.DistBackendError("NCCL error")])
 def test_error_with_a_name_of_its_own_is_no_lost_stage(error):
-    with pytest.raises(type(error)), exchange.connected(1):
+    with pytest.raises(type(error)), control.lost_stage_on_error(1):
         raise error
 
 
 def test_error_between_devices_is_a_lost_stage_only_where_the_network_says_so():
-    with pytest.raises(RuntimeError, match="CUBLAS"), exchange.connected(1, direct=True):
+    with pytest.raises(RuntimeError, match="CUBLAS"), control.lost_stage_on_error(1, direct=True):
         raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED")
-    with pytest.raises(LostStageError, match="stage 1"), exchange.connected(1, direct=True):
+    with pytest.raises(LostStageError, match="stage 1"), control.lost_stage_on_error(1, direct=True):
         raise dist.DistNetworkError("connection reset")
 
 
@@ -72,11 +75,11 @@ class Intruder:
 
 def test_received_pickle_is_refused_and_not_run(tmp_path, monkeypatch):
     sent = torch.frombuffer(bytearray(pickle.dumps(Intruder(tmp_path / "touched"))), dtype=torch.uint8)
-    monkeypatch.setattr(exchange, "_encoded", lambda _value: sent)
+    monkeypatch.setattr(control, "_encode", lambda _value: sent)
     monkeypatch.setattr(dist, "broadcast", lambda _tensor, _source: None)
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
     with pytest.raises(ValueError):
-        exchange.from_one("anything", source=0)
+        control.broadcast_json("anything", source=0)
     assert not (tmp_path / "touched").exists()
 
 

@@ -12,7 +12,7 @@ class BrokenOffError(Exception):
     """The run is to end, and with it the evaluation that this ends in every process."""
 
 
-class Gate:
+class AdmissionGate:
     """What the main thread of each process passes before each minibatch, in the same order, until it is shut.
 
     Whoever wants the pipeline drained, in another thread or in a signal's handler, first holds the gate of every
@@ -49,17 +49,17 @@ class Gate:
         """How many minibatches have begun, or wait in front of the gate."""
         return self._asked
 
-    def passes(self, minibatches: int = 1) -> bool:
+    def admits(self, minibatches: int = 1) -> bool:
         """Whether the next minibatch begins; waits where the gate is held.
 
         A replica, which has some of the minibatches alone, passes by several at a time, of which the last may be its
         own.
         """
         self.before()
-        return self.lets_through(minibatches)
+        return self.admits_part(minibatches)
 
-    def lets_through(self, minibatches: int = 1) -> bool:
-        """As `passes`, for what is no minibatch of the training: `before` is not called."""
+    def admits_part(self, minibatches: int = 1) -> bool:
+        """As `admits`, for what is no minibatch of the training: `before` is not called."""
         self._asked += minibatches  # before the look at `_held`: whoever holds the gate then counts this minibatch
         if not self._held:
             return True

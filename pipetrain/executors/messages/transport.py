@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from pipetrain.device_queue import queues
-from pipetrain.executors import exchange
+from pipetrain.executors.messages import control
 
 NEVER = datetime.timedelta(days=30)
 """A timeout of torch's would close a connection that is merely slow; hangs are the watchdog's to find."""
@@ -143,7 +143,7 @@ def agreed_transport(device: torch.device) -> Transport:
 
     What counts is which devices they have, not how many each sees: a batch system may show each process one alone.
     """
-    return transport_between(device, [DeviceIdentity(**each) for each in exchange.from_all(_told(device))])
+    return transport_between(device, [DeviceIdentity(**each) for each in control.all_gather_json(_told(device))])
 
 
 def set_environment(kind: str) -> None:

@@ -1,7 +1,7 @@
 import fcntl
 import socket
 
-from pipetrain.executors import loopback
+from pipetrain.executors.messages import loopback
 
 
 def test_interface_is_found_by_its_address_whatever_it_is_called(monkeypatch):

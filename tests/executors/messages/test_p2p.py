@@ -9,9 +9,9 @@ from support.worker_pool import forked
 from torch import nn
 
 from pipetrain.errors import LostStageError
-from pipetrain.executors.links import Links, Spec
-from pipetrain.executors.p2p import Incoming, Outgoing, decode, encode
-from pipetrain.executors.transport import Transport
+from pipetrain.executors.messages.links import Links, Spec
+from pipetrain.executors.messages.p2p import Incoming, Outgoing, decode, encode
+from pipetrain.executors.messages.transport import Transport
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64,

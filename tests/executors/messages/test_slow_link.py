@@ -5,8 +5,8 @@ import time
 import pytest
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors import slow_link
-from pipetrain.executors.slow_link import SlowLink
+from pipetrain.executors.messages import slow_link
+from pipetrain.executors.messages.slow_link import SlowLink
 
 
 class Work:

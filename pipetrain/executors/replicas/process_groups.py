@@ -7,10 +7,9 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from pipetrain.executors import exchange
-from pipetrain.executors.collection import gathered
-from pipetrain.executors.exchange import connected
-from pipetrain.executors.transport import Transport
+from pipetrain.executors.messages import control
+from pipetrain.executors.messages.control import gather_tensors, lost_stage_on_error
+from pipetrain.executors.messages.transport import Transport
 from pipetrain.schedules import Replicas
 from pipetrain.tensors import Tensors
 
@@ -58,14 +57,14 @@ class ReplicaGroups:
         """The first replica's tensors, which all of them have under the same names; all call it together."""
         found = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         for tensor in found.values():
-            with connected():
+            with lost_stage_on_error():
                 dist.broadcast(tensor, group=self.control, group_src=0)
         return found
 
     def in_first(self, tensors: Tensors) -> list[Tensors]:
         """What each replica gives, in order and in host memory, in the first one; nothing elsewhere. All call it."""
-        return gathered(tensors, self.control)
+        return gather_tensors(tensors, self.control)
 
     def from_all(self, value: Any) -> list[Any]:
         """The value of JSON's that each replica gives, in each of them."""
-        return exchange.from_all(value, self.control)
+        return control.all_gather_json(value, self.control)

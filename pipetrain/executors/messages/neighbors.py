@@ -8,17 +8,17 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.executors import exchange
-from pipetrain.executors.exchanged_rounds import ExchangedRounds
 from pipetrain.executors.hooks import Around
-from pipetrain.executors.links import Link, LinkGroups, Links
-from pipetrain.executors.p2p import Incoming, Key, Outgoing
+from pipetrain.executors.messages import control
+from pipetrain.executors.messages.links import Link, LinkGroups, Links
+from pipetrain.executors.messages.p2p import Incoming, Key, Outgoing
+from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.executors.replica_groups import ReplicaGroups
-from pipetrain.executors.rounds import Found, Offer, Round
+from pipetrain.executors.replicas.averaging import AveragedGradients, LocalGradients, Round
+from pipetrain.executors.replicas.overlapped_averaging import OverlappedAveraging
+from pipetrain.executors.replicas.process_groups import ReplicaGroups
 from pipetrain.executors.stage_runner import BackwardId, Ports
-from pipetrain.executors.tied_messages import TiedMessages
-from pipetrain.executors.transport import Transport
+from pipetrain.executors.tied_weights import TiedMessages
 from pipetrain.program.steady_state import peak_in_flight
 from pipetrain.schedules import Kind, Operation, Replicas
 from pipetrain.stage.module import MicrobatchId
@@ -64,10 +64,10 @@ class Neighbors(Ports):
         self._own_norm = torch.zeros(())
         self._tied = TiedMessages([stage], lambda r: r, links)
         self.replica_groups = ReplicaGroups.of(replicas, self._worker, transport)
-        self._rounds: ExchangedRounds | None = None
-        self._offered: Offer | None = None
+        self._rounds: OverlappedAveraging | None = None
+        self._offered: LocalGradients | None = None
         if self.replica_groups is not None:
-            self._rounds = ExchangedRounds(stage.weights.trainable, self.replica_groups, waiting)
+            self._rounds = OverlappedAveraging(stage.weights.trainable, self.replica_groups, waiting)
 
     def begin(
         self, lists: Sequence[Sequence[Operation]], cursor: ReadCursor[Stage], keys: dict[BackwardId, Key]
@@ -135,11 +135,11 @@ class Neighbors(Ports):
         self._rounds.put(name, gradient)
 
     @override
-    def offer_round(self, _this: Round, found: Offer) -> None:
+    def offer_round(self, _this: Round, found: LocalGradients) -> None:
         self._offered = found
 
     @override
-    def found(self, this: Round) -> Found:
+    def found(self, this: Round) -> AveragedGradients:
         assert self._rounds is not None, "a stage without replicas"
         assert self._offered is not None, "nothing was offered"
         found, self._offered = self._rounds.take(this, self._offered), None
@@ -162,7 +162,7 @@ class Neighbors(Ports):
     @override
     def norms(self) -> list[Tensor]:
         norms = [torch.empty_like(self._own_norm) for _ in self._replicas.places]
-        with self._waiting("the gradient norms of all stages"), exchange.connected():
+        with self._waiting("the gradient norms of all stages"), control.lost_stage_on_error():
             dist.all_gather(norms, self._own_norm)
         return [norm for norm, (_, replica) in zip(norms, self._replicas.places, strict=True) if replica == 0]
 

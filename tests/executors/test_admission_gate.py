@@ -8,33 +8,33 @@ import pytest
 from support.methods import METHODS
 
 from pipetrain.errors import ConfigError
-from pipetrain.executors.gate import Gate
+from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.schedules import Replicas
 from pipetrain.schedules.round_robin import RoundRobin
 
 
 def test_open_gate_lets_everything_through():
-    gate = Gate()
-    assert all(gate.passes() for _ in range(5))
+    gate = AdmissionGate()
+    assert all(gate.admits() for _ in range(5))
     assert gate.ended_after is None
 
 
 def test_shut_gate_lets_through_what_has_begun_elsewhere_and_no_more():
-    gate = Gate()
-    assert gate.passes()
+    gate = AdmissionGate()
+    assert gate.admits()
     assert gate.hold() == 1
     gate.shut(3)  # another process is ahead
-    assert [gate.passes() for _ in range(4)] == [True, True, False, False]
+    assert [gate.admits() for _ in range(4)] == [True, True, False, False]
     assert gate.ended_after == 3
 
 
 def test_held_gate_waits_for_the_decision():
-    gate = Gate()
-    gate.passes()
+    gate = AdmissionGate()
+    gate.admits()
     gate.hold()
     answers = []
-    thread = threading.Thread(target=lambda: answers.append(gate.passes()))
+    thread = threading.Thread(target=lambda: answers.append(gate.admits()))
     thread.start()
     time.sleep(0.05)
     assert answers == []
@@ -45,24 +45,24 @@ def test_held_gate_waits_for_the_decision():
 
 
 def test_gate_that_pauses_lets_the_minibatch_through_once_it_is_open_again():
-    gate = Gate(alone=True)
-    assert gate.passes()
+    gate = AdmissionGate(alone=True)
+    assert gate.admits()
     gate.pause()
-    assert not gate.passes()
+    assert not gate.admits()
     assert (gate.ended_after, gate.ends, gate.begun) == (1, False, 2)
     gate.open()
     assert (gate.ended_after, gate.begun, gate.openings) == (None, 1, 1)
-    assert gate.passes()
+    assert gate.admits()
 
 
 def test_end_that_is_wanted_during_a_pause_comes_when_the_gate_is_opened():
-    gate = Gate(alone=True)
-    gate.passes()
+    gate = AdmissionGate(alone=True)
+    gate.admits()
     gate.pause()
-    assert not gate.passes()
+    assert not gate.admits()
     gate.end()
     gate.open()
-    assert not gate.passes()
+    assert not gate.admits()
     assert (gate.ended_after, gate.ends) == (1, True)
 
 
@@ -96,25 +96,25 @@ def test_list_of_a_replica_that_ends_early_goes_on_where_the_longer_one_is_broke
 
 
 def test_parts_of_an_evaluation_are_counted_but_are_no_minibatches():
-    gate, before = Gate(), []
+    gate, before = AdmissionGate(), []
     gate.before = lambda: before.append(None)
-    gate.passes()
-    assert gate.lets_through(3)
+    gate.admits()
+    assert gate.admits_part(3)
     assert (gate.begun, len(before)) == (4, 1)
 
 
 def test_run_that_all_end_here_has_ended_after_what_has_begun():
-    gate = Gate()
-    gate.passes(3)
+    gate = AdmissionGate()
+    gate.admits(3)
     gate.end_here()
     assert (gate.ended_after, gate.ends) == (3, True)
 
 
 def test_gate_counts_the_minibatches_of_other_replicas_that_come_before():
-    gate = Gate()
-    assert gate.passes(2)  # the second minibatch, which is this replica's first
+    gate = AdmissionGate()
+    assert gate.admits(2)  # the second minibatch, which is this replica's first
     assert gate.begun == 2
     gate.hold()
     gate.shut(3)
-    assert not gate.passes(2)
+    assert not gate.admits(2)
     assert gate.ended_after == 3

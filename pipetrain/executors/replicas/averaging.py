@@ -34,7 +34,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Offer:
+class LocalGradients:
     """What a replica has found in a round.
 
     Attributes:
@@ -47,7 +47,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Found:
+class AveragedGradients:
     """What the replicas of a stage have found together.
 
     Attributes:
@@ -67,7 +67,7 @@ def mean_in_first(parts: Sequence[Tensor]) -> Tensor:
     return total.div_(len(parts)) if len(parts) > 1 else total
 
 
-class GatheredRounds:
+class InProcessAveraging:
     """The rounds of one stage whose replicas are all in this process.
 
     Args:
@@ -77,11 +77,11 @@ class GatheredRounds:
 
     def __init__(self, weights: Mapping[str, Tensor], count: int) -> None:
         self._weights = layouts(weights)
-        self._offers: dict[int, dict[int, Offer]] = {}
+        self._offers: dict[int, dict[int, LocalGradients]] = {}
         self._taken: dict[int, int] = {}
         self._count = count
 
-    def offer(self, this: Round, replica: int, found: Offer) -> None:
+    def offer(self, this: Round, replica: int, found: LocalGradients) -> None:
         """Takes a replica's part; also of one without a minibatch, which waits for the others."""
         self._offers.setdefault(this.first, {})[replica] = found
 
@@ -89,18 +89,18 @@ class GatheredRounds:
         """Whether all replicas have come to the end of the round."""
         return len(self._offers.get(this.first, ())) == self._count
 
-    def take(self, this: Round) -> Found:
+    def take(self, this: Round) -> AveragedGradients:
         """What they have found, in memory of its own for each that asks; each does once."""
         offers = [self._offers[this.first][replica] for replica in range(this.count)]
         gradients = {
-            name: mean_in_first(_laid_out(offers, name, layout))
+            name: mean_in_first(_in_weight_order(offers, name, layout))
             for name, layout in self._weights.items()
             if any(name in offer.gradients for offer in offers)
         }
         self._taken[this.first] = self._taken.get(this.first, 0) + 1
         if self._taken[this.first] == self._count:
             del self._offers[this.first], self._taken[this.first]
-        return Found(gradients, [loss for offer in offers for loss in offer.losses])
+        return AveragedGradients(gradients, [loss for offer in offers for loss in offer.losses])
 
 
 def layouts(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -108,7 +108,7 @@ def layouts(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: torch.empty_like(weight, device="meta") for name, weight in weights.items()}
 
 
-def _laid_out(offers: Sequence[Offer], name: str, layout: Tensor) -> list[Tensor]:
+def _in_weight_order(offers: Sequence[LocalGradients], name: str, layout: Tensor) -> list[Tensor]:
     """The gradients of a weight in its memory order; zeros where there is none."""
     given = next(offer.gradients[name] for offer in offers if name in offer.gradients)
     parts = [torch.zeros_like(layout, device=given.device) for _ in offers]

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from pipetrain.executors.links import Links
-from pipetrain.executors.neighbors import groups_of_neighbors
-from pipetrain.executors.transport import Transport
+from pipetrain.executors.messages.links import Links
+from pipetrain.executors.messages.neighbors import groups_of_neighbors
+from pipetrain.executors.messages.transport import Transport
 from pipetrain.schedules import Replicas
 
 DIRECT = Transport(torch.device("cpu"), "nccl")

@@ -11,7 +11,7 @@ from torch import nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
-from pipetrain.executors.rounds import GatheredRounds, Offer, Round, mean_in_first
+from pipetrain.executors.replicas.averaging import InProcessAveraging, LocalGradients, Round, mean_in_first
 from pipetrain.methods.asp import ASP
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
@@ -97,11 +97,11 @@ def test_buffers_of_all_replicas_are_those_of_the_first_after_a_drain():
 
 
 def test_weight_that_some_replicas_do_not_touch_counts_as_zero_there_and_one_that_none_does_is_absent():
-    rounds = GatheredRounds({"a": torch.zeros(2), "b": torch.zeros(2)}, 2)
+    rounds = InProcessAveraging({"a": torch.zeros(2), "b": torch.zeros(2)}, 2)
     this = Round(0, 2)
-    rounds.offer(this, 0, Offer({"a": torch.tensor([2.0, 4.0])}))
+    rounds.offer(this, 0, LocalGradients({"a": torch.tensor([2.0, 4.0])}))
     assert not rounds.complete(this)
-    rounds.offer(this, 1, Offer({}))
+    rounds.offer(this, 1, LocalGradients({}))
     assert rounds.complete(this)
     assert {name: g.tolist() for name, g in rounds.take(this).gradients.items()} == {"a": [1.0, 2.0]}
 

@@ -1,20 +1,108 @@
-"""The rounds of a stage whose replicas are in several processes, which exchange gradients while the backward runs."""
+"""Gradients averaged over replicas in several processes while the backward runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipetrain.executors.buckets import Bucket, portions
-from pipetrain.executors.exchange import connected
 from pipetrain.executors.hooks import Around
-from pipetrain.executors.replica_groups import ReplicaGroups
-from pipetrain.executors.rounds import Found, Offer, Round, layouts
+from pipetrain.executors.messages.control import lost_stage_on_error
+from pipetrain.executors.messages.transport import Transport
+from pipetrain.executors.replicas.averaging import AveragedGradients, LocalGradients, Round, layouts, mean_in_first
+from pipetrain.executors.replicas.process_groups import ReplicaGroups
 from pipetrain.losses import StepLoss
 
+_BYTES = 2**23
+"""Of gradients that travel together: few enough messages, and the first leave early."""
 
-class ExchangedRounds:
+
+@dataclass(eq=False)
+class Bucket:
+    """Some weights whose gradients travel together.
+
+    Attributes:
+        weights: name -> weight.
+        own: what this replica sends, and in the end the means: the gradients in the memory order of the weights, then
+            for each weight whether there is one. Replica i sums the i-th of as many stretches.
+        others: the stretch that this replica sums, of every replica.
+        transport: of the run.
+        missing: names without a gradient yet.
+        work: the exchange under way.
+    """
+
+    weights: dict[str, Tensor]
+    own: Tensor
+    others: Tensor
+    transport: Transport
+    missing: set[str] = field(default_factory=set)
+    work: dist.Work | None = None
+
+    @classmethod
+    def of(cls, weights: dict[str, Tensor], count: int, transport: Transport) -> "Bucket":
+        """One for weights of one dtype, between `count` replicas."""
+        size = sum(weight.numel() for weight in weights.values()) + len(weights)
+        dtype = next(iter(weights.values())).dtype
+        length, device = -(-size // count) * count, transport.buffers
+        own, others = (torch.zeros(length, dtype=dtype, device=device) for _ in range(2))
+        return cls(weights, own, others, transport)
+
+    def views(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Name, the gradient and whether there is one, as memory of `own`."""
+        start, flags = 0, self.flags
+        for index, (name, weight) in enumerate(self.weights.items()):
+            yield name, self.own.as_strided(weight.shape, weight.stride(), start), flags[index]
+            start += weight.numel()
+
+    @property
+    def flags(self) -> Tensor:
+        """For each weight whether there is a gradient, as memory of `own`; of means, by how many replicas."""
+        first = sum(weight.numel() for weight in self.weights.values())
+        return self.own[first : first + len(self.weights)]
+
+    def begin(self) -> None:
+        """Begins a round."""
+        self.missing, self.work = set(self.weights), None
+
+    def collect(self, group: dist.ProcessGroup) -> None:
+        """Begins to send each replica the stretch that it sums."""
+        with lost_stage_on_error(direct=self.transport.direct):
+            self.work = dist.all_to_all_single(self.others, self.own, group=group, async_op=True)
+
+    def wait(self) -> None:
+        """Waits for the exchange under way; has the device wait where its own memory travels."""
+        assert self.work is not None, "no exchange has begun"
+        with lost_stage_on_error(direct=self.transport.direct):
+            self.work.wait()
+
+    def spread(self, contributing: int, group: dist.ProcessGroup) -> None:
+        """Sums this replica's stretch over the first so many replicas, and begins to send it to all."""
+        self.wait()
+        stretches = self.others.chunk(dist.get_world_size(group))
+        total = mean_in_first(stretches[:contributing])
+        for stretch in stretches[1:]:
+            stretch.copy_(total)
+        with lost_stage_on_error(direct=self.transport.direct):
+            self.work = dist.all_to_all_single(self.own, self.others, group=group, async_op=True)
+
+
+def portions(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """The weights from the last layer on, which a backward finds the gradients of first, a bucket at a time."""
+    portion: dict[str, Tensor] = {}
+    size = 0
+    for name, weight in reversed([*weights.items()]):
+        same = not portion or next(iter(portion.values())).dtype == weight.dtype
+        if portion and (not same or size + weight.nbytes > _BYTES):
+            yield portion
+            portion, size = {}, 0
+        portion[name] = weight
+        size += weight.nbytes
+    if portion:
+        yield portion
+
+
+class OverlappedAveraging:
     """The rounds of this process's stage whose other replicas are elsewhere.
 
     Gradients leave in buckets, last layers first, as soon as the last backward of a minibatch has found all of one.
@@ -38,7 +126,7 @@ class ExchangedRounds:
 
     def _begin(self) -> None:
         self._sent = self._spread = 0
-        self._attendance: _Attendance | None = None
+        self._attendance: _ContributorCount | None = None
         for bucket in self._buckets:
             bucket.begin()
 
@@ -62,7 +150,7 @@ class ExchangedRounds:
 
     def _send(self, *, has_minibatch: bool) -> None:
         if self._attendance is None:
-            self._attendance = _Attendance(self._groups, has_minibatch=has_minibatch)
+            self._attendance = _ContributorCount(self._groups, has_minibatch=has_minibatch)
         bucket = self._buckets[self._sent]
         for name in [*bucket.missing]:
             self._fill(name, None)
@@ -81,7 +169,7 @@ class ExchangedRounds:
         self._buckets[self._spread].spread(self._attendance.count, self._groups.together)
         self._spread += 1
 
-    def take(self, this: Round, found: Offer) -> Found:
+    def take(self, this: Round, found: LocalGradients) -> AveragedGradients:
         """What all replicas have found, once all have come to the end of the round; waits for them.
 
         Raises:
@@ -104,7 +192,7 @@ class ExchangedRounds:
             if name in there
         }
         self._begin()
-        return Found(gradients, losses)
+        return AveragedGradients(gradients, losses)
 
     def _there(self) -> set[str]:
         """The weights that some replica has a gradient of; reads the flags of all buckets at once."""
@@ -117,12 +205,12 @@ class ExchangedRounds:
         for loss in losses:
             own[0], own[1] = loss.mean.double(), loss.count
         all_of_them = [torch.empty_like(own) for _ in range(self._groups.count)]
-        with connected():
+        with lost_stage_on_error():
             dist.all_gather(all_of_them, own, group=self._groups.control)
         return [StepLoss(each[0].float(), int(each[1])) for each in all_of_them[: this.count]]
 
 
-class _Attendance:
+class _ContributorCount:
     """How many replicas have a minibatch in a round, which one that is still in its backward learns from the others.
 
     A run that is broken off cuts its last round short, and not every replica knows when its backward begins.
@@ -130,7 +218,7 @@ class _Attendance:
 
     def __init__(self, groups: ReplicaGroups, *, has_minibatch: bool) -> None:
         self._counts = torch.tensor([int(has_minibatch)])
-        with connected():
+        with lost_stage_on_error():
             self._work = dist.all_reduce(self._counts, group=groups.control, async_op=True)
 
     @property
@@ -140,7 +228,7 @@ class _Attendance:
     @property
     def count(self) -> int:
         """Waits for those that have not come to the round."""
-        with connected():
+        with lost_stage_on_error():
             self._work.wait()
         return int(self._counts)
 

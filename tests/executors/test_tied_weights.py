@@ -8,8 +8,8 @@ from torch import nn
 
 from pipetrain.device_queue import numbers
 from pipetrain.errors import ConfigError
-from pipetrain.executors import tied_gradients
-from pipetrain.executors.tied_gradients import TiedGradients
+from pipetrain.executors import tied_weights
+from pipetrain.executors.tied_weights import TiedGradients
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.models.ties import Tie
 
@@ -114,14 +114,14 @@ def test_asynchronous_pipeline_whose_stages_share_a_weight_is_refused_by_its_nam
 
 def test_flags_of_all_partners_are_read_together(monkeypatch):
     reads = []
-    monkeypatch.setattr(tied_gradients, "numbers", lambda flags: reads.append(len(flags)) or numbers(flags))
+    monkeypatch.setattr(tied_weights, "numbers", lambda flags: reads.append(len(flags)) or numbers(flags))
     names = ["a", "b"]
     ties = [Tie(name, (0, 1, 2)) for name in names]
     gathered = TiedGradients(ties, [0])
     gathered.offer(0, {"a": torch.ones(2)})
     for stage, flags in ((1, [True, False]), (2, [True, False])):
         message = (torch.tensor(flags), torch.full((2,), 2.0), torch.zeros(3))
-        gathered.offer_some(stage, tied_gradients.content(names, message), names)
+        gathered.offer_some(stage, tied_weights.decode_parts(names, message), names)
     assert reads == []
     assert {name: total.tolist() for name, total in gathered.totals(0).items()} == {"a": [5.0, 5.0]}
     assert reads == [4]

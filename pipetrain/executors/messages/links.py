@@ -14,10 +14,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.device_queue import Event, SideStream, event
-from pipetrain.executors.exchange import connected
 from pipetrain.executors.hooks import Around
-from pipetrain.executors.slow_link import SlowLink, Transfer, given_bytes_per_s
-from pipetrain.executors.transport import Transport
+from pipetrain.executors.messages.control import lost_stage_on_error
+from pipetrain.executors.messages.slow_link import SlowLink, Transfer, given_bytes_per_s
+from pipetrain.executors.messages.transport import Transport
 from pipetrain.tensors import Tensors, empty_dense, flat
 
 _TAGS = 2**30
@@ -104,12 +104,12 @@ class Link(ABC):
         return self._start_receiving(header, self.groups.headers)
 
     def _start_receiving(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
-        with connected(self.stage):
+        with lost_stage_on_error(self.stage):
             return _started(dist.irecv(tensor, self.peer, group, self.next_tag()))
 
     def _start_sending(self, tensor: Tensor, group: dist.ProcessGroup) -> Transfer:
         tag = self.next_tag()
-        with connected(self.stage):
+        with lost_stage_on_error(self.stage):
             return _started(dist.isend(tensor, self.peer, group, tag))
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Link(ABC):
         Raises:
             LostStageError: the peer is gone.
         """
-        with connected(self.stage), self.waiting(what):
+        with lost_stage_on_error(self.stage), self.waiting(what):
             for transfer in transfers:
                 transfer.wait()
 
@@ -238,7 +238,7 @@ class DeviceLink(Link):
 
     @override
     def send(self, tensor: Tensor) -> tuple[Tensor, Transfer]:
-        with connected(self.stage, direct=True):
+        with lost_stage_on_error(self.stage, direct=True):
             work = _started(dist.isend(tensor, self.peer, self.groups.payload))  # NCCL knows no tags
         with self._beside.entered():  # the computation does not wait until the neighbor has taken it
             work.wait()
@@ -251,7 +251,7 @@ class DeviceLink(Link):
     def receive(self, specs: Sequence[Spec], what: str) -> Tensors:
         """Posts the receives, and has the computation wait for them; the host only waits for the message before."""
         self._pace.catch_up(self.waiting(what))
-        with self._beside.entered(), connected(self.stage, direct=True):
+        with self._beside.entered(), lost_stage_on_error(self.stage, direct=True):
             buffers = [spec.empty(self._device) for spec in specs]
             for buffer in buffers:
                 if buffer.numel():

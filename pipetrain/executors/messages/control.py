@@ -1,0 +1,143 @@
+"""Values and tensors that processes exchange in host memory, over the control group.
+
+Values travel as JSON: nothing that arrives is ever unpickled.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipetrain.errors import LostStageError
+from pipetrain.executors.hooks import Around
+from pipetrain.tensors import Tensors, dense, empty_dense, flat
+
+
+@contextlib.contextmanager
+def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> Iterator[None]:
+    """Around calls of torch.distributed, which break when another process is gone; nothing else may be in it.
+
+    Gloo raises a plain RuntimeError for a lost connection. Its subclasses say something else, such as out of memory.
+    NCCL does not notice that a process of the same machine is gone, and what it raises has names of its own.
+
+    Args:
+        stage: at the other end; None where any may be gone.
+        direct: whether the calls go over NCCL.
+
+    Raises:
+        LostStageError: a process is gone.
+    """
+    try:
+        yield
+    except dist.DistNetworkError as error:
+        raise LostStageError(stage) from error
+    except RuntimeError as error:
+        if direct or type(error) is not RuntimeError:
+            raise
+        raise LostStageError(stage) from error
+
+
+@lost_stage_on_error()
+def all_gather_json(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
+    """The value that each process gives, in every process; of a group or, None, of all."""
+    sent, count = _encode(value), dist.get_world_size(group)
+    sizes = [torch.empty(1, dtype=torch.int64) for _ in range(count)]
+    dist.all_gather(sizes, torch.tensor([len(sent)]), group)
+    longest = max(int(size) for size in sizes)
+    received = [torch.empty(longest, dtype=torch.uint8) for _ in range(count)]
+    dist.all_gather(received, torch.nn.functional.pad(sent, (0, longest - len(sent))), group)
+    return [_decode(text[: int(size)]) for text, size in zip(received, sizes, strict=True)]
+
+
+@lost_stage_on_error()
+def broadcast_json(value: Any, source: int) -> Any:
+    """The value that the process `source` gives, in every process; the others' own is ignored."""
+    sent = _encode(value)
+    size = torch.tensor([len(sent)])
+    dist.broadcast(size, source)
+    text = sent if dist.get_rank() == source else torch.empty(int(size), dtype=torch.uint8)
+    dist.broadcast(text, source)
+    return _decode(text)
+
+
+def _encode(value: Any) -> Tensor:
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def _decode(text: Tensor) -> Any:
+    return json.loads(text.numpy().tobytes())
+
+
+_CPU = torch.device("cpu")
+_WHAT = "the weights of another stage"
+
+
+def collect_tensors(own: Mapping[str, Tensor], destination: int, waiting: Around) -> dict[str, Tensor] | None:
+    """The tensors of all processes by name, in the process `destination`; None elsewhere. All call it together.
+
+    One tensor travels at a time, in host memory. Where two processes have one name, that of the later one counts.
+
+    Raises:
+        LostStageError: a process is gone.
+    """
+    own = {name: dense(tensor.detach()) for name, tensor in own.items()}
+    with waiting("all stages"):
+        announced = all_gather_json([_announcement(name, tensor) for name, tensor in own.items()])
+    if dist.get_rank() != destination:
+        for tensor in own.values():
+            with waiting("the last stage to take the weights"), lost_stage_on_error():
+                _send(tensor, destination)
+        return None
+    found: dict[str, Tensor] = {}
+    for source, tensors in enumerate(announced):
+        if source == destination:
+            found |= own
+            continue
+        for name, shape, stride, dtype in tensors:
+            found[name] = empty_dense(tuple(shape), tuple(stride), getattr(torch, dtype), _CPU)
+            with waiting(_WHAT), lost_stage_on_error():
+                _receive(found[name], source)
+    return found
+
+
+def gather_tensors(own: Tensors, group: dist.ProcessGroup) -> list[Tensors]:
+    """The tensors that each process of a group gives, in the group's first process; none elsewhere. All call it.
+
+    Raises:
+        LostStageError: a process is gone.
+    """
+    own = tuple(dense(tensor.detach()) for tensor in own)
+    announced = all_gather_json([_announcement("", tensor) for tensor in own], group)
+    if dist.get_rank(group):
+        for tensor in own:
+            with lost_stage_on_error():
+                _send(tensor, 0, group)
+        return []
+    found = [tuple(tensor.cpu() for tensor in own)]
+    for source, tensors in enumerate(announced[1:], start=1):
+        received = tuple(
+            empty_dense(tuple(shape), tuple(stride), getattr(torch, dtype), _CPU) for _, shape, stride, dtype in tensors
+        )
+        for tensor in received:
+            with lost_stage_on_error():
+                _receive(tensor, source, group)
+        found.append(received)
+    return found
+
+
+def _announcement(name: str, tensor: Tensor) -> tuple[str, list[int], list[int], str]:
+    return name, list(tensor.shape), list(tensor.stride()), str(tensor.dtype).removeprefix("torch.")
+
+
+def _send(tensor: Tensor, destination: int, group: dist.ProcessGroup | None = None) -> None:
+    if tensor.numel():
+        dist.send(flat(tensor).view(torch.uint8).cpu(), group=group, group_dst=destination)
+
+
+def _receive(tensor: Tensor, source: int, group: dist.ProcessGroup | None = None) -> None:
+    if tensor.numel():
+        dist.recv(flat(tensor).view(torch.uint8), group=group, group_src=source)

@@ -1,0 +1,1 @@
+"""Replicas of a stage: their process groups, and gradients averaged over them."""
