@@ -69,7 +69,7 @@ docs: setup  ## Write the pages and images of docs/ that are made from the code
 	$(BIN)/python scripts/write_settings_page.py
 	$(BIN)/python scripts/write_models_page.py
 	$(BIN)/python scripts/draw_docs_images.py
-	$(BIN)/pipetrain report papers
+	$(BIN)/python -m papers pages
 
 bench: setup  ## Measure the runtime against torch's own pipelines (DEVICE=cuda on a GPU), replicas, fine-grained simulation, the start, and loading
 	for model in resnet56 alexnet vgg16_bn; do $(BIN)/python benchmarks/runtime.py --model $$model --device $(DEVICE) || exit 1; done
@@ -85,11 +85,11 @@ drill: setup  ## Have 300 short runs fail in random ways, and check what becomes
 	$(BIN)/python benchmarks/drill.py --faults $(FAULTS) --seed $(SEED)
 
 reproduce: setup  ## Run all experiments of the papers at SCALE=small or full, the cheapest first, and write their pages
-	$(BIN)/pipetrain reproduce papers --scale $(SCALE); code=$$?; $(BIN)/pipetrain report papers && exit $$code
+	$(BIN)/python -m papers reproduce papers --scale $(SCALE); code=$$?; $(BIN)/python -m papers pages && exit $$code
 
 # A paper, a table or figure of it, one preset, or the map of the field: make zhang, make zhang-table2, make map
 $(sort $(PAPERS) map $(PRESETS) $(foreach preset,$(PRESETS),$(firstword $(subst _, ,$(preset))))): setup
-	$(BIN)/pipetrain reproduce $@ --scale $(SCALE)
+	$(BIN)/python -m papers reproduce $@ --scale $(SCALE)
 
 clean:  ## Remove what the other targets created, except results
 	rm -rf $(VENV) $(VENV_LOWER) outputs multirun build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -3,19 +3,21 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
 
 from typing_extensions import override
 
 from pipetrain import __version__
+from pipetrain.commands import Subparsers
 from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, PreemptedError
 from pipetrain.launch.signals import Interruption, handled_from_now_on, ignored_from_now_on
 
 _COMMANDS = (
-    "run", "list", "evaluate", "export", "sample", "timeline", "profile", "plan", "predict", "stability", "report",
-    "reproduce", "doctor", "completion",
+    "run", "list", "evaluate", "export", "sample", "timeline", "profile", "plan", "predict", "report", "doctor",
+    "completion",
 )  # fmt: skip
 """Modules of `pipetrain.commands`, imported when signals are dealt with."""
 _ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}
@@ -28,7 +30,36 @@ Exit codes:  0 completed, 1 failed, 2 wrong usage or configuration, 3 diverged, 
 """
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class Program:
+    """A command line with subcommands.
+
+    Attributes:
+        prog: the words that start it.
+        description, epilog: of its help.
+        add_parsers: adds the parsers of its subcommands.
+    """
+
+    prog: str
+    description: str
+    epilog: str
+    add_parsers: Callable[[Subparsers], None]
+
+
+def _add_parsers(subparsers: Subparsers) -> None:
+    for name in _COMMANDS:
+        import_module(f"pipetrain.commands.{name}").add_parser(subparsers)
+
+
+PIPETRAIN = Program(
+    "pipetrain",
+    "Trains neural networks with pipeline parallelism, and measures what each stage does.",
+    _EPILOG,
+    _add_parsers,
+)
+
+
+def main(program: Program = PIPETRAIN) -> None:
     """Entry point; ends the process with an ExitCode."""
     interruption = handled_from_now_on()  # first: the rest takes a while to import
     words = sys.argv[1:]
@@ -36,7 +67,7 @@ def main() -> None:
         from pipetrain.commands.standard_streams import make_lenient
 
         make_lenient()
-        code = carry_out(words)
+        code = carry_out(words, program)
         interruption.settle()
     except KeyboardInterrupt as error:
         code = _interrupted(interruption, error)
@@ -69,9 +100,9 @@ def _with_output(code: ExitCode, *, is_run: bool) -> ExitCode:
     return ExitCode.FAILED if code is ExitCode.COMPLETED and not is_run else code
 
 
-def carry_out(words: Sequence[str]) -> ExitCode:
+def carry_out(words: Sequence[str], program: Program = PIPETRAIN) -> ExitCode:
     """Carries out the subcommand that `words` begin with; errors that a user can cause are shown, not raised."""
-    parser, commands = _parsers()
+    parser, commands = _parsers(program)
     if not words:
         parser.print_help()
         return ExitCode.WRONG_USAGE
@@ -105,16 +136,15 @@ class _Parser(argparse.ArgumentParser):
         self.exit(ExitCode.WRONG_USAGE, f"pipetrain: error: {message}; {self.prog} --help shows what it takes\n")
 
 
-def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+def _parsers(program: Program = PIPETRAIN) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser of the whole command, and those of the subcommands by name."""
-    parser = _Parser(
-        prog="pipetrain",
-        description="Trains neural networks with pipeline parallelism, and measures what each stage does.",
-        epilog=_EPILOG,
+    parser: argparse.ArgumentParser = _Parser(
+        prog=program.prog,
+        description=program.description,
+        epilog=program.epilog,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=16),
     )
     parser.add_argument("--version", action="version", version=f"pipetrain {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in _COMMANDS:
-        import_module(f"pipetrain.commands.{name}").add_parser(subparsers)
+    program.add_parsers(subparsers)
     return parser, subparsers.choices

@@ -145,7 +145,7 @@ def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch
 
 @pytest.mark.parametrize("number", ENDING)
 def test_signal_after_the_command_is_carried_out_leaves_the_exit_code_as_it_is(monkeypatch, main, number):
-    monkeypatch.setattr(cli, "carry_out", lambda _words: ExitCode.DIVERGED)
+    monkeypatch.setattr(cli, "carry_out", lambda *_: ExitCode.DIVERGED)
     monkeypatch.setattr(lifeline, "leave_if_kept", lambda _code: os.kill(os.getpid(), number))
     with pytest.raises(SystemExit) as end:
         main()
@@ -157,7 +157,7 @@ def test_signal_after_the_command_is_carried_out_leaves_the_exit_code_as_it_is(m
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 130), (signal.SIGTERM, 75), (signal.SIGUSR1, 75)]
 )
 def test_signal_before_a_run_begins_is_told_in_one_line(monkeypatch, capsys, main, number, code):
-    monkeypatch.setattr(cli, "_parsers", lambda: os.kill(os.getpid(), number))
+    monkeypatch.setattr(cli, "_parsers", lambda _program: os.kill(os.getpid(), number))
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == code
@@ -308,8 +308,7 @@ def test_earlier_run_is_set_aside_only_by_a_run_that_starts(tmp_path):
 
 def test_unknown_command_is_told_the_known_ones(capsys):
     assert cli.carry_out(["trian"]) == 2
-    known = "run, list, eval, export, sample, timeline, profile, plan, predict, stability, report, reproduce, doctor, "
-    known += "completion"
+    known = "run, list, eval, export, sample, timeline, profile, plan, predict, report, doctor, completion"
     assert capsys.readouterr().err == f"pipetrain: error: trian: no such command; choose from {known}\n"
 
 
@@ -326,7 +325,7 @@ def test_help_describes_every_command_without_torch_or_hydra(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for command in ("run", "list", "eval", "export", "timeline", "stability", "report", "doctor"):
+    for command in ("run", "list", "eval", "export", "timeline", "report", "doctor"):
         assert re.search(rf"^    {command}\s+\w+", done.stdout, re.MULTILINE), command
 
 

@@ -1,4 +1,4 @@
-"""`pipetrain report`: measured staleness beside closed forms, runs of a sweep side by side, pages on the papers."""
+"""`pipetrain report`: measured staleness beside closed forms, and the runs of a sweep side by side."""
 
 import argparse
 import sys
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds `report staleness`, `report runs` and `report papers`."""
-    text = "tables of measured staleness, or of the runs of a sweep; pages on the papers"
+    """Adds `report staleness` and `report runs`."""
+    text = "tables of measured staleness, or of the runs of a sweep"
     parser = subparsers.add_parser(
         "report",
         help=text,
@@ -25,7 +25,6 @@ def add_parser(subparsers: Subparsers) -> None:
     kinds = parser.add_subparsers(metavar="KIND", required=True)
     _add_staleness(kinds)
     _add_runs(kinds)
-    _add_papers(kinds)
 
 
 def _add_staleness(kinds: Subparsers) -> None:
@@ -82,40 +81,10 @@ def _add_runs(kinds: Subparsers) -> None:
     parser.set_defaults(carry_out=carry_out_runs)
 
 
-def _add_papers(kinds: Subparsers) -> None:
-    text = "a page for each paper: its claims, and its numbers beside those that pipetrain computes"
-    parser = kinds.add_parser(
-        "papers", help=text, description=text, epilog="For example: pipetrain report papers pipemare -o pages"
-    )
-    parser.add_argument("names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, ..., or map; default all")
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="FOLDER", help="with published/; default results"
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path("docs/reproduction"),
-        metavar="FOLDER",
-        help="for the pages; default docs/reproduction",
-    )
-    parser.set_defaults(carry_out=carry_out_papers)
-
-
-def carry_out_papers(options: argparse.Namespace) -> ExitCode:
-    """Writes the pages."""
-    check_writable(f"-o {options.output}", options.output)
-    from pipetrain.reproduce.pages import write
-
-    for path in write(options.names, options.results, options.output):
-        print(f"written to {path}")
-    return ExitCode.COMPLETED
-
-
 def carry_out_staleness(options: argparse.Namespace) -> ExitCode:
     """Prints the tables; fails where a measurement differs from its closed form."""
     _check_output(options.output)
-    from pipetrain.reproduce.staleness import report
+    from pipetrain.report.staleness import report
 
     holds = report(options.stages, options.microbatches, options.output)
     return ExitCode.COMPLETED if holds else ExitCode.FAILED

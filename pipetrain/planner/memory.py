@@ -10,8 +10,8 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
+from pipetrain.report.closed_forms import CLOSED, Position
 from pipetrain.schedules import ListSchedule, Schedule
-from pipetrain.theory.closed_forms import CLOSED, Position
 
 Size = TypeVar("Size", float, np.ndarray[Any, np.dtype[np.float64]])
 """Bytes of one stage, or of many at once."""

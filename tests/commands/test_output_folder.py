@@ -27,7 +27,7 @@ def test_file_in_the_place_of_the_folder_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        ["timeline", "method=gpipe"], ["stability"], ["report", "staleness"], ["report", "runs", "."],
+        ["timeline", "method=gpipe"], ["report", "staleness"], ["report", "runs", "."],
     ],
 )  # fmt: skip
 def test_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, capsys, words):

@@ -57,16 +57,10 @@ plan profile=/nonexistent.json
 plan --bogus
 predict profile=bad.json
 predict profile=empty.json method=gpip
-stability --momentum 2
-stability --tau-forward -1
-stability --data /nonexistent
 report
 report runs empty
 report runs /nonexistent
 report staleness extra
-report papers -o plain.txt
-reproduce nothing
-reproduce zhang/table2_lenet5 --scale medium
 doctor --gpus
 completion tcsh
 list modles

@@ -13,6 +13,7 @@ from pipetrain.program.recomputation import RecomputeSegments, steady_with_recom
 from pipetrain.program.replication import Replication
 from pipetrain.program.steady_state import minibatches_held, steady_state
 from pipetrain.program.times import StageTimes
+from pipetrain.report.closed_forms import utilization_of_gpipe
 from pipetrain.schedules import Kind
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
@@ -20,7 +21,6 @@ from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneB2BW, OneFOneBFlush
 from pipetrain.schedules.operation import Operation
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop, PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
-from pipetrain.theory.closed_forms import utilization_of_gpipe
 
 SCHEDULES = [
     Sequential(), GPipe(), OneFOneBFlush(), OneFOneB(), OneFOneB(2), OneFOneB(4), PipelinedBackprop(),

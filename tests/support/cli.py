@@ -30,6 +30,11 @@ def pipetrain(*words: str, cwd: Path, timeout: float = 120, **env: str) -> subpr
     )
 
 
+def papers(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "papers", *words]
+    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120)
+
+
 def run(folder: Path, *overrides: str, code: int = 0, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     """`pipetrain run` into `folder`; its exit code must be `code`."""
     done = pipetrain("run", f"hydra.run.dir={folder}", *overrides, cwd=folder.parent, timeout=timeout)

@@ -39,10 +39,6 @@ def _arguments(parser: argparse.ArgumentParser, before: Sequence[str], word: str
         return _matching(map(str, action.choices or ()), word)
     if word.startswith("-"):
         return _matching((name for name in flags if name.startswith("--")), word)
-    if group := parser.get_default("takes_choice_of"):
-        from pipetrain.commands.completion.settings import choices
-
-        return choices(group, word)
     positional = [action for action in parser._actions if not action.option_strings]
     if parser.get_default("takes_settings"):
         return _settings(before, word, sum(action.nargs is None for action in positional))

@@ -15,9 +15,9 @@ def offered(capsys, line):
 @pytest.mark.parametrize(
     ("line", "candidates"),
     [
-        ("pipetrain r", ["report ", "reproduce ", "run "]),
+        ("pipetrain r", ["report ", "run "]),
         ("pipetrain --v", ["--version "]),
-        ("pipetrain report ", ["papers ", "runs ", "staleness "]),
+        ("pipetrain report ", ["runs ", "staleness "]),
         ("pipetrain report runs --m", ["--metric "]),
         ("pipetrain list me", ["methods "]),
         ("pipetrain completion ", ["bash ", "fish ", "zsh "]),
@@ -35,7 +35,6 @@ def offered(capsys, line):
         ("pipetrain run train.precision=", ["train.precision=bf16 ", "train.precision=fp16 ", "train.precision=fp32 "]),
         ("pipetrain run experiment=pipeo", ["experiment=pipeoptim/"]),
         ("pipetrain run experiment=map/gpt_h", ["experiment=map/gpt_hybrid "]),
-        ("pipetrain reproduce pipeo", ["pipeoptim/"]),
     ],
 )
 def test_words_that_go_on_from_the_last_one_are_offered(capsys, line, candidates):

@@ -1,0 +1,1 @@
+"""The tables, figures and claims of five papers beside what pipetrain measures and computes."""

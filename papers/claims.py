@@ -1,0 +1,244 @@
+"""Claims about what was trained or timed: what runs have to show, their controls, and verdicts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from papers.difference import Relation, shown
+from papers.results import MeasuredGroup
+from pipetrain.report.sweep.columns import column_of
+
+NOT_TESTED = "not tested here"
+UNDECIDED = "undecided"
+HOLDS, HOLDS_PARTLY, DOES_NOT_HOLD = "holds", "holds partly", "does not hold"
+"""Of arithmetic: formulas, closed forms of schedules and memory, counts on the models themselves."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim.
+
+    Attributes:
+        verdict: one of the words above, or `seen`, of what was trained or timed.
+        why: from what this is seen, a line each.
+    """
+
+    verdict: str
+    why: Sequence[str]
+
+    @property
+    def tested(self) -> bool:
+        """Whether anything was found out, if only that the runs do not decide."""
+        return self.verdict != NOT_TESTED
+
+
+def seen(holding: int, refuted: int, of: int, scale: str, *, superlative: bool = False) -> str:
+    """The verdict of runs.
+
+    Args:
+        holding: Number of parts of the claim that they show.
+        refuted: Number of parts of which they show the contrary.
+        of: Number of parts that were tried.
+        scale: `small` or `full`.
+        superlative: whether the claim puts one before all others, so that one part can refute it and none alone bear
+            it out.
+    """
+    where = f"at {scale} scale"
+    if refuted and (superlative or not holding):
+        return f"not seen {where}"
+    if holding == of:
+        return f"seen {where}"
+    return f"seen in part {where}" if holding and not superlative else UNDECIDED
+
+
+Groups = Mapping[str, MeasuredGroup]
+"""Name -> the runs of an experiment and of its companions."""
+
+
+@dataclass(frozen=True)
+class Reaches:
+    """A method of the experiment has learned the task.
+
+    Attributes:
+        experiment: the preset.
+        method: a group of it.
+        metric: a column; more is better.
+        least: the value that its mean has to reach.
+    """
+
+    experiment: str
+    method: str
+    metric: str
+    least: float
+
+    def unmet(self, groups: Groups) -> str | None:
+        """Why the experiment is not fit; None where it is."""
+        found = groups.get(self.method)
+        head = column_of(self.metric).head
+        if found is None or self.metric not in found.means:
+            return f"{self.method} has to reach a {head} of {self.least:g} first; it was not measured"
+        if found.means[self.metric] >= self.least:
+            return None
+        return f"{shown(found, self.metric)} does not reach a {head} of {self.least:g}"
+
+
+@dataclass(frozen=True)
+class Within:
+    """A method that the paper finds as good as another is so here, too.
+
+    Attributes:
+        experiment: the preset.
+        method: a group of it.
+        other: the group that it is compared to.
+        metric: a column.
+        points: how much worse its mean may be.
+    """
+
+    experiment: str
+    method: str
+    other: str
+    metric: str
+    points: float
+
+    def unmet(self, groups: Groups) -> str | None:
+        """Why the experiment is not fit; None where it is."""
+        both = [groups.get(name) for name in (self.method, self.other)]
+        head = column_of(self.metric).head
+        asked = f"{self.method} has to come within {self.points:g} of {self.other}'s {head}, as in the paper"
+        if any(found is None or self.metric not in found.means for found in both):
+            return f"{asked}, which was not measured"
+        first, other = (found for found in both if found)
+        if first.means[self.metric] >= other.means[self.metric] - self.points:
+            return None
+        return f"{asked}; it has {shown(first, self.metric)}, {shown(other, self.metric)}"
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Two methods that the claim sets apart compute different numbers.
+
+    Attributes:
+        experiment: the preset.
+        methods: two groups of it.
+        why: where they do not.
+    """
+
+    experiment: str
+    methods: tuple[str, str]
+    why: str
+
+    def unmet(self, groups: Groups) -> str | None:
+        """Why the experiment is not fit; None where it is."""
+        first, other = (groups.get(name) for name in self.methods)
+        if first is None or other is None or not first.same_bits(other):
+            return None
+        return f"{first.name} and {other.name} computed the same bits under every seed, as they do where {self.why}"
+
+
+@dataclass(frozen=True)
+class SameRate:
+    """Two groups have the same learning rate, so that what sets them apart is not that.
+
+    Attributes:
+        experiment: the preset.
+        first, other: groups of it.
+    """
+
+    experiment: str
+    first: str
+    other: str
+
+    def unmet(self, groups: Groups) -> str | None:
+        """Why the experiment is not fit; None where it is."""
+        first, other = (groups.get(name) for name in (self.first, self.other))
+        if first is None or other is None or first.rates == other.rates:
+            return None
+        rates = [", ".join(f"{rate:g}" for rate in sorted(group.rates)) for group in (first, other)]
+        return (
+            f"{self.first} has a learning rate of {rates[0]} and {self.other} one of {rates[1]}, so the gap is not "
+            "that of staleness alone"
+        )
+
+
+Control = Reaches | Within | Distinct | SameRate
+
+
+@dataclass(frozen=True)
+class RankingClaim:
+    """One mean against others, in an experiment and its companions.
+
+    Attributes:
+        experiment: the preset; those whose names begin with its own and `_` belong to it.
+        first: the name of a group.
+        relation: of its mean to those of the others.
+        others: the names of groups.
+        metric: a column; by default what the experiment is ranked by. A predicted one is that of simulated pipelines;
+            others have a measured one in its place.
+        against: the experiment of the others, where it is another one.
+        within: how much worse one that is no worse may be, as the paper says it; None: what `Difference` takes.
+        floor: a value up to which a method that fails has learned nothing; None: as the losses tell.
+        factor: by how much one that is better is so, as the paper says it.
+        full: whether the small scale cannot tell.
+        controls: what experiments have to show first.
+    """
+
+    experiment: str
+    first: str
+    relation: Relation
+    others: tuple[str, ...]
+    metric: str | None = None
+    against: str | None = None
+    within: float | None = None
+    floor: float | None = None
+    factor: float | None = None
+    full: bool = False
+    controls: tuple[Control, ...] = ()
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """The presets that it is about."""
+        return (self.experiment,)
+
+
+@dataclass(frozen=True)
+class MeanRatioClaim:
+    """The ratio of two throughputs, averaged over networks, of which each may have been timed but once.
+
+    Attributes:
+        experiments: presets, one for each network; two that were run are the least.
+        first: the name of a group.
+        relation: of its throughput to the other's; `BETTER` or `LIKE`.
+        other: the name of a group.
+        metric: a column.
+        factor: by how much one that is better is so on average, as the paper says it.
+    """
+
+    experiments: tuple[str, ...]
+    first: str
+    relation: Relation
+    other: str
+    metric: str
+    factor: float | None = None
+    full: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class RatioTrendClaim:
+    """A ratio of two groups that rises from one experiment to the next; the small scale has one model for them all.
+
+    Attributes:
+        experiments: presets.
+        first: the name of a group.
+        other: that of the one that it is compared to.
+        metric: a column.
+    """
+
+    experiments: tuple[str, ...]
+    first: str
+    other: str
+    metric: str
+    full: ClassVar[bool] = True
+
+
+Rule = RankingClaim | MeanRatioClaim | RatioTrendClaim
+"""How the results of experiments decide on a claim."""

@@ -1,0 +1,148 @@
+"""`python -m papers`: the experiments of five papers, their pages, and PipeMare's theory of stable step sizes."""
+
+import argparse
+from pathlib import Path
+
+from pipetrain import cli
+from pipetrain.commands import Subparsers
+from pipetrain.commands.output_folder import check_writable
+from pipetrain.errors import ConfigError, ExitCode
+
+_REPRODUCE = """\
+Runs the presets of an experiment, a table, a figure or whole papers as sweeps, one after the other, the cheapest first,
+and keeps the measured numbers, their figure, the command, versions, seeds, time and kind of machine. One that fails is
+listed at the end. A second call goes on where the first was broken off; what was measured until then is kept, too. The
+map is run in rounds: a coarse map of all networks first, and last the other seeds at the best learning rates. Its runs
+that are kept are not run again."""
+_SETTING = (
+    ("--curvature", float, "λ, the curvature of the quadratic; default 1"),
+    (
+        "--discrepancy",
+        float,
+        "Δ, how strongly gradients feel weights that differ between forward and backward; default 5",
+    ),
+    ("--tau-forward", int, "τ_F, the delay of the forward in updates; default 40"),
+    ("--tau-backward", int, "τ_B, the delay of the backward in updates; default 10"),
+    (
+        "--tau-recompute",
+        int,
+        "τ_R, the delay of the recomputation in updates; default a third of the way from τ_B to τ_F",
+    ),
+    ("--recompute-ratio", float, "Φ/Δ, the same for recomputation, as a share of Δ; default -0.5"),
+    ("--momentum", float, "β, the share of the last step that is kept; default 0.9"),
+    ("--decay", float, "D, the decay of the discrepancy correction T2; default that of eq. 14"),
+)
+"""Fields of the theory's Setting, whose defaults these are."""
+
+
+def main() -> None:
+    """Entry point; ends the process with an ExitCode."""
+    cli.main(PROGRAM)
+
+
+def _add_parsers(subparsers: Subparsers) -> None:
+    _add_reproduce(subparsers)
+    _add_pages(subparsers)
+    _add_stability(subparsers)
+
+
+def _add_reproduce(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "reproduce",
+        help="run the papers' experiments and keep their results",
+        description=_REPRODUCE,
+        epilog="For example: python -m papers reproduce zhang/table2_lenet5 --scale small",
+    )
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help="such as pipeoptim, pipeoptim/table4, zhang/table2_lenet5, map, or papers: all that they have",
+    )
+    parser.add_argument("--scale", default="small", help="small (default): minutes on two cores; full: the paper's own")
+    parser.add_argument(
+        "--untimed", action="store_true", help="keep neither times nor throughput, where other work shares the machine"
+    )
+    parser.add_argument("--list", action="store_true", help="print the commands and run none")
+    parser.add_argument(
+        "--outputs", type=Path, default=Path("outputs/reproduce"), metavar="FOLDER", help="for the runs"
+    )
+    parser.add_argument("-o", "--output", type=Path, default=Path("results"), metavar="FOLDER", help="for the results")
+    parser.set_defaults(carry_out=_reproduce)
+
+
+def _reproduce(options: argparse.Namespace) -> ExitCode:
+    from papers.reproduce import reproduce
+
+    return reproduce(options)
+
+
+def _add_pages(subparsers: Subparsers) -> None:
+    text = "write a page for each paper: its claims, and its numbers beside those that pipetrain computes"
+    parser = subparsers.add_parser(
+        "pages", help=text, description=text, epilog="For example: python -m papers pages pipemare -o pages"
+    )
+    parser.add_argument("names", nargs="*", metavar="PAPER", help="pipeoptim, pipemare, ..., or map; default all")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="FOLDER", help="with published/; default results"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("docs/reproduction"),
+        metavar="FOLDER",
+        help="for the pages; default docs/reproduction",
+    )
+    parser.set_defaults(carry_out=_pages)
+
+
+def _pages(options: argparse.Namespace) -> ExitCode:
+    check_writable(f"-o {options.output}", options.output)
+    from papers.pages import write_pages
+
+    for path in write_pages(options.names, options.results, options.output):
+        print(f"written to {path}")
+    return ExitCode.COMPLETED
+
+
+def _add_stability(subparsers: Subparsers) -> None:
+    text = "stable step sizes in theory, with PipeMare's figures"
+    description = (
+        "Prints the largest stable step sizes of PipeMare's quadratic model, checks its lemmas, and draws its figs "
+        "5, 6, 10 and 16. The options set the model of the tables; the figures keep the paper's."
+    )
+    parser = subparsers.add_parser("stability", help=text, description=description)
+    for name, kind, meaning in _SETTING:
+        parser.add_argument(name, type=kind, metavar="X", default=argparse.SUPPRESS, help=meaning)
+    parser.add_argument("--data", type=Path, metavar="FILE", help="cpusmall in LIBSVM format, plain or .gz: fig. 5(b)")
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        default=1_000_000,
+        metavar="COUNT",
+        help="steps of the run of fig. 5(b); default 1,000,000",
+    )
+    parser.add_argument("-o", "--output", type=Path, help="directory; default stability, stability-2, ...")
+    parser.set_defaults(carry_out=_stability)
+
+
+def _stability(options: argparse.Namespace) -> ExitCode:
+    if options.iterations < 1:
+        raise ConfigError(f"--iterations {options.iterations}: must be 1 or more")
+    output: Path | None = options.output
+    check_writable(f"-o {output or 'stability'}", output or Path("stability"))
+    from papers.stability.report import report
+    from papers.stability.tables import Setting
+
+    fields = (name.removeprefix("--").replace("-", "_") for name, *_ in _SETTING)
+    setting = Setting(**{name: getattr(options, name) for name in fields if hasattr(options, name)})
+    holds = report(setting, options.data, options.iterations, output)
+    return ExitCode.COMPLETED if holds else ExitCode.FAILED
+
+
+PROGRAM = cli.Program(
+    "python -m papers",
+    "Runs the experiments of five papers on pipeline parallelism, and sets what they print beside what is measured.",
+    "For example: python -m papers reproduce zhang/table2_lenet5\n             python -m papers pages zhang",
+    _add_parsers,
+)

@@ -1,0 +1,214 @@
+"""What sets one group of runs apart from another, as far as their scatter lets it be told."""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from papers.results import MeasuredGroup
+from pipetrain.report.interval import Interval, Sample, paired, unpaired
+from pipetrain.report.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET, column_of
+from pipetrain.report.text_table import counted
+
+LEARNED, MEASURED = 0.03, 0.1
+"""The margin over the other's mean, of what was learned, and of time and memory."""
+
+
+class Relation(Enum):
+    """How one mean stands to another."""
+
+    BETTER = "better than"
+    LIKE = "within the margin of"
+    WORSE = "worse than"
+    FAILS = "fails, unlike"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What one group's mean has over another's.
+
+    In what was learned, one is better from the first gain that the interval tells. In time and memory a gain has to be
+    above the margin, too, as machines differ from day to day, and as bytes do not scatter at all.
+
+    Attributes:
+        first, other: the groups.
+        metric: a column.
+        within: the margin as the paper names it; None: 3 % of the other's mean of what was learned, 10 % in time and
+            memory.
+        floor: a value up to which nothing was learned, if there is one; None: as the losses tell.
+    """
+
+    first: MeasuredGroup
+    other: MeasuredGroup
+    metric: str
+    within: float | None = None
+    floor: float | None = None
+
+    @property
+    def untested(self) -> str | None:
+        """Why the runs say nothing of any relation, however small they scatter; None where they may."""
+        both = self.first, self.other
+        if self.metric in TIMINGS and any(group.completed == 1 for group in both):
+            return "one timing does not tell how far timings scatter"
+        if all(map(self._missing, both)):
+            return "neither has completed, or come so far"
+        if not self.of_learning:
+            return None
+        if any(group.completed == 1 for group in both):
+            return "one run does not tell how far runs scatter"
+        if self.first.same_bits(self.other):
+            return "both computed the same bits, so this experiment does not tell them apart"
+        return None if self.first.learned or self.other.learned else "neither has learned"
+
+    @property
+    def interval(self) -> Interval | None:
+        """The gain of the first, over common seeds if there are; None where one has no mean, or not of all its runs."""
+        both = self.first, self.other
+        if any(map(self._missing, both)) or (self.metric in TO_TARGET and any(map(_some_missed, both))):
+            return None
+        sign = 1 if column_of(self.metric).higher else -1
+        ours, theirs = (
+            {seed: run[self.metric] for seed, run in group.by_seed.items() if self.metric in run} for group in both
+        )
+        common = sorted(ours.keys() & theirs.keys())
+        if self.of_learning and self.metric not in TIMINGS and len(common) > 1:
+            return paired([sign * (ours[seed] - theirs[seed]) for seed in common], "seeds")
+        found = unpaired(*(self._sample(group) for group in both))
+        return Interval(sign * found.middle, found.half, found.how)
+
+    @property
+    def margin(self) -> float:
+        """How much worse one that is no worse may be."""
+        if self.within is not None:
+            return self.within
+        return (LEARNED if self.of_learning else MEASURED) * abs(self.other.means.get(self.metric, 0.0))
+
+    @property
+    def of_learning(self) -> bool:
+        """Whether the column is of what was learned, and not of time or memory; seeds differ in it."""
+        return self.metric not in MEASUREMENTS or self.metric in TO_TARGET
+
+    @property
+    def ratio(self) -> float:
+        """The first one's mean over the other's, or the inverse where less is better."""
+        ours, theirs = self.first.means[self.metric], self.other.means[self.metric]
+        return ours / theirs if column_of(self.metric).higher else theirs / ours
+
+    def shows(self, relation: Relation) -> bool | None:
+        """Whether the relation holds; None where the runs do not decide, or say nothing."""
+        if relation is Relation.FAILS:
+            return self._fails
+        if self.untested is not None:
+            return None
+        gain = self.interval
+        if gain is None:
+            return self._by_completion(relation)
+        if self._survived(self.first) or self._survived(self.other):
+            return self._by_survivors(relation, gain)
+        return self._by_interval(relation, gain)
+
+    def word(self, relation: Relation) -> str:
+        """How the first one stands to the other, asked about a relation."""
+        shown = self.shows(relation)
+        if relation is Relation.FAILS and shown is not None:
+            return "failed, unlike" if shown else "trained, as did"
+        if shown is None:
+            return "against"
+        if shown:
+            better = relation is Relation.LIKE and self.shows(Relation.BETTER)
+            return (Relation.BETTER if better else relation).value
+        return Relation.WORSE.value if relation is Relation.LIKE else f"not {relation.value}"
+
+    def reading(self, relation: Relation) -> str:
+        """The difference, its interval and what that is held against, or why there is none."""
+        if relation is Relation.FAILS:
+            return ""
+        if self.untested is not None:
+            return self.untested
+        gain = self.interval
+        if gain is None:
+            return ""
+        held = f"margin {self._digits(self.margin)}" if relation is Relation.LIKE or not self.of_learning else ""
+        if not gain.how:
+            return ", ".join(filter(None, (f"gain {self._digits(gain.middle)}", held)))
+        ends = f"{self._digits(gain.low)} to {self._digits(gain.high)}"
+        return ", ".join(filter(None, (f"gain {self._digits(gain.middle)}", f"95 % {ends}", gain.how, held)))
+
+    def _by_interval(self, relation: Relation, gain: Interval) -> bool | None:
+        start = 0.0 if self.of_learning else self.margin
+        shown, refuted = {
+            Relation.BETTER: (gain.low > start, gain.high <= start),
+            Relation.WORSE: (gain.high < -start, gain.low >= -start),
+            Relation.LIKE: (gain.low >= -self.margin, gain.high < -self.margin),
+        }[relation]
+        return True if shown else False if refuted else None
+
+    def _by_completion(self, relation: Relation) -> bool | None:
+        """One that did not complete, or not come so far, is worse than any that did."""
+        if not self._missing(self.first) and not self._missing(self.other):
+            return None
+        ahead = self._missing(self.other)
+        return (not ahead) if relation is Relation.WORSE else ahead
+
+    def _by_survivors(self, relation: Relation, gain: Interval) -> bool | None:
+        """What was learned is that of the runs that did not diverge, so it makes their group no better."""
+        worse = self._survived(self.first) and not self._survived(self.other) and gain.high < 0
+        better = self._survived(self.other) and not self._survived(self.first) and gain.low > 0
+        if not worse and not better:
+            return None
+        return worse if relation is Relation.WORSE else better
+
+    @property
+    def _fails(self) -> bool | None:
+        """Whether no run of the first has learned, where all of the other have; None where some have."""
+        if not self._learned(self.other) or self.other.diverged:
+            return None
+        if not self._learned(self.first):
+            return True
+        return None if self.first.diverged else False
+
+    def _learned(self, group: MeasuredGroup) -> bool:
+        if self.floor is None or not group.completed:
+            return group.learned
+        return group.means.get(self.metric, -math.inf) > self.floor
+
+    def _missing(self, group: MeasuredGroup) -> bool:
+        return not group.completed or self.metric not in group.means
+
+    def _survived(self, group: MeasuredGroup) -> bool:
+        return self.of_learning and group.diverged > 0
+
+    def _sample(self, group: MeasuredGroup) -> Sample:
+        return Sample(group.means[self.metric], group.deviations.get(self.metric, 0.0), max(1, group.completed))
+
+    def _digits(self, value: float) -> str:
+        text = column_of(self.metric).text
+        if text:
+            return ("-" if value < 0 else "") + text(abs(value))
+        return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def shown(group: MeasuredGroup, metric: str) -> str:
+    """The name of a group, its mean and deviation, and the number of its runs; how they ended if none completed."""
+    if not group.completed:
+        return f"{group.name} ({', '.join(group.ended)})"
+    if metric not in group.means:
+        return f"{group.name} (never)"
+    reached = group.reached if metric in TO_TARGET else group.completed
+    runs = f"{reached} of {group.completed} runs" if reached < group.completed else counted(reached, "run", "runs")
+    diverged = f", {group.diverged} diverged" if group.diverged else ""
+    return f"{group.name} {_value(group, metric)} ({runs}{diverged})"
+
+
+def _value(group: MeasuredGroup, metric: str) -> str:
+    """The mean, and its deviation with two digits."""
+    mean, deviation = group.means[metric], group.deviations.get(metric)
+    if text := column_of(metric).text:
+        return text(mean)
+    if not deviation:
+        return f"{mean:.4g}"
+    decimals = max(0, 1 - math.floor(math.log10(deviation)))
+    return f"{mean:.{decimals}f} ± {deviation:.{decimals}f}"
+
+
+def _some_missed(group: MeasuredGroup) -> bool:
+    return group.reached < group.completed

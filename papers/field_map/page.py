@@ -1,0 +1,308 @@
+"""The page of the map of the field in Markdown."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+
+from papers.field_map.losses import NAME, NETWORKS, PLAIN, FieldMap, Loss, Reading
+from papers.targets import ReproductionTarget
+from pipetrain.config.choices import choice_of
+from pipetrain.config.composition import combinations, composed
+from pipetrain.planner.finegrained import weight_units
+from pipetrain.report.closed_forms import CLOSED, ClosedForm, Position, utilization_of_gpipe
+from pipetrain.report.text_table import counted, markdown_table
+from pipetrain.run.build import build_chain, build_dataset
+
+DEPTHS, _MICROBATCHES = (8, 32, 107), 8
+
+
+def costs() -> Iterable[Sequence[str]]:
+    """The section of the page."""
+    yield ["## What memory and throughput come to"]
+    yield [
+        "All networks are simulated in one process, of which neither speed nor memory is that of a pipeline. What a "
+        "pipeline has follows from the schedules: the weights below, in copies, the mean of all stages, and the "
+        "minibatches whose activations its first stage holds. A minibatch has one microbatch; under PipeDream-2BW it "
+        "has D, and its first stage holds those of one minibatch."
+    ]
+    shown = ("naive_async", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim", "stale", "pipemare",
+             "timeprest", "v_timeprest", "i_timeprest")  # fmt: skip
+    heads = ("", *(f"copies, D = {depth}" for depth in DEPTHS), *(f"in flight, D = {depth}" for depth in DEPTHS))
+    yield markdown_table(heads, map(_cost, shown))
+    gpipe, alone = ([share(depth) for depth in DEPTHS] for share in (_busy_gpipe, _busy_alone))
+    yield [
+        "Throughput: all of these keep every stage busy; `stale_hybrid` and `pipemare_w`, which are not among them, do "
+        f"so in one of two epochs. GPipe with {_MICROBATCHES} microbatches would for "
+        f"{_shares(gpipe)} of the time, and training stage by stage for {_shares(alone)}."
+    ]
+
+
+def _cost(method: str) -> tuple[str, ...]:
+    form, whole = CLOSED[method], method == "pipedream_2bw"
+    copies = [_mean_versions(form, depth, depth if whole else 1) for depth in DEPTHS]
+    in_flight = [1 if whole else form.forward(Position(0, depth, 1))[-1] + 1 for depth in DEPTHS]
+    return method, *(f"{count:.2f}" for count in copies), *map(str, in_flight)
+
+
+def _mean_versions(form: ClosedForm, depth: int, count: int) -> float:
+    return statistics.fmean(form.versions(Position(r, depth, count)) for r in range(depth))
+
+
+def _busy_gpipe(depth: int) -> float:
+    return utilization_of_gpipe(depth, _MICROBATCHES)
+
+
+def _busy_alone(depth: int) -> float:
+    return 1 / depth
+
+
+def _shares(shares: Sequence[float]) -> str:
+    *first, last = (f"{share:.0%}" for share in shares)
+    return f"{', '.join(first)} and {last}"
+
+
+_MADE = "<!-- made by `python -m papers pages map`; edits are lost -->"
+_ABOUT = (
+    "How deep can a pipeline be before its stale weights hurt, and which method helps from there on? This page has the "
+    "final loss of every method against the number of stages D, in simulated pipelines with fine-grained stages. Each "
+    "method has its own schedule, and the learning rate of a small grid that suits it best at that depth, by the first "
+    "seed. In a pipeline of one stage, plain asynchrony (`naive_async`) is plain training. Losses are those of "
+    "evaluation, the Transformer's with its label smoothing; medians over seeds, as single evaluations of the "
+    "convolution net are far out of line at high rates, and ± their deviation.",
+    "A loss up to 5 % above that of plain training counts as like it. Few seeds do not always tell, so the ratio of "
+    "the two has a 95 % interval: that of the bootstrap of medians over all resamples. Likeness is **supported**, and "
+    "the loss bold, where that interval ends at 1.05 or below, and Welch's t interval of the logarithms does, too; "
+    "refuted where both begin above 1.05; undecided elsewhere.",
+    "A stage holds a weight with its bias, several, or none; the column `weights` says how many the network has. Where "
+    "there are more stages than weights, those without one only add delay.",
+    "`stale_hybrid` and `pipemare_w` train one of their two epochs without a pipeline. With one microbatch one of D "
+    "stages is busy in it, so at D = 107 such a run would take {0:.0f} times as long as one that keeps all stages "
+    "busy. Where these two are nearest to plain training, this has a part in it.",
+    "The methods do not all read weights of the same age. Under their schedules, those of `stale` and of PipeMare are "
+    "twice as old as those of the others, so these are best compared with each other. Those of `pipedream_2bw` are one "
+    "update old at any depth, for which it needs D microbatches or more; those of D = 8 have one sample each, which is "
+    "all that a batch norm sees. `hogwild` draws each age at random, with PipeMare's as the mean; it is a model of "
+    "asynchrony, and no pipeline that could be run.",
+    "`python -m papers reproduce map` runs what is missing, a coarse map of all networks first, and goes on where it "
+    "was broken off. `python -m papers pages map` writes this page from what there is.",
+)
+Cell = Callable[[FieldMap, str, int], str]
+
+
+def figure_of(found: FieldMap) -> str:
+    """The name of a network's figure, which lies in `images/` beside the page."""
+    return f"{NAME}_{found.network}.png"
+
+
+def map_page(maps: Sequence[FieldMap]) -> str:
+    """The whole page."""
+    blocks = [
+        ["# The map of the field"],
+        [_MADE],
+        *([paragraph.format((1 + DEPTHS[-1]) / 2)] for paragraph in _ABOUT),
+        *_head(maps),
+        *(block for found in maps for block in _network(found)),
+        *costs(),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _head(maps: Sequence[FieldMap]) -> Iterator[Sequence[str]]:
+    """What the runs say of plain asynchrony on each network."""
+    if not maps:
+        yield ["Nothing was measured yet."]
+        return
+    yield ["Whether plain asynchrony is like plain training, with the interval of the ratio of their losses:"]
+    depths = sorted({depth for found in maps for depth in found.depths if depth > 1})
+    yield markdown_table(
+        ["", "weights", *(f"D = {depth}" for depth in depths)],
+        [[_title(found), f"{weights(found)}", *(_ratio(found, PLAIN, depth) for depth in depths)] for found in maps],
+    )
+    yield [f"- {_title(found)}: {_cure(found)}" for found in maps]
+
+
+@cache
+def _weights(network: str, scale: str) -> int:
+    settings = composed(
+        [f"experiment={NAME}/{network}", *next(combinations(ReproductionTarget(f"{NAME}/{network}", scale).settings))]
+    )
+    dataset = build_dataset(settings.dataset)
+    return len(weight_units(build_chain(settings.model.target, dataset, seed=0)))
+
+
+def weights(found: FieldMap) -> int:
+    """Number of weights that a stage of the network can hold, each with its bias."""
+    return _weights(found.network, found.scale)
+
+
+def _title(found: FieldMap) -> str:
+    return f"{NETWORKS[found.network]} on {found.dataset}"
+
+
+def _network(found: FieldMap) -> Iterator[Sequence[str]]:
+    title = _title(found)
+    yield [f"## {title}, {found.scale} scale"]
+    yield [_trained(found)]
+    yield [_measured(found)]
+    yield [_reading(found)]
+    yield [f"![Final loss against the number of stages, {title.replace('`', '')}](images/{figure_of(found)})"]
+    yield _table(found, _cell, found.depths)
+    if found.plain is not None and found.depths[-1] > 1:
+        yield ["The ratio to the loss of plain training, 95 %, and whether that is like it:"]
+        yield _table(found, _ratio, [depth for depth in found.depths if depth > 1])
+    if any(loss.rates > 1 for loss in found.losses.values()):
+        yield ["The learning rates of these losses, each the best of those that were tried:"]
+        yield _table(found, _rate, found.depths)
+
+
+def _table(found: FieldMap, cell: Cell, depths: Sequence[int]) -> list[str]:
+    """A row for each method, a column for each depth."""
+    heads = ["", *(f"D = {depth}" for depth in depths)]
+    return markdown_table(heads, [[name, *(cell(found, name, at) for at in depths)] for name in found.methods])
+
+
+def _trained(found: FieldMap) -> str:
+    """The network and the data, and every setting that is not the preset's."""
+    target = ReproductionTarget(f"{NAME}/{found.network}", found.scale)
+    preset = choice_of("experiment", target.experiment).summary.partition(":")[0]
+    changed = f" Changed for the {found.scale} scale: `{' '.join(target.settings)}`." if target.settings else ""
+    data = ", ".join(f"`{name}`: {choice_of('dataset', name).summary}" for name in found.dataset.split(", "))
+    return f"`experiment={target.experiment}`: {preset}.{changed} Trained on {data}."
+
+
+def _measured(found: FieldMap) -> str:
+    """How much of the grid there is, and what that leaves open."""
+    losses = found.losses.values()
+    rates, seeds = [loss.rates for loss in losses], [loss.seeds for loss in losses]
+    there, runs = found.measured.runs, counted(found.planned.runs, "run", "runs")
+    parts = [f"all {runs}" if there >= found.planned.runs else f"{there:,} of {runs} so far"]
+    if missing := _missing(found):
+        parts.append(f"not measured yet: {missing}")
+    tried, repeated = _range(rates, "learning rate", "learning rates"), _range(seeds, "seed", "seeds")
+    parts.append(f"each loss: {'the best of ' if max(rates) > 1 else ''}{tried}, {repeated}")
+    text = f"**Measured:** {'; '.join(parts)}."
+    if min(rates) < len(found.planned.rates):
+        text += " Another rate may carry a method deeper."
+    if min(seeds) < 2:
+        text += (
+            " One seed does not tell how far losses scatter; where one falls again with the depth, chance had a part."
+        )
+    return text
+
+
+def _missing(found: FieldMap) -> str:
+    """What of the grid no run has."""
+    grid, there = found.planned, found.measured
+    parts = [
+        _named("D =", sorted(grid.depths - there.depths)),
+        _named("learning rate", sorted(grid.rates - there.rates)),
+        _named("seed", sorted(grid.seeds - there.seeds)),
+        ", ".join(sorted(grid.methods - there.methods)),
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _named(noun: str, values: Sequence[float]) -> str:
+    return f"{noun} {', '.join(f'{value:g}' for value in values)}" if values else ""
+
+
+def _range(counts: Sequence[int], one: str, more: str) -> str:
+    least, most = min(counts), max(counts)
+    return counted(most, one, more) if least == most else f"{least} to {counted(most, one, more)}"
+
+
+def _cure(found: FieldMap) -> str:
+    """At which depths plain asynchrony is like plain training, and from which on a cure is needed."""
+    if found.plain is None:
+        return "plain training was not measured yet, so nothing can be said of a cure."
+    depths = {reading: found.depths_that(PLAIN, reading) for reading in Reading}
+    if not any(depths.values()):
+        return "plain asynchrony was measured in one stage only, so nothing can be said of a cure."
+    parts = [
+        f"{words} at {_listed(depths[reading])}"
+        for reading, words in {
+            Reading.SUPPORTED: "like plain training",
+            Reading.UNDECIDED: "undecided",
+            Reading.REFUTED: "not like plain training",
+        }.items()
+        if depths[reading]
+    ]
+    last = max((*depths[Reading.SUPPORTED], *depths[Reading.UNDECIDED]), default=1)
+    beyond = [depth for depth in depths[Reading.REFUTED] if depth > last]
+    cure = f"a cure is needed from D = {beyond[0]} on" if beyond else "from which depth on a cure is needed is not told"
+    return f"plain asynchrony is {', '.join(parts)}; {cure}."
+
+
+def _reading(found: FieldMap) -> str:
+    """What follows from the losses: where a cure is needed, which methods are shown to be one, and what biases this."""
+    cure = _cure(found)
+    text = f"**{cure[0].upper()}{cure[1:]}**"
+    if found.plain is None:
+        return text
+    text += "".join(f" {sentence}" for sentence in _shown_likes(found))
+    if found.plain.rates > 1 and found.plain.rate == max(found.measured.rates):
+        text += " The best rate of plain training is the largest of the grid, so a larger one may be better still."
+    if (gain := found.first_seed_gain) is not None:
+        than = "below" if gain > 0 else "above"
+        text += (
+            f" The seed that the rates are chosen by counts, too: its losses are {abs(gain):.1%} {than} those of the "
+            "others on average."
+        )
+    return text
+
+
+def _shown_likes(found: FieldMap) -> Iterator[str]:
+    """Which methods are shown to be like plain training at which depth, and where none is."""
+    likes = {
+        depth: {method: like.reading for method in found.methods if (like := found.likeness(method, depth))}
+        for depth in found.depths
+        if depth > 1
+    }
+    names = {
+        depth: [method for method, reading in readings.items() if reading is Reading.SUPPORTED]
+        for depth, readings in likes.items()
+    }
+    supported = [f"at D = {depth}: {', '.join(methods)}" for depth, methods in names.items() if methods]
+    if supported:
+        yield f"Methods that are shown to be like plain training: {'; '.join(supported)}."
+    if likes and (none := [depth for depth, methods in names.items() if not methods]):
+        yield f"No method is shown to be like plain training at {_listed(none)}."
+    refuted = [depth for depth, readings in likes.items() if set(readings.values()) == {Reading.REFUTED}]
+    if refuted:
+        yield f"All are shown not to be at {_listed(refuted)}."
+
+
+def _listed(depths: Sequence[int]) -> str:
+    return f"D = {', '.join(map(str, depths))}"
+
+
+def _ratio(found: FieldMap, method: str, depth: int) -> str:
+    like = found.likeness(method, depth)
+    if like is None:
+        return ""
+    if not math.isfinite(like.high):
+        return f"diverged, {like.reading.value}"
+    text = f"{like.low:.2f} to {like.high:.2f}, {like.reading.value}"
+    return f"**{text}**" if like.reading is Reading.SUPPORTED else text
+
+
+def _cell(found: FieldMap, method: str, depth: int) -> str:
+    loss = found.losses.get((method, depth))
+    if loss is None:
+        return ""
+    like = found.likeness(method, depth)
+    supported = depth > 1 and like is not None and like.reading is Reading.SUPPORTED
+    return f"**{_shown(loss)}**" if supported else _shown(loss)
+
+
+def _shown(loss: Loss) -> str:
+    if not math.isfinite(loss.median):
+        return "diverged"
+    spread = "" if loss.deviation is None else f" ± {loss.deviation:.2g}"
+    return f"{loss.median:.3f}{spread}" if loss.median < 100 else f"{loss.median:.0f}{spread}"
+
+
+def _rate(found: FieldMap, method: str, depth: int) -> str:
+    loss = found.losses.get((method, depth))
+    return "" if loss is None or not math.isfinite(loss.median) else f"{loss.rate:g}"

@@ -1,0 +1,230 @@
+"""The verdict that runs give on a claim about what was trained or timed."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from papers.claims import (
+    NOT_TESTED,
+    UNDECIDED,
+    Control,
+    MeanRatioClaim,
+    RankingClaim,
+    RatioTrendClaim,
+    Rule,
+    Verdict,
+    seen,
+)
+from papers.difference import MEASURED, Difference, Relation, shown
+from papers.results import Measured, MeasuredGroup, Results
+from papers.targets import FULL, SMALL
+from pipetrain.report.interval import sample_of, t_quantile
+from pipetrain.report.sweep.columns import column_of
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What results say on a part of a rule.
+
+    Attributes:
+        experiments: the presets that it is from.
+        holds: None where the runs do not decide.
+        text: what is compared, and how it stands.
+        scale: of the runs.
+        tested: whether the runs can say anything.
+    """
+
+    experiments: tuple[str, ...]
+    holds: bool | None
+    text: str
+    scale: str
+    tested: bool = True
+
+    @property
+    def line(self) -> str:
+        """The answer in a word, and from what."""
+        if self.holds is not None:
+            return f"{'seen' if self.holds else 'not seen'}: {self.text}"
+        return f"{UNDECIDED if self.tested else 'not tested'}: {self.text}"
+
+
+def judge(rules: Sequence[Rule], results: Results, *, superlative: bool = False, best: bool = False) -> Verdict | None:
+    """The verdict of the rules whose experiments were run; None where none was.
+
+    Args:
+        rules: parts of the claim.
+        results: what was measured.
+        superlative: whether the claim puts one before all others: it falls with any of its parts.
+        best: whether the paper prints the best evaluation of a run in place of the last.
+    """
+    found = list(dict.fromkeys(answer for rule in rules for answer in _answers(rule, results, best=best)))
+    if not found:
+        return None
+    lines = [answer.line for answer in found]
+    asked = dict.fromkeys(name for rule in rules for name in rule.experiments)
+    run = {name for answer in found for name in answer.experiments}
+    if missing := [name for name in asked if name not in run]:
+        lines.append(f"not run: {', '.join(missing)}")
+    tried = [answer for answer in found if answer.tested]
+    if not tried:
+        return Verdict(NOT_TESTED, lines)
+    holding, refuted = (sum(answer.holds is value for answer in tried) for value in (True, False))
+    scale = FULL if all(answer.scale == FULL for answer in tried) else SMALL
+    word = seen(holding, refuted, len(found), scale, superlative=superlative)
+    decided = {name for answer in tried for name in answer.experiments if answer.holds is not None}
+    share = f", {len(decided)} of {len(asked)} experiments" if 0 < len(decided) < len(asked) else ""
+    return Verdict(word + share, lines)
+
+
+def companions(experiment: str, results: Results) -> list[Measured]:
+    """What was measured of an experiment and of its companions, at the scale of the first of them."""
+    names = [name for name in results if name == experiment or name.startswith(f"{experiment}_")]
+    scale = max((results[name].scale == FULL for name in names), default=False)
+    return [results[name] for name in names if (results[name].scale == FULL) == scale]
+
+
+def _answers(rule: Rule, results: Results, *, best: bool) -> Iterator[_Answer]:
+    """What the results say on each part of a rule."""
+    if isinstance(rule, MeanRatioClaim):
+        return _average(rule, results)
+    return _growth(rule, results) if isinstance(rule, RatioTrendClaim) else _order(rule, results, best=best)
+
+
+def _order(order: RankingClaim, results: Results, *, best: bool) -> Iterator[_Answer]:
+    """Whether the order holds, for each of the others."""
+    there, beside = companions(order.experiment, results), companions(order.against or order.experiment, results)
+    first = _groups(there).get(order.first)
+    others = [other for name in order.others if (other := _groups(beside).get(name))]
+    asked = order.metric or _ranked(there[0], best=best) if there else None
+    if first is None or not others or asked is None:
+        return
+    if blind := _blind(order, first, others, asked, there[0].scale) or _unmet(order.controls, results):
+        yield _Answer((order.experiment,), None, f"{_where(there[0])}: {blind}", there[0].scale, tested=False)
+        return
+    for other in others:
+        if metric := _metric(asked, first, other):
+            yield from _judged(order, Difference(first, other, metric, order.within, order.floor), there)
+
+
+def _blind(
+    order: RankingClaim, first: MeasuredGroup, others: Sequence[MeasuredGroup], asked: str, scale: str
+) -> str | None:
+    """Why the experiment has nothing to compare, whatever its runs came to."""
+    if order.full and scale != FULL:
+        return f"{column_of(asked).head} against {', '.join(other.name for other in others)}: only full scale tells"
+    if not any(_metric(asked, first, other) for other in others):
+        return f"{column_of(asked).head} was not measured, or not kept"
+    return None
+
+
+def _judged(order: RankingClaim, difference: Difference, there: Sequence[Measured]) -> Iterator[_Answer]:
+    """The answer of two groups, and the one on the factor by which the paper sets them apart."""
+    first, other, metric = difference.first, difference.other, difference.metric
+    where = f"{_where(there[0])}, {column_of(metric).head}"
+
+    def answer(word: str, why: str, *, holds: bool | None = None, tested: bool = True) -> _Answer:
+        text = f"{where}: {shown(first, metric)} {word} {shown(other, metric)}" + (f"; {why}" if why else "")
+        return _Answer((order.experiment,), holds, text, there[0].scale, tested)
+
+    if order.relation is not Relation.FAILS and difference.untested is not None:
+        yield answer("against", difference.untested, tested=False)
+        return
+    holds = difference.shows(order.relation)
+    word, reading = difference.word(order.relation), difference.reading(order.relation)
+    if holds and order.relation is Relation.LIKE and not _tells_any(difference, _groups(there)):
+        none = "no other method there is worse either, so it has nothing to tell"
+        yield answer(word, f"{reading}; {none}", tested=False)
+        return
+    yield answer(word, reading, holds=holds)
+    if holds and order.factor and metric in other.means:
+        ratio = difference.ratio
+        text = f"{ratio:.2f}X of it (the paper: {order.factor:g}X)"
+        yield answer("against", text, holds=ratio >= order.factor)
+
+
+def _unmet(controls: Sequence[Control], results: Results) -> str | None:
+    """The first control that an experiment does not meet."""
+    found = (each.unmet(_groups(companions(each.experiment, results))) for each in controls)
+    return next(filter(None, found), None)
+
+
+def _tells_any(difference: Difference, there: Mapping[str, MeasuredGroup]) -> bool:
+    """Whether the experiment shows any to be worse; where all learn alike, that one does says nothing of it."""
+    if not difference.of_learning:
+        return True
+    beside = [group for group in there.values() if group.name not in (difference.first.name, difference.other.name)]
+    told = (replace(difference, first=group).shows(Relation.WORSE) for group in beside)
+    return not beside or any(told)
+
+
+def _where(measured: Measured) -> str:
+    """The experiment, its scale, and the network and data that the small scale has in place of the paper's."""
+    changed = ", ".join(filter(None, (measured.network, measured.data)))
+    return f"{measured.experiment}, {measured.scale}" + (f" ({changed})" if changed else "")
+
+
+def _average(rule: MeanRatioClaim, results: Results) -> Iterator[_Answer]:
+    """Whether the mean ratio is on one side of what it is held against, and of the paper's factor."""
+    there = {name: companions(name, results) for name in rule.experiments}
+    ratios = {name: ratio for name, found in there.items() if (ratio := _ratio(rule, found))}
+    if not ratios:
+        return
+    scale = FULL if all(there[name][0].scale == FULL for name in ratios) else SMALL
+    listed = ", ".join(f"{ratio:.2f} in {name}" for name, ratio in ratios.items())
+    where = f"{rule.first} over {rule.other}, {column_of(rule.metric).head}, {scale}: {listed}"
+    if len(ratios) < 2:
+        yield _Answer(tuple(ratios), None, f"{where}; one network has no scatter", scale, tested=False)
+        return
+    logs = sample_of([math.log(ratio) for ratio in ratios.values()])
+    half = t_quantile(logs.count - 1) * math.sqrt(logs.square)
+    low, high = math.exp(logs.mean - half), math.exp(logs.mean + half)
+    mean = f"mean {math.exp(logs.mean):.2f}, 95 % {low:.2f} to {high:.2f} over {logs.count} networks"
+    limits = {1 - MEASURED if rule.relation is Relation.LIKE else 1 + MEASURED: f"{where}; {mean}, held against "}
+    if rule.factor:
+        limits[rule.factor] = (
+            f"{rule.first} over {rule.other} in {', '.join(ratios)}: {mean}, held against the paper's "
+        )
+    for limit, text in limits.items():
+        holds = True if low >= limit else False if high < limit else None
+        yield _Answer(tuple(ratios), holds, f"{text}{limit:.2f}", scale)
+
+
+def _growth(growth: RatioTrendClaim, results: Results) -> Iterator[_Answer]:
+    """Whether the ratio rises with each of those experiments that were run at full scale."""
+    there = {name: companions(name, results) for name in growth.experiments}
+    known = {
+        name: ratio for name, found in there.items()
+        if found and found[0].scale == FULL and (ratio := _ratio(growth, found)) is not None
+    }  # fmt: skip
+    for (name, ratio), (larger, more) in pairwise(known.items()):
+        text = f"{growth.first} over {growth.other}: {ratio:.2f} in {name}, {more:.2f} in {larger}"
+        yield _Answer((name, larger), more > ratio, text, FULL)
+
+
+def _ratio(rule: MeanRatioClaim | RatioTrendClaim, there: Sequence[Measured]) -> float | None:
+    first, other = (_groups(there).get(name) for name in (rule.first, rule.other))
+    if first is None or other is None:
+        return None
+    metric = _metric(rule.metric, first, other)
+    if metric is None or not (metric in first.means and metric in other.means):
+        return None
+    return first.means[metric] / other.means[metric]
+
+
+def _groups(there: Sequence[Measured]) -> Mapping[str, MeasuredGroup]:
+    return {group.name: group for each in there for group in each.groups}
+
+
+def _ranked(measured: Measured, *, best: bool) -> str | None:
+    """What the experiment is ranked by, as the paper prints it."""
+    return f"best_{measured.metric}" if best and measured.metric else measured.metric
+
+
+def _metric(asked: str | None, *groups: MeasuredGroup) -> str | None:
+    """The column that is asked for, or the measured one in place of a predicted one; None where no group has it."""
+    if asked is None:
+        return None
+    named = (asked, asked.removeprefix("predicted_"))
+    completed = [group for group in groups if group.completed] or groups
+    return next((name for name in named if any(name in group.means for group in completed)), None)

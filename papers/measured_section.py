@@ -1,0 +1,190 @@
+"""The part of a paper's page that shows what its experiments measured: the printed numbers beside ours, and courses."""
+
+import csv
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from papers.judgement import companions
+from papers.paper import Paper, Tables
+from papers.results import Measured, MeasuredGroup, Results
+from papers.targets import SMALL, ReproductionTarget
+from pipetrain.config.choices import choice_of
+from pipetrain.report.sweep import figure
+from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.sweep.report import from_json, ranked
+from pipetrain.report.text_table import counted, markdown_table, size_of
+from pipetrain.tracking.throughput import MEASURED, PREDICTED
+
+Block = Sequence[str]
+Cells = tuple[str, ...]
+_INTRODUCTION = (
+    "Means and sample standard deviations over seeds; the column `paper` has the paper's numbers, of its own network "
+    "and data. {0}The small scale has the paper's methods, and its stages unless they are among what was changed, on a "
+    "smaller model and smaller data, so the numbers are not those of the paper; their order may be. It trains for a "
+    "few epochs, in which methods that begin with small steps fall behind, such as PipeMare with T1. The top1 of "
+    "translation and of language models is that of words. Throughput marked with ~ is that of the simulated pipeline, "
+    "predicted from the measured times of its stages."
+)
+
+_BEST = "Like the paper's tables, those here have the best evaluation of each run, and not the last. "
+_UNTIMED = " that other work shared, so times and throughput are left out"
+_QUIET = "; quiet ones take about {0}"
+_BLEU = " BLEU"
+
+
+def measured_section(paper: Paper, tables: Tables, results: Results, page: Path) -> Iterator[Block]:
+    """The blocks of the section; none where nothing was measured.
+
+    Args:
+        paper: whose experiments they are.
+        tables: its printed numbers.
+        results: what was measured.
+        page: the folder of the page, which links are relative to.
+    """
+    if not results:
+        return
+    yield ["## Measured"]
+    yield [_INTRODUCTION.format(_BEST if paper.best else "")]
+    for parts in experiments(results):
+        yield from _experiment(paper, paper.printed(tables, parts[0].experiment), parts, page)
+
+
+def experiments(results: Results) -> Iterator[Sequence[Measured]]:
+    """Each experiment with its companions, in the order of their names."""
+    for name in sorted(results):
+        if not any(name.startswith(f"{other}_") for other in results):
+            yield companions(name, results)
+
+
+def figure_of(paper: Paper, parts: Sequence[Measured]) -> str | None:
+    """The file name of a figure of all parts; None where there is one part, which has its own."""
+    return f"{paper.name}_{parts[0].experiment}.png" if len(parts) > 1 else None
+
+
+def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measured], page: Path) -> Iterator[Block]:
+    preset = choice_of("experiment", f"{paper.name}/{parts[0].experiment}")
+    yield [f"### {preset.summary}"]
+    yield [f"{preset.remarks['paper']}. {_made(paper, parts)}"]
+    if parts[0].scale == SMALL:
+        yield [_changed(parts[0])]
+    metric = parts[0].metric
+    in_bleu = any(text.endswith(_BLEU) for text in printed.values()) and metric != "bleu"
+    if in_bleu:
+        yield [f"The paper prints BLEU, and the column beside it is the {metric} of words: not one scale."]
+    yield _table(printed, parts, best=paper.best, in_bleu=in_bleu)
+    of_all, name = figure_of(paper, parts), parts[0].experiment
+    figure = f"images/{of_all}" if of_all else os.path.relpath(parts[0].folder / "sweep.png", page)
+    yield [f"![{f'{metric} of {name} by epoch, and what it took' if metric else f'What {name} took'}]({figure})"]
+
+
+def _changed(measured: Measured) -> str:
+    """What the small scale trains on, and every setting that is not the preset's."""
+    changed = f"Changed for the small scale: `{shlex.join(measured.changes)}`."
+    data, network = measured.changed("dataset"), measured.network
+    if data is None:
+        return changed
+    what = f"`{network}` on" if network else "On"
+    summary = choice_of("dataset", data).summary
+    return f"{what} `{measured.data}`: {summary}{'' if summary.endswith('?') else '.'} {changed}"
+
+
+def _made(paper: Paper, parts: Sequence[Measured]) -> str:
+    commands = " and ".join(
+        f"`python -m papers reproduce {paper.name}/{part.experiment} --scale {part.scale}`" for part in parts
+    )
+    seconds = sum(part.made["wall_s"] for part in parts)
+    runs = counted(sum(part.made["runs"] for part in parts), "run", "runs")
+    machine = parts[0].made["made_with"]
+    timed = all(part.made.get("timed", True) for part in parts)
+    announced = sum(ReproductionTarget(f"{paper.name}/{part.experiment}", SMALL).minutes for part in parts)
+    shared = "" if timed else _UNTIMED + (_QUIET.format(_minutes(announced)) if announced < seconds / 60 else "")
+    return f"{commands}: {runs}, {_minutes(seconds / 60)} on {machine['cores']} cores ({machine['cpu']}){shared}."
+
+
+def _minutes(count: float) -> str:
+    return counted(max(1, round(count)), "minute", "minutes")
+
+
+def _table(printed: Mapping[str, str], parts: Sequence[Measured], *, best: bool, in_bleu: bool) -> list[str]:
+    metric = parts[0].metric
+    if metric and best:
+        metric = f"best_{metric}"
+    rows = [
+        (
+            group.name,
+            printed.get(group.name, "").removesuffix(_BLEU),
+            _mean(group, metric) if metric else "",
+            _target(group),
+            _throughput(group),
+            f"{group.means['idle_share']:.0%}" if "idle_share" in group.means else "",
+            size_of(group.means["weight_bytes"]) if "weight_bytes" in group.means else "",
+            size_of(group.means["activation_bytes"]) if "activation_bytes" in group.means else "",
+            size_of(group.means["stage_bytes"]) if "stage_bytes" in group.means else "",
+            ", ".join(f"{count} {status}" for status, count in sorted(group.ended.items())),
+        )
+        for part in parts
+        for group in part.groups
+    ]
+    heads = (
+        "",
+        "paper, BLEU" if in_bleu else "paper",
+        column_of(metric).head if metric else "metric",
+        column_of("target_epochs").head,
+        "samples/s",
+        "idle",
+        "weights",
+        "activations",
+        column_of("stage_bytes").head,
+        "runs",
+    )
+    return markdown_table(*_without_empty(heads, rows))
+
+
+def _without_empty(heads: Cells, rows: Sequence[Cells]) -> tuple[Cells, list[Cells]]:
+    """The columns that have anything; the names always."""
+    kept = [index for index in range(len(heads)) if not heads[index] or any(row[index] for row in rows)]
+    return tuple(heads[index] for index in kept), [tuple(row[index] for index in kept) for row in rows]
+
+
+def _mean(group: MeasuredGroup, metric: str) -> str:
+    if metric not in group.means:
+        return ""
+    spread = f" ± {group.deviations[metric]:.2f}" if metric in group.deviations else ""
+    return f"{group.means[metric]:.2f}{spread}"
+
+
+def _target(group: MeasuredGroup) -> str:
+    """Epochs to the target, and how many runs reached it if some did not."""
+    some = 0 < group.reached < group.completed
+    if not some:
+        return _mean(group, "target_epochs")
+    return f"{group.means['target_epochs']:.2f} ({group.reached} of {group.completed})"
+
+
+def _throughput(group: MeasuredGroup) -> str:
+    signs = {MEASURED: "", PREDICTED: "~"}
+    found = [f"{sign}{_rate(group.means[name])}" for name, sign in signs.items() if name in group.means]
+    return found[0] if found else ""
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def draw_measured(path: Path, parts: Sequence[Measured]) -> None:
+    """Draws the runs of all parts as one sweep, ranked by the metric of the first."""
+    groups = [group for part in parts for group in _groups(part)]
+    available = {name for group in groups for run in group.runs for name in run.values}
+    metric = parts[0].metric
+    groups, chosen = ranked(groups, metric if metric in available else None)
+    figure.draw(path, chosen, groups)
+
+
+def _groups(part: Measured) -> list[SweepGroup]:
+    with (part.folder / "runs.csv").open(encoding="utf-8", newline="") as file:
+        methods = {row["name"]: row["method"] for row in csv.DictReader(file)}
+    return from_json(json.loads((part.folder / "sweep.json").read_text(encoding="utf-8")), methods)

@@ -1,0 +1,233 @@
+"""The page of a paper in Markdown: claims, numbers recomputed, numbers computed without training, figures."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from papers.claims import NOT_TESTED, UNDECIDED, Verdict
+from papers.measured_section import measured_section
+from papers.paper import Agreement, Comparison, Paper, Row, Tables, shown
+from papers.results import Measured, Results
+from papers.targets import FULL, SMALL, presets, targets_of
+from pipetrain.config.choices import brought, choice_of
+from pipetrain.report.text_table import counted, markdown_table
+
+
+def extent(paper: str, results: Results) -> str:
+    """Which presets were run, at which scale, on which networks, for how long."""
+    total = sum(name.startswith(f"{paper}/") for name in presets())
+    full = [each for each in results.values() if each.scale == FULL]
+    small = [each for each in results.values() if each.scale != FULL]
+    run = f"{len(results)} of {counted(total, 'preset', 'presets')} of this paper were run"
+    if full:
+        head = f"**{run}, {len(full)} of them at the paper's size.**"
+    else:
+        head = f"**No experiment was run at the paper's size.** {run}, none at full scale."
+    return " ".join([head, *_small(paper, small)])
+
+
+def _small(paper: str, found: Sequence[Measured]) -> Iterator[str]:
+    trained = [each for each in found if each.metric]
+    timed = [each for each in found if not each.metric]
+    if trained:
+        samples = [size for each in trained if (size := _samples(paper, each))]
+        sizes = _spread(samples, "samples"), _spread(_means(trained, "epochs"), "epochs")
+        yield f"All training is at small scale{''.join(sizes)}: {_on(paper, trained)}."
+    if timed:
+        yield f"All timing is at small scale{_spread(_means(timed, 'steps'), 'steps')}: {_on(paper, timed)}."
+
+
+def _means(found: Sequence[Measured], column: str) -> list[float]:
+    return [group.means[column] for each in found for group in each.groups if column in group.means]
+
+
+def _on(paper: str, found: Sequence[Measured]) -> str:
+    """The networks, each with its data."""
+    places = (f"`{_network(paper, each)}` on `{each.data or _of(paper, each)['dataset']}`" for each in found)
+    return ", ".join(dict.fromkeys(places))
+
+
+def _network(paper: str, measured: Measured) -> str:
+    """The model with the sizes that are not its own."""
+    if measured.changed("model") or not measured.network:
+        return measured.network or str(_of(paper, measured)["model"])
+    return f"{_of(paper, measured)['model']} {measured.network}"
+
+
+def _samples(paper: str, measured: Measured) -> float | None:
+    """The training samples: as many as were asked for, or as steps and epochs tell."""
+    if limit := measured.changed("dataset.limit"):
+        return float(limit)
+    own = choice_of("experiment", f"{paper}/{measured.experiment}").content.get("train", {}).get("batch_size")
+    batch = measured.changed("train.batch_size") or own
+    means = measured.groups[0].means if measured.groups else {}
+    if not batch or "steps" not in means or not means.get("epochs"):
+        return None
+    return round(means["steps"] * int(batch) / means["epochs"], -2)
+
+
+def _of(paper: str, measured: Measured) -> dict[str, str]:
+    """The choices that the preset brings."""
+    return dict(brought("experiment", f"{paper}/{measured.experiment}"))
+
+
+def _spread(values: Sequence[float], noun: str) -> str:
+    """The least and the largest, behind a comma; nothing where there are none, as of runs that all diverged."""
+    if not values:
+        return ""
+    least, most = min(values), max(values)
+    return f", {least:,.0f} {noun}" if round(least) == round(most) else f", {least:,.0f} to {most:,.0f} {noun}"
+
+
+_MADE = "<!-- made by `python -m papers pages`; edits are lost -->"
+_MACHINES = "the paper's machines, or several of them"
+_SHOWN_RELATION = {"=": "", "<=": "at most ", ">=": "at least "}
+
+
+def page(paper: Paper, tables: Tables, results: Results, folder: Path) -> str:
+    """The whole page; figures that need no training lie in `images/` beside it.
+
+    Args:
+        paper: what is known of it.
+        tables: its printed numbers.
+        results: what its experiments measured.
+        folder: of the page.
+    """
+    stated, exact = list(paper.stated(tables)), list(paper.exact(tables))
+    blocks = [
+        [f"# Reproduction: {paper.citation.partition(':')[2].strip()}"],
+        [_MADE],
+        [f"{paper.citation.partition(':')[0]}. Printed numbers are those of `results/published/{paper.name}/`."],
+        [extent(paper.name, results)],
+        *_claims(paper, tables, results),
+        *measured_section(paper, tables, results, folder),
+        *_computed(exact),
+        *([f"![{each.caption}](images/{each.name})", "", each.caption] for each in paper.figures),
+        *_recomputed(stated),
+        *_remarks(paper),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _claims(paper: Paper, tables: Tables, results: Results) -> Iterator[Sequence[str]]:
+    """The verdicts in a table, and below it from what each is, an item for each claim."""
+    judged = paper.judged(tables, results)
+    rows = [(row, judged.get(row["name"]) or Verdict(NOT_TESTED, [])) for row in tables["claims"].rows]
+    yield ["## Claims"]
+    yield [_counts([verdict for _, verdict in rows])]
+    yield markdown_table(
+        ("", "claim", "source", "verdict"),
+        (
+            (f"{number}", row["claim"], row["source"], f"**{verdict.verdict}**" if verdict.tested else NOT_TESTED)
+            for number, (row, verdict) in enumerate(rows, start=1)
+        ),
+    )
+    yield ["From what, and what it would take:"]
+    yield [
+        line
+        for number, (row, verdict) in enumerate(rows, start=1)
+        for line in _evidence(number, row, verdict, _what_is_left(paper, row, verdict, results))
+    ]
+
+
+def _counts(verdicts: Sequence[Verdict]) -> str:
+    by_runs = sum("seen" in verdict.verdict for verdict in verdicts)
+    undecided = sum(verdict.verdict == UNDECIDED for verdict in verdicts)
+    untested = sum(not verdict.tested for verdict in verdicts)
+    computed = len(verdicts) - by_runs - undecided - untested
+    parts = {
+        "judged by arithmetic": computed,
+        "judged by runs": by_runs,
+        "undecided by them": undecided,
+        "not tested here": untested,
+    }
+    text = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+    return f"{counted(len(verdicts), 'claim', 'claims')}: {text}. [README.md](README.md#verdicts) says what that means."
+
+
+def _evidence(number: int, row: Row, verdict: Verdict, left: Sequence[str]) -> list[str]:
+    head = f"{number}. {row['claim']}: {verdict.verdict}."
+    return [head, *(f"    - {line}" for line in (*verdict.why, *left))]
+
+
+def _what_is_left(paper: Paper, row: Row, verdict: Verdict, results: Results) -> list[str]:
+    """What a claim that runs did not decide takes, in words and as a command."""
+    decided = verdict.tested and verdict.verdict != UNDECIDED
+    takes = [f"a {'fairer' if decided else 'fair'} test takes {row['takes']}"] if row["takes"] else []
+    if decided:
+        return takes
+    if not row["experiment"]:
+        return takes or [f"no experiment: it takes {_MACHINES}"]
+    rules = paper.rules.get(row["name"], ())
+    full = bool(rules) and all(rule.full for rule in rules)
+    experiment = f"{paper.name}/{row['experiment']}"
+    return [*takes, _what_it_takes(experiment, measured=row["experiment"] in results, full=full)]
+
+
+def _what_it_takes(experiment: str, *, measured: bool, full: bool) -> str:
+    """The command, what the small scale takes, and what the full one does.
+
+    Args:
+        experiment: with its paper.
+        measured: whether the small scale was run, and does not tell.
+        full: whether the small scale cannot tell.
+    """
+    targets = targets_of(experiment, SMALL)
+    costs = "; ".join(dict.fromkeys(choice_of("experiment", each.experiment).remarks["cost"] for each in targets))
+    command = f"python -m papers reproduce {experiment}"
+    if full:
+        return f"`{command} --scale full`, {costs}; the small scale cannot tell"
+    if measured:
+        return f"`{command} --scale full`, {costs}"
+    minutes = counted(round(sum(each.minutes for each in targets)), "minute", "minutes")
+    return f"`{command}`, about {minutes} at the small scale; `--scale full`, {costs}"
+
+
+def _computed(exact: Sequence[Comparison]) -> Iterator[Sequence[str]]:
+    yield ["## Computed without training"]
+    yield [f"At the digits that are printed, {_tally(exact)}."]
+    yield from _table(exact)
+
+
+def _recomputed(stated: Sequence[Comparison]) -> Iterator[Sequence[str]]:
+    yield ["## The text against the paper's own tables"]
+    yield [f"Averages, totals and ratios of the text, computed again from its tables: {_tally(stated)}."]
+    wrong = [each for each in stated if each.agreement is not Agreement.EXACT]
+    yield from _table([*wrong, *(each for each in stated if each.agreement is Agreement.EXACT)])
+
+
+def _remarks(paper: Paper) -> Iterator[Sequence[str]]:
+    if paper.remarks:
+        yield ["## What else the paper leaves open"]
+        yield [f"- {remark}" for remark in paper.remarks]
+
+
+def _tally(comparisons: Sequence[Comparison]) -> str:
+    counts = {kind: sum(each.agreement is kind for each in comparisons) for kind in Agreement}
+    verb = "agree" if counts[Agreement.EXACT] != 1 else "agrees"
+    text = f"{counts[Agreement.EXACT]} of {counted(len(comparisons), 'number', 'numbers')} {verb}"
+    differ = {"explained": counts[Agreement.EXPLAINED], "open": counts[Agreement.OPEN]}
+    others = [f"{count} {'differs' if count == 1 else 'differ'}, {kind}" for kind, count in differ.items() if count]
+    unknown = counts[Agreement.UNDETERMINED]
+    return "; ".join([text, *others, *([f"{unknown} cannot be computed from what the paper gives"] if unknown else [])])
+
+
+def _table(comparisons: Sequence[Comparison]) -> Iterator[Sequence[str]]:
+    """The numbers, and below them why ours are not those that are printed."""
+    notes = list(dict.fromkeys(each.note for each in comparisons if _differs(each) and each.note))
+    cells = (
+        (
+            each.what.replace("|", "\\|"),
+            each.source,
+            _SHOWN_RELATION[each.relation] + each.printed,
+            shown(each.ours, each.printed),
+            each.agreement.value + (f" ({notes.index(each.note) + 1})" if _differs(each) and each.note else ""),
+        )
+        for each in comparisons
+    )
+    yield markdown_table(("number", "source", "printed", "ours", ""), cells)
+    if notes:
+        yield [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
+
+
+def _differs(comparison: Comparison) -> bool:
+    return comparison.agreement is not Agreement.EXACT

@@ -1,0 +1,63 @@
+"""Writes a page for each paper, with its figures."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from papers import measured_section
+from papers.field_map.figure import draw
+from papers.field_map.losses import NAME, maps_of
+from papers.field_map.page import figure_of as figure_of_map
+from papers.field_map.page import map_page
+from papers.measured_section import experiments, figure_of
+from papers.page import page
+from papers.paper import read_tables
+from papers.publications import pipedream, pipemare, pipeoptim, timeprest, zhang
+from papers.results import read_results
+from pipetrain.errors import ConfigError
+from pipetrain.tracking.whole_file import write_whole
+
+PAPERS = {module.PAPER.name: module.PAPER for module in (pipeoptim, pipemare, zhang, timeprest, pipedream)}
+
+
+def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:
+    """Writes the pages and figures of these papers, or of all, and yields the files.
+
+    Args:
+        names: of papers, or `map`; none: all.
+        results: the folder with `published/`, and with what experiments measured.
+        output: where the pages go; figures go to `images/` in it.
+
+    Raises:
+        ConfigError: there is no such paper or no file of its numbers, or results are damaged.
+    """
+    for name in names:
+        if name not in (*PAPERS, NAME):
+            raise ConfigError(f"pages {name}: no paper of that name; there are {', '.join((*PAPERS, NAME))}")
+    papers = [PAPERS[name] for name in names or PAPERS if name != NAME]
+    tables = {paper.name: read_tables(results, paper.name) for paper in papers}
+    found = {paper.name: read_results(results, paper.name) for paper in papers}
+    images = output / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    if not names or NAME in names:
+        yield from _write_map(results, output)
+    for paper in papers:
+        for figure in paper.figures:
+            figure.draw(images / figure.name)
+            yield images / figure.name
+        for parts in experiments(found[paper.name]):
+            if of_all := figure_of(paper, parts):
+                measured_section.draw_measured(images / of_all, parts)
+                yield images / of_all
+        text = page(paper, tables[paper.name], found[paper.name], output)
+        write_whole(output / f"{paper.name}.md", text)
+        yield output / f"{paper.name}.md"
+
+
+def _write_map(results: Path, output: Path) -> Iterator[Path]:
+    maps = maps_of(results)
+    for found in maps:
+        path = output / "images" / figure_of_map(found)
+        draw(path, found)
+        yield path
+    write_whole(output / f"{NAME}.md", map_page(maps))
+    yield output / f"{NAME}.md"

@@ -1,0 +1,268 @@
+"""What experiments measured: written to and read from `results/PAPER/NAME/SCALE/`."""
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from papers.field_map.losses import ENDED, ended_runs
+from papers.targets import FULL, SMALL, ReproductionTarget
+from pipetrain.errors import ConfigError
+from pipetrain.report.sweep import report
+from pipetrain.report.sweep.columns import TIMINGS
+from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.groups import SweepGroup, collect
+from pipetrain.tracking import strict_json
+from pipetrain.tracking.whole_file import write_whole
+
+_OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
+_LEARNED = 0.9
+"""A loss of evaluation up to so many times the first one of training has come of learning."""
+
+
+@dataclass(frozen=True)
+class MeasuredGroup:
+    """The runs of one configuration under several seeds.
+
+    Attributes:
+        name: what sets it apart in its experiment.
+        completed: how many runs completed.
+        ended: how the runs ended -> how many.
+        means: column -> mean over seeds.
+        deviations: column -> sample standard deviation over seeds; none of fewer than two.
+        reached: how many completed runs reached their target.
+        by_seed: seed -> column -> value, of the completed runs.
+        rates: the learning rates of its runs.
+    """
+
+    name: str
+    completed: int
+    ended: Mapping[str, int]
+    means: Mapping[str, float]
+    deviations: Mapping[str, float]
+    reached: int
+    by_seed: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    rates: frozenset[float] = frozenset()
+
+    @property
+    def diverged(self) -> int:
+        """How many runs diverged."""
+        return self.ended.get("diverged", 0)
+
+    @property
+    def learned(self) -> bool:
+        """Whether the runs have learned anything, as far as their losses are known."""
+        first, last = self.means.get("first_loss"), self.means.get("loss")
+        return self.completed > 0 and (first is None or last is None or last <= _LEARNED * first)
+
+    def same_bits(self, other: "MeasuredGroup") -> bool:
+        """Whether both have the same final loss under each seed, to the last bit, so that they computed the same."""
+        losses, theirs = ({seed: run.get("loss") for seed, run in each.by_seed.items()} for each in (self, other))
+        shared = losses.keys() & theirs.keys()
+        return bool(shared) and all(losses[seed] is not None and losses[seed] == theirs[seed] for seed in shared)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One experiment at one scale.
+
+    Attributes:
+        experiment: the preset, without its paper.
+        scale: `small` or `full`.
+        metric: what its groups are ranked by; None where they were not evaluated.
+        groups: best first.
+        made: the command, seeds, versions, time and machine kind.
+        folder: of its files.
+    """
+
+    experiment: str
+    scale: str
+    metric: str | None
+    groups: Sequence[MeasuredGroup]
+    made: Mapping[str, Any]
+    folder: Path
+
+    @property
+    def changes(self) -> Sequence[str]:
+        """The settings that its command gave beside the preset, in the order given."""
+        words = shlex.split(self.made["command"])
+        given = words[words.index("--multirun") + 1 :]
+        return [word for word in given if not word.startswith(_OF_EVERY_COMMAND)]
+
+    def changed(self, name: str) -> str | None:
+        """The choice of a group, or the value of a setting, in place of the preset's; None where it is that."""
+        given = (word.removeprefix(f"{name}=") for word in self.changes if word.startswith(f"{name}="))
+        return next(given, None)
+
+    @property
+    def network(self) -> str | None:
+        """The model in place of the preset's with its sizes, such as `resnet20 depth=8`; None where it is that."""
+        sizes = (word.removeprefix("model.") for word in self.changes if word.startswith("model."))
+        return " ".join(filter(None, (self.changed("model"), *sizes))) or None
+
+    @property
+    def data(self) -> str | None:
+        """The data set in place of the preset's, with its folder if that is given; None where it is that."""
+        return " ".join(filter(None, (self.changed("dataset"), self.changed("dataset.root")))) or None
+
+
+Results = Mapping[str, Measured]
+"""Experiment -> what it measured at the largest scale that was run."""
+
+
+def read_results(folder: Path, paper: str) -> Results:
+    """All that there is of a paper's experiments.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    return {each.experiment: each for scale in (SMALL, FULL) for each in _at(folder / paper, scale)}
+
+
+def _at(folder: Path, scale: str) -> Iterator[Measured]:
+    for path in sorted(folder.glob(f"*/{scale}/sweep.json")):
+        try:
+            sweep, made = (json.loads(path.with_name(name).read_text("utf-8")) for name in (path.name, "made.json"))
+            rates = _rates(path.with_name("runs.csv"))
+            groups = [_group(group, rates.get(group["name"], frozenset())) for group in sweep["groups"]]
+            yield Measured(path.parts[-3], scale, sweep["metric"], groups, made, path.parent)
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigError(f"{path.parent}: damaged results: {error}; make them anew, or remove them") from error
+
+
+def _rates(path: Path) -> Mapping[str, frozenset[float]]:
+    """Name of a group -> the learning rates of its runs, as far as they were kept."""
+    found: dict[str, frozenset[float]] = {}
+    if path.is_file():
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                rate = {float(row["optimizer.lr"])} if row.get("optimizer.lr") else set()
+                found[row["name"]] = found.get(row["name"], frozenset()) | rate
+    return found
+
+
+def _group(content: Mapping[str, Any], rates: frozenset[float]) -> MeasuredGroup:
+    ended = content["statuses"]
+    return MeasuredGroup(
+        content["name"],
+        ended.get("completed", 0),
+        ended,
+        _known(content["mean"]),
+        _known(content["standard_deviation"]),
+        sum(run.get("target_epochs") is not None for run in content["runs"]),
+        {run["seed"]: _columns(run) for run in content["runs"] if run.get("status") == "completed" and "seed" in run},
+        rates,
+    )
+
+
+def _columns(run: Mapping[str, Any]) -> Mapping[str, float]:
+    """The columns of one run, as the means over all have them."""
+    best = {f"best_{name}": value for name, value in run.get("best", {}).items()}
+    numbers = {**run, **run.get("final", {}), **best}
+    return {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
+
+
+def _known(columns: Mapping[str, float | None]) -> Mapping[str, float]:
+    return {name: value for name, value in columns.items() if value is not None}
+
+
+_MADE_WITH = ("pipetrain_version", "torch_version", "python_version", "git_commit", "platform", "cpu", "cores", "gpus")
+_Row = Mapping[str, Any]
+_SETTINGS = ("dataset", "method", "partition.stages", "optimizer.lr", "seed")
+
+
+def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed: bool = True) -> list[Path]:
+    """Writes runs.csv, made.json, and of all but the map sweep.md, .json, .png and .html; returns the files.
+
+    The map has hundreds of runs, and a page and a figure of its own. What was kept of it before stays, unless there are
+    runs of the same settings now; `earlier` in made.json then says with what that was made.
+
+    Args:
+        target: what was run.
+        runs: the folder of its sweep, or sweeps.
+        folder: for the files.
+        timed: whether times and throughput are kept; they say little where other work shared the machine.
+
+    Raises:
+        ConfigError: there are no runs, or one cannot be read.
+    """
+    found = collect([runs], {})
+    if found.skipped:
+        damaged = found.skipped[0]
+        raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
+    groups, metric = report.ranked(found.groups, None)
+    made = _made(target, runs, groups) | {"timed": timed}
+    groups = [replace(group, runs=[_kept(run, runs, timed=timed) for run in group.without_repeats]) for group in groups]
+    rows = [_row(group.name, run) for group in groups for run in group.runs]
+    if target.of_map and (before := _not_among(rows, ended_runs([folder / "runs.csv"]))):
+        rows = [*before, *rows]
+        made = _with_earlier(made, rows, json.loads((folder / "made.json").read_text(encoding="utf-8")))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "runs.csv", _table(rows))
+    write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
+    shown = (
+        [] if target.of_map else report.write(groups, metric, folder / "sweep", f"{target.experiment}, {target.scale}")
+    )
+    return [folder / "runs.csv", folder / "made.json", *shown]
+
+
+def _kept(run: ComparedRun, runs: Path, *, timed: bool) -> ComparedRun:
+    """The run by its name in the sweep, which says nothing of where it was made, and without what is not kept."""
+    left_out = () if timed else TIMINGS
+    return replace(
+        run,
+        path=run.path.relative_to(runs),
+        numbers={name: value for name, value in run.numbers.items() if name not in left_out},
+        by_stage={name: values for name, values in run.by_stage.items() if name not in left_out},
+        curves={name: curve for name, curve in run.curves.items() if name not in left_out},
+    )
+
+
+def _table(rows: Sequence[_Row]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    file = io.StringIO()
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def _not_among(rows: Sequence[_Row], before: Sequence[_Row]) -> list[_Row]:
+    """The rows before of settings with which no run has ended now."""
+    now = {tuple(str(row[name]) for name in _SETTINGS) for row in rows if row["status"] in ENDED}
+    return [row for row in before if tuple(row[name] for name in _SETTINGS) not in now]
+
+
+def _with_earlier(made: dict[str, Any], rows: Sequence[_Row], before: Mapping[str, Any]) -> dict[str, Any]:
+    """What the whole table was made with, if some of its rows are from before."""
+    with_now, with_before = made["made_with"], [*before.get("earlier", []), before["made_with"]]
+    earlier = [each for number, each in enumerate(with_before) if each not in [with_now, *with_before[:number]]]
+    seeds = sorted({int(row["seed"]) for row in rows})
+    return made | {"seeds": seeds, "runs": len(rows), "earlier": earlier}
+
+
+def _row(name: str, run: ComparedRun) -> _Row:
+    settings = {setting: run.settings.get(setting) for setting in _SETTINGS}
+    return {"name": name, **settings, "status": run.status, **run.values}
+
+
+def _made(target: ReproductionTarget, runs: Path, groups: Sequence[SweepGroup]) -> dict[str, Any]:
+    """The command, versions, machine kind, seeds and time; neither names of machines nor folders of runs."""
+    every = [run for group in groups for run in group.runs]
+    return {
+        "command": shlex.join(["pipetrain", *target.words(Path("DIR"))]),
+        "seeds": sorted({run.settings["seed"] for run in every if "seed" in run.settings}),
+        "runs": len(every),
+        "wall_s": sum(run.numbers.get("wall_s", 0.0) for run in every),
+        "made_with": next(_versions(runs), {}),
+    }
+
+
+def _versions(runs: Path) -> Iterator[Mapping[str, Any]]:
+    for path in sorted(runs.rglob("summary.json")):
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        yield {name: summary[name] for name in _MADE_WITH if name in summary}

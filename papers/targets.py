@@ -1,0 +1,157 @@
+"""The papers' experiments as they are run: which presets a name stands for, at which scale, and where results go."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipetrain.config.choices import choice_of, names_of
+from pipetrain.errors import ConfigError
+
+FULL, SMALL = "full", "small"
+EVERY_PAPER = "papers"
+"""The name that stands for the experiments of all papers."""
+BEST_RATE = "optimizer.lr=best"
+"""The word of a round that has each method at each depth run with the learning rate that is best in those before."""
+
+
+@dataclass(frozen=True)
+class ReproductionTarget:
+    """One preset at one scale.
+
+    Attributes:
+        experiment: the preset, such as `pipeoptim/table4_alexnet`.
+        scale: `full`, the paper's own size, or `small`, minutes on two cores.
+    """
+
+    experiment: str
+    scale: str
+
+    @property
+    def settings(self) -> list[str]:
+        """The words of the command line beside the preset."""
+        if self.scale == FULL:
+            return []
+        return shlex.split(choice_of("experiment", self.experiment).remarks["small"])
+
+    @property
+    def of_map(self) -> bool:
+        """Whether it is a part of the map of the field."""
+        return self.experiment.startswith("map/")
+
+    @property
+    def sweeps_methods(self) -> bool:
+        """Whether it has several methods, which its sweep names."""
+        return "method" in choice_of("experiment", self.experiment).content["hydra"]["sweeper"]["params"]
+
+    @property
+    def minutes(self) -> float:
+        """What the small scale takes of two quiet cores, estimated; the full one is dear where this is."""
+        return float(choice_of("experiment", self.experiment).remarks["minutes"])
+
+    @property
+    def rounds(self) -> list["SweepRound"]:
+        """The parts that its sweep is run in, those that say most first; the full scale is run in one."""
+        remark = choice_of("experiment", self.experiment).remarks.get("rounds", "")
+        parts = remark.split("|") if self.scale == SMALL else [""]
+        return [SweepRound(self, number, shlex.split(part)) for number, part in enumerate(parts, start=1)]
+
+    def words(self, runs: Path, narrowed: Sequence[str] = ()) -> list[str]:
+        """The whole command, without `pipetrain`; a second one goes on where the first was broken off.
+
+        Args:
+            runs: the folder of the sweep.
+            narrowed: words that leave less to sweep.
+        """
+        folder = [f"hydra.sweep.dir={runs}", "resume=auto"]
+        return ["run", "--multirun", f"experiment={self.experiment}", *self.settings, *narrowed, *folder]
+
+    def runs(self, outputs: Path) -> Path:
+        """The folder of its runs."""
+        return outputs / self.experiment / self.scale
+
+    def results(self, results: Path) -> Path:
+        """The folder of what is kept of it."""
+        return results / self.experiment / self.scale
+
+
+@dataclass(frozen=True)
+class SweepRound:
+    """A part of a target: a sweep, or several at the learning rates that are best.
+
+    Attributes:
+        target: what it is a part of.
+        number: its place, from 1.
+        settings: the words that leave only this part of the sweep.
+    """
+
+    target: ReproductionTarget
+    number: int
+    settings: Sequence[str]
+
+    def runs(self, outputs: Path) -> Path:
+        """The folder of the sweep, or of all its sweeps."""
+        folder = self.target.runs(outputs)
+        return folder / f"round-{self.number}" if len(self.target.rounds) > 1 else folder
+
+    @property
+    def at_best_rates(self) -> bool:
+        """Whether its learning rates are those that were best in the rounds before it."""
+        return BEST_RATE in self.settings
+
+    def words(self, outputs: Path) -> list[str]:
+        """The whole command of the sweep, without `pipetrain`."""
+        return self.target.words(self.runs(outputs), self.settings)
+
+
+def rounds_of(targets: Sequence[ReproductionTarget]) -> list[SweepRound]:
+    """The rounds of all targets in the order in which they are run: every first one before any second one."""
+    return sorted((each for target in targets for each in target.rounds), key=lambda each: each.number)
+
+
+def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
+    """The targets of a preset, of a table or figure such as `pipeoptim/table4`, or of whole papers, the cheapest first.
+
+    Those of one experiment, which differ in a last word such as `_baseline`, stay together.
+
+    Args:
+        name: its folder and name; `-` in place of `/` will do. `papers`: those of all papers, without the map.
+        scale: `full` or `small`.
+
+    Raises:
+        ConfigError: there is none of that name, or the scale is unknown.
+    """
+    if scale not in (FULL, SMALL):
+        raise ConfigError(f"--scale {scale}: {SMALL} or {FULL}")
+    name = name.rstrip("/")  # as a shell completes a folder
+    wanted = name if "/" in name else name.replace("-", "/", 1)
+    found = [ReproductionTarget(each, scale) for each in presets() if _is_of(each, wanted)]
+    if not found:
+        raise ConfigError(f"reproduce {name}: no experiment of that name; pipetrain list experiments shows them")
+    return _cheapest_first(found)
+
+
+def _is_of(experiment: str, wanted: str) -> bool:
+    if wanted == EVERY_PAPER:
+        return not experiment.startswith("map/")
+    return experiment == wanted or experiment.startswith((f"{wanted}_", f"{wanted}/"))
+
+
+def _cheapest_first(targets: Sequence[ReproductionTarget]) -> list[ReproductionTarget]:
+    """Sorted by what an experiment takes with its companions."""
+    first = {target.experiment: _first_of(target, targets) for target in targets}
+    minutes = dict.fromkeys(first.values(), 0.0)
+    for target in targets:
+        minutes[first[target.experiment]] += target.minutes
+    return sorted(targets, key=lambda target: (minutes[first[target.experiment]], first[target.experiment]))
+
+
+def _first_of(target: ReproductionTarget, targets: Sequence[ReproductionTarget]) -> str:
+    """The experiment that a target belongs to: the shortest name that is its own, or its beginning before a `_`."""
+    own = f"{target.experiment}_"
+    return min((each.experiment for each in targets if own.startswith(f"{each.experiment}_")), key=len)
+
+
+def presets() -> Sequence[str]:
+    """The presets of the papers' experiments and of the map of the field."""
+    return [name for name in names_of("experiment") if "/" in name]

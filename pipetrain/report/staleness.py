@@ -1,0 +1,231 @@
+"""Staleness and weight versions of small runs of every method: the papers' tables beside measurements."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from pipetrain.config.choices import default_schedule, section
+from pipetrain.config.instantiate import Target
+from pipetrain.config.phases import PhaseSettings
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.executors.pipeline import Training, build_pipeline
+from pipetrain.losses import CrossEntropy
+from pipetrain.models.chain import chain_of
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.planned_operations import PlannedOperation
+from pipetrain.program.playback import play
+from pipetrain.program.text_grid import unit_duration
+from pipetrain.program.weight_reads import WeightRead
+from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe
+from pipetrain.report.text_table import number_list, text_lines, text_table
+from pipetrain.run.build import build_rules
+from pipetrain.schedules.operation import Kind
+from pipetrain.tracking.whole_file import write_whole
+
+_WIDTH, _CLASSES = 8, 4
+_TRAINING = Training(
+    optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
+    rate=lambda _: 0.01,
+    loss=CrossEntropy(),
+)
+_CHANGED = {
+    "pipedream_vertical_sync": ("pipedream", {"vertical_sync": True}, None),
+    "pipedream_pipemare": ("pipedream", {}, "pipemare"),
+}
+"""Row -> (method, settings changed, schedule if not its own)."""
+_TABLE_1 = ("pipedream_pipemare", "gpipe", "pipemare")
+
+
+@dataclass(frozen=True)
+class StageMeasurement:
+    """One stage of one run; each pair is what the closed form says and what was measured.
+
+    Attributes:
+        method: its row in the tables.
+        num_microbatches: N.
+        stage: r.
+        forward, backward: the distinct values of staleness.
+        versions: the most sets of weights held at once.
+        copies: bytes of all of them at the peak, in bytes of one.
+    """
+
+    method: str
+    num_microbatches: int
+    stage: int
+    forward: tuple[list[int], list[int]]
+    backward: tuple[list[int], list[int]]
+    versions: tuple[int, int]
+    copies: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every measurement is what the closed form says."""
+        return all(closed == measured for closed, measured in (self.forward, self.backward, self.versions))
+
+
+def report(num_stages: int, num_microbatches: int, output: Path | None) -> bool:
+    """Trains, prints the tables, and with `output` writes the rows as JSON; whether all measurements agree.
+
+    Raises:
+        ConfigError: a number is below 1.
+    """
+    for option, value in (("--stages", num_stages), ("--microbatches", num_microbatches)):
+        if value < 1:
+            raise ConfigError(f"{option} {value}: must be at least 1")
+    torch.set_num_threads(1)
+    rows = [stage for row in CLOSED for stage in _run(row, num_stages, num_microbatches)]
+    print(f"D = {num_stages}, N = {num_microbatches}; closed form | measured in a run\n")
+    print(*_stage_table(rows), sep="\n")
+    print(*_table_ii(rows, num_stages), sep="\n")
+    print(*_table_1(rows, num_stages, num_microbatches), sep="\n")
+    wrong = [row for row in rows if not row.agrees]
+    print(
+        "\nevery measurement matches its closed form"
+        if not wrong
+        else f"\n{len(wrong)} rows differ from their closed form"
+    )
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+        print(f"written to {output}")
+    return not wrong
+
+
+def _rules(row: str, num_stages: int, num_microbatches: int) -> PipelineRules:
+    name, changes, schedule = _CHANGED.get(row, (row, {}, None))
+    # two versions are enough only where a minibatch fills the pipeline
+    count = max(num_stages, num_microbatches) if name == "pipedream_2bw" else num_microbatches
+    schedule = schedule or default_schedule(name)
+    phase = PhaseSettings(
+        Target.of("schedule", section("schedule", schedule)),
+        Target.of("method", {**section("method", name), **changes}),
+        {"schedule": schedule, "method": name},
+    )
+    return build_rules(phase, num_stages, count, None)
+
+
+def behind_newest(method: str, num_stages: int, num_microbatches: int) -> int:
+    """The most updates by which a pass of any stage reads older weights than the newest that the stage has."""
+    most = 0
+    for stage in range(num_stages):
+        newest = 0
+        for planned in _planned(method, num_stages, num_microbatches, stage):
+            if planned.operation.kind is Kind.UPDATE:
+                newest += 1
+            else:
+                most = max(most, newest - planned.read.version)
+    return most
+
+
+def planned_reads(method: str, num_stages: int, num_microbatches: int, stage: int) -> Mapping[int, list[WeightRead]]:
+    """Minibatch -> what its passes read on a stage."""
+    reads: dict[int, list[WeightRead]] = {}
+    for planned in _planned(method, num_stages, num_microbatches, stage):
+        if planned.operation.kind is not Kind.UPDATE:
+            reads.setdefault(planned.operation.minibatch, []).append(planned.read)
+    return reads
+
+
+def _planned(method: str, num_stages: int, num_microbatches: int, stage: int) -> list[PlannedOperation]:
+    rules = _rules(method, num_stages, num_microbatches)
+    return rules.planned(stage, 2 * rules.steady + 2)
+
+
+def _run(row: str, num_stages: int, num_microbatches: int) -> Iterator[StageMeasurement]:
+    rules = _rules(row, num_stages, num_microbatches)
+    torch.manual_seed(0)
+    layers = [nn.Linear(_WIDTH, _WIDTH) for _ in range(num_stages - 1)]
+    chain = chain_of(nn.Sequential(*layers, nn.Linear(_WIDTH, _CLASSES)))
+    minibatches = 2 * rules.contexts[0].delay + 4
+    size = 2 * rules.num_microbatches
+    x, y = torch.randn(minibatches * size, _WIDTH), torch.randint(0, _CLASSES, (minibatches * size,))
+    loader = Loader(TensorDataset(x, y), batch_size=size, microbatches=rules.num_microbatches, shuffle=False)
+    pipeline = build_pipeline(chain, [(r, r + 1) for r in range(num_stages)], rules, _TRAINING)
+    pipeline.train(loader, DrainInterval.whole(minibatches))
+    for stage in pipeline.stages:
+        measured, closed = stage.report(), CLOSED[row]
+        at = Position(stage.index, num_stages, rules.num_microbatches)
+        bytes_of_one = sum(parameter.nbytes for parameter in stage.module.parameters())
+        yield StageMeasurement(
+            row,
+            at.N,
+            at.r,
+            (closed.forward(at), measured["forward_staleness"]),
+            (closed.backward(at), measured["backward_staleness"]),
+            (closed.versions(at), measured["weight_versions_max"]),
+            measured["weight_bytes_peak"] / bytes_of_one,
+        )
+
+
+def _stage_table(rows: Sequence[StageMeasurement]) -> list[str]:
+    cells = [
+        (
+            row.method,
+            str(row.num_microbatches),
+            str(row.stage),
+            *(f"{number_list(closed)} | {number_list(measured)}" for closed, measured in (row.forward, row.backward)),
+            f"{row.versions[0]} | {row.versions[1]}",
+            "" if row.agrees else "differs",
+        )
+        for row in rows
+    ]
+    return text_table(("method", "N", "stage", "staleness of F", "staleness of B", "versions", ""), cells, "<>>>>><")
+
+
+def _table_ii(rows: Sequence[StageMeasurement], num_stages: int) -> Iterator[str]:
+    yield "\nPipeOptim, table II: copies of a stage's weights, least and most over the stages"
+    closed = {
+        "pipedream": (1, num_stages),
+        "pipedream_2bw": (2, 2),
+        "spectrain": (2, 2),
+        "pipeoptim": (1, min(2, num_stages)),
+    }
+    cells = []
+    for name, (low, high) in closed.items():
+        copies = [row.copies for row in rows if row.method == name]
+        cells.append((f"  {name}", f"[{low}, {high}] | [{min(copies):g}, {max(copies):g}]"))
+    yield from text_lines(cells, "<<")
+
+
+def _table_1(rows: Sequence[StageMeasurement], num_stages: int, num_microbatches: int) -> Iterator[str]:
+    yield "\nPipeMare, table 1: largest delay of F and of B by stage; utilization; copies of all weights"
+    for name in _TABLE_1:
+        stages = [row for row in rows if row.method == name]
+        forward = [(row.forward[0][-1], max(row.forward[1], default=0)) for row in stages]
+        backward = [(row.backward[0][-1], max(row.backward[1], default=0)) for row in stages]
+        busy = utilization_of_gpipe(num_stages, num_microbatches) if name == "gpipe" else 1.0
+        label = "pipedream" if name == "pipedream_pipemare" else name
+        measured = _busy(name, num_stages, num_microbatches)
+        yield f"  {label:10} tau_fwd {_pair(forward)}   tau_bkd {_pair(backward)}"
+        yield f"  {'':10} utilization {busy:.3f} | {measured:.3f}   copies {_copies(name, stages)}"
+
+
+def _pair(values: Sequence[tuple[int, int]]) -> str:
+    closed, measured = (" ".join(map(str, side)) for side in zip(*values, strict=True))
+    return f"{closed} | {measured}"
+
+
+def _copies(name: str, rows: Sequence[StageMeasurement]) -> str:
+    """Of all weights, every stage having as many: the paper's |w|·tau_fwd leaves out the newest version itself."""
+    paper = sum(row.forward[0][-1] for row in rows) / len(rows) if name == "pipedream_pipemare" else 1.0
+    extra = {"pipedream_pipemare": ", the newest included", "pipemare": ", with what a backward corrects with T2"}
+    return f"{paper:.2f} | {sum(row.copies for row in rows) / len(rows):.2f}{extra.get(name, '')}"
+
+
+def _busy(row: str, num_stages: int, num_microbatches: int) -> float:
+    """The share of its time in which a stage computes, warm-up and drain of the whole list aside."""
+    rules = _rules(row, num_stages, num_microbatches)
+    few, many = (_length(rules, count) for count in (40, 80))
+    return 2 * num_microbatches * 40 / (many - few)
+
+
+def _length(rules: PipelineRules, minibatches: int) -> float:
+    played = play(rules.lists(minibatches), unit_duration)
+    return max(slices[-1].end for slices in played)

@@ -1,1 +1,0 @@
-"""The papers' claims beside what pipetrain measures."""

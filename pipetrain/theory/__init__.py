@@ -1,1 +1,0 @@
-"""ClosedForm forms, computed before or without any run."""

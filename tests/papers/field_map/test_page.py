@@ -1,0 +1,172 @@
+"""The map of the field: which loss counts, where a cure is needed, and the page."""
+
+import csv
+
+import pytest
+
+from papers.field_map.figure import draw
+from papers.field_map.grid import planned
+from papers.field_map.losses import maps_of
+from papers.field_map.page import map_page
+
+COLUMNS = ("method", "partition.stages", "optimizer.lr", "seed", "status", "loss", "dataset")
+ROWS = (
+    ("naive_async", 1, 0.1, 0, "completed", 1.0),
+    ("naive_async", 1, 0.1, 1, "completed", 1.2),
+    ("naive_async", 1, 0.01, 0, "completed", 1.5),
+    ("naive_async", 8, 0.1, 0, "diverged", ""),
+    ("naive_async", 8, 0.01, 0, "completed", 2.0),
+    ("naive_async", 64, 0.1, 0, "diverged", ""),
+    ("pipemare", 8, 0.1, 0, "completed", 1.1),
+    ("pipemare", 64, 0.1, 0, "unfinished", ""),
+)
+
+
+@pytest.fixture
+def maps(tmp_path):
+    path = tmp_path / "map" / "gpt" / "small" / "runs.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *((*row, "austen") for row in ROWS)])
+    return maps_of(tmp_path)
+
+
+def test_loss_is_that_of_the_best_rate_over_seeds_and_diverged_runs_are_worst(maps):
+    (found,) = maps
+    assert (found.network, found.scale, found.measured.runs) == ("gpt", "small", 7)
+    plain = found.losses["naive_async", 1]
+    assert (plain.rate, plain.rates, plain.seeds) == (0.1, 2, 2)
+    assert (plain.median, plain.deviation) == pytest.approx((1.1, 0.1414), abs=1e-4)
+    assert found.losses["naive_async", 8].rate == 0.01
+    assert ("pipemare", 64) not in found.losses
+
+
+def test_rates_are_compared_over_the_seeds_that_all_of_them_have(tmp_path):
+    rows = [("pipemare", 8, 0.1, 0, 1.0), ("pipemare", 8, 0.1, 1, 3.0), ("pipemare", 8, 0.01, 0, 1.5)]
+    path = tmp_path / "map" / "conv_pipemare" / "small" / "runs.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *((*row[:4], "completed", row[4], "cifar10") for row in rows)])
+    (found,) = maps_of(tmp_path)
+    assert (found.losses["pipemare", 8].rate, found.losses["pipemare", 8].median) == (0.1, 2.0)
+    assert "**Plain training was not measured yet, so" in map_page([found])
+
+
+def test_completed_run_whose_evaluation_overflowed_counts_as_diverged(tmp_path):
+    path = tmp_path / "map" / "conv" / "small" / "runs.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, ("stale", 8, 0.1, 0, "completed", "", "cifar10")])
+    (found,) = maps_of(tmp_path)
+    assert found.losses["stale", 8].median == float("inf")
+
+
+def test_grid_is_what_the_presets_sweep_at_a_scale():
+    small, full = (planned(["map/gpt", "map/gpt_2bw"], scale) for scale in ("small", "full"))
+    places, rates, seeds = 9 * 8 + 3, 3, 3
+    assert full.runs == places * rates * seeds
+    assert small.runs == places * (rates + seeds - 1)
+    assert (small.rates, full.rates) == ({0.004, 0.001, 0.016}, {0.001, 0.0002, 0.005})
+    assert small.methods >= {"naive_async", "pipedream_2bw"}
+    assert small.depths == {1, 2, 4, 8, 16, 32, 64, 107}
+
+
+def write(folder, *losses):
+    """Runs of `gpt` at one rate: (method, depth, losses of seeds 0, 1, …)."""
+    path = folder / "map" / "gpt" / "small" / "runs.csv"
+    path.parent.mkdir(parents=True)
+    rows = [
+        (method, depth, 0.004, seed, "completed", loss, "austen")
+        for method, depth, found in losses
+        for seed, loss in enumerate(found)
+    ]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *rows])
+    return maps_of(folder)
+
+
+def of_seeds(loss):
+    return loss, 1.001 * loss, 1.002 * loss
+
+
+def test_page_says_where_seeds_show_that_a_cure_is_needed_and_which_methods_are_one(tmp_path):
+    scattered = 1.0, 1.06, 1.4
+    found = write(
+        tmp_path,
+        ("naive_async", 1, of_seeds(1.0)),
+        ("naive_async", 2, of_seeds(1.02)),
+        ("naive_async", 4, scattered),
+        ("naive_async", 8, of_seeds(1.2)),
+        ("naive_async", 16, of_seeds(1.5)),
+        ("pipeoptim", 4, of_seeds(1.01)),
+        ("pipeoptim", 16, of_seeds(1.4)),
+    )
+    page = map_page(found)
+    cure = (
+        "plain asynchrony is like plain training at D = 2, undecided at D = 4, not like plain training at D = 8, 16; a "
+        "cure is needed from D = 8 on."
+    )
+    assert f"- `gpt` on austen: {cure}" in page
+    assert f"**P{cure[1:]}**" in page
+    assert (
+        "Methods that are shown to be like plain training: at D = 2: naive_async; at D = 4: pipeoptim. No method is"
+        in page
+    )
+    assert "No method is shown to be like plain training at D = 8, 16. All are shown not to be at D = 8, 16." in page
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    head = next(row for row in rows if row[0] == "`gpt` on austen")
+    assert head[1:4] == ["16", "**1.02 to 1.02, supported**", "1.00 to 1.40, undecided"]
+    assert ["naive_async", "1.001 ± 0.001", "**1.021 ± 0.001**", "1.060 ± 0.22", "1.201 ± 0.0012"] in [
+        row[:5] for row in rows
+    ]
+    assert ["pipeoptim", "", "**1.01 to 1.01, supported**", "", "1.40 to 1.40, refuted"] in rows
+
+
+def test_one_seed_decides_nothing(maps):
+    cure = "plain asynchrony is undecided at D = 8, 64; from which depth on a cure is needed is not told."
+    assert f"- `gpt` on austen: {cure}" in map_page(maps)
+
+
+def test_page_says_what_the_choice_of_rates_by_one_seed_may_come_to(tmp_path):
+    page = map_page(write(tmp_path, ("naive_async", 1, (0.9, 1.0, 1.0)), ("naive_async", 2, (0.9, 1.0, 1.0))))
+    assert "its losses are 10.0% below those of the others on average" in page
+
+
+def test_page_says_that_stages_without_weights_only_delay_and_which_methods_train_without_a_pipeline():
+    page = map_page([])
+    assert "Where there are more stages than weights, those without one only add delay." in page
+    assert "`stale_hybrid` and `pipemare_w` train one of their two epochs without a pipeline." in page
+    assert "at D = 107 such a run would take 54 times as long" in page
+
+
+def test_page_says_what_of_the_grid_is_missing_and_names_data_and_changes(maps):
+    page = map_page(maps)
+    assert (
+        "**Measured:** 7 of 495 runs so far; not measured yet: D = 2, 4, 16, 32, 107; learning rate 0.001, 0.004, "
+        "0.016; seed 2; hogwild, i_timeprest, lwp, pipedream, pipedream_2bw, pipemare_w, pipeoptim, stale, "
+        "stale_hybrid, timeprest, v_timeprest; each loss: the best of 1 to 2 learning rates, 1 to 2 seeds." in page
+    )
+    assert "Changed for the small scale: `model.layers=2 " in page
+    assert "Trained on `austen`: Novels of Jane Austen" in page
+
+
+def test_page_says_nothing_of_a_cure_before_plain_asynchrony_was_measured_in_several_stages(tmp_path):
+    path = tmp_path / "map" / "gpt" / "small" / "runs.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, ("naive_async", 1, 0.004, 0, "completed", 1.0, "austen")])
+    assert "measured in one stage only, so nothing can be said of a cure." in map_page(maps_of(tmp_path))
+
+
+def test_page_has_memory_and_throughput_of_a_pipeline_from_closed_forms():
+    lines = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in map_page([]).splitlines() if "|" in line}
+    assert [cell.strip() for cell in lines["pipedream"]] == ["4.50", "16.50", "54.00", "8", "32", "107"]
+    assert [cell.strip() for cell in lines["pipedream_2bw"]] == ["2.00", "2.00", "2.00", "1", "1", "1"]
+    assert "GPipe with 8 microbatches would for 53%, 21% and 7% of the time" in map_page([])
+
+
+def test_figure_is_drawn_and_page_without_results_says_so(maps, tmp_path):
+    draw(tmp_path / "map.png", maps[0])
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert maps_of(tmp_path / "none") == []
+    assert "Nothing was measured yet." in map_page([])

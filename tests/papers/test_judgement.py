@@ -1,0 +1,290 @@
+"""The verdicts that runs give on claims."""
+
+import json
+import statistics
+
+import pytest
+
+from papers.claims import MeanRatioClaim, RankingClaim, RatioTrendClaim, Reaches
+from papers.difference import Relation
+from papers.judgement import judge
+from papers.measured_section import measured_section
+from papers.pages import PAPERS
+from papers.paper import PublishedTable
+from papers.results import read_results
+from pipetrain.errors import ConfigError
+
+
+def around(mean, spread=0.1):
+    """Accuracies of three seeds."""
+    return [mean - spread, mean, mean + spread]
+
+
+def write(folder, name, groups, *, scale="small", best=0.0):
+    """Results of a small sweep: name of a group -> top1 of its runs, or None if they diverged.
+
+    Args:
+        folder: of results.
+        name: of the preset.
+        groups: the groups.
+        scale: of the runs.
+        best: how much higher the best evaluation is than the last.
+    """
+    content = []
+    for group, found in groups.items():
+        runs = [
+            {"seed": seed, "status": "completed", "final": {"top1": top1, "loss": 100 - top1},
+             "best": {"top1": top1 + best}}
+            for seed, top1 in enumerate(found or [])
+        ]  # fmt: skip
+        content.append(
+            {
+                "name": group,
+                "statuses": {"completed": len(runs)} if found else {"diverged": 3},
+                "mean": {"top1": statistics.fmean(found), "best_top1": statistics.fmean(found) + best} if found else {},
+                "standard_deviation": dict.fromkeys(("top1", "best_top1"), statistics.stdev(found)) if found else {},
+                "runs": runs,
+            }
+        )
+    command = (
+        f"pipetrain run --multirun experiment=pipeoptim/{name} dataset=fashion_mnist_mini ~dataset.size resume=auto"
+    )
+    made = {"command": command, "runs": 3, "wall_s": 60.0, "made_with": {"cores": 2, "cpu": "some"}}
+    path = folder / "pipeoptim" / name / scale
+    path.mkdir(parents=True)
+    (path / "sweep.json").write_text(json.dumps({"metric": "top1", "groups": content}))
+    (path / "made.json").write_text(json.dumps(made))
+
+
+def order(relation, *others, **more):
+    return RankingClaim("table4_vgg16", "pipeoptim", relation, others, **more)
+
+
+def judged(folder, *rules, **more):
+    return judge(rules, read_results(folder, "pipeoptim"), **more)
+
+
+@pytest.mark.parametrize(
+    ("ours", "other", "better", "like", "worse"),
+    [
+        (around(80.0), [79.0, 79.11, 79.2], "seen", "seen", "not seen"),
+        (around(79.0), [80.0, 80.11, 80.2], "not seen", "seen", "seen"),
+        (around(75.0), [80.0, 80.11, 80.2], "not seen", "not seen", "seen"),
+        ([70.0, 80.0, 90.0], [80.0, 80.0, 80.5], "undecided", "undecided", "undecided"),
+        (around(80.0), None, "seen", "seen", "not seen"),
+        (None, around(20.0), "not seen", "not seen", "seen"),
+    ],
+)
+def test_verdict_of_trained_models_says_at_which_scale_it_is_seen(tmp_path, ours, other, better, like, worse):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": ours, "gpipe": other})
+    for relation, word in ((Relation.BETTER, better), (Relation.LIKE, like), (Relation.WORSE, worse)):
+        expected = word if word == "undecided" else f"{word} at small scale"
+        assert judged(tmp_path, order(relation, "gpipe")).verdict == expected
+
+
+def test_claim_is_seen_in_part_where_one_of_its_orders_is_and_companions_count(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0, 0.2), "pipedream": [69.9, 70.0, 70.2]})
+    write(tmp_path, "table4_vgg16_2bw", {"pipedream_2bw": [89.9, 90.0, 90.2]})
+    found = judged(tmp_path, order(Relation.BETTER, "pipedream", "pipedream_2bw"))
+    assert found.verdict == "seen in part at small scale"
+    assert found.why == [
+        "seen: table4_vgg16, small (fashion_mnist_mini), final top1: pipeoptim 80.00 ± 0.20 (3 runs) better than "
+        "pipedream 70.03 ± 0.15 (3 runs); gain 9.97, 95 % 9.82 to 10.11, paired, 3 seeds",
+        "not seen: table4_vgg16, small (fashion_mnist_mini), final top1: pipeoptim 80.00 ± 0.20 (3 runs) not better "
+        "than pipedream_2bw 90.03 ± 0.15 (3 runs); gain -10.03, 95 % -10.18 to -9.89, paired, 3 seeds",
+    ]
+
+
+def test_verdict_says_how_many_of_the_experiments_of_a_claim_were_run(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": around(70.0, 0.2)})
+    found = judged(
+        tmp_path, *(RankingClaim(name, "pipeoptim", Relation.BETTER, ("gpipe",)) for name in ("table4_vgg16", "x"))
+    )
+    assert found.verdict == "seen at small scale, 1 of 2 experiments"
+    assert found.why[-1] == "not run: x"
+
+
+def test_best_evaluations_are_compared_where_the_paper_prints_them(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": around(70.0, 0.2)}, best=2.0)
+    assert "best top1: pipeoptim 82.00" in judged(tmp_path, order(Relation.BETTER, "gpipe"), best=True).why[0]
+    assert "final top1: pipeoptim 80.00" in judged(tmp_path, order(Relation.BETTER, "gpipe")).why[0]
+
+
+def test_experiment_that_does_not_meet_its_control_tests_nothing(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": around(70.0, 0.2)})
+    rules = [
+        order(Relation.BETTER, "gpipe", controls=(Reaches("table4_vgg16", "gpipe", "top1", least),))
+        for least in (60, 90)
+    ]
+    fit, unfit = (judged(tmp_path, rule) for rule in rules)
+    assert fit.verdict == "seen at small scale"
+    assert (unfit.verdict, unfit.tested) == ("not tested here", False)
+    assert unfit.why == [
+        "not tested: table4_vgg16, small (fashion_mnist_mini): gpipe 70.00 ± 0.20 (3 runs) does not reach a final top1 "
+        "of 90"
+    ]
+
+
+def write_measured(folder, name, scale, means, *, runs=1):
+    """Results of so many equal runs a group: name of a group -> its means."""
+    groups = [
+        {
+            "name": group,
+            "statuses": {"completed": runs},
+            "mean": {"top1": 50.0, **found},
+            "standard_deviation": {},
+            "runs": [found] * runs,
+        }
+        for group, found in means.items()
+    ]
+    path = folder / "zhang" / name / scale
+    path.mkdir(parents=True)
+    (path / "sweep.json").write_text(json.dumps({"metric": "top1", "groups": groups}))
+    (path / "made.json").write_text(json.dumps({"command": f"pipetrain run --multirun experiment=zhang/{name}"}))
+
+
+def test_experiment_without_evaluation_is_shown_by_its_throughput_and_tells_nothing_of_accuracy(tmp_path):
+    rate = {"name": "pipeoptim", "statuses": {"completed": 1}, "mean": {"samples_per_second": 6.4014}}
+    sweep = {"metric": None, "groups": [rate | {"standard_deviation": {}, "runs": []}]}
+    write(tmp_path, "table5_gnmt8", {})
+    (tmp_path / "pipeoptim" / "table5_gnmt8" / "small" / "sweep.json").write_text(json.dumps(sweep))
+    results = read_results(tmp_path, "pipeoptim")
+    assert judge([RankingClaim("table5_gnmt8", "pipeoptim", Relation.LIKE, ("pipeoptim",))], results) is None
+    text = "\n".join(line for block in measured_section(PAPERS["pipeoptim"], {}, results, tmp_path) for line in block)
+    assert "|           | samples/s | runs        |\n" in text
+    assert "| pipeoptim | 6.4       | 1 completed |" in text
+    assert "![What table5_gnmt8 took](" in text
+
+
+def test_run_that_never_reached_its_target_is_behind_one_that_did_and_a_column_that_was_not_kept_tells_nothing(
+    tmp_path,
+):
+    write_measured(tmp_path, "table4_resnet20", "small", {"a": {"target_epochs": 3}, "b": {}}, runs=2)
+    results = read_results(tmp_path, "zhang")
+
+    def found(first, other, column):
+        return judge([RankingClaim("table4_resnet20", first, Relation.BETTER, (other,), column)], results)
+
+    assert found("a", "b", "target_epochs").verdict == "seen at small scale"
+    assert found("b", "a", "target_epochs").verdict == "not seen at small scale"
+    assert found("a", "b", "predicted_target_s").verdict == "not tested here"
+    assert "to target, s, predicted was not measured, or not kept" in found("a", "b", "predicted_target_s").why[0]
+
+
+def test_that_one_is_within_the_margin_says_nothing_where_the_experiment_has_none_that_is_worse(tmp_path):
+    alike = {"pipeoptim": [79.9, 80.0, 80.1], "gpipe": [80.0, 80.1, 79.9], "pipedream": [80.1, 79.9, 80.0]}
+    write(tmp_path, "table4_vgg16", alike)
+    found = judged(tmp_path, order(Relation.LIKE, "gpipe"))
+    assert found.verdict == "not tested here"
+    assert found.why[0].endswith("no other method there is worse either, so it has nothing to tell")
+    write(tmp_path, "table4_vgg16_2bw", {"pipedream_2bw": [69.9, 70.0, 70.2]})
+    assert judged(tmp_path, order(Relation.LIKE, "gpipe")).verdict == "seen at small scale"
+
+
+def test_superlative_falls_by_one_order_and_is_undecided_while_one_is(tmp_path):
+    groups = {
+        "pipeoptim": around(80.0),
+        "gpipe": around(90.0, 0.2),
+        "pipedream": around(70.0, 0.2),
+        "lwp": [60, 80, 99],
+    }
+    write(tmp_path, "table4_vgg16", groups)
+    mixed = order(Relation.BETTER, "gpipe", "pipedream")
+    assert judged(tmp_path, mixed).verdict == "seen in part at small scale"
+    assert judged(tmp_path, mixed, superlative=True).verdict == "not seen at small scale"
+    open_ = order(Relation.BETTER, "pipedream", "lwp")
+    assert judged(tmp_path, open_).verdict == "seen in part at small scale"
+    assert judged(tmp_path, open_, superlative=True).verdict == "undecided"
+
+
+@pytest.mark.parametrize(("factor", "word"), [(1.2, "seen"), (1.5, "seen in part")])
+def test_gain_below_the_factor_of_the_paper_is_seen_in_part(tmp_path, factor, word):
+    rates = {"a": {"samples_per_second": 9.1}, "b": {"samples_per_second": 7.0}}
+    write_measured(tmp_path, "table5_resnet56", "small", rates, runs=3)
+    rule = RankingClaim("table5_resnet56", "a", Relation.BETTER, ("b",), "samples_per_second", factor=factor)
+    found = judge([rule], read_results(tmp_path, "zhang"))
+    assert found.verdict == f"{word} at small scale"
+    assert f"1.30X of it (the paper: {factor}X)" in found.why[1]
+
+
+def test_one_timing_of_a_network_is_no_test_but_those_of_several_have_an_interval(tmp_path):
+    names = ("table5_resnet56", "table5_resnet110", "table5_resnet224")
+    for name, gain in zip(names, (1.38, 1.34, 1.27), strict=True):
+        write_measured(tmp_path, name, "small", {"a": {"samples_per_second": gain}, "b": {"samples_per_second": 1.0}})
+    results = read_results(tmp_path, "zhang")
+    single = judge([RankingClaim(names[0], "a", Relation.BETTER, ("b",), "samples_per_second")], results)
+    assert single.verdict == "not tested here"
+    assert "one timing" in single.why[0]
+
+    def of_networks(relation, factor=None, experiments=names):
+        return judge([MeanRatioClaim(experiments, "a", relation, "b", "samples_per_second", factor)], results)
+
+    assert of_networks(Relation.BETTER).verdict == "seen at small scale"
+    assert "mean 1.33, 95 % 1.20 to 1.48 over 3 networks, held against 1.10" in of_networks(Relation.BETTER).why[0]
+    assert of_networks(Relation.BETTER, 1.35).verdict == "seen in part at small scale"
+    assert of_networks(Relation.BETTER, 1.35).why[1].startswith("undecided: ")
+    assert of_networks(Relation.BETTER, 1.6).why[1].startswith("not seen: ")
+    assert of_networks(Relation.LIKE).verdict == "seen at small scale"
+    assert of_networks(Relation.BETTER, experiments=names[:1]).verdict == "not tested here"
+
+
+@pytest.mark.parametrize(("scale", "word"), [("full", "seen at full scale"), ("small", "not tested here")])
+def test_order_that_only_the_full_scale_tells(tmp_path, scale, word):
+    write_measured(tmp_path, "table5_resnet56", scale, {"a": {"stage_bytes": 7.0}, "b": {"stage_bytes": 9.0}})
+    rule = RankingClaim("table5_resnet56", "a", Relation.BETTER, ("b",), "stage_bytes", full=True)
+    assert judge([rule], read_results(tmp_path, "zhang")).verdict == word
+
+
+def test_order_at_full_scale_takes_the_measured_time_in_place_of_the_predicted_one(tmp_path):
+    write_measured(tmp_path, "table5_resnet56", "full", {"a": {"samples_per_second": 9.0}, "b": {}}, runs=3)
+    write_measured(tmp_path, "table6_resnet56", "full", {"b": {"samples_per_second": 7.0}}, runs=3)
+    rule = RankingClaim(
+        "table5_resnet56", "a", Relation.BETTER, ("b",), "predicted_samples_per_second", against="table6_resnet56"
+    )
+    found = judge([rule], read_results(tmp_path, "zhang"))
+    assert found.verdict == "seen at full scale"
+    assert "full, samples/s: a 9 (3 runs) better than b 7 (3 runs)" in found.why[0]
+
+
+@pytest.mark.parametrize(("scale", "word"), [("full", "seen at full scale"), ("small", None)])
+def test_growth_compares_the_ratios_of_networks_that_only_the_full_scale_tells_apart(tmp_path, scale, word):
+    for name, speed in (("table5_resnet56", 1.2), ("table5_resnet110", 1.5)):
+        write_measured(tmp_path, name, scale, {"stale": {"samples_per_second": speed}})
+        write_measured(tmp_path, f"{name}_baseline", scale, {"sequential": {"samples_per_second": 1.0}})
+    rule = RatioTrendClaim(
+        ("table5_resnet56", "table5_resnet110"), "stale", "sequential", "predicted_samples_per_second"
+    )
+    found = judge([rule], read_results(tmp_path, "zhang"))
+    assert (found and found.verdict) == word
+
+
+def test_verdict_names_the_small_network_with_its_sizes_and_its_data(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": around(80.0, 0.2)})
+    path = tmp_path / "pipeoptim" / "table4_vgg16" / "small" / "made.json"
+    path.write_text(path.read_text().replace("~dataset.size", "model=resnet20 model.depth=8 ~dataset.size"))
+    found = judged(tmp_path, order(Relation.LIKE, "gpipe"))
+    assert ": table4_vgg16, small (resnet20 depth=8, fashion_mnist_mini), final top1: pipeoptim " in found.why[0]
+
+
+def test_claim_without_results_has_no_verdict(tmp_path):
+    assert read_results(tmp_path, "pipeoptim") == {}
+    assert judge([order(Relation.LIKE, "gpipe")], {}) is None
+
+
+def test_damaged_results_are_refused_by_their_folder(tmp_path):
+    write(tmp_path, "table4_vgg16", {})
+    (tmp_path / "pipeoptim" / "table4_vgg16" / "small" / "made.json").unlink()
+    with pytest.raises(ConfigError, match=r"table4_vgg16/small: damaged results: .*made.json.*; make them anew"):
+        read_results(tmp_path, "pipeoptim")
+
+
+def test_page_sets_printed_numbers_beside_the_measured_ones_and_shows_the_courses(tmp_path):
+    write(tmp_path, "table4_vgg16", {"pipeoptim": around(80.0), "gpipe": None})
+    row = {"optimizer": "adamw", "model": "VGG-16", "pipeoptim": "70.89", "gpipe": "70.12"}
+    tables, page = {"table4": PublishedTable("table4", (row,))}, tmp_path / "docs"
+    blocks = list(measured_section(PAPERS["pipeoptim"], tables, read_results(tmp_path, "pipeoptim"), page))
+    cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in blocks[-2][2:]]
+    assert cells == [["pipeoptim", "70.89", "80.00 ± 0.10"], ["gpipe", "70.12", ""]]
+    assert blocks[-3][0].startswith("On `fashion_mnist_mini`: Fashion-MNIST subset bundled with the package: 6,000 + ")
+    assert blocks[-3][0].endswith(". Changed for the small scale: `dataset=fashion_mnist_mini '~dataset.size'`.")
+    assert blocks[-1][0].endswith("(../pipeoptim/table4_vgg16/small/sweep.png)")

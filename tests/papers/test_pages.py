@@ -1,0 +1,187 @@
+"""`python -m papers pages`: the committed pages are what it writes."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import support.cli
+
+from papers import measured_section
+from papers.cli import PROGRAM
+from papers.field_map.losses import maps_of
+from papers.field_map.page import map_page
+from papers.judgement import companions
+from papers.page import extent, page
+from papers.pages import PAPERS
+from papers.paper import Agreement, read_tables
+from papers.results import read_results
+from papers.targets import presets
+from pipetrain import cli
+
+ROOT = Path(__file__).parents[2]
+VERDICTS = re.compile(
+    r"holds( partly| by the paper's definition)?|does not hold|undecided|not tested here|"
+    r"(seen|seen in part|not seen) at (small|full) scale(, \d of \d experiments)?"
+)
+PAGES = sorted((ROOT / "docs" / "reproduction").glob("*.md"))
+
+
+def papers():
+    # zhang's models are hundreds of layers deep
+    return [
+        pytest.param(paper, id=name, marks=[pytest.mark.slow] * (name == "zhang")) for name, paper in PAPERS.items()
+    ]
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_committed_page_is_what_the_command_writes(paper):
+    tables = read_tables(ROOT / "results", paper.name)
+    committed = ROOT / "docs" / "reproduction" / f"{paper.name}.md"
+    results = read_results(ROOT / "results", paper.name)
+    made = page(paper, tables, results, committed.parent)
+    assert committed.read_text(encoding="utf-8") == made, "run `python -m papers pages`"
+    for figure in paper.figures:
+        assert (committed.parent / "images" / figure.name).is_file()
+    verdicts = paper.judged(tables, results)
+    assert verdicts.keys() <= {row["name"] for row in tables["claims"].rows}
+    assert all(VERDICTS.fullmatch(each.verdict) for each in verdicts.values())
+    arithmetic = {each.verdict for each in paper.verdicts(tables).values()}
+    trained = {each.verdict for name, each in verdicts.items() if name in paper.rules}
+    assert not any(word.startswith(("holds", "does not")) for word in trained)
+    assert not any("undecided" in word for word in arithmetic)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=[path.stem for path in PAGES])
+def test_no_cell_of_a_table_is_wider_than_two_hundred_characters(path):
+    rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    cells = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert max(map(len, cells)) <= 200
+
+
+def test_head_of_a_page_says_that_nothing_was_run_at_the_papers_size_and_what_was():
+    found = extent("zhang", read_results(ROOT / "results", "zhang"))
+    assert found == (
+        "**No experiment was run at the paper's size.** 7 of 37 presets of this paper were run, none at full scale. "
+        "All training is at small scale, 3,200 to 6,000 samples, 4 to 20 epochs: `lenet5` on `fashion_mnist_mini`, "
+        "`resnet20 width=8` on `fashion_mnist_mini`."
+    )
+
+
+def test_head_of_a_page_without_results_says_so():
+    assert extent("zhang", {}) == (
+        "**No experiment was run at the paper's size.** 0 of 37 presets of this paper were run, none at full scale."
+    )
+
+
+def test_numbers_of_presets_in_the_readme_are_those_of_the_results():
+    run = [each for name in PAPERS for each in read_results(ROOT / "results", name).values()]
+    of_papers = [name for name in presets() if not name.startswith("map/")]
+    text = (ROOT / "docs" / "reproduction" / "README.md").read_text(encoding="utf-8")
+    assert f"of the {len(of_papers)} presets of the papers' experiments {len(run)} were run, all at the small" in text
+    assert {each.scale for each in run} == {"small"}
+
+
+@pytest.mark.parametrize(
+    ("paper", "claim", "word"),
+    [
+        ("pipeoptim", "sgdm_matches_gpipe", "seen at small scale, 1 of 3 experiments"),
+        ("pipeoptim", "sgdm_above_stashing", "seen at small scale, 1 of 3 experiments"),
+        ("pipeoptim", "adamw_best", "not seen at small scale, 2 of 3 experiments"),
+        ("pipeoptim", "larger_batches", "not tested here"),
+        ("pipeoptim", "throughput_above_gpipe", "seen in part at small scale, 3 of 5 experiments"),
+        ("pipemare", "cifar_matches", "not tested here"),
+        ("pipemare", "both_recover", "not tested here"),
+        ("timeprest", "v_staleness_free", "holds by the paper's definition"),
+        ("timeprest", "time_to_accuracy", "not tested here"),
+        ("pipedream", "gpipe_slower", "not tested here"),
+    ],
+)
+def test_verdicts_say_no_more_than_the_committed_runs(paper, claim, word):
+    verdicts = PAPERS[paper].judged(read_tables(ROOT / "results", paper), read_results(ROOT / "results", paper))
+    assert verdicts[claim].verdict == word
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "printed"),
+    [
+        ("pipemare", "CIFAR10: GPipe's utilization, N/(N + P - 1) with P = 107 and N = 8, %", "7"),
+        ("pipemare", "ImageNet: weights, gradients and momentum of ResNet-50 with batch-norm statistics, MiB", "293"),
+        ("pipemare", "pipemare: power of P in its activations, with recomputation", "1.5"),
+        ("pipemare", "gpipe: power of N in its activations, with recomputation", "0.5"),
+        ("pipeoptim", "pipeoptim: versions of a stage's weights, most, D = 4", "2"),
+        ("pipedream", "AWD LM: parameters, GB", "0.41"),
+    ],
+)
+def test_number_without_training_is_the_printed_one(name, what, printed):
+    found = {each.what: each for each in PAPERS[name].exact(read_tables(ROOT / "results", name))}
+    assert found[what].printed == printed
+    assert found[what].agreement is Agreement.EXACT
+
+
+@pytest.mark.parametrize(
+    ("paper", "experiment", "group", "printed"),
+    [
+        ("pipemare", "table2_cifar10", "pipedream", "94.8"),
+        ("pipemare", "table3_iwslt14", "t1=false t2=true", "0.0 BLEU"),
+        ("pipemare", "fig8_cifar10", "t1=true t2=true", None),
+        ("zhang", "table5_resnet110", "stale_hybrid", "93.55"),
+        ("zhang", "table6_resnet56", "stale", "70.25"),
+    ],
+)
+def test_printed_quality_is_that_of_the_run_of_the_same_name(paper, experiment, group, printed):
+    assert PAPERS[paper].printed(read_tables(ROOT / "results", paper), experiment).get(group) == printed
+
+
+@pytest.mark.slow
+def test_memory_of_deep_resnets_is_the_printed_one():
+    found = {each.what: each.agreement for each in PAPERS["zhang"].exact(read_tables(ROOT / "results", "zhang"))}
+    for depth in (56, 110, 224, 362):
+        assert found[f"ResNet-{depth}: weights, MiB"] is Agreement.EXACT
+        assert found[f"ResNet-{depth}: their increase, %"] is Agreement.EXACT
+        assert found[f"ResNet-{depth}: activations of a sample, MiB"] is Agreement.OPEN
+
+
+def test_verdict_on_pipedreams_optimizer_is_that_of_the_bench():
+    found = json.loads((ROOT / "results" / "bench" / "planner.json").read_text(encoding="utf-8"))
+    (why,) = PAPERS["pipedream"].verdicts(read_tables(ROOT / "results", "pipedream"))["optimizer_picks_best"].why
+    assert found["chosen_within"] == found["groups"]
+    assert f"correlate with {found['correlation']:.3f}" in why
+    assert f"in all {found['groups']} groups: {len(found['pipelines'])} pipelines" in why
+
+
+def test_figure_of_an_experiment_has_its_companions(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(measured_section.figure, "draw", lambda *words: drawn.append(words))
+    parts = companions("table4_alexnet", read_results(ROOT / "results", "pipeoptim"))
+    measured_section.draw_measured(tmp_path / "all.png", parts)
+    ((path, metric, groups),) = drawn
+    assert (path.name, metric) == ("all.png", "top1")
+    assert {group.name: group.method for group in groups} == {
+        name: name for name in ("gpipe", "pipedream", "pipedream_2bw", "spectrain", "pipeoptim")
+    }
+    means = [group.mean("top1") for group in groups]
+    assert means == sorted(means, reverse=True)
+    assert all(len(group.course("top1")) == 5 for group in groups)
+
+
+def test_paper_that_is_none_of_the_five_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.carry_out(["pages", "gpipe"], PROGRAM) == 2
+    assert "there are pipeoptim, pipemare, zhang, timeprest, pipedream, map" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_command_writes_page_and_figures_of_one_paper(tmp_path):
+    result = support.cli.papers("pages", "zhang", "--results", str(ROOT / "results"), "-o", "pages", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "pages" / "zhang.md").is_file()
+    for name in ("zhang_fig08.png", "zhang_fig09.png"):
+        assert (tmp_path / "pages" / "images" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_committed_map_is_what_the_command_writes():
+    committed = ROOT / "docs" / "reproduction" / "map.md"
+    made = map_page(maps_of(ROOT / "results"))
+    assert committed.read_text(encoding="utf-8") == made, "run `python -m papers pages map`"

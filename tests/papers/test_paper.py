@@ -1,0 +1,97 @@
+"""The numbers of results/published: complete rows, each with its source, and texts that their tables bear out."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from papers.pages import PAPERS
+from papers.paper import Agreement, Comparison, PublishedTable, agrees, read_tables, shown
+from pipetrain.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("printed", "ours", "relation", "expected"),
+    [
+        ("1.95", Fraction("1.9549"), "=", True),
+        ("1.95", Fraction("1.956"), "=", False),
+        ("3.15", Fraction("3.155"), "=", True),
+        ("5e-4", 0.0005, "=", True),
+        (">1.66", 1.6637, ">=", True),
+        ("0.5", Fraction("0.53"), "<=", False),
+        ("adam", "adamw", "=", False),
+    ],
+)
+def test_numbers_agree_at_the_digits_that_are_printed(printed, ours, relation, expected):
+    assert agrees(printed, ours, relation) is expected
+
+
+def test_difference_without_a_reason_is_open():
+    assert Comparison("", "", "2", 3.0).agreement is Agreement.OPEN
+    assert Comparison("", "", "2", 3.0, note="why").agreement is Agreement.EXPLAINED
+    assert Comparison("", "", "2", 3.0, note="perhaps", explained=False).agreement is Agreement.OPEN
+
+
+def test_number_that_the_paper_tells_too_little_of_cannot_be_computed():
+    assert Comparison("", "", "2", None, note="why").agreement is Agreement.UNDETERMINED
+    assert shown(None, "2.0") == ""
+
+
+def test_number_is_shown_with_one_digit_more_than_is_printed():
+    assert [shown(Fraction(2), "2.0"), shown(5 / 3, "1.6"), shown("adam", "x")] == ["2", "1.67", "adam"]
+
+
+RESULTS = Path(__file__).parents[2] / "results"
+DIFFERENT = {
+    "pipeoptim": {
+        "group_2_optimizer",
+        "group_3_optimizer",
+        "max_batch_throughput_gnmt_maximum",
+        "overall_2bw_most",
+    },
+    "pipemare": {"pipedream_transformer_memory"},
+    "zhang": {"drop_lenet5_most", "accelerators_most", "hybrid_speedup_most"},
+    "timeprest": set(),
+    "pipedream": {
+        "configurations_data_parallel",
+        "vgg16_tta_cluster_b",
+        "gnmt16_tta_one_server",
+        "gnmt8_tta_cluster_a",
+        "gnmt16_tta_cluster_a",
+        "gnmt8_gpus_cluster_a",
+    },
+}
+"""The statements that the papers' own tables do not bear out."""
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_row_is_complete_and_names_its_source(paper):
+    for table in read_tables(RESULTS, paper).values():
+        assert table.rows
+        for row in table.rows:
+            assert None not in row
+            assert None not in row.values()
+            assert row["source"]
+
+
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
+def test_statements_that_the_tables_do_not_bear_out_are_known_and_explained(paper):
+    tables = read_tables(RESULTS, paper.name)
+    names = {row["statement"]: row["name"] for row in tables["stated"].rows}
+    wrong = {names[each.what]: each for each in paper.stated(tables) if each.agreement is not Agreement.EXACT}
+    assert wrong.keys() == DIFFERENT[paper.name]
+    assert all(each.agreement is Agreement.EXPLAINED for each in wrong.values())
+    assert set(paper.recomputed(tables)) <= set(names.values())
+    assert set(paper.notes) == DIFFERENT[paper.name]
+
+
+def test_row_that_is_not_the_only_one_is_refused():
+    table = PublishedTable("table", ({"a": "1", "b": "2"}, {"a": "1", "b": "3"}))
+    with pytest.raises(KeyError, match="2 rows"):
+        table.row(a="1")
+    assert table.number("b", a="1", b="3") == 3
+
+
+def test_folder_without_published_numbers_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="a checkout of pipetrain has them"):
+        read_tables(tmp_path, "zhang")

@@ -1,0 +1,229 @@
+"""`python -m papers reproduce`: runs presets as sweeps and keeps what they measured."""
+
+import csv
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.stored_runs import write_run
+
+from papers import reproduce
+from papers.cli import PROGRAM
+from papers.reproduce import carried_out, sweeps_of
+from papers.results import keep_results
+from papers.targets import ReproductionTarget
+from pipetrain import cli
+from pipetrain.errors import ExitCode
+
+CHILD = """
+import os, pathlib, signal, sys, time
+signal.signal(signal.{name}, lambda *_: sys.exit(75))
+assert os.getpgrp() == os.getpid()
+pathlib.Path({ready!r}).touch()
+time.sleep(60)
+"""
+
+
+def test_exit_code_is_that_of_the_command():
+    assert carried_out([sys.executable, "-c", "raise SystemExit(3)"]) == 3
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_signal_is_passed_on_and_the_end_of_the_command_waited_for(tmp_path, name):
+    ready, number = tmp_path / "ready", getattr(signal, name)
+
+    def interrupt() -> None:
+        while not ready.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    assert carried_out([sys.executable, "-c", CHILD.format(name=name, ready=str(ready))]) == 75
+    thread.join()
+    assert signal.getsignal(number) is before
+
+
+def test_list_prints_the_commands_and_runs_none(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.carry_out(["reproduce", "zhang/table2_lenet5", "--list"], PROGRAM) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("pipetrain run --multirun experiment=zhang/table2_lenet5 dataset=fashion_mnist_mini ")
+    assert second.endswith("hydra.sweep.dir=outputs/reproduce/zhang/table2_lenet5_baseline/small resume=auto")
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_name_is_refused_in_one_line(capsys):
+    assert cli.carry_out(["reproduce", "zhang/table22"], PROGRAM) == 2
+    assert "pipetrain list experiments shows them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ended", [ExitCode.INTERRUPTED, ExitCode.PREEMPTED])
+def test_what_was_measured_until_it_was_broken_off_is_kept(tmp_path, monkeypatch, ended):
+    monkeypatch.setattr(reproduce, "carried_out", lambda _words: ended)
+    words = ["reproduce", "map/gpt_2bw", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+    assert cli.carry_out(words, PROGRAM) == ended
+    assert not (tmp_path / "out").exists()
+    runs, asked = tmp_path / "runs" / "map" / "gpt_2bw" / "small", ("method=pipedream_2bw", "partition.stages=2")
+    for number in (1, 2):
+        write_run(runs / f"round-{number}" / "0", *asked, f"seed={number}", dataset="austen")
+    assert cli.carry_out(words, PROGRAM) == ended
+    folder = tmp_path / "out" / "map" / "gpt_2bw" / "small"
+    with (folder / "runs.csv").open() as file:
+        rows = [(row["dataset"], row["method"], row["partition.stages"], row["seed"]) for row in csv.DictReader(file)]
+    assert rows == [("austen", "pipedream_2bw", "2", "1"), ("austen", "pipedream_2bw", "2", "2")]
+    assert {path.name for path in folder.iterdir()} == {"runs.csv", "made.json"}  # the map has a page of its own
+
+
+def test_experiment_that_fails_does_not_stop_the_others_and_is_listed_at_the_end(tmp_path, monkeypatch, capsys):
+    def ended(words):
+        if "experiment=zhang/table4_resnet20" in words:
+            return ExitCode.FAILED
+        (folder,) = (word.partition("=")[2] for word in words if word.startswith("hydra.sweep.dir="))
+        write_run(Path(folder) / "0", "method=sequential")
+        return ExitCode.COMPLETED
+
+    monkeypatch.setattr(reproduce, "carried_out", ended)
+    monkeypatch.setattr(reproduce, "keep_results", lambda _target, _runs, folder, **_: [folder])
+    words = ["reproduce", "zhang/table4", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+    assert cli.carry_out(words, PROGRAM) == ExitCode.FAILED
+    *_, last, failed = capsys.readouterr().out.splitlines()
+    assert last.startswith("1 of 3 experiments did not complete")
+    assert failed == "  zhang/table4_resnet20: failed"
+
+
+def test_results_name_runs_within_their_sweep_and_have_no_times_of_a_shared_machine(tmp_path):
+    write_run(tmp_path / "runs" / "0", "method=gpipe", status="diverged", reason="diverged")
+    target = ReproductionTarget("zhang/table2_lenet5_baseline", "small")
+    for path in keep_results(target, tmp_path / "runs", tmp_path / "out", timed=False):
+        assert path.suffix == ".png" or str(tmp_path) not in path.read_text(encoding="utf-8")
+    assert "<title>zhang/table2_lenet5_baseline, small</title>" in (tmp_path / "out" / "sweep.html").read_text()
+    (group,) = json.loads((tmp_path / "out" / "sweep.json").read_text())["groups"]
+    assert {"top1", "steps"} <= group["mean"].keys()
+    assert not {"wall_s", "samples_per_second", "idle_share"} & group["mean"].keys()
+    assert json.loads((tmp_path / "out" / "made.json").read_text())["timed"] is False
+
+
+@pytest.mark.slow
+def test_second_call_trains_nothing_again_and_keeps_the_same_numbers(tmp_path, monkeypatch):
+    tiny = ["dataset=fashion_mnist_mini", "dataset.limit=64", "train.batch_size=16", "train.epochs=1", "seed=0,1"]
+    monkeypatch.setattr(ReproductionTarget, "settings", property(lambda _: tiny))
+    words = [
+        "reproduce",
+        "zhang/table2_lenet5_baseline",
+        "--outputs",
+        str(tmp_path / "runs"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    kept = []
+    for _ in range(2):
+        assert cli.carry_out(words, PROGRAM) == 0
+        folder = tmp_path / "out" / "zhang" / "table2_lenet5_baseline" / "small"
+        with (folder / "runs.csv").open() as file:
+            kept.append([(row["seed"], row["status"], row["loss"]) for row in csv.DictReader(file)])
+    assert [row[:2] for row in kept[0]] == [("0", "completed"), ("1", "completed")]
+    assert kept[0] == kept[1]
+    made = json.loads((folder / "made.json").read_text())
+    assert made["seeds"] == [0, 1]
+    assert made["command"].startswith("pipetrain run --multirun experiment=zhang/table2_lenet5_baseline")
+    assert made["made_with"]["torch_version"]
+    assert (folder / "sweep.png").is_file()
+
+
+def test_rounds_of_the_map_are_sweeps_of_their_own_the_coarse_one_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.carry_out(["reproduce", "map/gpt_2bw", "--list"], PROGRAM) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split("/small/")[1] for line in lines] == [f"round-{number} resume=auto" for number in (1, 2, 3)]
+    assert " seed=0 optimizer.lr=0.004 partition.stages=8 " in lines[0]
+    assert last == "# map/gpt_2bw: then seed=1,2, each method and depth at its best learning rate so far"
+
+
+def test_last_round_of_the_map_runs_each_place_at_the_rate_that_was_best_before(tmp_path, monkeypatch):
+    losses = {("0.004", "2"): 2.0, ("0.001", "2"): 1.0, ("0.004", "4"): 3.0}
+    commands = []
+
+    def ended(words):
+        commands.append(words)
+        (folder,) = (word.partition("=")[2] for word in words if word.startswith("hydra.sweep.dir="))
+        if folder.endswith("round-1"):
+            for number, ((rate, depth), loss) in enumerate(losses.items()):
+                asked = ("method=pipedream_2bw", f"partition.stages={depth}", f"optimizer.lr={rate}", "seed=0")
+                write_run(Path(folder) / str(number), *asked, dataset="austen", final={"loss": loss})
+        return ExitCode.COMPLETED
+
+    monkeypatch.setattr(reproduce, "carried_out", ended)
+    words = ["reproduce", "map/gpt_2bw", "--outputs", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+    assert cli.carry_out(words, PROGRAM) == 0
+    folder = tmp_path / "runs" / "map" / "gpt_2bw" / "small" / "round-4"
+    last = [words[-5:-1] for words in commands if str(folder) in words[-2]]
+    assert last == [
+        [
+            "seed=1,2",
+            "optimizer.lr=0.001",
+            "partition.stages=2",
+            f"hydra.sweep.dir={folder / 'lr_0.001_stages_2_seed_1_2'}",
+        ],
+        [
+            "seed=1,2",
+            "optimizer.lr=0.004",
+            "partition.stages=4",
+            f"hydra.sweep.dir={folder / 'lr_0.004_stages_4_seed_1_2'}",
+        ],
+    ]
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Results of a few runs of `map/gpt`."""
+    (path := tmp_path / "map" / "gpt" / "small" / "runs.csv").parent.mkdir(parents=True)
+    rows = [("pipedream", 0.004, 1.0), ("pipedream", 0.001, 2.0), ("naive_async", 0.004, 1.5), ("stale", 0.016, "")]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("dataset", "method", "partition.stages", "optimizer.lr", "seed", "status", "loss"))
+        writer.writerows(("austen", method, 8, rate, 0, "completed", loss) for method, rate, loss in rows)
+        writer.writerow(("austen", "stale", 32, 0.004, 0, "running", ""))
+    (path.parent / "made.json").write_text(json.dumps({"made_with": {"cpu": "another"}}))
+    return tmp_path
+
+
+def test_round_at_best_rates_names_the_methods_that_share_a_rate(kept, tmp_path):
+    last = ReproductionTarget("map/gpt", "small").rounds[-1]
+    found = sweeps_of(last, tmp_path, kept)
+    assert [words[-6:-2] for words in found] == [
+        ["seed=1,2", "optimizer.lr=0.004", "partition.stages=8", "method=naive_async,pipedream"],
+        ["seed=1,2", "optimizer.lr=0.016", "partition.stages=8", "method=stale"],
+    ]
+    assert sweeps_of(last, tmp_path, tmp_path / "elsewhere") == []
+
+
+def test_runs_of_the_map_that_are_kept_are_not_run_again(kept, tmp_path):
+    first, second, *_ = ReproductionTarget("map/gpt", "small").rounds
+    found = sweeps_of(first, tmp_path, kept)
+    assert len(found) == 4  # one for each depth
+    methods = {words[-3]: words[-2].removeprefix("method=").split(",") for words in (each[:-1] for each in found)}
+    assert "stale" in methods["partition.stages=32"]
+    assert not {"pipedream", "naive_async"} & set(methods["partition.stages=8"])
+    assert sweeps_of(second, tmp_path, kept) == [second.words(tmp_path)]
+
+
+def test_what_was_kept_of_the_map_before_stays_beside_what_is_measured_now(kept, tmp_path):
+    runs = tmp_path / "runs"
+    for number, (method, rate) in enumerate((("pipedream", 0.004), ("stale", 0.004))):
+        asked = (f"method={method}", "partition.stages=8", f"optimizer.lr={rate}", "seed=0")
+        write_run(runs / str(number), *asked, dataset="austen", final={"loss": 9.0})
+    folder = kept / "map" / "gpt" / "small"
+    keep_results(ReproductionTarget("map/gpt", "small"), runs, folder)
+    with (folder / "runs.csv").open() as file:
+        found = {(row["method"], row["optimizer.lr"]): row["loss"] for row in csv.DictReader(file)}
+    before = {("pipedream", "0.001"): "2.0", ("naive_async", "0.004"): "1.5", ("stale", "0.016"): ""}
+    assert found == before | {("pipedream", "0.004"): "9.0", ("stale", "0.004"): "9.0"}
+    made = json.loads((folder / "made.json").read_text())
+    assert (made["runs"], made["seeds"], made["earlier"]) == (5, [0], [{"cpu": "another"}])

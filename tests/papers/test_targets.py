@@ -1,0 +1,137 @@
+"""The presets of the papers' experiments: what they say of themselves, and that they compose at both scales."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from papers.pages import PAPERS
+from papers.paper import read_tables
+from papers.targets import FULL, SMALL, ReproductionTarget, presets, rounds_of, targets_of
+from pipetrain.config.choices import choice_of
+from pipetrain.config.composition import combinations, composed
+from pipetrain.config.schema import config_dir
+from pipetrain.errors import ConfigError
+
+ONE_OF_EACH = ("pipeoptim/table4_vgg16", "zhang/table5_resnet56")
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_preset_of_a_paper_composes_at_both_scales(name):
+    full = composed([f"experiment={name}", *ReproductionTarget(name, FULL).settings])
+    small = composed([f"experiment={name}", *next(combinations(ReproductionTarget(name, SMALL).settings))])
+    assert small.train.epochs < full.train.epochs
+
+
+@pytest.mark.slow
+def test_every_preset_of_every_paper_composes_at_its_small_scale():
+    for name in presets():
+        composed([f"experiment={name}", *next(combinations(ReproductionTarget(name, SMALL).settings))])
+
+
+def test_every_preset_tells_where_its_paper_has_it_and_what_it_costs():
+    assert {name.partition("/")[0] for name in presets()} == PAPERS.keys() | {"map"}
+    for name in presets():
+        remarks = choice_of("experiment", name).remarks
+        assert remarks.keys() >= {"paper", "cost", "small", "minutes"}, name
+        assert int(remarks["minutes"]) > 0, name
+
+
+def test_small_scale_of_every_preset_of_a_paper_takes_an_hour_at_most():
+    for name in presets():
+        if not name.startswith("map/"):
+            assert ReproductionTarget(name, SMALL).minutes <= 60, name
+
+
+def test_every_claim_that_needs_training_names_an_experiment_that_exists():
+    for paper in PAPERS:
+        for row in read_tables(Path(__file__).parents[2] / "results", paper)["claims"].rows:
+            if row["experiment"]:
+                assert f"{paper}/{row['experiment']}" in presets()
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("zhang-table2_lenet5", ["zhang/table2_lenet5", "zhang/table2_lenet5_baseline"]),
+        ("timeprest/fig3", ["timeprest/fig3", "timeprest/fig3_pipedream"]),
+    ],
+)
+def test_name_stands_for_all_presets_of_a_table_or_figure(name, found):
+    assert [target.experiment for target in targets_of(name, SMALL)] == found
+    assert len(targets_of("zhang", FULL)) == sum(each.startswith("zhang/") for each in presets())
+
+
+def test_targets_of_all_papers_begin_with_the_cheapest_experiment_whose_companions_stay_beside_it():
+    found = [target.experiment for target in targets_of("papers", SMALL)]
+    assert set(found) == {name for name in presets() if not name.startswith("map/")}
+    assert ReproductionTarget(found[0], SMALL).minutes < 10 < ReproductionTarget(found[-1], SMALL).minutes
+    assert found.index("zhang/table2_lenet5_baseline") == found.index("zhang/table2_lenet5") + 1
+    assert found.index("zhang/table2_lenet5") < found.index("zhang/table2_alexnet")
+
+
+@pytest.mark.parametrize(("name", "scale"), [("zhang/table2", "medium"), ("zhang/table22", SMALL), ("gpipe", SMALL)])
+def test_unknown_experiment_or_scale_is_refused(name, scale):
+    with pytest.raises(ConfigError):
+        targets_of(name, scale)
+
+
+def test_full_scale_is_the_preset_alone(tmp_path):
+    words = ReproductionTarget("zhang/table2_lenet5", FULL).words(tmp_path)
+    assert words == [
+        "run",
+        "--multirun",
+        "experiment=zhang/table2_lenet5",
+        f"hydra.sweep.dir={tmp_path}",
+        "resume=auto",
+    ]
+
+
+def test_sweeps_of_an_experiment_and_its_companions_have_each_method_once_and_none_that_its_microbatches_exclude():
+    methods: dict[str, list[str]] = {}
+    for name in presets():
+        preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
+        swept = [each for each in str(preset.hydra.sweeper.params.get("method", "")).split(",") if each]
+        chosen = [item["override /method"] for item in preset.defaults if "override /method" in item]
+        methods[name] = [] if "phases" in preset else swept or chosen
+        if "pipedream_2bw" in methods[name]:
+            assert preset.train.microbatches >= preset.partition.stages, name
+        first = name.rpartition("_")[0]
+        assert not set(methods.get(first, ())) & set(methods[name]), name
+
+
+def test_cost_of_every_preset_counts_the_runs_of_its_sweep():
+    for name in presets():
+        preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
+        swept = [f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()]
+        runs = len(list(combinations(swept)))
+        assert choice_of("experiment", name).remarks["cost"].split()[0] == str(runs), name
+
+
+def swept(words):
+    """Every run of a sweep, as its settings; the last of several words on one setting counts."""
+    last = {word.partition("=")[0]: word for word in words}
+    return {tuple(sorted(chosen)) for chosen in combinations(list(last.values()))}
+
+
+@pytest.mark.parametrize("name", [name for name in presets() if name.startswith("map/")])
+def test_rounds_of_the_map_have_each_run_of_seed_0_once_and_the_other_seeds_at_the_best_rates(name):
+    target = ReproductionTarget(name, SMALL)
+    preset = OmegaConf.load(config_dir() / "experiment" / f"{name}.yaml")
+    whole = [*(f"{key}={value}" for key, value in preset.hydra.sweeper.params.items()), *target.settings, "seed=0"]
+    *first, last = target.rounds
+    parts = [swept([*whole, *each.settings]) for each in first]
+    assert len(parts) == 3
+    assert set.union(*parts) == swept(whole)
+    assert sum(map(len, parts)) == len(swept(whole))
+    assert last.settings == ["seed=1,2", "optimizer.lr=best"]
+    assert [each.at_best_rates for each in first] == [False] * 3
+
+
+def test_first_rounds_come_first_and_have_folders_of_their_own(tmp_path):
+    rounds = rounds_of(targets_of("map", SMALL))
+    assert {each.number for each in rounds[: len(targets_of("map", SMALL))]} == {1}
+    assert all("seed=0" in each.settings for each in rounds if each.number == 1)
+    assert len({each.runs(tmp_path) for each in rounds}) == len(rounds)
+    (whole,) = rounds_of(targets_of("map/gpt_2bw", FULL))
+    assert whole.runs(tmp_path) == whole.target.runs(tmp_path)
