@@ -10,7 +10,6 @@ PYTEST ?=
 SEED ?= 0
 
 PAPERS := pipeoptim pipemare zhang timeprest pipedream
-PRESETS := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/*.yaml)))
 
 # Where versions may matter: the command, torch's pipelines, optimizers and hooks, figures, images, torchvision's models.
 LOWER_TESTS := tests/test_cli.py tests/libraries/test_torchvision_shim.py tests/executors/torch_pipelining \
@@ -87,8 +86,11 @@ drill: setup  ## Have 300 short runs fail in random ways, and check what becomes
 reproduce: setup  ## Run all experiments of the papers at SCALE=small or full, the cheapest first, and write their pages
 	$(BIN)/python -m papers reproduce papers --scale $(SCALE); code=$$?; $(BIN)/python -m papers pages && exit $$code
 
-# A paper, a table or figure of it, one preset, or the map of the field: make zhang, make zhang-table2, make map
-$(sort $(PAPERS) map $(PRESETS) $(foreach preset,$(PRESETS),$(firstword $(subst _, ,$(preset))))): setup
+# A paper or the map of the field; and a table, a figure or a preset of it: make zhang, make zhang-table2
+$(PAPERS) map: setup
+	$(BIN)/python -m papers reproduce $@ --scale $(SCALE)
+
+$(PAPERS:%=%-%) map-%: setup
 	$(BIN)/python -m papers reproduce $@ --scale $(SCALE)
 
 clean:  ## Remove what the other targets created, except results

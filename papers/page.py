@@ -211,22 +211,30 @@ def _tally(comparisons: Sequence[Comparison]) -> str:
     return "; ".join([text, *others, *([f"{unknown} cannot be computed from what the paper gives"] if unknown else [])])
 
 
-def _table(comparisons: Sequence[Comparison]) -> Iterator[Sequence[str]]:
-    """The numbers, and below them why ours are not those that are printed."""
+HEADS = ("number", "source", "printed", "ours", "")
+
+
+def comparison_cells(comparisons: Sequence[Comparison]) -> tuple[list[tuple[str, ...]], list[str]]:
+    """The rows of a table below `HEADS`, and numbered lines on why ours are not the printed numbers."""
     notes = list(dict.fromkeys(each.note for each in comparisons if _differs(each) and each.note))
-    cells = (
+    cells: list[tuple[str, ...]] = [
         (
-            each.what.replace("|", "\\|"),
+            each.what,
             each.source,
             _SHOWN_RELATION[each.relation] + each.printed,
             shown(each.ours, each.printed),
             each.agreement.value + (f" ({notes.index(each.note) + 1})" if _differs(each) and each.note else ""),
         )
         for each in comparisons
-    )
-    yield markdown_table(("number", "source", "printed", "ours", ""), cells)
+    ]
+    return cells, [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
+
+
+def _table(comparisons: Sequence[Comparison]) -> Iterator[Sequence[str]]:
+    cells, notes = comparison_cells(comparisons)
+    yield markdown_table(HEADS, ([each.replace("|", "\\|") for each in row] for row in cells))
     if notes:
-        yield [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
+        yield notes
 
 
 def _differs(comparison: Comparison) -> bool:

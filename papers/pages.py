@@ -11,12 +11,10 @@ from papers.field_map.page import map_page
 from papers.measured_section import experiments, figure_of
 from papers.page import page
 from papers.paper import read_tables
-from papers.publications import pipedream, pipemare, pipeoptim, timeprest, zhang
+from papers.publications import PAPERS
 from papers.results import read_results
 from pipetrain.errors import ConfigError
 from pipetrain.tracking.whole_file import write_whole
-
-PAPERS = {module.PAPER.name: module.PAPER for module in (pipeoptim, pipemare, zhang, timeprest, pipedream)}
 
 
 def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:

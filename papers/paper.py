@@ -158,11 +158,13 @@ class PaperFigure:
     """A figure of the paper that needs no training.
 
     Attributes:
+        part: its name in the paper, such as `fig8`.
         name: of its file.
         caption: below it.
         draw: writes it to a path.
     """
 
+    part: str
     name: str
     caption: str
     draw: Callable[[Path], None]
@@ -185,6 +187,8 @@ class Paper:
         best: whether its tables have the best evaluation of a run in place of the last.
         printed: numbers of trained models.
         figures: of the page.
+        computed: further tables and figures that need no training, such as `table1` -> what draws its files into a
+            folder and returns its lines.
     """
 
     name: str
@@ -199,6 +203,7 @@ class Paper:
     best: bool = False
     printed: Printed = nothing_printed
     figures: Sequence[PaperFigure] = ()
+    computed: Mapping[str, Callable[[Path], Sequence[str]]] = field(default_factory=dict)
 
     def judged(self, tables: Tables, results: Results) -> Mapping[str, Verdict]:
         """Name in `claims.csv` -> the verdict, of the claims that were tested."""

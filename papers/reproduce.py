@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from papers.computed import computed_part
 from papers.field_map.grid import MapRun, runs_of
 from papers.field_map.losses import best_rates, ended_runs
 from papers.results import keep_results
-from papers.targets import BEST_RATE, SweepRound, rounds_of, targets_of
+from papers.targets import BEST_RATE, SweepRound, full_name, presets_of, rounds_of, targets_of
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ExitCode
 from pipetrain.launch.signals import handled_by
@@ -88,6 +89,9 @@ _KEPT = (ExitCode.COMPLETED, ExitCode.DIVERGED, *_BROKEN_OFF)
 
 def reproduce(options: argparse.Namespace) -> ExitCode:
     """Runs all; where one fails the others follow, it is listed at the end, and its exit code is returned."""
+    if not presets_of(options.name) and (compute := computed_part(options.name)):
+        print(*compute(options.outputs / full_name(options.name).partition("/")[0]), sep="\n")
+        return ExitCode.COMPLETED
     targets = targets_of(options.name, options.scale)
     rounds = rounds_of(targets)
     if options.list:

@@ -1,5 +1,6 @@
 """The papers' experiments as they are run: which presets a name stands for, at which scale, and where results go."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from pipetrain.errors import ConfigError
 FULL, SMALL = "full", "small"
 EVERY_PAPER = "papers"
 """The name that stands for the experiments of all papers."""
+_NUMBER = r"(?:\d+|[IVX]+)\b(?:\(\w\))?"
+_PARTS = re.compile(rf"\b(table|fig)s?\.? ({_NUMBER}(?:(?:, | and | to ){_NUMBER})*)")
+_ROMAN = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5", "VI": "6", "VII": "7", "VIII": "8"}
 BEST_RATE = "optimizer.lr=best"
 """The word of a round that has each method at each depth run with the learning rate that is best in those before."""
 
@@ -115,7 +119,8 @@ def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
     Those of one experiment, which differ in a last word such as `_baseline`, stay together.
 
     Args:
-        name: its folder and name; `-` in place of `/` will do. `papers`: those of all papers, without the map.
+        name: its folder and name; `-` in place of `/` will do. `papers`: those of all papers, without the map. A table
+            or figure that no preset is named for stands for those that belong to it.
         scale: `full` or `small`.
 
     Raises:
@@ -123,12 +128,38 @@ def targets_of(name: str, scale: str) -> list[ReproductionTarget]:
     """
     if scale not in (FULL, SMALL):
         raise ConfigError(f"--scale {scale}: {SMALL} or {FULL}")
-    name = name.rstrip("/")  # as a shell completes a folder
-    wanted = name if "/" in name else name.replace("-", "/", 1)
-    found = [ReproductionTarget(each, scale) for each in presets() if _is_of(each, wanted)]
+    found = presets_of(name)
     if not found:
         raise ConfigError(f"reproduce {name}: no experiment of that name; pipetrain list experiments shows them")
-    return _cheapest_first(found)
+    return _cheapest_first([ReproductionTarget(each, scale) for each in found])
+
+
+def presets_of(name: str) -> list[str]:
+    """The presets that a name stands for."""
+    wanted = full_name(name)
+    return [each for each in presets() if _is_of(each, wanted)] or [each for each in presets() if _shows(each, wanted)]
+
+
+def full_name(name: str) -> str:
+    """A name such as `zhang-table2` or, as a shell completes a folder, `zhang/` as presets have it."""
+    name = name.rstrip("/")
+    return name if "/" in name else name.replace("-", "/", 1)
+
+
+def parts_of(source: str) -> set[str]:
+    """The tables and figures that a text names: `table2` and `fig5` of "table II and figs 5(a)"."""
+    found = set()
+    for kind, numbers in _PARTS.findall(source):
+        given = [_ROMAN.get(each, each) for each in re.findall(r"\d+|[IVX]+", numbers)]
+        first, last = int(given[0]), int(given[-1])
+        found |= {f"{kind}{each}" for each in (range(first, last + 1) if " to " in numbers else given)}
+    return found
+
+
+def _shows(experiment: str, wanted: str) -> bool:
+    """True if the table or figure is one that the preset says it belongs to, under another name."""
+    paper, _, part = wanted.partition("/")
+    return experiment.startswith(f"{paper}/") and part in parts_of(choice_of("experiment", experiment).remarks["paper"])
 
 
 def _is_of(experiment: str, wanted: str) -> bool:

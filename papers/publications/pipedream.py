@@ -1,17 +1,24 @@
 """PipeDream: the speed-ups of the text against table 1, and the bytes that a training sample costs, from our models."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from itertools import combinations, pairwise, product
+from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from papers.claims import HOLDS, HOLDS_PARTLY, MeanRatioClaim, RankingClaim, Rule, Verdict
 from papers.difference import Relation
 from papers.paper import Comparison, Paper, Row, Tables, Value
-from pipetrain.models import awd_lstm, torchvision_models
+from pipetrain.models import awd_lstm, gnmt, torchvision_models
 from pipetrain.models.chain import LayerChain
+from pipetrain.planner.estimate import LayerCost, layer_costs
+from pipetrain.report.text_table import size_of, text_table
 from pipetrain.tracking.throughput import MEASURED, PREDICTED
 
 
@@ -41,6 +48,7 @@ def bytes_per_sample(stages: Sequence[CommunicatedStage], minibatch: int) -> flo
     return weights / minibatch + sum(2 * stage.output_bytes for stage in stages)
 
 
+_BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "planner.py"
 _BYTES = 4
 _WORDS, _HIDDEN, _BPTT = 10_000, 1370, 70
 """Penn Treebank's vocabulary; hidden units of the released code; words of a sample, as the AWD-LSTM's own code has."""
@@ -139,6 +147,12 @@ def _vgg16() -> LayerChain:
 
 
 @cache
+def _resnet50() -> LayerChain:
+    with torch.device("meta"):
+        return torchvision_models.resnet(50, 3, 1000)
+
+
+@cache
 def _awd_lm() -> LayerChain:
     with torch.device("meta"):
         return awd_lstm.build(_WORDS, 400, _HIDDEN, 6)
@@ -221,6 +235,52 @@ _RULES: Mapping[str, Sequence[Rule]] = {
 }
 
 
+_WORKERS, _TOKENS, _POSITIONS = 4, 32_000, 25
+
+
+def _communication(_folder: Path) -> list[str]:
+    """Bytes that a training sample costs under data parallelism, and under the pipeline with the fewest (fig. 17)."""
+    image = [torch.empty(1, 3, 224, 224, device="meta")]
+    tokens = [torch.ones(1, _POSITIONS, dtype=torch.long)] * 2  # real, as their lengths are read
+    models: Mapping[str, tuple[LayerChain, Sequence[Tensor], int]] = {
+        "VGG-16": (_vgg16(), image, 64),
+        "ResNet-50": (_resnet50(), image, 128),
+        **{f"GNMT-{layers}": (gnmt.build(_TOKENS, _TOKENS, layers=layers), tokens, 64) for layers in (8, 16)},
+    }
+    rows = []
+    for name, (chain, example, minibatch) in models.items():
+        costs = layer_costs(chain, example)
+        parallel = bytes_per_sample([CommunicatedStage(sum(each.weight_bytes for each in costs), _WORKERS)], minibatch)
+        fewest, replicas = min(_pipelines(costs, minibatch))
+        rows.append((name, size_of(parallel), size_of(fewest), "-".join(map(str, replicas))))
+    heads = ("", "data parallelism", "pipeline", "replicas of its stages")
+    return [
+        f"Fig. 17: communication of a training sample on {_WORKERS} workers, from shapes; the pipeline is the one with "
+        "the fewest bytes,",
+        f"as the paper's are not printed. Translation: {_POSITIONS} positions and {_TOKENS:,} tokens, also not printed",
+        *text_table(heads, rows, "<>>>"),
+    ]
+
+
+def _pipelines(costs: Sequence[LayerCost], minibatch: int) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """The bytes of every pipeline of several stages on all workers, and its replicas."""
+    for stages in range(2, _WORKERS + 1):
+        replicas = [each for each in product(range(1, _WORKERS), repeat=stages) if sum(each) == _WORKERS]
+        for cuts in combinations(range(1, len(costs)), stages - 1):
+            bounds = list(pairwise((0, *cuts, len(costs))))
+            weights = [sum(each.weight_bytes for each in costs[low:high]) for low, high in bounds]
+            outputs = [*(costs[cut - 1].output_bytes for cut in cuts), 0]
+            for counts in replicas:
+                pipeline = map(CommunicatedStage, weights, counts, outputs)
+                yield bytes_per_sample(list(pipeline), minibatch), counts
+
+
+def _predicted_throughput(_folder: Path) -> list[str]:
+    """Fig. 15 of this machine: its benchmark writes the figure."""
+    subprocess.run([sys.executable, str(_BENCHMARK)], check=True)
+    return [f"written to {_BENCHMARK.parents[1] / 'results' / 'bench'}: planner.json, planner.png"]
+
+
 PAPER = Paper(
     name="pipedream",
     citation="Narayanan, Harlap, Phanishayee, Seshadri, Devanur, Ganger, Gibbons, Zaharia: PipeDream: Generalized "
@@ -246,4 +306,5 @@ PAPER = Paper(
     ),
     verdicts=_verdicts,
     rules=_RULES,
+    computed={"fig15": _predicted_throughput, "fig17": _communication},
 )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -24,6 +24,8 @@ from papers.publications.pipemare_memory import (
     stashed_copies,
     unrounded,
 )
+from papers.stability.figures import FIGURES as STABILITY_FIGURES
+from papers.stability.figures import draw_part
 from papers.stability.lemmas import delay_limit
 from papers.stability.limits import largest_stable_step
 from papers.stability.quadratic import Quadratic, matched_gamma
@@ -31,6 +33,7 @@ from pipetrain.models import torchvision_models
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import stage_bounds, weight_units
 from pipetrain.report.closed_forms import utilization_of_gpipe
+from pipetrain.report.staleness import pipemare_table_1
 
 _MIB, _BYTES = 2**20, 4
 _SGD_COPIES, _ADAM_COPIES = 3, 4
@@ -377,8 +380,13 @@ PAPER = Paper(
     rules=_RULES,
     best=True,
     printed=_printed,
+    computed={
+        "table1": lambda _: ["D = 4, N = 2; closed form | measured in a run", *pipemare_table_1(4, 2)],
+        **{name: partial(draw_part, name) for name in STABILITY_FIGURES},
+    },
     figures=(
         PaperFigure(
+            "fig9",
             "pipemare_fig09.png",
             "Figure 9: activations at each of 16 stages, in four segments, in those of one microbatch. Recomputation "
             f"leaves {sum(_LEFT)} of {sum(_KEPT)}.",

@@ -365,11 +365,12 @@ PAPER = Paper(
     printed=_printed,
     figures=(
         PaperFigure(
+            "fig8",
             "zhang_fig08.png",
             "Figure 8: increase of memory with 4 stages against the minibatch size, counted on our models, with the "
             "cuts of table 9.",
             _draw_8,
         ),
-        PaperFigure("zhang_fig09.png", "Figure 9: the same for VGG-16 on ImageNet.", _draw_9),
+        PaperFigure("fig9", "zhang_fig09.png", "Figure 9: the same for VGG-16 on ImageNet.", _draw_9),
     ),
 )

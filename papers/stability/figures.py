@@ -1,5 +1,6 @@
 """PipeMare's figs 5, 6, 10 and 16 from their curves."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,24 @@ def draw_fig16(path: Path, radii: Curves) -> None:
         panel.set_title(
             r"$\Delta$ = 10, $\Phi$ = $-$5, $\tau_F$ = 10, $\tau_B$ = 1, $\tau_R$ = 4, $\lambda$ = 1, T2 with D = 0.1"
         )
+
+
+FIGURES: dict[str, Callable[[Path], None]] = {
+    "fig5": lambda path: draw_fig05(path, curves.fig5a(), None),
+    "fig6": lambda path: draw_fig06(path, curves.fig6a(), curves.fig6b()),
+    "fig10": lambda path: draw_fig10(path, curves.fig10()),
+    "fig16": lambda path: draw_fig16(path, curves.fig16()),
+}
+"""Figure -> what draws it, fig. 5 without the regression of 5(b), which needs data."""
+
+
+def draw_part(name: str, folder: Path) -> list[str]:
+    """Draws one of the figures into a folder; returns the line that says so."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.png"
+    FIGURES[name](path)
+    more = "; python -m papers stability --data FILE draws 5(b), too" if name == "fig5" else ""
+    return [f"written to {path}{more}"]
 
 
 def _losses(panel: "Axes", losses: Curves) -> None:

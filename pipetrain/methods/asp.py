@@ -34,17 +34,10 @@ class ASP(Method):
     replicas: Any = None  # whatever the configuration holds
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.replicas, list | tuple) or len(self.replicas) != 1:
-            raise ConfigError(
-                f"partition.replicas={as_configured(self.replicas)}: method=asp trains replicas of the whole model; "
-                "partition.stages=1 partition.replicas=[4] works"
-            )
-
     @property
     @override
     def independent_replicas(self) -> int:
-        return int(self.replicas[0])
+        return int(self.replicas[0]) if isinstance(self.replicas, list | tuple) else 1
 
     def replica(self, minibatch_of_run: int) -> int:
         """Whose gradient arrives as that of a minibatch."""
@@ -65,3 +58,11 @@ class ASP(Method):
     def weight_versions(self, context: StageContext) -> int:
         """One for each replica, of which one has the newest; in the first round after a drain also that."""
         return self.independent_replicas + 1
+
+    @override
+    def check(self, num_stages: int, num_microbatches: int) -> None:
+        if not isinstance(self.replicas, list | tuple) or len(self.replicas) != 1:
+            raise ConfigError(
+                f"partition.replicas={as_configured(self.replicas)}: method=asp trains replicas of the whole model; "
+                "partition.stages=1 partition.replicas=[4] works"
+            )

@@ -1,14 +1,16 @@
 """What a method is: the answer to which weights a stage reads and how its learning rate is scaled, and nothing else."""
 
 from collections.abc import Mapping
-from typing import ClassVar
-
-from torch import Tensor
-from torch.optim import Optimizer
+from typing import TYPE_CHECKING, ClassVar
 
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
-from pipetrain.weights.statistic import WeightStatistic
+
+if TYPE_CHECKING:  # a plan asks methods without waiting for torch
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from pipetrain.weights.statistic import WeightStatistic
 
 
 class Method:
@@ -59,7 +61,7 @@ class Method:
         """What the stage's learning rate is multiplied by at an update counted from the start of the phase."""
         return 1.0
 
-    def statistic(self, context: StageContext, weights: Mapping[str, Tensor]) -> WeightStatistic | None:
+    def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> "WeightStatistic | None":
         """A new running statistic of these weights, which the method's transforms find in the stage; None for none."""
         return None
 
@@ -70,7 +72,7 @@ class Method:
             ConfigError: a setting is wrong for so many stages and microbatches.
         """
 
-    def check_optimizer(self, optimizer: Optimizer) -> None:
+    def check_optimizer(self, optimizer: "Optimizer") -> None:
         """Checks the optimizer, before any process starts.
 
         Raises:

@@ -1,9 +1,8 @@
 """Linear weight prediction: F reads where the last change of the weights leads (Kosson et al. 2021)."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.methods.base import Method
@@ -11,6 +10,9 @@ from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import Corrected
 from pipetrain.weights.update_average import UpdateAverage
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class LinearWeightPrediction(Method):
@@ -26,7 +28,7 @@ class LinearWeightPrediction(Method):
         return WeightRead(moment.newest, Corrected(-steps) if steps else None)
 
     @override
-    def statistic(self, context: StageContext, weights: Mapping[str, Tensor]) -> UpdateAverage:
+    def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> UpdateAverage:
         """The last change of the weights: an average of changes that keeps nothing of those before."""
         return UpdateAverage(0.0, weights)
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from torch import Tensor
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
@@ -14,6 +13,9 @@ from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import Corrected
 from pipetrain.weights.update_average import UpdateAverage
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,6 @@ class PipeMare(Method):
         return rescheduled(forward_delay(context), update, self.anneal_steps) if self.t1 else 1.0
 
     @override
-    def statistic(self, context: StageContext, weights: Mapping[str, Tensor]) -> UpdateAverage | None:
+    def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> UpdateAverage | None:
         """δ of T2, with γ = D^(1/(τ_F - τ_B)), τ_B = 0 (§ 3.2)."""
         return UpdateAverage(self.decay ** (1.0 / forward_delay(context)), weights) if self.t2 else None

@@ -1,15 +1,16 @@
 """Optimizer-dependent weight prediction: F reads the weights that its own B will find (PipeOptim § III, eq. 4)."""
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from torch.optim import Optimizer
 from typing_extensions import override
 
 from pipetrain.methods.base import Method
-from pipetrain.optim.prediction import delta_rule
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import predicted
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
 
 class PipeOptim(Method):
@@ -30,5 +31,7 @@ class PipeOptim(Method):
         return 2 if context.delay else 1
 
     @override
-    def check_optimizer(self, optimizer: Optimizer) -> None:
+    def check_optimizer(self, optimizer: "Optimizer") -> None:
+        from pipetrain.optim.prediction import delta_rule  # which imports torch
+
         delta_rule(optimizer)

@@ -1,8 +1,7 @@
 """Momentum-based weight prediction for F and for B: SpecTrain (Chen et al.; PipeOptim § II)."""
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from torch.optim import SGD, Optimizer
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
@@ -10,6 +9,9 @@ from pipetrain.methods.base import Method
 from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import predicted
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
 
 class SpecTrain(Method):
@@ -37,12 +39,14 @@ class SpecTrain(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """The newest and one prediction, on the last stage as well."""
-        return 2
+        """The newest, and a prediction where F or B reads one: on the last stage, too, from the third stage on."""
+        return 2 if context.delay or context.stage // 2 else 1
 
     @override
-    def check_optimizer(self, optimizer: Optimizer) -> None:
+    def check_optimizer(self, optimizer: "Optimizer") -> None:
         """Takes plain SGD with momentum alone, whose buffer is v."""
+        from torch.optim import SGD
+
         settings = optimizer.defaults
         if type(optimizer) is not SGD or not settings["momentum"] or settings["nesterov"] or settings["maximize"]:
             extra = ", nesterov=true" if settings.get("nesterov") else ""

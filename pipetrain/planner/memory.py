@@ -1,8 +1,8 @@
 """The memory of a stage: what its weights, its optimizer, its method and the minibatches in flight keep."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.report.closed_forms import CLOSED, Position
+from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules import ListSchedule, Schedule
 
 Size = TypeVar("Size", float, np.ndarray[Any, np.dtype[np.float64]])
@@ -20,8 +20,6 @@ _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta
 """Tensors of a weight's size that torch's optimizers keep for each, whatever their options."""
 _MORE_STATES = ("momentum", "amsgrad", "centered")
 """Options that make an optimizer keep one more."""
-_PREDICTING = ("lwp",)
-"""Methods that read a prediction from a running average, one set of weights more while a forward lasts."""
 _UNKNOWN = 2
 """Of an optimizer that is not torch's, to be on the safe side."""
 
@@ -79,14 +77,14 @@ class MemoryRules:
     Attributes:
         microbatches: N.
         schedule: says what is in flight.
-        versions: (where, updates that a minibatch's own comes late) -> sets of weights that a stage holds at most.
+        versions: sets of weights that a stage in this place holds at most.
         states: tensors of a weight's size beside weights and gradients: the optimizer's, and the method's statistic.
         recompute: whether only the inputs of a stage are kept.
     """
 
     microbatches: int
     schedule: Schedule
-    versions: Callable[[Position, int], int]
+    versions: Callable[[StageContext], int]
     states: int
     recompute: bool = False
 
@@ -94,10 +92,11 @@ class MemoryRules:
         """The peak of a replica of a stage."""
         N, ahead = self.microbatches, self._ahead(place)
         behind = place.behind if self.drains else place.rounds_behind
-        at = Position(place.r, place.r + 1 + behind, N)
-        delay = self.schedule.delay(at.r, at.D, N) if ahead is None else ahead
-        held = self._in_flight(at, ahead) / N
-        weights = (self.versions(at, delay) + 1 + self.states) * sizes.weights
+        r, D = place.r, place.r + 1 + behind
+        delay = self.schedule.delay(r, D, N) if ahead is None else ahead
+        held = self._in_flight(r, D, ahead) / N
+        context = StageContext(r, D, N, delay, self.schedule.delay(0, D, N))
+        weights = (self.versions(context) + 1 + self.states) * sizes.weights
         if self.recompute:
             return weights + held * sizes.inputs + sizes.activations / N
         return weights + held * sizes.activations
@@ -122,13 +121,13 @@ class MemoryRules:
             return None
         return self.schedule.ahead(place.workers_behind + place.replicas - 1, place.replicas)
 
-    def _in_flight(self, at: Position, ahead: int | None) -> int:
+    def _in_flight(self, r: int, D: int, ahead: int | None) -> int:
         """Microbatches that a replica has started and not finished backward; without lists a whole minibatch."""
         if not isinstance(self.schedule, ListSchedule):
-            return at.N
+            return self.microbatches
         if ahead is None:
-            return self.schedule.in_flight(at.r, at.D, at.N)
-        return self.schedule.in_flight_ahead(ahead, at.N)
+            return self.schedule.in_flight(r, D, self.microbatches)
+        return self.schedule.in_flight_ahead(ahead, self.microbatches)
 
 
 @dataclass(frozen=True)
@@ -139,10 +138,10 @@ class MemoryModel:
 
     @classmethod
     def of(cls, settings: Settings) -> "MemoryModel":
-        """What a run with these settings keeps. Needs no torch.
+        """What a run with these settings keeps. Needs no torch, unless a method of the user's own imports it.
 
         Raises:
-            ConfigError: a schedule cannot be built.
+            ConfigError: a schedule or a method cannot be built.
         """
         optimizer = optimizer_states(settings.optimizer.target)
         return cls(tuple(_rules(phase, optimizer, settings) for phase in settings.phases))
@@ -185,34 +184,36 @@ def optimizer_states(optimizer: Target) -> int:
     return more + (0 if name == "SGD" else _STATES.get(name, _UNKNOWN))
 
 
+class _Method(Protocol):
+    """The part of a `pipetrain.Method` that is asked here; `pipetrain.methods` is above the planner."""
+
+    simulated_only: bool
+
+    def weight_versions(self, context: StageContext) -> int: ...
+
+    def statistic(self, context: StageContext, weights: Mapping[str, Any]) -> Any: ...
+
+
 def _rules(phase: PhaseSettings, optimizer: int, settings: Settings) -> MemoryRules:
     schedule: Schedule = phase.schedule.build()
+    method: _Method = phase.method.build()
+    if not hasattr(method, "weight_versions"):
+        raise phase.method.returned(method, "a pipetrain.Method")
+    N = settings.train.microbatches
     return MemoryRules(
-        microbatches=settings.train.microbatches,
+        microbatches=N,
         schedule=schedule,
-        versions=_versions(phase, schedule),
-        states=optimizer + int(_keeps_statistic(phase)),
+        # what no pipeline of processes could do is planned as if it stashed what is in flight
+        versions=_stashed if method.simulated_only else method.weight_versions,
+        # a statistic is taken to keep one tensor for each weight, as `UpdateAverage` does
+        states=optimizer + int(method.statistic(StageContext.under(schedule, 0, 2, N), {}) is not None),
         recompute=settings.train.recompute or settings.train.recompute_boundaries is not None,
     )
 
 
-def _one_version(_at: Position, _delay: int) -> int:
+def _stashed(context: StageContext) -> int:
+    return context.delay + 1
+
+
+def _one_version(_context: StageContext) -> int:
     return 1
-
-
-def _versions(phase: PhaseSettings, schedule: Schedule) -> Callable[[Position, int], int]:
-    """By the method's closed form; one that has none is taken to stash as many as there are minibatches in flight."""
-    name, options = phase.choices["method"], phase.method.options
-    if schedule.synchronous or (name == "pipemare" and not options.get("t2", True)):
-        return _one_version
-    if name in _PREDICTING:
-        return lambda at, _: CLOSED["pipeoptim"].versions(at)
-    if name == "pipedream" or name not in CLOSED:
-        entered = bool(options.get("vertical_sync"))
-        return lambda at, delay: (schedule.delay(0, at.D, at.N) if entered else delay) + 1
-    return lambda at, _: CLOSED[name].versions(at)
-
-
-def _keeps_statistic(phase: PhaseSettings) -> bool:
-    """Whether there is a running average of the changes of every weight."""
-    return phase.choices["method"] in _PREDICTING or bool(phase.method.options.get("t2"))

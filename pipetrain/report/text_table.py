@@ -24,11 +24,8 @@ def text_lines(rows: Sequence[Row], align: str) -> list[str]:
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table in Markdown, its columns also aligned for readers of the source."""
-    body = list(rows)
-    widths = [max(3, width) for width in _widths([heads, *body])]
-    rule = ["-" * width for width in widths]
-    return [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in (heads, rule, *body)]
+    """The lines of a table in Markdown."""
+    return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
 
 
 def both_ends(rows: Sequence[Row], rest: str) -> list[Row]:

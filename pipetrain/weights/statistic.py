@@ -1,9 +1,10 @@
 """A running statistic of a stage's weights, which a method brings and reads in its transforms."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class WeightStatistic(Protocol):
@@ -19,14 +20,14 @@ class WeightStatistic(Protocol):
     name: ClassVar[str]
     passes: ClassVar[int] = 8
 
-    def follow(self, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> None:
+    def follow(self, before: "Mapping[str, Tensor]", after: "Mapping[str, Tensor]") -> None:
         """Takes in one update, given the weights before and after it by name; they are the stage's, to be read only."""
         ...
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> "dict[str, Tensor]":
         """Weight name -> tensor of any shape: all that a resumed run needs."""
         ...
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: "Mapping[str, Tensor]") -> None:
         """Puts back what `state` gave, which may be on another device."""
         ...

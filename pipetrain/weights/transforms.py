@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.device_queue import queues
 from pipetrain.program.weight_reads import WeightTransform
 from pipetrain.weights.update_average import UpdateAverage
-from pipetrain.weights.versions import Weights, WeightVersion
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pipetrain.weights.versions import Weights, WeightVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Predicted(WeightTransform):
         return f"+{self.steps}"
 
     @override
-    def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
+    def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
         """The predicted weights; those that have no Δ yet are left out."""
         deltas = weights.optimizer.deltas()
         return _shifted(version, weights, deltas, -self.steps * weights.optimizer.next_learning_rate)
@@ -53,7 +54,7 @@ class Corrected(WeightTransform):
         return f"{-self.steps:+d}δ"
 
     @override
-    def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
+    def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
         """The corrected weights.
 
         Raises:
@@ -76,7 +77,9 @@ class Scaled(WeightTransform):
         return f"*{self.factor:.4g}"
 
     @override
-    def apply(self, version: WeightVersion, weights: Weights) -> dict[str, Tensor]:
+    def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
+        import torch
+
         if _queued(version.tensors):
             scaled = weights.spare.copy(version.tensors)
             torch._foreach_mul_(list(scaled.values()), self.factor)
@@ -88,8 +91,10 @@ class Scaled(WeightTransform):
 
 
 def _shifted(
-    version: WeightVersion, weights: Weights, directions: Mapping[str, Tensor], by: float
-) -> dict[str, Tensor]:
+    version: "WeightVersion", weights: "Weights", directions: "Mapping[str, Tensor]", by: float
+) -> "dict[str, Tensor]":
+    import torch
+
     start = {name: version.tensors[name] for name in directions}
     if _queued(start):
         shifted = weights.spare.copy(start)
@@ -101,7 +106,9 @@ def _shifted(
     return shifted
 
 
-def _queued(tensors: Mapping[str, Tensor]) -> bool:
+def _queued(tensors: "Mapping[str, Tensor]") -> bool:
     """True if launching an operation for each of them would take longer than carrying it out."""
+    from pipetrain.device_queue import queues
+
     first = next(iter(tensors.values()), None)
     return first is not None and queues(first.device)

@@ -1,14 +1,14 @@
 """The running average of what each update changes: δ of PipeMare."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.device_queue import together
 from pipetrain.weights.statistic import WeightStatistic
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class UpdateAverage(WeightStatistic):
@@ -24,22 +24,30 @@ class UpdateAverage(WeightStatistic):
 
     name: ClassVar[str] = "update_average"
 
-    def __init__(self, decay: float, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, decay: float, weights: "Mapping[str, Tensor]") -> None:
         self.decay = decay
-        self.average = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        self.average: dict[str, Tensor] = {}
+        if weights:  # a plan gives none, and does not wait for torch
+            import torch
+
+            self.average = {name: torch.zeros_like(weight) for name, weight in weights.items()}
 
     @override
-    def follow(self, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> None:
+    def follow(self, before: "Mapping[str, Tensor]", after: "Mapping[str, Tensor]") -> None:
+        import torch
+
+        from pipetrain.device_queue import together
+
         for names in together(self.average):
             averages, old, new = ([weights[name] for name in names] for weights in (self.average, before, after))
             torch._foreach_mul_(averages, self.decay)
             torch._foreach_add_(averages, torch._foreach_sub(new, old), alpha=1 - self.decay)
 
     @override
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> "dict[str, Tensor]":
         return self.average
 
     @override
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
+    def load_state(self, state: "Mapping[str, Tensor]") -> None:
         for name, average in self.average.items():
             average.copy_(state[name])

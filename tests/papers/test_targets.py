@@ -1,18 +1,29 @@
 """The presets of the papers' experiments: what they say of themselves, and that they compose at both scales."""
 
+import re
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from papers.pages import PAPERS
+from papers.computed import computed_part
 from papers.paper import read_tables
-from papers.targets import FULL, SMALL, ReproductionTarget, presets, rounds_of, targets_of
+from papers.publications import PAPERS
+from papers.targets import FULL, SMALL, ReproductionTarget, parts_of, presets, presets_of, rounds_of, targets_of
 from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import combinations, composed
 from pipetrain.config.schema import config_dir
 from pipetrain.errors import ConfigError
 
+COMPUTED = {
+    *((paper.name, part) for paper in PAPERS.values() for part in paper.computed),
+    *((paper.name, figure.part) for paper in PAPERS.values() for figure in paper.figures),
+    ("pipeoptim", "table2"),
+    ("pipemare", "table4"),
+    ("pipemare", "table5"),
+    ("zhang", "table7"),
+    ("zhang", "table9"),
+}
 ONE_OF_EACH = ("pipeoptim/table4_vgg16", "zhang/table5_resnet56")
 
 
@@ -135,3 +146,42 @@ def test_first_rounds_come_first_and_have_folders_of_their_own(tmp_path):
     assert len({each.runs(tmp_path) for each in rounds}) == len(rounds)
     (whole,) = rounds_of(targets_of("map/gpt_2bw", FULL))
     assert whole.runs(tmp_path) == whole.target.runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("PipeOptim, table IV and fig. 2(a); § V", {"table4", "fig2"}),
+        ("PipeMare, tables 2, 3 and 8, figs 3 and 7", {"table2", "table3", "table8", "fig3", "fig7"}),
+        ("app. C.2.3; figs 13 to 15", {"fig13", "fig14", "fig15"}),
+        ("§ IV", set()),
+    ],
+)
+def test_tables_and_figures_are_found_in_a_source(text, parts):
+    assert parts_of(text) == parts
+
+
+def test_every_table_and_figure_of_the_docs_has_presets_or_is_computed():
+    page = (Path(__file__).parents[2] / "docs" / "reproduction" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
+    assert [paper for paper, _ in rows] == list(PAPERS)
+    for paper, cells in rows:
+        for kind, first, last in re.findall(r"\b(table|fig)(\d+)(?: to \1(\d+))?", cells):
+            for number in range(int(first), int(last or first) + 1):
+                name = f"{paper}-{kind}{number}"
+                assert presets_of(name) or (paper, f"{kind}{number}") in COMPUTED, name
+    assert all(f"{part}" in dict(rows)[paper] for paper, part in COMPUTED)
+
+
+def test_figure_that_needs_no_training_is_drawn(tmp_path):
+    draw = computed_part("pipemare-fig9")
+    assert draw is not None
+    assert str(tmp_path / "pipemare_fig09.png") in draw(tmp_path)[0]
+    assert (tmp_path / "pipemare_fig09.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_table_that_needs_no_training_is_printed(tmp_path):
+    table = computed_part("pipeoptim-table2")
+    assert table is not None
+    assert len(table(tmp_path)) == 9
+    assert computed_part("pipeoptim-table22") is None

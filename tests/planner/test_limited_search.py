@@ -23,7 +23,7 @@ LAYERS = st.lists(st.builds(layer, st.integers(1, 20), SIZES, SIZES, SIZES), min
 
 
 def rules(schedule, N):
-    return MemoryRules(N, schedule, lambda _, delay: 1 if schedule.synchronous else delay + 1, states=1)
+    return MemoryRules(N, schedule, lambda at: 1 if schedule.synchronous else at.delay + 1, states=1)
 
 
 def tried(layers, devices, memory):

@@ -1,15 +1,27 @@
 """What schedule, method and optimizer keep of a stage, by the rules of SPEC's tables of methods."""
 
-import pytest
-from support.methods import MethodCase
-from support.worker_pool import phase, settings
+import subprocess
+import sys
 
+import pytest
+import torch
+from support.cli import environment
+from support.methods import MethodCase
+from support.pipelines import batches, pipeline
+from support.worker_pool import phase, settings
+from torch import nn
+
+from pipetrain.methods import Method
 from pipetrain.methods.lwp import LinearWeightPrediction
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.planner.memory import MemoryModel, StagePlace, StageSizes
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.program.weight_reads import WeightRead
+from pipetrain.schedules.base import Family
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
+from pipetrain.weights.update_average import UpdateAverage
 
 SIZES = StageSizes(weights=100.0, activations=12.0, inputs=4.0)
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
@@ -77,3 +89,41 @@ def test_run_of_several_phases_must_fit_its_largest():
 def test_replicas_share_what_is_in_flight():
     rounds = [StagePlace.row(counts)[0].rounds_behind for counts in ((15, 1), (1,), (16,), (1, 1, 1, 1))]
     assert rounds == [1, 0, 0, 3]
+
+
+class TwoBuffers(Method):
+    """A method of the user's own: the forward reads the version before the newest, and a statistic follows updates."""
+
+    name = "two_buffers"
+    family = Family.CONTINUOUS
+
+    def forward(self, moment):
+        return WeightRead(max(0, moment.newest - 1))
+
+    def weight_versions(self, context):
+        return 2
+
+    def statistic(self, context, weights):
+        return UpdateAverage(0.5, weights)
+
+
+def test_method_of_the_users_own_keeps_what_it_says_and_what_a_run_measures():
+    case = MethodCase(TwoBuffers(), OneFOneB())
+    # two versions, gradients and the statistic, whatever the depth
+    assert kept(case, r=0) == (2 + 1 + 1) * 100 + 4 * 12
+    assert kept(case, r=3) == (2 + 1 + 1) * 100 + 1 * 12
+    net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+    pipe = pipeline(net, [1, 2], case)
+    pipe.executor.train(batches(torch.randn(24, 4), torch.arange(24) % 4, 2), DrainInterval.whole(12))
+    assert [stage.report()["weight_versions_max"] for stage in pipe.stages] == [2, 2, 2]
+
+
+def test_built_in_methods_are_planned_without_torch():
+    code = (
+        "import sys\nfrom pipetrain.config.composition import composed\n"
+        "from pipetrain.planner.memory import MemoryModel\n"
+        "for method in ('pipedream', 'pipeoptim', 'pipemare', 'lwp', 'spectrain', 'hogwild', 'asp'):\n"
+        "    MemoryModel.of(composed([f'method={method}']))\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], env=environment(), check=True)

@@ -71,7 +71,7 @@ def test_slowest_replica_sets_the_pace_of_its_stage():
 @pytest.mark.parametrize(("schedule", "held"), [(OneFOneB(), 3), (OneFOneBFlush(), 4)], ids=["1f1b", "drained"])
 def test_stage_keeps_what_is_in_flight_under_a_schedule_that_flows_or_drains(schedule, held):
     """Behind two replicas follow three stages: three minibatches for each in 1F1B-RR, four microbatches that drain."""
-    memory = MemoryModel((MemoryRules(4 if schedule.synchronous else 1, schedule, lambda _at, _delay: 1, states=0),))
+    memory = MemoryModel((MemoryRules(4 if schedule.synchronous else 1, schedule, lambda _: 1, states=0),))
     layers = [layer(1.0, activation_bytes=120)] * 4
     kept = held * 120 / memory.phases[0].microbatches
     for room, possible in ((kept, True), (kept - 1, False)):

@@ -167,4 +167,4 @@ def test_asynchronous_replicas_are_predicted_to_compute_all_at_once(monkeypatch)
 @pytest.mark.parametrize("replicas", [None, [2, 1], 3])
 def test_asynchronous_replicas_are_of_one_stage(replicas):
     with pytest.raises(ConfigError, match=r"method=asp trains replicas of the whole model; partition\.stages=1"):
-        ASP(replicas=replicas)
+        ASP(replicas=replicas).check(1, 1)
