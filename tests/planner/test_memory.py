@@ -100,10 +100,10 @@ class TwoBuffers(Method):
     def forward(self, moment):
         return WeightRead(max(0, moment.newest - 1))
 
-    def weight_versions(self, context):
+    def weight_versions(self, _context):
         return 2
 
-    def statistic(self, context, weights):
+    def statistic(self, _context, weights):
         return UpdateAverage(0.5, weights)
 
 
