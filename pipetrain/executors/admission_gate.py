@@ -1,4 +1,4 @@
-"""Where a run can be broken off, or pause: between two minibatches, or two parts of an evaluation, in all processes."""
+"""Stops all processes of a run between the same two minibatches, or parts of an evaluation, to end it or to pause."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ class BrokenOffError(Exception):
 
 
 class AdmissionGate:
-    """What the main thread of each process passes before each minibatch, in the same order, until it is shut.
+    """Admits minibatches; shutting it stops every process at the same minibatch.
 
     Whoever wants the pipeline drained, in another thread or in a signal's handler, first holds the gate of every
     process, which tells how far each has come, and then shuts all of them behind the minibatch of the one that is
@@ -27,7 +27,7 @@ class AdmissionGate:
     Attributes:
         ended_after: minibatches that were let through, once one was not; None before, and once it is open again.
         before: called before each minibatch; what it raises ends the run.
-        wanted: whether somebody here wants the pipeline drained.
+        wanted: True if this process has asked for a drain.
         ends: whether the run is to end then.
         openings: how often the gate was opened again.
     """
@@ -46,11 +46,11 @@ class AdmissionGate:
 
     @property
     def begun(self) -> int:
-        """How many minibatches have begun, or wait in front of the gate."""
+        """Number of minibatches that have begun or wait at the gate."""
         return self._asked
 
     def admits(self, minibatches: int = 1) -> bool:
-        """Whether the next minibatch begins; waits where the gate is held.
+        """True if the next minibatch may begin; waits while the gate is held.
 
         A replica, which has some of the minibatches alone, passes by several at a time, of which the last may be its
         own.
@@ -59,8 +59,8 @@ class AdmissionGate:
         return self.admits_part(minibatches)
 
     def admits_part(self, minibatches: int = 1) -> bool:
-        """As `admits`, for what is no minibatch of the training: `before` is not called."""
-        self._asked += minibatches  # before the look at `_held`: whoever holds the gate then counts this minibatch
+        """Same as `admits` for parts of an evaluation: `before` is not called."""
+        self._asked += minibatches  # before `_held` is read: a thread that holds the gate then counts this minibatch
         if not self._held:
             return True
         self._shut.wait()
@@ -71,27 +71,27 @@ class AdmissionGate:
         return False
 
     def pause(self) -> None:
-        """Wants the pipeline drained; the run goes on once the gate is opened."""
+        """Asks for a drain, after which the run continues once the gate is opened."""
         self.wanted = True
         self._shut_here()
 
     def end(self) -> None:
-        """Wants the pipeline drained, and the run to end then."""
+        """Asks for a drain, after which the run ends."""
         self.ends = True
         self.pause()
 
     def hold(self) -> int:
-        """Lets no further minibatch through for the time being; how many have begun, or wait in front of the gate."""
+        """Admits no further minibatch for now. Returns the number that have begun or wait at the gate."""
         self._held = True
         return self._asked
 
     def shut(self, minibatches: int) -> None:
-        """Lets those through that are among the first so many, and no other."""
+        """Admits the first `minibatches` minibatches and no more."""
         self._end = minibatches
         self._shut.set()
 
     def open(self) -> None:
-        """Lets minibatches through again, from the first one on that was not."""
+        """Admits minibatches again, starting with the first that was refused."""
         assert self._end is not None
         self._asked = self._end
         self.ended_after = None
@@ -103,7 +103,7 @@ class AdmissionGate:
             self.pause()
 
     def end_here(self) -> None:
-        """Ends the run where every process has come to by now, which all have agreed on in another way."""
+        """Ends the run at the present minibatch, on which all processes have agreed by other means."""
         self.ends = True
         self.ended_after = self._asked
 

@@ -1,4 +1,4 @@
-"""What a trainer asks of an executor, wherever the stages are."""
+"""Interface of executors, which train and evaluate the stages of a process."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -29,10 +29,10 @@ from pipetrain.tensors import Tensors, dense
 
 @dataclass(frozen=True)
 class IntervalTimes:
-    """How the stages of this process spent an interval.
+    """Times of the stages of this process in an interval.
 
     Attributes:
-        idle: the idle share of each; None where no stage runs by itself.
+        idle: idle share of each stage; None if stages do not run one by one.
         predicted: seconds that each step would take with every stage on a device of its own and messages that take no
             time; empty where stages are not simulated, or not one by one.
     """
@@ -42,11 +42,11 @@ class IntervalTimes:
 
 
 class Executor(ABC):
-    """Trains and evaluates the stages that live in this process, and talks to those that do not.
+    """Trains and evaluates the stages of this process together with those of other processes.
 
     Args:
         phases: of the run.
-        hooks: who is told what happens.
+        hooks: callbacks of the run.
         clip_norm: the largest norm of a gradient; None for no clipping.
     """
 
@@ -55,7 +55,7 @@ class Executor(ABC):
     rank: int
     """The number of this process."""
     transport: Transport | None = None
-    """Of tensors between processes; None where there is one process."""
+    """How tensors travel between processes; None in a single process."""
     unmeasured: ClassVar[tuple[str, ...]] = ()
     """Fields of a stage's report that cannot be known here."""
 
@@ -85,16 +85,16 @@ class Executor(ABC):
         return phase.rules
 
     def begin_evaluation(self) -> None:
-        """Has the stages of this process evaluate from the beginning of the data."""
+        """Starts an evaluation at the beginning of the data."""
         for stage in self.stages:
             stage.carried.begin_evaluation()
 
     def evaluated_parts(self, number: int, own: Sequence[int] | None = None) -> Iterator[int]:
-        """Passes the parts of the evaluation set one by one, for as long as the run is not to end.
+        """Yields the numbers of the parts of the evaluation set until the run is to end.
 
         Args:
-            number: of all parts.
-            own: those of this process; None for all.
+            number: number of all parts.
+            own: parts of this process; None for all.
 
         Raises:
             BrokenOffError: the run is to end; in every process before the same part.
@@ -107,7 +107,7 @@ class Executor(ABC):
         self._come_to(begun + number)
 
     def _come_to(self, count: int) -> None:
-        """Passes the gate until so many minibatches and parts have."""
+        """Passes the gate until it has admitted `count` minibatches and parts."""
         gate = self.hooks.gate
         while count > gate.begun and not gate.admits_part(count - gate.begun):
             if any(self.exchange(gate.ends)):
@@ -115,16 +115,16 @@ class Executor(ABC):
             gate.open()
 
     def clipping(self, rules: PipelineRules) -> Clipping | None:
-        """How gradients are clipped under these rules; None where they are not."""
+        """Clipping of gradients under these rules; None without clipping."""
         together = rules.schedule.synchronous and rules.replicas.even
         return Clipping(self._clip_norm, together) if self._clip_norm is not None else None
 
     def feed(self, loader: Loader, interval: DrainInterval, stages: Sequence[BaseStage]) -> Feed:
-        """The interval's data, as far as `stages` take it: inputs with the first of all stages, targets with the last.
+        """Data of the interval for `stages`: inputs if they include the first stage, targets if they include the last.
 
         Args:
-            loader: what reads them.
-            interval: which minibatches.
+            loader: reads the minibatches.
+            interval: range of minibatches.
             stages: some of this process, in order.
         """
         first, last = stages[0].index == 0, stages[-1].index == self.num_stages - 1
@@ -134,17 +134,17 @@ class Executor(ABC):
         return Feed(loader, own, stage.device, inputs=first, targets=last, every=every)
 
     def drains_by_itself(self, interval: DrainInterval) -> bool:
-        """Whether the pipeline is empty after each minibatch, so that to end there changes nothing."""
+        """True if the pipeline is empty after each minibatch, so that ending there changes nothing."""
         return self._phases[interval.phase].rules.schedule.synchronous
 
     @property
     def has_last_stage(self) -> bool:
-        """Whether losses and metrics are known here."""
+        """True if this process computes losses and metrics."""
         return self.stages[-1].index == self.num_stages - 1
 
     @abstractmethod
     def train(self, loader: Loader, interval: DrainInterval) -> IntervalTimes:
-        """Carries out the interval, and waits until every stage has."""
+        """Trains on the interval, and waits until every stage has finished it."""
 
     @abstractmethod
     def evaluate(self, loader: Loader, metrics: Metrics = NO_METRICS) -> dict[str, float] | None:
@@ -165,31 +165,31 @@ class Executor(ABC):
 
     @abstractmethod
     def exchange(self, value: Any) -> list[Any]:
-        """One value of JSON's of each process -> those of all, by rank, in every process, once all have come here."""
+        """Values of all processes by rank, in every process. All call it with a value that JSON can hold, and wait."""
 
     @abstractmethod
     def exchange_in_background(self, value: Any) -> list[Any]:
-        """As `exchange`, over connections of its own: for one other thread of each process, while training goes on."""
+        """Same as `exchange` over separate connections, for one other thread of each process during training."""
 
     @abstractmethod
     def gather(self, values: Sequence[Any]) -> list[Any]:
-        """One value for each stage of this process -> those of all stages, and of their replicas, in every process."""
+        """Values of all stages and their replicas, in every process, given one for each stage of this process."""
 
     @abstractmethod
     def broadcast_from_last(self, value: Any) -> Any:
-        """The value that the process of the last stage gives, in every process."""
+        """Value given by the process of the last stage, in every process."""
 
     def own_state(self) -> dict[str, Tensor]:
-        """The newest weights and the buffers of the stages of this process by full name; the tensors themselves.
+        """Newest weights and buffers of the stages of this process by full name, not copied.
 
-        Of a stage with replicas the first one has them for all.
+        The first replica of a stage has them for all.
         """
         first = [stage for stage in self.stages if stage.replica == 0]
         return {name: tensor for stage in first for name, tensor in stage.state().items()}
 
 
 class OneProcess(Executor):
-    """All stages are in this process."""
+    """Executor with all stages in one process."""
 
     rank = 0
 
@@ -215,7 +215,7 @@ class OneProcess(Executor):
 
 
 class ManyProcesses(Executor):
-    """Each process has its stages; torch.distributed's default group is for control."""
+    """Executor with stages in several processes; torch.distributed's default group carries control messages."""
 
     @override
     def __init__(self, phases: Sequence[Phase], hooks: RunHooks, clip_norm: float | None, transport: Transport) -> None:
@@ -248,7 +248,7 @@ class ManyProcesses(Executor):
             return control.broadcast_json(value, self._placement.of_last_stage)
 
     def _drained(self) -> None:
-        """Waits until the stages of all processes have drained, and their devices have nothing left to do."""
+        """Waits until the stages of all processes have drained and their devices are idle."""
         synchronize(self.transport.device)
         with self.hooks.waiting("the drain of all stages"), control.lost_stage_on_error():
             dist.barrier()
@@ -257,7 +257,7 @@ class ManyProcesses(Executor):
     def _metrics(
         outputs: Iterable[Tensors], feed: Feed, loss: Loss | None, metrics: Metrics
     ) -> dict[str, float] | None:
-        """Metrics where the last stage and its loss are; elsewhere `outputs` only pass through."""
+        """Metrics if this process has the loss; else consumes `outputs` and returns None."""
         if loss is not None:
             return evaluate(outputs, feed.host_targets, loss, metrics)
         deque(outputs, maxlen=0)

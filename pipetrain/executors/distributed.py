@@ -29,12 +29,12 @@ _EVALUATION_AHEAD = 2
 
 
 class DistributedExecutor(ManyProcesses):
-    """One stage in this process, the others in theirs; torch.distributed's default group (Gloo) is for control.
+    """One stage in this process; torch.distributed's default group (Gloo) carries control messages.
 
     Args:
         stage: of this process.
         phases: of the run.
-        hooks: who is told what happens.
+        hooks: callbacks of the run.
         clip_norm: the largest norm of a gradient; None for no clipping.
         transport: of activations and gradients; None for host memory.
     """
@@ -145,7 +145,7 @@ class DistributedExecutor(ManyProcesses):
         return [share[i] for i in range(len(shares[0])) for share in shares if i < len(share)]
 
     def _outputs(self, keys: Sequence[Key], own: Sequence[int], feed: Feed) -> Iterator[Tensors]:
-        """This worker's outputs of its parts of the evaluation set, sent on to the stage behind."""
+        """Outputs of this worker for its parts of the evaluation set, also sent to the next stage."""
         ports, r = self._ports, self._stage.index
         for part in self.evaluated_parts(len(keys), own):
             source = ports.activations_in.get(self.replicas.worker(r - 1, part)) if r > 0 else None

@@ -44,7 +44,7 @@ def evaluate_model(
         compute: the model.
         loss: of the run.
         device: of the model.
-        metrics: further ones, beside those of the loss.
+        metrics: further metrics, in addition to those of the loss.
         parts: asked for a number before each part; None for nothing to ask.
     """
     feed = Feed(loader, DrainInterval.whole(len(loader)), device, inputs=True, targets=True)
@@ -61,7 +61,7 @@ def evaluate(
         outputs: of the model.
         targets: gives those of the next part, in host memory or on the device.
         loss: of the run.
-        metrics: of the run, beside those of the loss.
+        metrics: metrics of the run, in addition to those of the loss.
 
     Returns:
         `loss`, the `perplexity` where there is one, each metric of the loss in percent, and the further ones.
@@ -85,7 +85,7 @@ class PartScore:
     Attributes:
         count: what the loss averages over.
         mean: of the loss.
-        log_loss: what the perplexity follows from; None where there is none.
+        log_loss: the loss that the perplexity is computed from; None if the loss has no perplexity.
         hits: of each metric.
     """
 
@@ -97,7 +97,7 @@ class PartScore:
     @classmethod
     @torch.no_grad()
     def of(cls, loss: Loss, outputs: Tensors, targets: Tensors) -> "PartScore":
-        """That of one microbatch, whose targets may still be in host memory, where counting them waits for nothing.
+        """Sums of one microbatch. Its targets may still be in host memory, where counting them waits for nothing.
 
         Raises:
             RunError: the loss returns no mean, or a metric of it is no number of hits.
@@ -140,7 +140,7 @@ def on_host(parts: Iterable[PartScore]) -> Iterator[PartScore]:
 
 
 def metrics_of(parts: Iterable[PartScore]) -> dict[str, float]:
-    """Those of all parts together, exact whatever their sizes: `loss`, `perplexity` if any, and percentages."""
+    """Metrics over all parts, exact whatever their sizes: `loss`, `perplexity` if any, and percentages."""
     count, total, hits = 0, 0.0, dict[str, float]()
     log_loss: float | None = None
     for part in on_host(parts):

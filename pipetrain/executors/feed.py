@@ -72,7 +72,7 @@ class Feed:
 
 
 class _Part(NamedTuple):
-    """Which minibatches of an epoch are read: arguments of a loader."""
+    """Arguments of a loader that select minibatches of an epoch."""
 
     epoch: int
     first: int

@@ -62,13 +62,13 @@ class _Reader:
                 self._queued[version] += 1
 
     def forward(self, minibatch: int) -> dict[str, Tensor]:
-        """What the next forward reads, one of this minibatch of the run."""
+        """Weights that the next forward reads, one of this minibatch of the run."""
         version, tensors = self._take(Kind.FORWARD)
         self.stage.measurements.forward.setdefault(minibatch, []).append(version)
         return tensors
 
     def recomputation(self) -> dict[str, Tensor]:
-        """What the next recomputation reads."""
+        """Weights that the next recomputation reads."""
         return self._take(Kind.RECOMPUTATION)[1]
 
     def _take(self, kind: Kind) -> tuple[int, dict[str, Tensor]]:
@@ -77,7 +77,7 @@ class _Reader:
         return version, tensors
 
     def backward(self) -> dict[str, Tensor] | None:
-        """What the backward reads, None where that is what the pass before it read; reads on.
+        """Weights that the backward reads; None if the pass before it read the same. Moves on.
 
         One backward of a whole minibatch reads the same for all its microbatches.
         """
@@ -125,7 +125,7 @@ class _Rejoin(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class WholeModel:
-    """What computes, beside the stages that hold its weights.
+    """The model that computes with the weights that the stages hold.
 
     Attributes:
         module: all layers.
@@ -147,7 +147,7 @@ class FinegrainedExecutor(OneProcess):
         stages: all of them, in order.
         model: what computes.
         phases: of the run.
-        hooks: who is told what happens.
+        hooks: callbacks of the run.
         clip_norm: the largest norm of a gradient; None for no clipping.
     """
 
@@ -216,7 +216,7 @@ class FinegrainedExecutor(OneProcess):
 
 @dataclass
 class _Pass:
-    """One microbatch through the whole model, forward and backward."""
+    """Forward and backward of one microbatch through the whole model."""
 
     model: WholeModel
     readers: list[_Reader]

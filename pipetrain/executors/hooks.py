@@ -1,4 +1,4 @@
-"""What an executor tells others while it trains."""
+"""Callbacks of an executor."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -33,16 +33,16 @@ def _nothing_around(_description: str) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class RunHooks:
-    """Who is told what happens in a run.
+    """Callbacks of a run.
 
     Attributes:
-        on_step: told the loss of each minibatch, where the last stage is.
-        on_operation: told each operation of a stage of this process before it starts.
-        on_progress: told in words what else a process does before it starts.
-        waiting: around each wait for another process.
-        computing: around each forward that torch's library starts.
-        trace: the file of the operations' times; None for no trace.
-        gate: asked before each minibatch of a training interval.
+        on_step: called with the loss of each minibatch, in the process of the last stage.
+        on_operation: called with each operation of a stage of this process before it starts.
+        on_progress: called with a description of other work before it starts.
+        waiting: context around each wait for another process.
+        computing: context around each forward that torch's library starts.
+        trace: file of the operations' times; None for no trace.
+        gate: admits each minibatch of a training interval.
     """
 
     on_step: OnStep = _ignore_step

@@ -102,7 +102,7 @@ class PipelineRules:
         return checked_lists(self.list_schedule, self.num_stages, self.num_microbatches, minibatches, self.segments)
 
     def steady_cycle(self, stage: int) -> list[Operation]:
-        """What `stage` does from one update to the next in steady state: see `ListSchedule.steady_cycle`."""
+        """Operations of `stage` from one update to the next in steady state: see `ListSchedule.steady_cycle`."""
         cycle = self.list_schedule.steady_cycle(stage, self.num_stages, self.num_microbatches)
         return cycle if self.segments is None else steady_with_recomputation(cycle, self.segments.lead(stage))
 

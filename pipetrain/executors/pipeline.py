@@ -36,7 +36,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Training:
-    """How the stages of a pipeline train, the same for all of them.
+    """Training options that all stages of a pipeline share.
 
     Attributes:
         optimizer: a stage's parameters -> its optimizer, one of torch's.
@@ -77,7 +77,7 @@ def build_pipeline(
         bounds: (first layer, last layer exclusive) of each stage.
         rules: the schedule and the method; or the phases of a run, each with its own.
         training: how the stages train.
-        hooks: who is told what happens.
+        hooks: callbacks of the run.
 
     Raises:
         ConfigError: stages share a weight, and a schedule is asynchronous, or stages have replicas.
@@ -85,7 +85,7 @@ def build_pipeline(
     phases = _phases(rules)
     replicas = phases[0].rules.replicas
     if replicas.several:
-        # a stage keeps the very layers of its chain, so each replica beside another takes a copy
+        # a stage keeps the layers of its chain, so every further replica needs a copy
         chains = [chain, *(copy.deepcopy(chain) for _ in range(1, max(replicas.counts)))]
         stages = [
             stage
@@ -121,12 +121,12 @@ def connect_stages(
     clip_norm: float | None = None,
     transport: Transport | None = None,
 ) -> Executor:
-    """The stages of this process, connected to those of the others; torch.distributed is initialized.
+    """Executor of the stages of this process, connected to the other processes; torch.distributed is initialized.
 
     Args:
         stages: of this process, from `build_stages`.
         rules: as of `build_pipeline`.
-        hooks: who is told what happens.
+        hooks: callbacks of the run.
         clip_norm: the largest norm of a gradient; None for no clipping.
         transport: of all processes, from `agreed_transport`; None for host memory.
 
@@ -158,7 +158,7 @@ def build_finegrained_pipeline(
         bounds: (first weight unit, last weight unit exclusive) of each stage; see `weight_units`.
         rules: as of `build_pipeline`.
         training: how the stages train.
-        hooks: who is told what happens.
+        hooks: callbacks of the run.
         recompute_boundaries: the first layers of segments that recompute; None where nothing is recomputed.
     """
     units = weight_units(chain)

@@ -1,4 +1,4 @@
-"""Where a stage is in its list: what comes next, what that reads, and which versions are done with."""
+"""Position of a stage in its operation list: next operation, the version it reads, versions to release."""
 
 from typing import Generic, TypeVar
 
@@ -12,7 +12,7 @@ AnyStage = TypeVar("AnyStage", bound=BaseStage)
 
 
 class ReadCursor(Generic[AnyStage]):
-    """A place in a stage's list, from one drain to the next.
+    """Position in a stage's operation list, from one drain to the next.
 
     Args:
         stage: the stage.
@@ -20,7 +20,7 @@ class ReadCursor(Generic[AnyStage]):
         interval: the minibatches of the list.
 
     Attributes:
-        worker: which of the pipeline the stage, or this replica of it, is.
+        worker: number of the stage's worker in the pipeline.
         planned: the list.
         start: minibatches of the run before the list.
         base: the version that the list calls 0.
@@ -43,7 +43,7 @@ class ReadCursor(Generic[AnyStage]):
 
     @property
     def opens(self) -> int:
-        """How many minibatches of the pipeline that opens, 1 or 0; of a replica also those of others before its own.
+        """Number of minibatches that the next operation starts: 0 or 1, for a replica also those of others before it.
 
         The update of a round that a later minibatch ends opens that one, which goes to another replica.
         """
@@ -54,13 +54,13 @@ class ReadCursor(Generic[AnyStage]):
         rules, stage = self.rules, self.stage
         # the list of an interval that ends there begins with what was carried out of the longer one
         self.planned = rules.planned(self.worker, minibatch, self.start) if minibatch else []
-        self._entered = minibatch - 1  # whoever ends the list lets through what it still has, also a round cut short
+        self._entered = minibatch - 1  # the caller admits what the list still has, also a round cut short
         awaited = {self.base + each.read.version for each in self.planned[self._done :]}
         for version in set(stage.weights.held()) - {stage.updates} - awaited:
             stage.weights.release(version)
 
     def read(self, planned: PlannedOperation) -> WeightRead:
-        """What the next operation, `planned`, reads, its version counted from the start of the run.
+        """Weights that the next operation, `planned`, reads; the version counts from the start of the run.
 
         Raises:
             InvariantError: by the closed forms of schedule and method it reads something else.
@@ -69,7 +69,7 @@ class ReadCursor(Generic[AnyStage]):
         return planned.read.moved(self.base)
 
     def advance(self, planned: PlannedOperation) -> None:
-        """Goes on from `planned`; the version that it read is released where no later operation reads it."""
+        """Moves past `planned`, and releases the version that it read if no later operation reads it."""
         if planned.releases:
             self.stage.weights.release(self.base + planned.read.version)
         self._entered = max(self._entered, planned.operation.minibatch)

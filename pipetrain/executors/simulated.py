@@ -37,8 +37,8 @@ class _Boxes:
         replicas: of each stage.
         start: minibatches of the run before the interval.
         of_workers: one for each.
-        rounds: of each stage, where its replicas tell each other what they have found.
-        tied: what all stages offer of weights that they share.
+        rounds: averaging over the replicas of each stage.
+        tied: gradients of weights that stages share.
     """
 
     replicas: Replicas
@@ -48,20 +48,20 @@ class _Boxes:
     tied: TiedGradients
 
     def of(self, stage: int, minibatch: int) -> "_Mailbox":
-        """That of the worker that a minibatch of the run goes to."""
+        """Mailbox of the worker that a minibatch of the run goes to."""
         return self.of_workers[self.replicas.worker(stage, minibatch - self.start)]
 
     @property
     def of_stages(self) -> list["_Mailbox"]:
-        """Those of the first replicas."""
+        """Mailboxes of the first replica of each stage."""
         return [self.of_workers[workers[0]] for workers in map(self.replicas.workers_of, range(len(self.rounds)))]
 
 
 class _Mailbox:
-    """One worker's ports: what its neighbors put here, copied as a message would be.
+    """Ports of one worker: its neighbors put copies of their tensors here, as messages would.
 
     Args:
-        stage: whose.
+        stage: the worker's stage.
         boxes: of all workers.
     """
 
@@ -95,7 +95,7 @@ class _Mailbox:
         self._boxes.of_workers[self._stage + 1].recomputed.append(_copied(tensors))
 
     def put_gradient(self, name: str, gradient: Tensor) -> None:
-        """Leaves it to the offer of the whole round."""
+        """Does nothing: `offer_round` passes all gradients at once."""
 
     def offer_round(self, this: Round, found: LocalGradients) -> None:
         self._boxes.rounds[self._stage].offer(this, self._replica, found)
@@ -131,12 +131,12 @@ def _copied(tensors: Tensors) -> Tensors:
 
 
 class SimulatedExecutor(OneProcess):
-    """Every stage in this process, walked in turn; idle shares come of playing their clocks against each other.
+    """All stages in this process, which take turns; idle shares follow from replaying their measured times.
 
     Args:
         stages: all of them, in order.
         phases: of the run.
-        hooks: who is told what happens.
+        hooks: callbacks of the run.
         clip_norm: the largest norm of a gradient; None for no clipping.
     """
 
@@ -187,14 +187,14 @@ class SimulatedExecutor(OneProcess):
         return boxes.of_workers
 
     def _drain(self) -> None:
-        """Has all replicas of a stage go on with the buffers of the first one."""
+        """Gives all replicas of a stage the buffers of its first replica."""
         firsts = {stage.index: stage for stage in self.stages if stage.replica == 0}
         for stage in self.stages:
             if stage.replica:
                 stage.take_buffers(firsts[stage.index].buffers)
 
     def _run(self, runners: Sequence[StageRunner], boxes: Sequence[_Mailbox], begun: int) -> None:
-        """Carries out all lists; each stage as far as it gets, then the next one."""
+        """Runs all lists: each stage as far as its inputs allow, then the next stage."""
         gate, opened = self.hooks.gate, 0
         while any(runner.next for runner in runners):
             moved = False
@@ -240,7 +240,7 @@ class SimulatedExecutor(OneProcess):
         return True
 
     def _played(self, rules: PipelineRules, minibatches: int) -> list[list[Slice]]:
-        """When each operation would have run with every stage on a device of its own, by the time that each took."""
+        """Start and end of each operation if every stage had its own device, from the measured durations."""
         lists = rules.lists(minibatches)
         durations: dict[tuple[int, Operation], float] = {}
         for r, (stage, operations) in enumerate(zip(self.stages, lists, strict=True)):
@@ -255,7 +255,7 @@ class SimulatedExecutor(OneProcess):
         runners: Sequence[StageRunner],
         played: Sequence[Sequence[Slice]],
     ) -> None:
-        """Writes the lists as they were played, each interval behind the one before."""
+        """Writes the lists with their replayed times; each interval starts where the previous one ended."""
         lists = []
         for runner, slices in zip(runners, played, strict=True):
             spans = [TimeSpan(self._played_until + piece.start, piece.end - piece.start) for piece in slices]

@@ -1,4 +1,4 @@
-"""One stage walking its operation list: the code that both executors share, so that they compute the same."""
+"""Runs the operation list of one stage. Both executors share this code, so they compute the same bits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,11 +30,11 @@ class Ports(Protocol):
     """A stage's connections to its neighbors; a port takes and gives dense tensors."""
 
     def receive_activations(self, microbatch: MicrobatchId) -> Tensors:
-        """What the stage before sent for the microbatch, the next of those from there; waits for it."""
+        """Activations of the microbatch from the previous stage, the next message from there; waits for it."""
         ...
 
     def send_activations(self, microbatch: MicrobatchId, tensors: Tensors) -> None:
-        """Hands the outputs to the stage behind; does not wait."""
+        """Sends outputs to the next stage; does not wait."""
         ...
 
     def receive_gradients(self, microbatch: BackwardId) -> Tensors:
@@ -42,15 +42,15 @@ class Ports(Protocol):
         ...
 
     def send_gradients(self, microbatch: BackwardId, tensors: Tensors) -> None:
-        """Hands the gradients of the floating-point inputs to the stage before; does not wait."""
+        """Sends gradients of the floating-point inputs to the previous stage; does not wait."""
         ...
 
     def receive_recomputed(self) -> Tensors:
-        """What the stage before, of the same segment, recomputed for the next microbatch."""
+        """Outputs that the previous stage of the segment recomputed for the next microbatch."""
         ...
 
     def send_recomputed(self, tensors: Tensors) -> None:
-        """Hands the recomputed outputs to the stage behind."""
+        """Sends recomputed outputs to the next stage."""
         ...
 
     def put_gradient(self, name: str, gradient: Tensor) -> None:
@@ -58,15 +58,15 @@ class Ports(Protocol):
         ...
 
     def offer_round(self, this: Round, found: LocalGradients) -> None:
-        """Tells the other replicas of the stage what this one has found in a round; does not wait."""
+        """Offers this replica's part of a round to the other replicas of the stage; does not wait."""
         ...
 
     def found(self, this: Round) -> AveragedGradients:
-        """What all of them have found in it; waits for them."""
+        """Averages over all replicas in the round; waits for them."""
         ...
 
     def offer_norm(self, norm: Tensor) -> None:
-        """Tells all stages this one's squared gradient norm of the next minibatch."""
+        """Offers this stage's squared gradient norm of the next minibatch to all stages."""
         ...
 
     def norms(self) -> list[Tensor]:
@@ -74,7 +74,7 @@ class Ports(Protocol):
         ...
 
     def offer_tied(self, gradients: Mapping[str, Tensor]) -> None:
-        """Tells those that share weights with this stage its part of their gradients, by name in the whole model."""
+        """Offers this stage's part of the gradients of shared weights, by full name, to those that share them."""
         ...
 
     def tied_totals(self) -> Mapping[str, Tensor]:
@@ -84,7 +84,7 @@ class Ports(Protocol):
 
 @dataclass
 class _Minibatch:
-    """What the last stage keeps of a minibatch until its update."""
+    """Counts, targets and losses that the last stage keeps of a minibatch until its update."""
 
     counts: list[int]
     targets: list[Tensors]
@@ -92,18 +92,18 @@ class _Minibatch:
 
 
 class StageRunner:
-    """Carries out one stage's list between two drains, an operation at a time.
+    """Runs the operation list of one stage between two drains, one operation at a time.
 
     Args:
         cursor: the stage and its list.
         ports: to its neighbors.
         feed: the data that it takes.
         clipping: of its gradients.
-        hooks: who is told what happens.
+        hooks: callbacks of the run.
 
     Attributes:
-        has_summed_tied: whether the gradients of shared weights are those of all stages, for the next update.
-        has_averaged: whether the gradients are those of all replicas, for the next update.
+        has_summed_tied: True if gradients of shared weights are summed over all stages for the next update.
+        has_averaged: True if gradients are averaged over all replicas for the next update.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class StageRunner:
                 self._ports.send_gradients(whole, gradients)
 
     def _completes(self, operation: Operation) -> bool:
-        """Whether the gradients that a backward adds to can go to the other replicas while it runs."""
+        """True if gradients can go to the other replicas during this backward, the last of its minibatch."""
         last = operation.covers(self._num_microbatches)[-1] == self._num_microbatches - 1
         return self._averages and last
 
@@ -270,7 +270,7 @@ class StageRunner:
         return self.next
 
     def _own_losses(self, this: Round) -> list[StepLoss]:
-        """That of this replica's minibatch; none where it has none, or the loss is in another stage."""
+        """Loss of this replica's minibatch; empty without one, or if the loss is in another stage."""
         own = this.own(self.stage.replica)
         if not self._last or own is None:
             return []
@@ -278,14 +278,14 @@ class StageRunner:
         return [step_loss(minibatch.losses, minibatch.counts)]
 
     def offer_round(self) -> None:
-        """Before an update: tells the other replicas of the stage what this one has found, once."""
+        """Before an update: offers this replica's part to the other replicas, once."""
         if self._averages and not self._offered_round:
             this = self.round
             self._ports.offer_round(this, LocalGradients(self.stage.gradients.tensors, self._own_losses(this)))
             self._offered_round = True
 
     def average(self) -> None:
-        """Before an update: puts what all replicas of the stage have found in the place of its own part, once."""
+        """Before an update: replaces this replica's gradients by the averages, once."""
         if not self.has_averaged:
             self.offer_round()
             with self.stage.clock.waiting("recv", self._next_update):
@@ -295,20 +295,20 @@ class StageRunner:
             self.has_averaged = True
 
     def offer_tied(self) -> None:
-        """Before an update: tells the stages that share weights with this one its part of their gradients, once."""
+        """Before an update: offers this stage's part of the gradients of shared weights, once."""
         if self.stage.shares_weights and not self._offered_tied:
             self._ports.offer_tied(self.stage.tied_gradients)
             self._offered_tied = True
 
     def sum_tied(self) -> None:
-        """Before an update: adds up what all stages have found of the gradients of shared weights, once."""
+        """Before an update: replaces the gradients of shared weights by their sums over all stages, once."""
         if self.stage.shares_weights and not self.has_summed_tied:
             self.offer_tied()
             self.stage.take_over(self._ports.tied_totals())
             self.has_summed_tied = True
 
     def offer_norm(self) -> None:
-        """Before an update that clips over all stages: tells the others this stage's part of the norm, once."""
+        """Before an update that clips over all stages: offers this stage's part of the norm, once."""
         if self._norm is None:
             self.sum_tied()
             self.average()
@@ -316,7 +316,7 @@ class StageRunner:
             self._ports.offer_norm(self._norm)
 
     def _applied(self) -> dict[str, Tensor]:
-        """The gradients to apply: clipped, and none at all where the loss was scaled by too much."""
+        """Gradients to apply, clipped; empty if the loss scale was too large."""
         scaler, clipping = self.stage.scaler, self.clipping
         if clipping is None and scaler is None:
             return self.stage.gradients.take()

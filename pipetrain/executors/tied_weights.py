@@ -17,11 +17,11 @@ from pipetrain.tensors import Tensors
 
 
 class Part(NamedTuple):
-    """What a stage has found of the gradient of a weight.
+    """A stage's part of the gradient of a weight.
 
     Attributes:
-        gradient: zeros where there is none.
-        there: whether there is one, a flag that a device may have yet to receive; None for certainly.
+        gradient: the gradient; zeros if there is none.
+        there: flag of its presence, which a device may have yet to receive; None if it is certain.
     """
 
     gradient: Tensor
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
 @dataclass
 class TiedGradients:
-    """What the stages have offered for an update, until all that share it have taken it.
+    """Parts that stages have offered for an update, until every stage that shares the weight has taken the sum.
 
     Attributes:
         ties: of the model.
@@ -43,7 +43,7 @@ class TiedGradients:
     _taken: dict[str, int] = field(default_factory=dict)
 
     def of(self, stage: int) -> list[Tie]:
-        """Those that a stage takes part in."""
+        """Ties that a stage takes part in."""
         return [tie for tie in self.ties if stage in tie.stages]
 
     def offer(self, stage: int, gradients: Mapping[str, Tensor]) -> None:
@@ -57,11 +57,11 @@ class TiedGradients:
             self._offered.setdefault(name, {})[stage] = parts.get(name)
 
     def complete(self, stage: int) -> bool:
-        """Whether all stages have offered what this one waits for."""
+        """True if all stages have offered the parts that this stage waits for."""
         return all(len(self._offered.get(tie.name, ())) == len(tie.stages) for tie in self.of(stage))
 
     def totals(self, stage: int) -> dict[str, Tensor]:
-        """Weight name -> sum, in memory of its own; weights that no stage has a gradient of are absent."""
+        """Weight name -> sum in new memory; weights without a gradient in any stage are absent."""
         self._look_at_flags([tie.name for tie in self.of(stage)])
         sums = {tie.name: _total([self._offered[tie.name][r] for r in tie.stages]) for tie in self.of(stage)}
         for tie in self.of(stage):

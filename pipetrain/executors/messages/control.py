@@ -25,8 +25,8 @@ def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> It
     NCCL does not notice that a process of the same machine is gone, and what it raises has names of its own.
 
     Args:
-        stage: at the other end; None where any may be gone.
-        direct: whether the calls go over NCCL.
+        stage: stage at the other end; None if it may be any process.
+        direct: True for calls over NCCL.
 
     Raises:
         LostStageError: a process is gone.
@@ -43,7 +43,7 @@ def lost_stage_on_error(stage: int | None = None, *, direct: bool = False) -> It
 
 @lost_stage_on_error()
 def all_gather_json(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
-    """The value that each process gives, in every process; of a group or, None, of all."""
+    """Values of all processes of a group by rank, in each of them; None for the default group."""
     sent, count = _encode(value), dist.get_world_size(group)
     sizes = [torch.empty(1, dtype=torch.int64) for _ in range(count)]
     dist.all_gather(sizes, torch.tensor([len(sent)]), group)
@@ -55,7 +55,7 @@ def all_gather_json(value: Any, group: dist.ProcessGroup | None = None) -> list[
 
 @lost_stage_on_error()
 def broadcast_json(value: Any, source: int) -> Any:
-    """The value that the process `source` gives, in every process; the others' own is ignored."""
+    """Value of the process `source`, in every process."""
     sent = _encode(value)
     size = torch.tensor([len(sent)])
     dist.broadcast(size, source)
@@ -77,7 +77,7 @@ _WHAT = "the weights of another stage"
 
 
 def collect_tensors(own: Mapping[str, Tensor], destination: int, waiting: Around) -> dict[str, Tensor] | None:
-    """The tensors of all processes by name, in the process `destination`; None elsewhere. All call it together.
+    """Tensors of all processes by name, in the process `destination`; None in the others. All call it together.
 
     One tensor travels at a time, in host memory. Where two processes have one name, that of the later one counts.
 
@@ -105,7 +105,7 @@ def collect_tensors(own: Mapping[str, Tensor], destination: int, waiting: Around
 
 
 def gather_tensors(own: Tensors, group: dist.ProcessGroup) -> list[Tensors]:
-    """The tensors that each process of a group gives, in the group's first process; none elsewhere. All call it.
+    """Tensors of each process of a group, in its first process; empty in the others. All call it together.
 
     Raises:
         LostStageError: a process is gone.

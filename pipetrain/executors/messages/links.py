@@ -1,4 +1,4 @@
-"""One direction between two processes: transfers through host memory, or from device to device."""
+"""Links: one direction between two processes, through host memory or from device to device."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Link(ABC):
         peer: the neighbor's rank.
         stage: its stage, for error messages.
         groups: of this direction alone.
-        waiting: a context around every wait, told what is waited for.
+        waiting: makes a context for every wait, given its description.
     """
 
     ahead: int
@@ -166,7 +166,7 @@ class HostLink(Link):
         return _HostReceipt(self, buffers, transfers)
 
     def on_device(self, buffers: Sequence[Tensor]) -> Tensors:
-        """What was received, where this process computes."""
+        """Received tensors on the device of this process."""
         return tuple(buffer.to(self._device, non_blocking=True) for buffer in buffers)
 
 
@@ -221,7 +221,7 @@ class DeviceLink(Link):
 
     A receive occupies the device until the message comes. Were it posted ahead, the message might need what this
     process has yet to queue, and whatever waits for the whole device (cudaFree, loading a kernel) would deadlock. So
-    it is posted when the message is taken, in a stream beside the computation, where it starts at once.
+    it is posted when the message is taken, in a separate stream, where it starts immediately.
 
     Args:
         device: where this process computes.
@@ -279,7 +279,7 @@ class _OnDevice:
     """A transfer of the device's.
 
     Attributes:
-        complete: the event behind it.
+        complete: event after the transfer.
     """
 
     complete: Event
@@ -321,7 +321,7 @@ class Links:
         self._pace.catch_up(self.waiting("the last message"))
 
     def to(self, peer: int, stage: int, groups: LinkGroups) -> Link:
-        """One direction to or from the process `peer`, which has the stage."""
+        """Link to or from the process `peer`, which has the stage."""
         if self.transport.direct:
             return DeviceLink(peer, stage, groups, self._pace, self.waiting)
         return HostLink(peer, stage, groups, self.transport.device, self.waiting)

@@ -15,7 +15,7 @@ _IPV4 = slice(20, 24)
 
 
 def interface(address: str = ADDRESS) -> str | None:
-    """The name of the network interface with an address: `lo`, as a rule. None where the system does not tell."""
+    """Name of the network interface with an address, usually `lo`; None if it cannot be found."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # an interface without an IPv4 address

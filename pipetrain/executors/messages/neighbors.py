@@ -1,4 +1,4 @@
-"""The ports of a process: links to the workers of the stages before and behind, and to its stage's other replicas."""
+"""Ports of a process: links to the workers of the previous and the next stage, and to other replicas of its stage."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ Pair = tuple[int, int]
 
 
 class Neighbors(Ports):
-    """The ports of one worker: links to those of the stages before and behind that it shares minibatches with.
+    """Ports of one worker: links to the workers of neighboring stages that it shares minibatches with.
 
     Args:
         stage: of this process.
@@ -100,7 +100,7 @@ class Neighbors(Ports):
                 )
 
     def _peer(self, stage: int, microbatch: BackwardId) -> int:
-        """The worker of another stage that has a microbatch, too."""
+        """Worker of another stage that also has a microbatch."""
         return self._replicas.worker(stage, microbatch[0] - self._start)
 
     def end(self) -> None:
@@ -176,7 +176,7 @@ class Neighbors(Ports):
 
 
 def neighbors_of(replicas: Replicas, worker: int) -> tuple[list[int], list[int]]:
-    """The workers of the stage before and of the one behind that some minibatch also goes to."""
+    """Workers of the previous and of the next stage that share a minibatch with `worker`."""
     r, last = replicas.stage_of(worker), len(replicas.counts) - 1
     before = _others(_pairs(replicas, r - 1), worker) if r > 0 else []
     behind = _others(_pairs(replicas, r), worker) if r < last else []

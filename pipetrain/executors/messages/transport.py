@@ -1,4 +1,4 @@
-"""How the processes of a run exchange tensors: from GPU to GPU over NCCL, or through host memory over Gloo."""
+"""Transport of tensors between the processes of a run: from GPU to GPU over NCCL, or through host memory over Gloo."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _EARLIER_NAMES = {"PYTORCH_ALLOC_CONF": "PYTORCH_CUDA_ALLOC_CONF"}
 
 @dataclass(frozen=True)
 class Transport:
-    """How tensors travel between the processes of a run; all processes have the same backend.
+    """Transport of tensors between the processes of a run; all processes have the same backend.
 
     Attributes:
         device: where this process computes.
@@ -96,7 +96,7 @@ class Transport:
 
 @dataclass(frozen=True)
 class DeviceIdentity:
-    """Which device a process computes on.
+    """Device that a process computes on.
 
     Attributes:
         kind: of the device, such as cpu or cuda.
@@ -114,7 +114,7 @@ class DeviceIdentity:
 
     @classmethod
     def of(cls, device: torch.device) -> DeviceIdentity:
-        """That of a device of this process."""
+        """Identity of a device of this process."""
         if not queues(device):
             return cls(device.type)
         found = torch.get_device_module(device).get_device_properties(device)
@@ -181,7 +181,7 @@ def _told(device: torch.device) -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """What tells machines apart, and not the containers of one."""
+    """Identity of this machine, the same in all of its containers."""
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else os.uname().nodename
 
 
@@ -192,7 +192,7 @@ def _new_group(ranks: Sequence[int] | None, backend: str, options: Any = None) -
 
 
 def _nccl_options() -> Any:
-    """What the communicators of a group may take; None where the user says so by NCCL's own variable."""
+    """Limits of the communicators of a group; None if the user sets NCCL's own variable."""
     if "NCCL_MAX_CTAS" in os.environ:
         return None
     options = dist.ProcessGroupNCCL.Options()

@@ -1,4 +1,4 @@
-"""The rounds of a stage's replicas: what each has found in one, and the mean, in one order of summation."""
+"""Gradients averaged over the replicas of a stage, always summed in the same order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Round:
 
 @dataclass(frozen=True)
 class LocalGradients:
-    """What a replica has found in a round.
+    """Gradients and losses of one replica in a round.
 
     Attributes:
         gradients: name -> sum over the microbatches; a weight that its minibatch did not touch has none.
@@ -48,7 +48,7 @@ class LocalGradients:
 
 @dataclass(frozen=True)
 class AveragedGradients:
-    """What the replicas of a stage have found together.
+    """Averages over the replicas of a stage in a round.
 
     Attributes:
         gradients: name -> mean over the minibatches of the round.
@@ -82,15 +82,15 @@ class InProcessAveraging:
         self._count = count
 
     def offer(self, this: Round, replica: int, found: LocalGradients) -> None:
-        """Takes a replica's part; also of one without a minibatch, which waits for the others."""
+        """Takes a replica's part, also if it has no minibatch in the round."""
         self._offers.setdefault(this.first, {})[replica] = found
 
     def complete(self, this: Round) -> bool:
-        """Whether all replicas have come to the end of the round."""
+        """True if all replicas have reached the end of the round."""
         return len(self._offers.get(this.first, ())) == self._count
 
     def take(self, this: Round) -> AveragedGradients:
-        """What they have found, in memory of its own for each that asks; each does once."""
+        """Averages in new memory for each caller; each replica calls it once."""
         offers = [self._offers[this.first][replica] for replica in range(this.count)]
         gradients = {
             name: mean_in_first(_in_weight_order(offers, name, layout))
@@ -109,7 +109,7 @@ def layouts(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _in_weight_order(offers: Sequence[LocalGradients], name: str, layout: Tensor) -> list[Tensor]:
-    """The gradients of a weight in its memory order; zeros where there is none."""
+    """Gradients of a weight in its memory order; zeros for a replica without one."""
     given = next(offer.gradients[name] for offer in offers if name in offer.gradients)
     parts = [torch.zeros_like(layout, device=given.device) for _ in offers]
     for part, offer in zip(parts, offers, strict=True):

@@ -15,12 +15,12 @@ from pipetrain.executors.replicas.process_groups import ReplicaGroups
 from pipetrain.losses import StepLoss
 
 _BYTES = 2**23
-"""Of gradients that travel together: few enough messages, and the first leave early."""
+"""Bytes of gradients per bucket: few messages, yet the first leave early."""
 
 
 @dataclass(eq=False)
 class Bucket:
-    """Some weights whose gradients travel together.
+    """Weights whose gradients travel together.
 
     Attributes:
         weights: name -> weight.
@@ -41,7 +41,7 @@ class Bucket:
 
     @classmethod
     def of(cls, weights: dict[str, Tensor], count: int, transport: Transport) -> "Bucket":
-        """One for weights of one dtype, between `count` replicas."""
+        """Bucket of weights of one dtype for `count` replicas."""
         size = sum(weight.numel() for weight in weights.values()) + len(weights)
         dtype = next(iter(weights.values())).dtype
         length, device = -(-size // count) * count, transport.buffers
@@ -49,7 +49,7 @@ class Bucket:
         return cls(weights, own, others, transport)
 
     def views(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Name, the gradient and whether there is one, as memory of `own`."""
+        """Name, gradient, and flag of its presence, as views of `own`."""
         start, flags = 0, self.flags
         for index, (name, weight) in enumerate(self.weights.items()):
             yield name, self.own.as_strided(weight.shape, weight.stride(), start), flags[index]
@@ -57,7 +57,7 @@ class Bucket:
 
     @property
     def flags(self) -> Tensor:
-        """For each weight whether there is a gradient, as memory of `own`; of means, by how many replicas."""
+        """Flags of the gradients that are present, as a view of `own`; their means count replicas."""
         first = sum(weight.numel() for weight in self.weights.values())
         return self.own[first : first + len(self.weights)]
 
@@ -170,7 +170,7 @@ class OverlappedAveraging:
         self._spread += 1
 
     def take(self, this: Round, found: LocalGradients) -> AveragedGradients:
-        """What all replicas have found, once all have come to the end of the round; waits for them.
+        """Averages over all replicas; waits until all have reached the end of the round.
 
         Raises:
             LostStageError: one is gone.
@@ -211,7 +211,7 @@ class OverlappedAveraging:
 
 
 class _ContributorCount:
-    """How many replicas have a minibatch in a round, which one that is still in its backward learns from the others.
+    """Number of replicas that have a minibatch in a round; a replica in its backward learns it from the others.
 
     A run that is broken off cuts its last round short, and not every replica knows when its backward begins.
     """

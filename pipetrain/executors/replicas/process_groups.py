@@ -22,10 +22,10 @@ class ReplicaGroups:
         count: R.
         replica: the number of this one.
         transport: of the run.
-        apart, together: of gradients on the way to who sums them, and of their means on the way back, each of which
-            keeps its own order.
-        control: of what is told in host memory.
-        have_losses: whether it is the last stage.
+        apart, together: groups for gradients on the way to the replica that sums them and for means on the way back,
+            each with its own order.
+        control: group for messages in host memory.
+        have_losses: True for the last stage.
     """
 
     count: int
@@ -38,7 +38,7 @@ class ReplicaGroups:
 
     @classmethod
     def of(cls, replicas: Replicas, worker: int, transport: Transport) -> "ReplicaGroups | None":
-        """Those of a worker, whose rank that is; None where its stage has no other. All processes call it together."""
+        """Groups of a worker; None if its stage has no other replica. All processes call it together."""
         own = None
         for stage, count in enumerate(replicas.counts):
             ranks = [*replicas.workers_of(stage)]
@@ -54,7 +54,7 @@ class ReplicaGroups:
         return own
 
     def of_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The first replica's tensors, which all of them have under the same names; all call it together."""
+        """Tensors of the first replica in every replica, given tensors of the same names. All call it together."""
         found = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         for tensor in found.values():
             with lost_stage_on_error():
@@ -62,9 +62,9 @@ class ReplicaGroups:
         return found
 
     def in_first(self, tensors: Tensors) -> list[Tensors]:
-        """What each replica gives, in order and in host memory, in the first one; nothing elsewhere. All call it."""
+        """Tensors of all replicas in host memory, in the first replica; empty in the others. All call it together."""
         return gather_tensors(tensors, self.control)
 
     def from_all(self, value: Any) -> list[Any]:
-        """The value of JSON's that each replica gives, in each of them."""
+        """Values that the replicas give, in every replica; JSON must be able to hold them."""
         return control.all_gather_json(value, self.control)

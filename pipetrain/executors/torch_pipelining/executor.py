@@ -31,13 +31,13 @@ from pipetrain.tensors import Tensors
 class TorchPipeliningExecutor(ManyProcesses):
     """Hands the stages of this process to the library, a minibatch at a time; updates and evaluations are ours.
 
-    Neither when an operation runs nor which activations live is the library's to tell, so that idle shares and
+    The library does not report when an operation runs or which activations are alive, so idle shares and
     activation bytes stay unknown.
 
     Args:
         stages: of this process, in order.
         phases: of the run.
-        hooks: who is told what happens.
+        hooks: callbacks of the run.
         clip_norm: the largest norm of a gradient; None for no clipping.
         transport: of activations and gradients; None for host memory.
     """
@@ -121,13 +121,13 @@ class TorchPipeliningExecutor(ManyProcesses):
         return shapes
 
     def _update(self, rules: PipelineRules, t: int) -> None:
-        """U on each stage; nothing has changed its weights since the forwards, which is what its report is told."""
+        """Updates each stage. Its weights have not changed since the forwards, and the report says so."""
         for stage, gradients in zip(self._stages, self._clipped(rules), strict=True):
             stage.measurements.backward[t] = [stage.updates] * rules.num_microbatches
             stage.update(t, gradients, keep=False, steady=True)
 
     def _gradients(self) -> list[dict[str, Tensor]]:
-        """Of each stage, those of weights that it shares with others summed over these."""
+        """Gradients of each stage, those of shared weights summed over the stages that share them."""
         for stage in self._stages:
             stage.gradients.put(_taken_gradients(stage))
             self._tied.offer(stage, stage.tied_gradients)

@@ -1,4 +1,4 @@
-"""What a run cannot be asked for under a schedule without lists, which a library carries out by itself."""
+"""Settings that do not work with the schedules that torch's library runs."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from pipetrain.schedules.torch_library import TorchSchedule
 
 
 def common_placement(schedules: Sequence[Schedule], num_stages: int) -> Placement:
-    """Which process has which stages, throughout the run.
+    """Assignment of stages to processes.
 
     Raises:
         ConfigError: the phases differ; stages stay where they are.
@@ -69,7 +69,7 @@ def check_unlisted(settings: Settings, schedule: Schedule, loader: Loader) -> No
 
 
 def notes_of(schedule: Schedule, placement: Placement) -> list[str]:
-    """What the user should know before a run under a schedule without lists, a line each."""
+    """Notes to print before a run under such a schedule, one line each."""
     processes = ", ".join(placement.name(process) for process in range(placement.num_processes))
     notes = [f"{placement.num_processes} process{'es' * (placement.num_processes > 1)}: {processes}"]
     if isinstance(schedule, TorchSchedule) and schedule.splits_backward and torch.__version__ < "2.13":

@@ -91,7 +91,7 @@ class Relay:
         return tensors
 
     def end(self) -> None:
-        """Waits until the others have taken everything."""
+        """Waits until the other processes have taken every message."""
         for outbox in self._outgoing.values():
             outbox.settle(0)
 
@@ -103,7 +103,7 @@ def _at(key: Key, stage: int) -> Key:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What one microbatch brings to a stage and takes from it.
+    """Inputs and outputs of a stage for one microbatch.
 
     Attributes:
         inputs: what its layers take.
@@ -223,7 +223,7 @@ class Pipe:
         )
 
     def step(self, minibatch: int, inputs: Tensors, targets: Sequence[Tensors]) -> StepLoss | None:
-        """One minibatch; its loss where the last stage is.
+        """Trains on one minibatch. Returns its loss in the process of the last stage.
 
         Args:
             minibatch: counted from the start of the run.
