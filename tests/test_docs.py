@@ -147,9 +147,7 @@ def test_readme_counts_the_methods_and_schedules_that_there_are():
     there = [
         {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} - {"custom"} for group in ("method", "schedule")
     ]
-    assert re.findall(r"It has (\d+) methods\s+and (\d+) schedules", text) == [
-        tuple(str(len(each)) for each in there)
-    ]
+    assert re.findall(r"It has (\d+) methods\s+and (\d+) schedules", text) == [tuple(str(len(each)) for each in there)]
     table = text.partition("## Which method")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
     assert sorted(rows[1:]) == sorted(there[0])  # the first is the head

@@ -1,10 +1,13 @@
 """Regression by delayed SGD: its data file, its steps, and lemma 1 on data."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from support.libsvm import regression_samples, write_libsvm
 
-from papers.stability.curves import Regression, delayed_sgd, fig5b, fig6b, load
+from papers.stability.curves import Regression, delayed_sgd, fig5b, fig6b, fig16, load
 from papers.stability.lemmas import delay_limit
 from pipetrain.errors import ConfigError
 
@@ -65,3 +68,13 @@ def test_fig_6b_shows_what_its_caption_says():
     radii = fig6b(60)
     stable = {name: values[radii.x < 0.09].max() < 1 for name, values in radii.lines.items()}
     assert stable == {"no discrepancy": True, "discrepancy": False, "T2 as printed": True, "T2 by the rule": True}
+
+
+@pytest.mark.parametrize(("figure", "number"), [(fig6b, 6), (fig16, 16)])
+def test_docs_state_the_largest_stable_steps_of_the_figures(figure, number):
+    curves = figure(1000)
+    largest = [curves.x[np.argmax(radii > 1 + 1e-9) - 1] for radii in curves.lines.values()]
+    page = Path(__file__).parents[3].joinpath("docs", "stability.md").read_text(encoding="utf-8")
+    caption = page.partition(f"*Fig. {number}. ")[2].partition("*\n")[0]
+    stated = [float(each) for each in re.findall(r"\b0\.\d+", caption.partition("largest stable steps are")[2])]
+    assert stated == pytest.approx(largest, rel=0.01)
