@@ -1,5 +1,7 @@
 """The look that all figures share."""
 
+import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,14 +34,24 @@ _SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "savefig.dpi": 160,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pipetrain",
 }
+_NO_METADATA = {"png": ("Software",), "svg": ("Creator", "Date", "Format", "Type")}
+"""Format -> what matplotlib would write into the file, such as its version."""
+_IN_SVG = {
+    r'<g id="tooltip:([^"]*)">': r"<g><title>\1</title>",
+    r'(<g) id="(?:patch|text|line2d|axes)[\w.]*"': r"\1",
+    r' transform="rotate\(-0 [^"]*"': "",
+}
+"""What replaces what matplotlib writes: tooltips, and nothing that an SVG can do without."""
 _LINE = 0.16
 """Height of a line of text, in inches."""
 
 
 @contextmanager
 def figure(path: Path, widths: tuple[float, ...], height: float = 3.6) -> Iterator[list["Axes"]]:
-    """Panels side by side, `widths` and `height` in inches, written to `path` as a PNG at the end."""
+    """Panels side by side, `widths` and `height` in inches, written to `path` at the end, as PNG or SVG by its name."""
     with _sheet(path, sum(widths), height) as sheet:
         panels = sheet.subplots(1, len(widths), width_ratios=widths, squeeze=False)
         yield list(panels[0])
@@ -49,7 +61,7 @@ def figure(path: Path, widths: tuple[float, ...], height: float = 3.6) -> Iterat
 def figure_of_rows(
     path: Path, rows: Sequence[Sequence[float]], height: float, foot: Sequence[str] = ()
 ) -> Iterator[list[list["Axes"]]]:
-    """Rows of panels below each other, written to `path` as a PNG at the end.
+    """Rows of panels below each other, written to `path` at the end, as PNG or SVG by its name.
 
     Args:
         path: of the file.
@@ -78,5 +90,24 @@ def _sheet(path: Path, width: float, height: float) -> Iterator["Figure"]:
         sheet = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(sheet)
         yield sheet
-        # the version of matplotlib stays out of the file
-        sheet.savefig(path, format="png", metadata={"Software": None})
+        form = path.suffix.removeprefix(".")
+        metadata = dict.fromkeys(_NO_METADATA[form])
+        if form == "png":
+            sheet.savefig(path, format=form, metadata=metadata)
+        else:
+            path.write_text(_svg(sheet, metadata), encoding="utf-8")
+
+
+def tooltip(text: str) -> str:
+    """The `gid` of an artist that an SVG shows a text for when pointed at."""
+    return f"tooltip:{text}"
+
+
+def _svg(sheet: "Figure", metadata: dict[str, None]) -> str:
+    """The figure as an SVG element, which an HTML page may hold."""
+    drawn = io.StringIO()
+    sheet.savefig(drawn, format="svg", metadata=metadata)
+    text = drawn.getvalue()
+    for found, instead in _IN_SVG.items():
+        text = re.sub(found, instead, text)
+    return text[text.index("<svg") :]

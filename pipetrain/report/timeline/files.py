@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipetrain.errors import ConfigError
+from pipetrain.report.timeline.drawing import draw
 from pipetrain.report.timeline.page import page
 from pipetrain.report.timeline.panels import Panel
-from pipetrain.report.timeline.png import draw
-from pipetrain.report.timeline.svg import svg
 from pipetrain.tracking.whole_file import write_whole
 
 _MOST_BOXES = 50_000
@@ -23,10 +22,9 @@ def write(folder: Path, panels: Sequence[Panel], *, as_svg: bool = False) -> lis
     if boxes > _MOST_BOXES:
         raise ConfigError(f"{boxes:,} operations exceed the limit of {_MOST_BOXES:,}; lower --minibatches")
     folder.mkdir(parents=True, exist_ok=True)
-    draw(folder / "timeline.png", panels)
+    drawings = ["timeline.png", "timeline.svg"] if as_svg else ["timeline.png"]
+    for name in drawings:
+        draw(folder / name, panels)
     title = panels[0].title if len(panels) == 1 else "Timelines"
     write_whole(folder / "timeline.html", page(title, panels))
-    if not as_svg:
-        return ["timeline.png", "timeline.html"]
-    write_whole(folder / "timeline.svg", svg(panels))
-    return ["timeline.png", "timeline.html", "timeline.svg"]
+    return [*drawings, "timeline.html"]

@@ -122,6 +122,14 @@ class Panel:
     replicas: Replicas | None = None
 
     @property
+    def heading(self) -> str:
+        """The title, with the idle share where there is one."""
+        if self.idle_share is None:
+            return self.title
+        share = f"idle share {self.idle_share:.0%}" if self.idle_share >= 0.005 else "no idle share once filled"
+        return f"{self.title}: {share}"
+
+    @property
     def workers(self) -> Replicas:
         """Who the rows are."""
         return self.replicas or Replicas.one_each(len(self.rows))

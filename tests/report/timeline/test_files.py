@@ -12,7 +12,7 @@ def test_timeline_is_an_image_and_a_page_and_on_request_a_drawing(tmp_path):
     folder = tmp_path / "new" / "folder"
     assert write(folder, [panel(title="one & only")]) == ["timeline.png", "timeline.html"]
     assert "<title>one &amp; only</title>" in (folder / "timeline.html").read_text()
-    assert write(folder, [panel(), panel("b")], as_svg=True) == ["timeline.png", "timeline.html", "timeline.svg"]
+    assert write(folder, [panel(), panel("b")], as_svg=True) == ["timeline.png", "timeline.svg", "timeline.html"]
     assert "<title>Timelines</title>" in (folder / "timeline.html").read_text()
     assert (folder / "timeline.svg").read_text().startswith("<svg")
 

@@ -1,11 +1,11 @@
-"""Timelines as a PNG."""
+"""Timelines drawn by matplotlib: as a PNG, or as an SVG whose boxes name their operation when pointed at."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from pipetrain.report.style import figure
+from pipetrain.report.style import figure, tooltip
 from pipetrain.report.timeline.panels import (
     FILL,
     INK,
@@ -32,8 +32,10 @@ _ROW, _TITLE, _BAR, _BRACKET = 0.34, 0.36, 0.02, 0.22
 _HEIGHT = 0.86
 """Of a box, in rows; the rest is the gap to the next stage."""
 _MARGIN = 0.75
-_LETTER = 0.095
-"""Inches of a letter of a title."""
+_POINTED_AT = 0.06
+"""Inches of the narrowest box with a tooltip."""
+_LETTER, _SMALL_LETTER = 0.095, 0.07
+"""Inches of a letter of a title, and of what stands at its right."""
 
 
 def draw(path: Path, panels: Sequence[Panel]) -> None:
@@ -47,7 +49,7 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
         axes.grid(visible=False)
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
-        size = min(10.0, 10.0 * width / (_LETTER * max(len(panel.title) for panel in panels)))
+        size = min(10.0, 10.0 * width / (_LETTER * max(len(panel.heading) for panel in panels)))
         top, ticks = 0.0, []
         for panel in panels:
             _panel(axes, panel, top + title, span, width / span, size)
@@ -79,8 +81,8 @@ def _names(axes: "Axes", stage: StageRows, top: float) -> Iterator[tuple[float, 
 
 
 def _panel(axes: "Axes", panel: Panel, top: float, span: float, inches: float, size: float) -> None:
-    axes.text(0, top - 0.28, panel.title, fontsize=size, fontweight="bold", color=INK, ha="left", va="bottom")
-    if panel.facts and span * inches > _LETTER * (len(panel.title) + len(panel.facts[0])):
+    axes.text(0, top - 0.28, panel.heading, fontsize=size, fontweight="bold", color=INK, ha="left", va="bottom")
+    if panel.facts and span * inches > _LETTER * len(panel.heading) + _SMALL_LETTER * len(panel.facts[0]):
         axes.text(span, top - 0.28, panel.facts[0], fontsize=9, color=LINE, ha="right", va="bottom")
     shown = panel.between(panel.begin, panel.end)
     for r, row in enumerate(shown.rows):
@@ -122,6 +124,9 @@ def _messages(axes: "Axes", waits: Sequence[Message], y: float) -> None:
 
 
 def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> None:
+    """Writes what has room in a box, and above it lays what an SVG names the operation by when pointed at."""
+    from matplotlib.patches import Rectangle
+
     begin, end = max(box.start, 0.0), min(box.end, panel.end)
     middle, width = (begin + end) / 2, (end - begin) * inches
     for text, place, most, weight in (
@@ -131,9 +136,11 @@ def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> Non
         size = min(most, (width - 0.03) * 72 / (0.64 * max(1, len(text))))
         if size >= 3.5:
             axes.text(
-                middle, y + place * _HEIGHT, text,
+                middle, y + place * _HEIGHT, text, in_layout=False,
                 fontsize=size, fontweight=weight, color=INK, ha="center", va="center_baseline",
             )  # fmt: skip
+    if width >= _POINTED_AT:
+        axes.add_artist(Rectangle((begin, y), end - begin, _HEIGHT, alpha=0, in_layout=False, gid=tooltip(box.name)))
 
 
 def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
