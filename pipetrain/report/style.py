@@ -37,11 +37,10 @@ _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "pipetrain",
 }
-_NO_METADATA = {"png": ("Software",), "svg": ("Creator", "Date", "Format", "Type")}
-"""Format -> what matplotlib would write into the file, such as its version."""
 _IN_SVG = {
     r'<g id="tooltip:([^"]*)">': r"<g><title>\1</title>",
-    r'(<g) id="(?:patch|text|line2d|axes)[\w.]*"': r"\1",
+    r'<g id="tooltip(\d+):([^"]*)">': r'<g data-group="\1"><title>\2</title>',
+    r'(<g) id="(?:patch|text|line2d|axes|figure|matplotlib|[xy]tick)[\w.]*"': r"\1",
     r' transform="rotate\(-0 [^"]*"': "",
 }
 """What replaces what matplotlib writes: tooltips, and nothing that an SVG can do without."""
@@ -50,9 +49,9 @@ _LINE = 0.16
 
 
 @contextmanager
-def figure(path: Path, widths: tuple[float, ...], height: float = 3.6) -> Iterator[list["Axes"]]:
-    """Panels side by side, `widths` and `height` in inches, written to `path` at the end, as PNG or SVG by its name."""
-    with _sheet(path, sum(widths), height) as sheet:
+def figure(file: Path | io.StringIO, widths: tuple[float, ...], height: float = 3.6) -> Iterator[list["Axes"]]:
+    """Panels side by side, `widths` and `height` in inches, written to `file` at the end: see `_sheet`."""
+    with _sheet(file, sum(widths), height) as sheet:
         panels = sheet.subplots(1, len(widths), width_ratios=widths, squeeze=False)
         yield list(panels[0])
 
@@ -61,7 +60,7 @@ def figure(path: Path, widths: tuple[float, ...], height: float = 3.6) -> Iterat
 def figure_of_rows(
     path: Path, rows: Sequence[Sequence[float]], height: float, foot: Sequence[str] = ()
 ) -> Iterator[list[list["Axes"]]]:
-    """Rows of panels below each other, written to `path` at the end, as PNG or SVG by its name.
+    """Rows of panels below each other, written to `path` at the end: see `_sheet`.
 
     Args:
         path: of the file.
@@ -80,7 +79,8 @@ def figure_of_rows(
 
 
 @contextmanager
-def _sheet(path: Path, width: float, height: float) -> Iterator["Figure"]:
+def _sheet(file: Path | io.StringIO, width: float, height: float) -> Iterator["Figure"]:
+    """A figure, written at the end: as PNG or SVG by the name of the file, as SVG to an open one."""
     with uncollected("matplotlib"):
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -90,23 +90,23 @@ def _sheet(path: Path, width: float, height: float) -> Iterator["Figure"]:
         sheet = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(sheet)
         yield sheet
-        form = path.suffix.removeprefix(".")
-        metadata = dict.fromkeys(_NO_METADATA[form])
-        if form == "png":
-            sheet.savefig(path, format=form, metadata=metadata)
+        if isinstance(file, Path) and file.suffix != ".svg":
+            sheet.savefig(file, format="png", metadata={"Software": None})
+        elif isinstance(file, Path):
+            file.write_text(_svg(sheet), encoding="utf-8")
         else:
-            path.write_text(_svg(sheet, metadata), encoding="utf-8")
+            file.write(_svg(sheet))
 
 
-def tooltip(text: str) -> str:
-    """The `gid` of an artist that an SVG shows a text for when pointed at."""
-    return f"tooltip:{text}"
+def tooltip(text: str, group: int | None = None) -> str:
+    """The `gid` of an artist that an SVG shows a text for when pointed at, and that is one of a group."""
+    return f"tooltip{'' if group is None else group}:{text}"
 
 
-def _svg(sheet: "Figure", metadata: dict[str, None]) -> str:
+def _svg(sheet: "Figure") -> str:
     """The figure as an SVG element, which an HTML page may hold."""
     drawn = io.StringIO()
-    sheet.savefig(drawn, format="svg", metadata=metadata)
+    sheet.savefig(drawn, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     text = drawn.getvalue()
     for found, instead in _IN_SVG.items():
         text = re.sub(found, instead, text)

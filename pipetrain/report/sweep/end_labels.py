@@ -1,13 +1,11 @@
 """Names at the ends of lines, moved apart where they would overlap."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-End = tuple[float, float, str, str]
-"""Where a line ends, x and y, its name and its color."""
 _LINE, _ASIDE = 1.15, 1.06
 _THREAD = {
     "arrowstyle": "-",
@@ -22,6 +20,16 @@ _POINTS = 0.78 * 72
 """Of a panel, without title and axis, per inch of the figure."""
 
 
+class End(NamedTuple):
+    """Where a line ends, with its name and its color; in an SVG the name has the `gid`."""
+
+    x: float
+    y: float
+    name: str
+    color: str
+    gid: str | None = None
+
+
 def label_ends(panel: "Axes", ends: Sequence[End]) -> None:
     """Writes the names to the right of the panel, each joined to the end of its line."""
     if not ends:
@@ -30,19 +38,13 @@ def label_ends(panel: "Axes", ends: Sequence[End]) -> None:
     size = max(5.0, min(8.5, height / len(ends) / _LINE))
     low, high = panel.get_ylim()
     panel.set_ylim(low, high)  # names must not move what they are joined to
-    places = apart([(y - low) / (high - low) for _, y, _, _ in ends], size * _LINE / height)
-    for (x, y, name, color), place in zip(ends, places, strict=True):
-        panel.annotate(
-            name,
-            (x, y),
-            (_ASIDE, place),
-            xycoords="data",
-            textcoords="axes fraction",
-            fontsize=size,
-            color=color,
-            va="center",
-            arrowprops={**_THREAD, "color": color},
-        )
+    places = apart([(end.y - low) / (high - low) for end in ends], size * _LINE / height)
+    for end, place in zip(ends, places, strict=True):
+        label = panel.annotate(
+            end.name, (end.x, end.y), (_ASIDE, place), xycoords="data", textcoords="axes fraction",
+            fontsize=size, color=end.color, va="center", arrowprops={**_THREAD, "color": end.color, "gid": end.gid},
+        )  # fmt: skip
+        label.set_gid(end.gid)
 
 
 def apart(wanted: Sequence[float], gap: float) -> list[float]:

@@ -1,5 +1,6 @@
-"""The figure of a sweep: courses of a metric and of the loss, where each group ended, and what that took."""
+"""The figures of a sweep: courses of metrics and of the loss, where each group ended, and what that took."""
 
+import io
 import statistics
 import textwrap
 from collections.abc import Callable, Sequence
@@ -7,16 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipetrain.report.style import GRAY, INK, figure_of_rows
-from pipetrain.report.sweep.colors import looks
+from pipetrain.report.style import GRAY, INK, figure, figure_of_rows, tooltip
+from pipetrain.report.sweep.colors import group_styles
 from pipetrain.report.sweep.columns import column_of
 from pipetrain.report.sweep.courses import AXIS_LABELS, TIMES, band, heading, main_courses, quantity
 from pipetrain.report.sweep.curves import EPOCH, STEP
-from pipetrain.report.sweep.end_labels import label_ends
+from pipetrain.report.sweep.end_labels import End, label_ends
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 _COURSE = 5.8
@@ -67,19 +69,36 @@ def _distributed(group: SweepGroup) -> bool:
     return all(run.settings.get("executor.name") == "distributed" for run in group.runs)
 
 
+def course_svg(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
+    """A course as an SVG element; what belongs to a group has its number as `data-group`."""
+    rows, file = _Rows(groups), io.StringIO()
+    with figure(file, (course_width(groups),), max(3.2, 0.17 * len(groups))) as (panel,):
+        _course(panel, name, axis, rows)
+    return file.getvalue()
+
+
+def course_width(groups: Sequence[SweepGroup]) -> float:
+    """Inches of a course with the names of its groups."""
+    return _COURSE + 0.08 * max(map(len, labels_of(groups)), default=0)
+
+
 def _course(panel: "Axes", name: str, axis: str, rows: "_Rows") -> None:
     """The courses, each with its name at its end, and a band over its seeds."""
     ends = []
-    for group, label, look in zip(rows.groups, rows.labels, rows.looks, strict=True):
+    for number, group, label, style in zip(rows.numbers, rows.groups, rows.labels, rows.styles, strict=True):
         if points := group.course(name, axis):
             places, means, low, high = zip(*points, strict=True)
             mark = "o" if len(points) == 1 else "None"  # a line through one point cannot be seen
-            panel.plot(places, means, marker=mark, color=look.color, linestyle=look.style, linewidth=1.4, markersize=5)
+            drawn: list[Artist] = [
+                *panel.plot(places, means, marker=mark, color=style.color, ls=style.dashes, lw=1.4, markersize=5)
+            ]
             if low != high:
-                panel.fill_between(places, low, high, color=look.color, alpha=0.15, linewidth=0)
+                drawn.append(panel.fill_between(places, low, high, color=style.color, alpha=0.15, linewidth=0))
             if not group.completed:
-                panel.plot(places[-1], means[-1], marker="X", color=look.color, markersize=7)
-            ends.append((places[-1], means[-1], label, look.color))
+                drawn += panel.plot(places[-1], means[-1], marker="X", color=style.color, markersize=7)
+            ends.append(End(places[-1], means[-1], label, style.color, tooltip(group.name, number)))
+            for each in drawn:
+                each.set_gid(ends[-1].gid)
     if axis in (EPOCH, STEP):
         panel.locator_params(axis="x", integer=True, min_n_ticks=1)
     if axis in TIMES:
@@ -96,10 +115,10 @@ class _Rows:
     """Panels with a row for each group, best on top."""
 
     def __init__(self, groups: Sequence[SweepGroup]) -> None:
-        every = zip(groups, labels_of(groups), strict=True)
-        shown = [(group, label) for group, label in every if any(run.values for run in group.counted)]
-        self.groups, self.labels = [group for group, _ in shown], [label for _, label in shown]
-        self.looks = looks(self.groups)
+        labels = labels_of(groups)
+        self.numbers = [i for i, group in enumerate(groups) if any(run.values for run in group.counted)]
+        self.groups, self.labels = [groups[i] for i in self.numbers], [labels[i] for i in self.numbers]
+        self.styles = group_styles(self.groups)
         names = [f"{number}  {group.name}" for number, group in enumerate(groups, start=1)]
         self.legend = names if legend_of(groups) else []
 
@@ -111,10 +130,10 @@ class _Rows:
 
     def dots(self, panel: "Axes", name: str) -> None:
         """Every seed as a dot, and the mean as a stroke."""
-        for index, (group, look) in enumerate(zip(self.groups, self.looks, strict=True)):
+        for index, (group, style) in enumerate(zip(self.groups, self.styles, strict=True)):
             if values := group.values(name):
                 panel.plot([min(values), max(values)], [index, index], color=GRAY, linewidth=1.2)
-                panel.plot(values, [index] * len(values), "o", color=look.color, markersize=4, alpha=0.6)
+                panel.plot(values, [index] * len(values), "o", color=style.color, markersize=4, alpha=0.6)
                 panel.plot([statistics.fmean(values)], [index], "|", color=INK, markersize=10, markeredgewidth=1.6)
         if name in ALL_THROUGHPUTS:
             panel.set_xlim(left=0)
@@ -125,17 +144,17 @@ class _Rows:
     def bars(self, panel: "Axes", name: str) -> None:
         """The means as bars."""
         scale, unit = _UNITS.get(name, (1, "mean over seeds"))
-        for index, (group, look) in enumerate(zip(self.groups, self.looks, strict=True)):
+        for index, (group, style) in enumerate(zip(self.groups, self.styles, strict=True)):
             if (mean := group.mean(name)) is not None:
-                panel.barh(index, scale * mean, height=0.6, color=look.color)
+                panel.barh(index, scale * mean, height=0.6, color=style.color)
         panel.locator_params(axis="x", nbins=4)
         panel.set(title=column_of(name).head, xlabel=unit)
 
     def memory(self, panel: "Axes") -> None:
         """Weights and, behind them, activations, of all stages together."""
-        for index, (group, look) in enumerate(zip(self.groups, self.looks, strict=True)):
+        for index, (group, style) in enumerate(zip(self.groups, self.styles, strict=True)):
             weights, activations = (_MB * (group.mean(f"{name}_bytes") or 0.0) for name in ("weight", "activation"))
-            panel.barh(index, weights, height=0.6, color=look.color)
-            panel.barh(index, activations, left=weights, height=0.6, color=look.color, alpha=0.35)
+            panel.barh(index, weights, height=0.6, color=style.color)
+            panel.barh(index, activations, left=weights, height=0.6, color=style.color, alpha=0.35)
         panel.locator_params(axis="x", nbins=4)
         panel.set(title="weights, activations", xlabel="MB; activations pale")

@@ -6,11 +6,11 @@ from pathlib import Path
 from string import Template
 
 from pipetrain.report.sweep import from_best
-from pipetrain.report.sweep.colors import Look, looks
+from pipetrain.report.sweep.colors import LineStyle, group_styles
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
-from pipetrain.report.sweep.course import course, width_of
-from pipetrain.report.sweep.courses import courses_of
+from pipetrain.report.sweep.courses import courses_of, heading
+from pipetrain.report.sweep.figure import course_svg, course_width
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.stage_bars import memory_bars, staleness_bars
 from pipetrain.report.sweep.table import not_completed, notes, statuses
@@ -19,6 +19,8 @@ from pipetrain.tracking.throughput import MEASURED, PREDICTED, in_tokens
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
+_PIXELS = 96
+"""Of an inch, in browsers."""
 _TOOK = ("wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_bytes", "copies")
 
 
@@ -38,12 +40,19 @@ def page(title: str, metric: str | None, groups: Sequence[SweepGroup], skipped: 
         "COUNT": f"{counted(runs, 'run', 'runs')} of {counted(len(groups), 'configuration', 'configurations')}",
         "TABLE": _table(metric, groups),
         "NOTES": "\n".join(f"<p>{escape(note)}</p>" for note in said),
-        "WIDTH": f"{width_of(groups):g}",
-        "COURSES": "\n".join(course(*each, groups) for each in courses_of(metric, groups)),
+        "WIDTH": f"{_PIXELS * course_width(groups):.0f}",
+        "COURSES": "\n".join(_course(name, axis, groups) for name, axis in courses_of(metric, groups)),
         "SETTINGS": _legend(groups),
         "STAGES": _stages(groups),
     }
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(parts)
+
+
+def _course(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
+    return (
+        f'<figure data-metric="{escape(name)}" data-axis="{axis}" aria-label="{escape(heading(name, axis))}">'
+        f"{course_svg(name, axis, groups)}</figure>"
+    )
 
 
 def columns_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[str]:
@@ -65,7 +74,7 @@ def _table(metric: str | None, groups: Sequence[SweepGroup]) -> str:
             columns.append([(_value(mean), cell) for mean, cell in zip([0.0, *others], behind, strict=True)])
     shown = list(zip(*columns, strict=True)) or [()] * len(groups)
     rows = []
-    every = zip(groups, labels_of(groups), looks(groups), shown, strict=True)
+    every = zip(groups, labels_of(groups), group_styles(groups), shown, strict=True)
     for index, (group, name, look, numbers) in enumerate(every):
         texts = "".join(f'<td data-value="{value}">{escape(text)}</td>' for value, text in numbers)
         ended = f'<td data-value="{len(group.completed)}">{escape(statuses(group))}</td>'
@@ -84,7 +93,9 @@ def _legend(groups: Sequence[SweepGroup]) -> str:
     body = [
         f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(label)}</th>'
         f"{''.join(f'<td>{escape(value)}</td>' for value in values)}</tr>"
-        for index, (label, look, (_, *values)) in enumerate(zip(labels_of(groups), looks(groups), rows, strict=True))
+        for index, (label, look, (_, *values)) in enumerate(
+            zip(labels_of(groups), group_styles(groups), rows, strict=True)
+        )
     ]
     table = ['<table id="settings">', f"<thead><tr>{head}</tr></thead>", "<tbody>", *body, "</tbody>", "</table>"]
     return "\n".join(["<h2>Settings that differ</h2>", '<div class="wide">', *table, "</div>"])
@@ -100,7 +111,7 @@ def _value(mean: float | None) -> str:
     return "" if mean is None else repr(mean)
 
 
-def _swatch(look: Look) -> str:
+def _swatch(look: LineStyle) -> str:
     return f'<i style="background:{look.color}"></i>'
 
 
@@ -110,7 +121,7 @@ def _stages(groups: Sequence[SweepGroup]) -> str:
         f'<tr data-group="{index}"><th scope="row">{_swatch(look)}{escape(name)}</th>'
         f"<td>{memory}</td><td>{staleness}</td></tr>"
         for index, (name, look, memory, staleness) in enumerate(
-            zip(labels_of(groups), looks(groups), memory_bars(groups), staleness_bars(groups), strict=True)
+            zip(labels_of(groups), group_styles(groups), memory_bars(groups), staleness_bars(groups), strict=True)
         )
     ]
     head = (

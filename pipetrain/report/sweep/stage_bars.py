@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pipetrain.report.style import GRAY
-from pipetrain.report.sweep.colors import looks
+from pipetrain.report.sweep.colors import group_styles
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import size_of
 
@@ -18,7 +18,7 @@ def memory_bars(groups: Sequence[SweepGroup]) -> list[str]:
     held = [(group.by_stage("weight_bytes_peak"), group.by_stage("activation_bytes_peak")) for group in groups]
     most = max((sum(stage) for each in held for stage in zip(*each, strict=False)), default=0.0)
     found = []
-    for (weights, activations), look in zip(held, looks(groups), strict=True):
+    for (weights, activations), look in zip(held, group_styles(groups), strict=True):
         said = [f"stage {r}: {size_of(w)} of weights, {size_of(a)} of activations"
                 for r, (w, a) in enumerate(zip(weights, activations, strict=False))]  # fmt: skip
         numbers = [size_of(w + a) for w, a in zip(weights, activations, strict=False)]
@@ -30,7 +30,7 @@ def staleness_bars(groups: Sequence[SweepGroup]) -> list[str]:
     """Updates between the weights that a forward reads and its own update, of each stage the most that was seen."""
     most = max((late for group in groups for late in group.staleness), default=0)
     found = []
-    for group, look in zip(groups, looks(groups), strict=True):
+    for group, look in zip(groups, group_styles(groups), strict=True):
         said = [f"stage {r}: {late} updates late" for r, late in enumerate(group.staleness)]
         found.append(_bars([group.staleness], most, look.color, said, [str(late) for late in group.staleness]))
     return found
