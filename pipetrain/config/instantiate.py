@@ -14,7 +14,7 @@ from hydra.utils import instantiate
 from omegaconf import MISSING
 from omegaconf.errors import MissingMandatoryValue
 
-from pipetrain.config import annotations
+from pipetrain.config.annotations import problem
 from pipetrain.config.likeness import did_you_mean
 from pipetrain.errors import ConfigError, as_configured, one_line
 from pipetrain.failure import described
@@ -130,7 +130,7 @@ class Target:
     def _problem(self, signature: inspect.Signature, name: str, value: object) -> str | None:
         taken = _by_name(signature)
         if name in taken:
-            return annotations.problem(signature.parameters[name], value)
+            return problem(signature.parameters[name], value)
         open_to_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
         if open_to_all or name.startswith("_"):  # those are Hydra's own
             return None

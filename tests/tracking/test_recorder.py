@@ -67,7 +67,7 @@ def train(made, first, last, seconds=0.0):
     made.drain()
 
 
-def records(path, kind):
+def recorded(path, kind):
     return [record for record in metrics_file.read(RunDirectory(path)) if record["kind"] == kind]
 
 
@@ -79,7 +79,7 @@ def test_loss_of_a_device_is_read_when_the_next_step_comes_or_the_pipeline_has_d
         assert made.losses == [3.0, 2.0, 1.0][:step]
     made.drain()
     assert made.losses == [3.0, 2.0, 1.0]
-    found = records(tmp_path, "interval")
+    found = recorded(tmp_path, "interval")
     assert [(each["step"], each["samples"], each["loss"]) for each in found] == [(1, 4, 3.0), (2, 4, 2.0), (3, 2, 1.0)]
 
 
@@ -95,7 +95,7 @@ def test_steps_of_a_device_last_from_one_loss_to_the_next_and_the_last_until_the
     seconds = made.history()["run.samples_per_second"].tolist()
     assert all(each >= 0.03 for each in seconds)  # not the time that it takes to queue a step
     assert sum(seconds) == pytest.approx(ended - began, abs=0.01)
-    assert records(tmp_path, "interval")[0]["train_s"] == pytest.approx(sum(seconds), abs=1e-5)
+    assert recorded(tmp_path, "interval")[0]["train_s"] == pytest.approx(sum(seconds), abs=1e-5)
 
 
 @pytest.mark.usefixtures("queued")
@@ -119,7 +119,7 @@ def test_record_of_some_steps_has_their_mean_loss_and_their_samples_over_their_t
     made = recorder(tmp_path, every=2)
     train(made, 0, 3, seconds=0.02)
     train(made, 3, 6)
-    found = records(tmp_path, "interval")
+    found = recorded(tmp_path, "interval")
     assert [(each["step"], each["epoch"], each["samples"], each["loss"]) for each in found] == [
         (2, 1, 8, 0.5), (4, 2, 6, 2.5), (6, 2, 6, 4.5),
     ]  # fmt: skip
@@ -132,10 +132,10 @@ def test_last_step_before_a_drain_lasts_until_the_drain_ends(tmp_path):
     made = recorder(tmp_path, every=1)
     for step in range(3):
         made.step(step, loss(1.0))
-    assert [each["step"] for each in records(tmp_path, "interval")] == [1, 2]
+    assert [each["step"] for each in recorded(tmp_path, "interval")] == [1, 2]
     time.sleep(0.05)
     made.drain()
-    last = records(tmp_path, "interval")[-1]
+    last = recorded(tmp_path, "interval")[-1]
     assert last["step"] == 3
     assert last["train_s"] >= 0.05
 
@@ -147,7 +147,7 @@ def test_evaluation_between_two_intervals_belongs_to_no_step(tmp_path):
     made.evaluation(3, {"loss": 1.5, "top1": 50.0}, 0.2)
     train(made, 3, 6)
     made.epoch(6, [{"idle_share": 0.25, "forward_staleness": [0, 1]}])
-    (evaluation,), (epoch,) = records(tmp_path, "eval"), records(tmp_path, "epoch")
+    (evaluation,), (epoch,) = recorded(tmp_path, "eval"), recorded(tmp_path, "epoch")
     assert (evaluation["step"], evaluation["eval_loss"], evaluation["eval_s"]) == (3, 1.5, 0.2)
     assert epoch["train_s"] < 0.2 < epoch["wall_s"]
     assert (epoch["loss"], epoch["samples"], epoch["epoch"]) == (4.0, 10, 2)
@@ -161,7 +161,7 @@ def test_epoch_that_is_cut_short_averages_its_own_losses(tmp_path):
     train(made, 0, 3)
     train(made, 3, 4)
     made.epoch(4, [])
-    assert records(tmp_path, "epoch")[0]["loss"] == 3.0
+    assert recorded(tmp_path, "epoch")[0]["loss"] == 3.0
 
 
 def test_simulation_has_the_simulators_speed_and_the_predicted_one_of_its_pipeline(tmp_path):
@@ -170,8 +170,8 @@ def test_simulation_has_the_simulators_speed_and_the_predicted_one_of_its_pipeli
         made.step(step, loss(1.0))
     made.drain([1.0, 1.0, 0.5])
     made.epoch(3, [])
-    assert "samples_per_second" not in records(tmp_path, "interval")[0]
-    assert records(tmp_path, "epoch")[0]["predicted_samples_per_second"] == 4.0
+    assert "samples_per_second" not in recorded(tmp_path, "interval")[0]
+    assert recorded(tmp_path, "epoch")[0]["predicted_samples_per_second"] == 4.0
     result = made.summary()
     assert (result["samples_per_second"], result["predicted_samples_per_second"]) == (None, 4.0)
     assert result["simulator_samples_per_second"] > 0
@@ -185,8 +185,8 @@ def test_resumed_record_goes_on_where_the_earlier_one_was_saved(tmp_path):
     again = Recorder(RecordedRun(RunDirectory(tmp_path), 3, samples, lambda _step: {"lr": 0.1}, 2), earlier)
     again.start()
     train(again, 3, 6)
-    assert [each["loss"] for each in records(tmp_path, "interval")] == [0.5, 2.5, 4.5]
-    assert [each["step"] for each in records(tmp_path, "start")] == [0, 3]
+    assert [each["loss"] for each in recorded(tmp_path, "interval")] == [0.5, 2.5, 4.5]
+    assert [each["step"] for each in recorded(tmp_path, "start")] == [0, 3]
     result = again.summary()
     assert (result["steps"], result["samples"], result["eval_s"]) == (6, 20, 0.5)
     assert (result["best_step"], result["best_epoch"]) == ({"top1": 3}, {"top1": 1})
@@ -195,7 +195,7 @@ def test_resumed_record_goes_on_where_the_earlier_one_was_saved(tmp_path):
 def test_run_on_text_tells_tokens_and_their_throughput_beside_samples(tmp_path):
     made = recorder(tmp_path, every=2, counts_tokens=True)
     train(made, 0, 3, seconds=0.01)
-    (interval,) = records(tmp_path, "interval")
+    (interval,) = recorded(tmp_path, "interval")
     assert (interval["samples"], interval["tokens"]) == (8, 10)
     assert interval["tokens_per_second"] == pytest.approx(interval["samples_per_second"] * 10 / 8, rel=0.01)
     found = made.summary()
@@ -210,4 +210,4 @@ def test_run_on_text_tells_tokens_and_their_throughput_beside_samples(tmp_path):
 def test_run_on_anything_else_tells_no_tokens(tmp_path):
     made = recorder(tmp_path, every=3)
     train(made, 0, 3)
-    assert not any("tokens" in name for name in (*made.summary(), *made.history(), *records(tmp_path, "interval")[0]))
+    assert not any("tokens" in name for name in (*made.summary(), *made.history(), *recorded(tmp_path, "interval")[0]))

@@ -7,8 +7,8 @@ from pipetrain.report.interval import Interval, between_seeds
 from pipetrain.report.sweep.columns import column_of, decimals_of
 from pipetrain.report.sweep.groups import SweepGroup
 
-HEAD = "from the best"
-NOTE = (
+FROM_BEST = "from the best"
+FROM_BEST_NOTE = (
     "from the best: difference to the first row, with its 95 % confidence interval (t, seed by seed where both rows "
     "have the same); undecided: the interval includes 0, or a row has a single seed"
 )
@@ -28,7 +28,7 @@ def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interv
     return [None, *(between_seeds(own, best) if own else None for own in compared)]
 
 
-def cells(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
+def difference_cells(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
     """The column of the table; empty where no row can be compared with the first."""
     found = differences(groups, metric)
     if metric is None or not any(found):

@@ -5,12 +5,12 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from pipetrain.report.sweep import from_best
 from pipetrain.report.sweep.colors import LineStyle, group_styles
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.courses import courses_of, heading
 from pipetrain.report.sweep.figure import course_svg, course_width
+from pipetrain.report.sweep.from_best import FROM_BEST, difference_cells, differences
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.stage_bars import memory_bars, staleness_bars
 from pipetrain.report.sweep.table import not_completed, notes, statuses
@@ -68,9 +68,9 @@ def _table(metric: str | None, groups: Sequence[SweepGroup]) -> str:
         means = [_value(group.mean(name)) for group in groups]
         heads.append(_head(name, groups, ranked=name == metric))
         columns.append(list(zip(means, cells(groups, name), strict=True)))
-        if name == metric and (behind := from_best.cells(groups, metric)):
-            others = [each.middle if each else None for each in from_best.differences(groups, metric)[1:]]
-            heads.append(f'<th scope="col" data-higher="{int(column_of(name, groups).higher)}">{from_best.HEAD}</th>')
+        if name == metric and (behind := difference_cells(groups, metric)):
+            others = [each.middle if each else None for each in differences(groups, metric)[1:]]
+            heads.append(f'<th scope="col" data-higher="{int(column_of(name, groups).higher)}">{FROM_BEST}</th>')
             columns.append([(_value(mean), cell) for mean, cell in zip([0.0, *others], behind, strict=True)])
     shown = list(zip(*columns, strict=True)) or [()] * len(groups)
     rows = []

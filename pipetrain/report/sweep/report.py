@@ -9,10 +9,11 @@ from typing import Any
 
 from pipetrain.errors import ConfigError
 from pipetrain.report.interval import Interval
-from pipetrain.report.sweep import from_best, table
+from pipetrain.report.sweep import table
 from pipetrain.report.sweep.columns import column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.curves import TRAIN_LOSS, Point
+from pipetrain.report.sweep.from_best import differences
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.sweep.page import page
 from pipetrain.tracking import strict_json
@@ -59,7 +60,7 @@ def _rank(group: SweepGroup, metric: str | None, groups: Sequence[SweepGroup]) -
 
 def as_json(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
     """Every group with its runs, mean and sample standard deviation of every column, and the difference to the best."""
-    compared = zip(groups, from_best.differences(groups, metric), strict=True)
+    compared = zip(groups, differences(groups, metric), strict=True)
     content = {
         "metric": metric,
         "groups": [_group(group, difference) for group, difference in compared],

@@ -4,9 +4,9 @@ import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 
-from pipetrain.report.sweep import from_best
 from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_of
 from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.from_best import FROM_BEST, FROM_BEST_NOTE, difference_cells
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.text_table import counted, markdown_table, printable, text_table
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
@@ -52,7 +52,7 @@ def notes(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
     """What the signs mean."""
     said = [_SPREAD] if any(len(group.counted) > 1 for group in groups) else []
     said += [_SIMULATED] if any(_speed(group) == PREDICTED for group in groups) else []
-    said += [from_best.NOTE] if from_best.cells(groups, metric) else []
+    said += [FROM_BEST_NOTE] if difference_cells(groups, metric) else []
     mixed = [label for label, group in zip(labels_of(groups), groups, strict=True) if len(group.commits) > 1]
     return [*said, *([f"runs of several commits: {', '.join(mixed)}; --by commit tells them apart"] if mixed else [])]
 
@@ -81,8 +81,8 @@ def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
     shown = [name for name in named if any(group.values(name) for group in groups) or (aims and name == "target_s")]
     columns = [("", *labels_of(groups))]
     columns += [(column_of(name).head, *_cells(groups, name)) for name in shown]
-    if behind := from_best.cells(groups, metric):
-        columns.insert(2, (from_best.HEAD, *behind))
+    if behind := difference_cells(groups, metric):
+        columns.insert(2, (FROM_BEST, *behind))
     if metric not in ALL_THROUGHPUTS:
         at = len(columns) - ("wall_s" in shown)
         columns[at:at] = _speed_columns(groups)
