@@ -18,7 +18,7 @@ _VARIANTS = 4096
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class ComputeOptions:
     """How the layers of a model compute, the same in all stages.
 
     Weights, their versions and gradients are float32 in each precision. Under bf16 and fp16 torch.autocast has each

@@ -83,9 +83,9 @@ def carry_out(words: Sequence[str]) -> ExitCode:
 
     try:
         if words[0] not in commands:
-            from pipetrain.config.likeness import no_such
+            from pipetrain.config.suggestions import unknown_choice
 
-            raise ConfigError(f"{words[0]}: {no_such('command', words[0], [*commands], _ELSEWHERE)}")
+            raise ConfigError(f"{words[0]}: {unknown_choice('command', words[0], [*commands], _ELSEWHERE)}")
         command = commands[words[0]]
         parse = command.get_default("parse") or command.parse_args
         options = parse(words[1:])

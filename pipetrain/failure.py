@@ -79,7 +79,7 @@ def _place(error: BaseException) -> str | None:
     """File and line of the innermost frame that is the user's own code; None where there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_users(frame.filename)]
-    return f"{from_here(Path(own[-1].filename))}:{own[-1].lineno}" if own else None
+    return f"{relative_to_cwd(Path(own[-1].filename))}:{own[-1].lineno}" if own else None
 
 
 def _is_users(file: str) -> bool:
@@ -90,7 +90,7 @@ def _is_users(file: str) -> bool:
     return _PACKAGE not in above and not (above & _STANDARD_LIBRARY) and not (_INSTALLED & set(path.parts))
 
 
-def from_here(path: Path) -> str:
+def relative_to_cwd(path: Path) -> str:
     """A path as one would type it in the working directory."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

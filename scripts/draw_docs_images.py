@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipetrain.report.timeline.drawing import draw
-from pipetrain.report.timeline.given_times import GivenTimes
-from pipetrain.report.timeline.of_settings import PhaseTimeline, titled_phases
+from pipetrain.report.timeline.from_settings import GivenTimes, PhaseTimeline, titled_phases
 from pipetrain.report.timeline.panels import Panel
 
 _IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.arithmetic import Arithmetic, switched, switches_in_effect
+from pipetrain.arithmetic import ComputeOptions, switched, switches_in_effect
 
 CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
 def test_mixed_precision_computes_in_sixteen_bits_and_returns_float32(precision, dtype):
-    arithmetic, layer = Arithmetic(precision), nn.Linear(3, 2)
+    arithmetic, layer = ComputeOptions(precision), nn.Linear(3, 2)
     with arithmetic.computing(CPU):
         output = layer(torch.randn(4, 3))
     assert output.dtype == dtype
@@ -24,7 +24,7 @@ def test_mixed_precision_computes_in_sixteen_bits_and_returns_float32(precision,
 
 def test_weight_that_changes_inside_one_context_is_cast_anew():
     layer, x = nn.Linear(3, 2, bias=False), torch.ones(1, 3)
-    with Arithmetic("bf16").computing(CPU):
+    with ComputeOptions("bf16").computing(CPU):
         layer(x)
         with torch.no_grad():
             layer.weight.data.fill_(2.0)
@@ -33,14 +33,14 @@ def test_weight_that_changes_inside_one_context_is_cast_anew():
 
 def test_full_precision_changes_nothing():
     tensors = (torch.randn(2, 3, 4, 4), torch.randn(3, dtype=torch.float64))
-    plain = Arithmetic()
+    plain = ComputeOptions()
     assert plain.given(tensors) is tensors
     assert plain.returned(tensors) is tensors
     assert plain.callables([layer := nn.ReLU()]) == [layer]
 
 
 def test_channels_last_arranges_pictures_and_convolutions_alone():
-    arithmetic = Arithmetic(channels_last=True)
+    arithmetic = ComputeOptions(channels_last=True)
     module = nn.ModuleList([nn.Conv2d(3, 4, 3), nn.Linear(3, 2)])
     arithmetic.arrange(module)
     picture, tokens = arithmetic.given((torch.randn(2, 3, 4, 4), torch.zeros(2, 5, dtype=torch.long)))

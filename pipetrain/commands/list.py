@@ -61,7 +61,7 @@ def _listed(kind: str) -> str:
     """
     listed = {group: listed for listed, group in _GROUPS.items()}.get(kind, kind)
     if listed not in _GROUPS:
-        from pipetrain.config.likeness import did_you_mean
+        from pipetrain.config.suggestions import did_you_mean
 
         near = did_you_mean(kind, [*_GROUPS, *_GROUPS.values()]) or f"; choose from {', '.join(_GROUPS)}"
         raise ConfigError(f"pipetrain list {kind}: there is nothing of this name{near}")
@@ -149,8 +149,8 @@ def _own_rows(kind: str, folder: Path | None) -> list[dict[str, Any]]:
 
 
 def _described(kind: str, choice: "Choice") -> Mapping[str, str | None]:
+    from pipetrain.config.checks import task_of
     from pipetrain.config.choices import choices_of_run
-    from pipetrain.config.tasks import task_of
 
     if kind == "datasets":
         return {"task": task_of("dataset", choice.name)}

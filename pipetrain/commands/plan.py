@@ -12,7 +12,7 @@ from pipetrain.errors import ExitCode
 if TYPE_CHECKING:
     from pipetrain.config.settings import Settings
     from pipetrain.planner.profile import Profile
-    from pipetrain.report.plan_table import Comparison
+    from pipetrain.report.planning.plan_table import Comparison
 
 _DESCRIPTION = """\
 Finds the stages and the replicas of each that train a model fastest on the devices of topology.*, by PipeDream's
@@ -50,9 +50,8 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     """
     from pipetrain.commands.chosen_profile import chosen_profile
     from pipetrain.config.composition import composed_one
-    from pipetrain.report.plan_figure import draw
-    from pipetrain.tracking.new_folder import new_folder
-    from pipetrain.tracking.whole_file import write_whole
+    from pipetrain.report.planning.plan_figure import draw
+    from pipetrain.tracking.files import new_folder, write_whole
 
     output: Path | None = options.output
     check_writable(f"-o {output or 'plan'}", output or Path("plan"))
@@ -75,7 +74,7 @@ def compared(profile: "Profile", settings: "Settings") -> "Comparison":
     """
     from pipetrain.planner.given_devices import core_notes
     from pipetrain.planner.planning import Planner
-    from pipetrain.report.plan_table import ComparedPlan, Comparison
+    from pipetrain.report.planning.plan_table import ComparedPlan, Comparison
 
     planner = Planner.of(profile, settings)
     plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}

@@ -56,13 +56,13 @@ def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
     entries = [entry for entry in _content(config_dir() / "config.yaml")["defaults"] if isinstance(entry, dict)]
     named = {str(group): str(name) for entry in entries for group, name in entry.items() if name is not None}
     defaults = {group: name for group, name in named.items() if "@" not in group}
-    given = {**brought("experiment", asked.get("experiment", "")), **asked}
+    given = {**group_overrides_of("experiment", asked.get("experiment", "")), **asked}
     for group in ("model", "method"):
-        defaults |= brought(group, given.get(group, defaults[group]))
+        defaults |= group_overrides_of(group, given.get(group, defaults[group]))
     return {**defaults, **{group: name for group, name in given.items() if group in defaults}}
 
 
-def brought(group: str, name: str) -> dict[str, str]:
+def group_overrides_of(group: str, name: str) -> dict[str, str]:
     """What a choice brings of other groups: its overrides of the defaults list."""
     if name not in names_of(group):
         return {}
@@ -103,7 +103,7 @@ def section_for(model: str, group: str, name: str) -> dict[str, Any]:
     return {**section(group, name), **(_content(path) if path else {})}
 
 
-def beside(group: str, name: str) -> dict[str, dict[str, Any]]:
+def section_overrides_of(group: str, name: str) -> dict[str, dict[str, Any]]:
     """The settings of a choice in the sections that are no groups, such as `train`."""
     content = _content(config_dir() / group / f"{name}.yaml")
     others = {key: value for key, value in content.items() if not (config_dir() / key).is_dir()}
@@ -130,7 +130,7 @@ def section(group: str, name: str) -> dict[str, Any]:
 
 def default_schedule(method: str) -> str:
     """The schedule that a method brings."""
-    return brought("method", method)["schedule"]
+    return group_overrides_of("method", method)["schedule"]
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

@@ -3,20 +3,21 @@
 import inspect
 import re
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import Parameter
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Literal, Self, Union, get_args, get_origin
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import MISSING
 from omegaconf.errors import MissingMandatoryValue
 
-from pipetrain.config.annotations import problem
-from pipetrain.config.likeness import did_you_mean
-from pipetrain.errors import ConfigError, as_configured, one_line
+from pipetrain.config.suggestions import did_you_mean, nearest_names
+from pipetrain.errors import ConfigError, as_configured, is_whole, one_line
 from pipetrain.failure import described
 from pipetrain.libraries import torchvision_import
 
@@ -130,7 +131,7 @@ class Target:
     def _problem(self, signature: inspect.Signature, name: str, value: object) -> str | None:
         taken = _by_name(signature)
         if name in taken:
-            return problem(signature.parameters[name], value)
+            return annotation_problem(signature.parameters[name], value)
         open_to_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
         if open_to_all or name.startswith("_"):  # those are Hydra's own
             return None
@@ -195,3 +196,56 @@ def _by_name(signature: inspect.Signature) -> list[str]:
     """The parameters that may be given by name."""
     parameters = signature.parameters.values()
     return [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+
+
+_PLAIN = {bool: "true or false", int: "a whole number", float: "a number"}
+_FLAGS = {"yes": True, "on": True, "y": True, "1": True, "no": False, "off": False, "n": False, "0": False}
+
+
+def annotation_problem(parameter: Parameter, value: object) -> str | None:
+    """What is wrong with a value, and what would work; None where nothing is, or nobody can tell.
+
+    Looked at are `bool`, `int`, `float`, `Literal`, and unions of these. `None` stands for what is not set yet, and a
+    mapping for an object that is still to be built. An annotation that its own default contradicts says nothing.
+    """
+    kinds, default = _members(parameter.annotation), parameter.default
+    honest = default is None or default is Parameter.empty or _take(kinds, default)
+    if value is None or isinstance(value, Mapping) or not honest or _take(kinds, value):
+        return None
+    good = [as_configured(each) for kind in kinds for each in _near(kind, value)]
+    meant = f"; did you mean {good[0]}?" if good else ""
+    return f"{' or '.join(map(_words, kinds))} is needed{meant}"
+
+
+def _members(annotation: Any) -> list[Any]:
+    """Those of a union, without None; else the annotation alone."""
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return [annotation]
+    return [kind for kind in get_args(annotation) if kind is not type(None)]
+
+
+def _take(kinds: list[Any], value: object) -> bool:
+    return any(_takes(kind, value) for kind in kinds)
+
+
+def _takes(kind: Any, value: object) -> bool:
+    if get_origin(kind) is Literal:
+        return any(each == value and type(each) is type(value) for each in get_args(kind))
+    if kind is bool:
+        return isinstance(value, bool)
+    if kind is int:
+        return is_whole(value)
+    return kind is not float or is_whole(value) or isinstance(value, float)
+
+
+def _words(kind: Any) -> str:
+    return f"one of {', '.join(map(as_configured, get_args(kind)))}" if get_origin(kind) is Literal else _PLAIN[kind]
+
+
+def _near(kind: Any, value: object) -> list[object]:
+    """The values of a kind that are most like one that it does not take; none where nothing is."""
+    if get_origin(kind) is Literal:
+        return [*nearest_names(str(value), [str(each) for each in get_args(kind)])]
+    if kind is bool:
+        return [_FLAGS[word]] if (word := str(value).lower()) in _FLAGS else []
+    return [round(value)] if kind is int and isinstance(value, float) and abs(value) < 2**63 else []

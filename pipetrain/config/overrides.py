@@ -10,9 +10,8 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from pipetrain.config.choices import section_for
 from pipetrain.config.instantiate import TARGET
-from pipetrain.config.likeness import no_such
-from pipetrain.config.nearest import unknown_setting
 from pipetrain.config.schema import config_dir, schema
+from pipetrain.config.suggestions import unknown_choice, unknown_setting
 from pipetrain.errors import ConfigError
 
 
@@ -63,7 +62,7 @@ class Override:
             raise ConfigError(f"{self.text}: {str(error).splitlines()[0]}") from error
 
 
-def parsed(words: Sequence[str]) -> list[Override]:
+def parse_overrides(words: Sequence[str]) -> list[Override]:
     """The overrides that the words are in Hydra's grammar.
 
     Raises:
@@ -82,6 +81,6 @@ def _chosen(group: str, name: str, model: str) -> DictConfig:
     """The section of a choice, with what every choice of its group has."""
     names = sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
     if name not in names:
-        raise ConfigError(f"{group}={name}: {no_such(group, name, names)}")
+        raise ConfigError(f"{group}={name}: {unknown_choice(group, name, names)}")
     merged: DictConfig = OmegaConf.merge(schema()[group], section_for(model, group, name))  # type: ignore[assignment]
     return merged

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.config.choices import choices_of, section
 from pipetrain.config.instantiate import TARGET, Target
-from pipetrain.config.likeness import did_you_mean, no_such
+from pipetrain.config.suggestions import did_you_mean, unknown_choice
 from pipetrain.errors import ConfigError, check_whole
 
 _PARTS = ("schedule", "method")
@@ -103,7 +103,7 @@ def check_read(config: DictConfig) -> None:
                 raise ConfigError(f"{name}={plain[part][name.partition('.')[2]]}: no phase reads it{meant}")
 
 
-def written_out(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]] | None:
+def expand_phases(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]] | None:
     """`phases` with every schedule and method written out, so that nobody needs the files they come from.
 
     An entry is {schedule, method, steps or epochs}. A schedule or method is a name of its group, a mapping of a `name`
@@ -156,7 +156,7 @@ def _section(
         raise ConfigError(f"{where}={choice}: a name, or a mapping with `name` and settings to change")
     names = [each.name for each in choices_of(part) if TARGET in each.content]
     if choice["name"] not in names:
-        raise ConfigError(f"{where}={choice['name']}: {no_such(part, str(choice['name']), names)}")
+        raise ConfigError(f"{where}={choice['name']}: {unknown_choice(part, str(choice['name']), names)}")
     changes = {key: value for key, value in choice.items() if key != "name"}
     # a section may refer to settings of the run, such as ${seed}
     whole = OmegaConf.create({**config, "phases": None, "_section": {**section(part, choice["name"]), **changes}})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.config import schema
-from pipetrain.config.choices import beside, section_for, tuned_file
+from pipetrain.config.choices import section_for, section_overrides_of, tuned_file
 from pipetrain.config.instantiate import TARGET
 from pipetrain.config.schema import OPEN_SECTIONS, Config, config_dir
 
@@ -97,7 +97,7 @@ def settings_of_choice(group: str, name: str, model: str = "") -> Iterator[Setti
 def settings_beside(group: str, name: str) -> Iterator[Setting]:
     """The settings of every run that a choice changes, such as `train.batch_size`."""
     comments = _comments(config_dir() / group / f"{name}.yaml")
-    for section, values in beside(group, name).items():
+    for section, values in section_overrides_of(group, name).items():
         for key, value in values.items():
             yield Setting(f"{section}.{key}", value, comments.get(key, ""))
 

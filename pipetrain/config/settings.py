@@ -16,9 +16,8 @@ from pipetrain.config.checks import check, check_flag
 from pipetrain.config.choices import with_own_names
 from pipetrain.config.instantiate import TARGET, Target
 from pipetrain.config.moved import with_present_paths
-from pipetrain.config.nearest import unknown_setting
-from pipetrain.config.optimizer_ranges import check_options
-from pipetrain.config.phases import PhaseSettings, check_read, phases_of, written_out
+from pipetrain.config.option_checks import check_options
+from pipetrain.config.phases import PhaseSettings, check_read, expand_phases, phases_of
 from pipetrain.config.schema import (
     CheckpointConfig,
     Config,
@@ -35,6 +34,7 @@ from pipetrain.config.schema import (
     TrainConfig,
     schema,
 )
+from pipetrain.config.suggestions import unknown_setting
 from pipetrain.errors import ConfigError, as_configured, check_whole, is_whole
 from pipetrain.number_range import POSITIVE
 
@@ -382,7 +382,7 @@ def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: b
     check_read(whole)
     plain: dict[str, Any] = OmegaConf.to_container(whole, resolve=True, throw_on_missing=not missing_ok)  # type: ignore[assignment]
     choices = with_own_names(choices, plain)
-    stored = {**plain, "phases": written_out(plain, choices)}
+    stored = {**plain, "phases": expand_phases(plain, choices)}
     closed = {key: value for key, value in plain.items() if key not in _OPEN}
     typed: Config = OmegaConf.to_object(OmegaConf.merge(schema(), closed))  # type: ignore[assignment]
     settings = Settings(

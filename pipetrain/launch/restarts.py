@@ -11,7 +11,7 @@ from pipetrain.launch.signals import Interruption
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_writer import remove_leftovers
 from pipetrain.run.job import Job
-from pipetrain.tracking import metrics_file, run_disk
+from pipetrain.tracking import records, run_disk
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def _from_newest(job: Job) -> Job:
     own = checkpoint.newest_whole(run.path).folder
     run.set_aside_checkpoints_after(own)
     source = own or _elsewhere(job)
-    metrics_file.take_over(run, run, _step(source))
+    records.copy_records_until(run, run, _step(source))
     return replace(job, resume=source)
 
 

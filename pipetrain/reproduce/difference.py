@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from pipetrain.report.interval import Interval, Sample, paired, unpaired
 from pipetrain.report.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET, column_of
+from pipetrain.report.sweep.interval import Interval, Sample, paired, unpaired
 from pipetrain.report.text_table import counted
 from pipetrain.reproduce.results import MeasuredGroup
 

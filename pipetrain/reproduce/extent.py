@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pipetrain.config.choices import brought, choice_of
+from pipetrain.config.choices import choice_of, group_overrides_of
 from pipetrain.report.text_table import counted
 from pipetrain.reproduce.results import Measured, Results
 from pipetrain.reproduce.targets import FULL, presets
@@ -63,7 +63,7 @@ def _samples(paper: str, measured: Measured) -> float | None:
 
 def _of(paper: str, measured: Measured) -> dict[str, str]:
     """The choices that the preset brings."""
-    return dict(brought("experiment", f"{paper}/{measured.experiment}"))
+    return dict(group_overrides_of("experiment", f"{paper}/{measured.experiment}"))
 
 
 def _spread(values: Sequence[float], noun: str) -> str:

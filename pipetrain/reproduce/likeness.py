@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pipetrain.report.interval import sample_of, unpaired
+from pipetrain.report.sweep.interval import sample_of, unpaired
 
 NEAR = 1.05
 """A loss up to so many times that of plain training is like it."""

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.report.style import GRAY, figure
-from pipetrain.report.sweep.colors import LineStyle, line_styles
-from pipetrain.report.sweep.end_labels import End, label_ends
+from pipetrain.report.sweep.lines import End, LineStyle, label_ends, line_styles
 from pipetrain.reproduce.field_map import PLAIN, FieldMap
 from pipetrain.reproduce.likeness import NEAR
 

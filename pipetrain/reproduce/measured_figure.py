@@ -5,9 +5,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipetrain.report.sweep import figure
+from pipetrain.report.sweep import sweep_figure
+from pipetrain.report.sweep.comparison import from_json, ranked
 from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.sweep.report import from_json, ranked
 from pipetrain.reproduce.results import Measured
 
 
@@ -17,7 +17,7 @@ def draw(path: Path, parts: Sequence[Measured]) -> None:
     available = {name for group in groups for run in group.runs for name in run.values}
     metric = parts[0].metric
     groups, chosen = ranked(groups, metric if metric in available else None)
-    figure.draw(path, chosen, groups)
+    sweep_figure.draw(path, chosen, groups)
 
 
 def _groups(part: Measured) -> list[SweepGroup]:

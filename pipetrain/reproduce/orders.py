@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pipetrain.report.interval import sample_of, t_quantile
 from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.sweep.interval import sample_of, t_quantile
 from pipetrain.reproduce.controls import Control
 from pipetrain.reproduce.difference import MEASURED, Difference, Relation, shown
 from pipetrain.reproduce.results import Measured, MeasuredGroup, Results

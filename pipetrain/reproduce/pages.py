@@ -14,7 +14,7 @@ from pipetrain.reproduce.page import page
 from pipetrain.reproduce.papers import pipedream, pipemare, pipeoptim, timeprest, zhang
 from pipetrain.reproduce.published import tables_of
 from pipetrain.reproduce.results import results_of
-from pipetrain.tracking.whole_file import write_whole
+from pipetrain.tracking.files import write_whole
 
 PAPERS = {module.PAPER.name: module.PAPER for module in (pipeoptim, pipemare, zhang, timeprest, pipedream)}
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.config.choices import names_of_family
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
@@ -179,9 +179,9 @@ def first_inputs(dataset: Any) -> Inputs:
     return dict(zip(names, tensors, strict=True)) if names else tensors
 
 
-def build_arithmetic(train: TrainConfig) -> Arithmetic:
+def build_arithmetic(train: TrainConfig) -> ComputeOptions:
     """How the layers compute."""
-    return Arithmetic(train.precision, train.channels_last, train.compile)
+    return ComputeOptions(train.precision, train.channels_last, train.compile)
 
 
 def build_rule(settings: Settings) -> PartitionRule | Automatic | FineGrained:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipetrain.config.nearest import known_names, unknown_setting
 from pipetrain.config.overrides import Override
 from pipetrain.config.settings import Settings
+from pipetrain.config.suggestions import known_names, unknown_setting
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.executors.evaluation import evaluate_model

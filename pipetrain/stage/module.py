@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.models.carrier import carriers
 from pipetrain.seeding import key, may_draw, python_draws
 from pipetrain.stage import recurrent
 from pipetrain.stage.carried_state import CarriedState
 from pipetrain.tensors import Tensors
 
-_PLAIN = Arithmetic()
+_PLAIN = ComputeOptions()
 _CPU = torch.device("cpu")
 MicrobatchId = tuple[int, int]
 AtLayer = Callable[[int, Tensors], Tensors]
@@ -40,7 +40,7 @@ class StageModule(nn.Module):
         layers: Sequence[nn.Module],
         first: int,
         seed: int,
-        arithmetic: Arithmetic = _PLAIN,
+        arithmetic: ComputeOptions = _PLAIN,
         device: torch.device = _CPU,
         *,
         ends: bool = False,

@@ -5,7 +5,7 @@ from typing import Any
 
 from pipetrain.config.instantiate import TARGET
 from pipetrain.config.leaves import leaves
-from pipetrain.tracking.all_stages import of_all_stages
+from pipetrain.tracking.summary import totals_of_stages
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 _MB = 1e-6
@@ -42,5 +42,5 @@ def results(summary: Mapping[str, Any]) -> dict[str, float]:
 
 def _of_all_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The idle share, and memory in MB."""
-    found = of_all_stages(stages)
+    found = totals_of_stages(stages)
     return {f"run/{tag}": found[name] * scale for name, (tag, scale) in _OF_ALL_STAGES.items() if name in found}

@@ -16,7 +16,7 @@ from typing_extensions import override
 from pipetrain.config.moved import with_present_paths
 from pipetrain.config.settings import choices_made
 from pipetrain.errors import ConfigError, one_line
-from pipetrain.tracking import earlier_run
+from pipetrain.tracking import archive
 
 _HYDRA, _RECORD = ".hydra", "hydra.yaml"
 _DEEPEST = 50
@@ -187,13 +187,13 @@ class RunDirectory:
         """Moves an earlier run's files to a folder of their own, and returns it; None where there is no earlier run."""
         if not any(path.exists() for path in self._that_tell_of_a_run()):
             return None
-        return earlier_run.set_aside(self.path, [path.name for path in self._of_one_run()])
+        return archive.archive_files(self.path, [path.name for path in self._of_one_run()])
 
     def set_aside_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
         """Moves those of later steps than `checkpoint`, or all, to a folder of their own; None where there are none."""
         found = self.checkpoints.glob("step-*")
         later = sorted(path for path in found if checkpoint is None or path.name > checkpoint.name)
-        return earlier_run.set_aside(self.path, [str(path.relative_to(self.path)) for path in later])
+        return archive.archive_files(self.path, [str(path.relative_to(self.path)) for path in later])
 
     def check_own(self) -> None:
         """Checks that a run which writes here writes nowhere else: the directory may come from somebody else.
@@ -209,7 +209,7 @@ class RunDirectory:
 
     def complete_set_aside(self) -> None:
         """Finishes what a run was killed at while it set files aside."""
-        earlier_run.complete(self.path)
+        archive.finish_archiving(self.path)
 
     def _that_tell_of_a_run(self) -> tuple[Path, ...]:
         return self.config, self.plan, self.metrics, self.summary, self.checkpoints
@@ -281,7 +281,7 @@ def runs_in(folder: Path) -> list[RunDirectory]:
     """The runs in a folder, at any depth, ended or not; those set aside for a later one are left out."""
     found = {path.parent for name in ("summary.json", "config.yaml") for path in folder.rglob(name)}
     runs = sorted(path for path in found if not _is_record_of_hydra(path))
-    return [RunDirectory(run) for run in runs if not earlier_run.is_set_aside(run)]
+    return [RunDirectory(run) for run in runs if not archive.is_archive(run)]
 
 
 def _is_record_of_hydra(folder: Path) -> bool:

@@ -9,7 +9,7 @@ import torch
 from support import small_model, tied_model
 from support.worker_pool import distributed, job, settings, simulated
 
-from pipetrain.config.overrides import parsed
+from pipetrain.config.overrides import parse_overrides
 from pipetrain.decoding import DecodingOptions, Measured
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
@@ -164,7 +164,7 @@ def test_s2vt_has_equal_bits_and_captions_under_both_executors_and_in_eval(tmp_p
         assert one["final"]["meteor"] > 0
         assert "beam:2|length_penalty:1|form:fairseq" in one["metric_signatures"]["meteor"]
     made[0].run.config.write_text(json.dumps(made[0].settings.stored))
-    found = evaluate(Selection(made[0].run.path), parsed(["device=cpu"]), trust=True)
+    found = evaluate(Selection(made[0].run.path), parse_overrides(["device=cpu"]), trust=True)
     assert found.others == {"meteor": together[0]["final"]["meteor"]}
     assert found.signatures == together[0]["metric_signatures"]
     assert [len(each.references) for each in found.texts] == [3] * 6

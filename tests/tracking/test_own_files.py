@@ -8,8 +8,8 @@ from support.one_run import carried_out
 
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.tracking import run_lock
+from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory, check_own
-from pipetrain.tracking.whole_file import write_whole
 
 PRECIOUS = "not to be overwritten"
 SHORT = ("train.epochs=1", "trace=true", "checkpoint.every_epochs=1")

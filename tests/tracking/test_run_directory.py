@@ -3,8 +3,8 @@
 import pytest
 
 from pipetrain.errors import ConfigError
+from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory, runs_in
-from pipetrain.tracking.whole_file import write_whole
 
 
 def test_refused_run_takes_back_its_empty_default_directories(tmp_path):

@@ -9,8 +9,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipetrain.commands.gpu_check.children import Machine, Section
-from pipetrain.commands.gpu_check.training import EXACT, TEXT, TINY, Varied, agree, as_simulated, completed, run, sweep
+from pipetrain.commands.gpu_check.runs import (
+    EXACT,
+    TEXT,
+    TINY,
+    Machine,
+    Section,
+    Varied,
+    agree,
+    as_simulated,
+    completed,
+    run,
+    sweep,
+)
 
 _DISTINCT = (
     "gpipe", "pipedream_flush", "pipedream", "pipedream_2bw", "naive_async", "pipeoptim", "spectrain", "lwp", "stale",

@@ -17,11 +17,10 @@ from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_writer import remove_leftovers
 from pipetrain.run.job import Job
 from pipetrain.run.preflight import PreparedRun
-from pipetrain.tracking import metrics_file
-from pipetrain.tracking.progress import ProgressBar
+from pipetrain.tracking import records
+from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.progress import ProgressBar, RunLength
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.time_left import RunLength
-from pipetrain.tracking.whole_file import write_whole
 
 
 @dataclass
@@ -110,4 +109,4 @@ def _set_aside(job: Job) -> None:
         print(f"an earlier run's files are now in {aside}", flush=True)
     if resume is not None:
         step = checkpoint.load_progress(resume)["step"]
-        metrics_file.take_over(RunDirectory(resume.parent.parent), run, step)
+        records.copy_records_until(RunDirectory(resume.parent.parent), run, step)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipetrain.report.sweep.curves import TRAIN_LOSS
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import size_of
 from pipetrain.tracking.evaluations import lower_is_better

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from support.panels import box, panel
 
 from pipetrain.report.timeline import drawing
-from pipetrain.report.timeline.given_times import GivenTimes
-from pipetrain.report.timeline.of_settings import PhaseTimeline, titled_phases
+from pipetrain.report.timeline.from_settings import GivenTimes, PhaseTimeline, titled_phases
 from pipetrain.report.timeline.panels import Message, Panel
 from pipetrain.schedules import Replicas
 
