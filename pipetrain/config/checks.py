@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import MISSING
 
 from pipetrain.config.choices import choice_of, choices_of, choices_of_run, names_of, section
-from pipetrain.config.instantiate import TARGET
+from pipetrain.config.schema import TARGET
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.number_range import NOT_NEGATIVE, POSITIVE, NumberRange
 
@@ -94,16 +94,6 @@ def _check_stages(partition: Mapping[str, Any]) -> None:
     stages = partition.get("stages")
     if stages not in (None, MISSING):
         check_whole("partition.stages", stages, least=1)
-
-
-def check_flag(setting: str, value: Any) -> None:
-    """Checks that a value of an open section, whose types OmegaConf does not know, is true or false.
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    if not isinstance(value, bool):
-        raise ConfigError(f"{setting}={value}: true or false")
 
 
 def _check_checkpoints(settings: "Settings") -> None:

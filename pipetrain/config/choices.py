@@ -9,8 +9,7 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import MISSING, OmegaConf
 
-from pipetrain.config.instantiate import TARGET
-from pipetrain.config.schema import config_dir
+from pipetrain.config.schema import TARGET, config_dir
 
 _BRINGS = re.compile(r"override /(\w+)")
 _NAMED_BY_CLASS = ("schedule", "method", "lr_schedule")

@@ -9,8 +9,8 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from pipetrain.config.choices import names_of
-from pipetrain.config.instantiate import TARGET
 from pipetrain.config.reference import groups, sections, settings_of_choice
+from pipetrain.config.schema import TARGET
 from pipetrain.config.suggestions import did_you_mean, unknown_choice, unknown_setting
 from pipetrain.errors import as_configured
 

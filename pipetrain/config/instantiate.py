@@ -16,12 +16,12 @@ from hydra.utils import instantiate
 from omegaconf import MISSING
 from omegaconf.errors import MissingMandatoryValue
 
+from pipetrain.config.schema import TARGET
 from pipetrain.config.suggestions import did_you_mean, nearest_names
 from pipetrain.errors import ConfigError, as_configured, is_whole, one_line
 from pipetrain.failure import described
 from pipetrain.libraries import torchvision_import
 
-TARGET = "_target_"
 _MISSING = re.compile(r"missing \d+ required [a-z-]+ arguments?: (.+)")
 _OWN_CLASSES = {
     "schedule": "; schedule=custom brings no settings",

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipetrain.config.checks import check_flag
 from pipetrain.errors import ConfigError, as_configured
 from pipetrain.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE, SHARE
 
@@ -18,6 +17,16 @@ _RANGES = {
     "initial_accumulator_value": NOT_NEGATIVE,
 }
 _FLAGS = ("nesterov", "centered", "decoupled_weight_decay", "amsgrad", "maximize")
+
+
+def check_flag(setting: str, value: Any) -> None:
+    """Checks that a value of an open section, whose types OmegaConf does not know, is true or false.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if not isinstance(value, bool):
+        raise ConfigError(f"{setting}={value}: true or false")
 
 
 def check_options(path: str, options: Mapping[str, Any]) -> None:

@@ -9,8 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from pipetrain.config.choices import section_for
-from pipetrain.config.instantiate import TARGET
-from pipetrain.config.schema import config_dir, schema
+from pipetrain.config.schema import TARGET, config_dir, schema
 from pipetrain.config.suggestions import unknown_choice, unknown_setting
 from pipetrain.errors import ConfigError
 

@@ -9,7 +9,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.config.choices import choices_of, section
-from pipetrain.config.instantiate import TARGET, Target
+from pipetrain.config.instantiate import Target
+from pipetrain.config.schema import TARGET
 from pipetrain.config.suggestions import did_you_mean, unknown_choice
 from pipetrain.errors import ConfigError, check_whole
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from pipetrain.config import schema
 from pipetrain.config.choices import section_for, section_overrides_of, tuned_file
-from pipetrain.config.instantiate import TARGET
-from pipetrain.config.schema import OPEN_SECTIONS, Config, config_dir
+from pipetrain.config.schema import OPEN_SECTIONS, TARGET, Config, config_dir
 
 _COMMENTED = re.compile(r"^ *(?P<key>\w+):.*?(?: +# (?P<comment>.*))?$")
 

@@ -10,6 +10,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.errors import ConfigError
 
+TARGET = "_target_"
+"""The key of an open section that names a class or function."""
+
 
 @dataclass(frozen=True)
 class LoaderConfig:

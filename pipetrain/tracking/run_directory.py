@@ -13,8 +13,8 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from typing_extensions import override
 
+from pipetrain.config.composition import choices_made
 from pipetrain.config.moved import with_present_paths
-from pipetrain.config.settings import choices_made
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import archive
 

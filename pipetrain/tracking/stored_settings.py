@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig, OmegaConf
 
+from pipetrain.config.composition import settings_of
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS, explained
 from pipetrain.config.leaves import leaves
 from pipetrain.config.overrides import Override
-from pipetrain.config.settings import Settings, settings_of
+from pipetrain.config.settings import Settings
 from pipetrain.config.trust import check_targets
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking.run_directory import RunDirectory

@@ -7,10 +7,10 @@ from omegaconf import OmegaConf
 from support.methods import MethodCase
 from support.worker_pool import CONFIG
 
-from pipetrain.config.checks import check_flag, task_of
+from pipetrain.config.checks import task_of
 from pipetrain.config.choices import names_of
-from pipetrain.config.composition import composed
-from pipetrain.config.settings import settings_of
+from pipetrain.config.composition import composed, settings_of
+from pipetrain.config.option_checks import check_flag
 from pipetrain.errors import ConfigError
 
 

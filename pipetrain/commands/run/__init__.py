@@ -226,7 +226,7 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
     from pipetrain.commands.run import sweep_ends
     from pipetrain.commands.run.objective import objective_of
     from pipetrain.commands.run.one_run import run
-    from pipetrain.config.settings import choices_made
+    from pipetrain.config.composition import choices_made
 
     settings = HydraConfig.get()
     choices = choices_made(settings.runtime.choices)

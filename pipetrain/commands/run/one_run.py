@@ -19,7 +19,7 @@ from pipetrain.commands.run.ending import (
     never_began,
     remove_empty_run,
 )
-from pipetrain.config.settings import check_hydra, settings_of
+from pipetrain.config.composition import check_hydra, settings_of
 from pipetrain.errors import ConfigError, DataError, ExitCode
 from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import leave
