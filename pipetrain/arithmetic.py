@@ -51,17 +51,17 @@ class ComputeOptions:
             return nullcontext()
         return torch.autocast(device.type, _DTYPES[self.precision], cache_enabled=False)
 
-    def given(self, tensors: Tensors) -> Tensors:
+    def cast_inputs(self, tensors: Tensors) -> Tensors:
         """A model's inputs in the memory format that its layers want."""
         if not self.channels_last:
             return tensors
         return tuple(t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t for t in tensors)
 
-    def returned(self, tensors: Tensors) -> Tensors:
+    def cast_outputs(self, tensors: Tensors) -> Tensors:
         """A model's outputs as losses and metrics get them: in float32."""
         return tuple(t.float() if t.dtype in _DTYPES.values() else t for t in tensors) if self.mixed else tensors
 
-    def arrange(self, module: nn.Module) -> None:
+    def prepare(self, module: nn.Module) -> None:
         """Puts the weights of a module into the memory format, in place."""
         if self.channels_last:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

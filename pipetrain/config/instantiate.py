@@ -90,7 +90,7 @@ class Target:
                 error.full_key = f"{self.section}.{name}"
                 raise error
 
-    def returned(self, found: object, wanted: str) -> ConfigError:
+    def wrong_type_error(self, found: object, wanted: str) -> ConfigError:
         """The error of a target that returns something else than it should."""
         return ConfigError(f"{self.section}.{TARGET}={self.path}: returned {type(found).__name__}, not {wanted}")
 
@@ -135,9 +135,9 @@ class Target:
         open_to_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
         if open_to_all or name.startswith("_"):  # those are Hydra's own
             return None
-        return f"{self.path} has no such parameter{self._instead(name, taken)}{self._without_settings()}"
+        return f"{self.path} has no such parameter{self._suggestion(name, taken)}{self._without_settings()}"
 
-    def _instead(self, name: str, taken: Sequence[str]) -> str:
+    def _suggestion(self, name: str, taken: Sequence[str]) -> str:
         meant = did_you_mean(f"{self.section}.{name}", [f"{self.section}.{each}" for each in taken])
         return meant or f"; it takes {', '.join(taken) or 'none'}"
 

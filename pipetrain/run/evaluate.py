@@ -126,8 +126,8 @@ def _metrics(settings: Settings, dataset: Any, chain: LayerChain, loader: Loader
     @torch.no_grad()
     def compute(inputs: Tensors) -> Tensors:
         with arithmetic.computing(device):
-            outputs = chain(*arithmetic.given(inputs))
-        return arithmetic.returned(outputs if isinstance(outputs, tuple) else (outputs,))
+            outputs = chain(*arithmetic.cast_inputs(inputs))
+        return arithmetic.cast_outputs(outputs if isinstance(outputs, tuple) else (outputs,))
 
     check_carried(chain, {"eval": loader})
     with carrying(nn.ModuleList(chain.layers)):

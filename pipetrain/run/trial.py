@@ -91,7 +91,7 @@ def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions) -> 
         layer.eval()  # buffers stay as they are, and nothing is drawn
     try:
         with arithmetic.computing(inputs[0].device):
-            outputs = chain(*arithmetic.given(inputs))
+            outputs = chain(*arithmetic.cast_inputs(inputs))
     except RuntimeError as error:
         if not arithmetic.mixed:
             raise
@@ -100,7 +100,7 @@ def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions) -> 
         ) from error
     for layer in chain.layers:
         layer.train()
-    return arithmetic.returned(outputs if isinstance(outputs, tuple) else (outputs,))
+    return arithmetic.cast_outputs(outputs if isinstance(outputs, tuple) else (outputs,))
 
 
 def _first(tensors: Tensors) -> Tensors:

@@ -122,7 +122,7 @@ class RunDirectory:
         """How often the run was started anew after a worker had failed."""
         return len(self._logs_before_restarts())
 
-    def set_aside_logs(self) -> Path:
+    def archive_logs(self) -> Path:
         """Moves what the processes of a failed attempt left in `logs` to a folder of its own there, and returns it."""
         aside = self.logs / f"{_BEFORE_RESTART}{self.restarts + 1}"
         others = set(self.logs.iterdir()) - self._logs_before_restarts()
@@ -183,13 +183,13 @@ class RunDirectory:
             for folder in folders:
                 folder.rmdir()
 
-    def set_aside(self) -> Path | None:
+    def archive_previous_run(self) -> Path | None:
         """Moves an earlier run's files to a folder of their own, and returns it; None where there is no earlier run."""
         if not any(path.exists() for path in self._that_tell_of_a_run()):
             return None
         return archive.archive_files(self.path, [path.name for path in self._of_one_run()])
 
-    def set_aside_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
+    def archive_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
         """Moves those of later steps than `checkpoint`, or all, to a folder of their own; None where there are none."""
         found = self.checkpoints.glob("step-*")
         later = sorted(path for path in found if checkpoint is None or path.name > checkpoint.name)
@@ -207,7 +207,7 @@ class RunDirectory:
         for path in (*self._of_one_run(), self.timeline):
             check_own(path)
 
-    def complete_set_aside(self) -> None:
+    def finish_archiving(self) -> None:
         """Finishes what a run was killed at while it set files aside."""
         archive.finish_archiving(self.path)
 

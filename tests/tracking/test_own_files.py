@@ -103,5 +103,5 @@ def test_list_of_files_to_set_aside_moves_nothing_from_elsewhere(tmp_path, conte
     (tmp_path / "victim").touch()
     (partial / "moving.json").write_text(content)
     with pytest.raises(ConfigError, match=r"earlier-1.partial/moving.json: damaged"):
-        RunDirectory(tmp_path / "run").complete_set_aside()
+        RunDirectory(tmp_path / "run").finish_archiving()
     assert (tmp_path / "victim").exists()

@@ -59,7 +59,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
                 lock.enter_context(locked(directory.path))
                 directory.check_own()
-                directory.complete_set_aside()
+                directory.finish_archiving()
                 settings = _going_on(settings, directory)
             else:  # and finds the checkpoint to resume for all
                 settings = replace(settings, resume=None)

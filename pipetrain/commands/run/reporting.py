@@ -103,9 +103,9 @@ def _set_aside(job: Job) -> None:
     """Clears the directory of an earlier run, or of checkpoints after the one that this run goes on from."""
     run, resume = job.run, job.resume
     if resume is not None and resume.parent == run.checkpoints.resolve():
-        if aside := run.set_aside_checkpoints_after(resume):
+        if aside := run.archive_checkpoints_after(resume):
             print(f"the checkpoints after {resume.name} are now in {aside}", flush=True)
-    elif aside := run.set_aside():
+    elif aside := run.archive_previous_run():
         print(f"an earlier run's files are now in {aside}", flush=True)
     if resume is not None:
         step = checkpoint.load_progress(resume)["step"]
