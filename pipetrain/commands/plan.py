@@ -48,7 +48,6 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: a setting cannot work, or no plan fits into the devices' memory.
     """
-    from pipetrain.commands.chosen_profile import chosen_profile
     from pipetrain.config.composition import composed_one
     from pipetrain.report.planning.plan_figure import draw
     from pipetrain.tracking.files import new_folder, write_whole
@@ -81,3 +80,19 @@ def compared(profile: "Profile", settings: "Settings") -> "Comparison":
     rows = [ComparedPlan(name, plan, planner.fits(plan)) for name, plan in plans.items() if plan is not None]
     notes = [*profile.notes, *core_notes(settings, profile, planner.topology.num_devices)]
     return Comparison(profile, planner.topology, rows, profile.batch_size or settings.train.batch_size, notes)
+
+
+def chosen_profile(settings: "Settings") -> "Profile":
+    """The profile in the file that `profile` names, else that of the model that the settings choose.
+
+    Raises:
+        ConfigError: the file is no profile, or the model or its data cannot be built.
+    """
+    from pipetrain.planner.profile import read
+
+    if settings.profile is not None:
+        return read(Path(settings.profile))
+    # from here on torch is needed, which takes seconds to import
+    from pipetrain.run.profiling import profile_of
+
+    return profile_of(settings)
