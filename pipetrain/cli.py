@@ -19,7 +19,7 @@ _COMMANDS = (
 )  # fmt: skip
 """Modules of `pipetrain.commands`, imported when signals are dealt with."""
 _ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}
-"""What other programs call a command -> its name here."""
+"""Name of a command in other programs -> name here."""
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4
 Completion:  eval "$(pipetrain completion bash)", or zsh, fish

@@ -5,7 +5,7 @@ from typing import TypeGuard
 
 
 class ExitCode(IntEnum):
-    """How a command ended."""
+    """Exit codes of commands."""
 
     COMPLETED = 0
     FAILED = 1
@@ -60,7 +60,7 @@ class LostStageError(Exception):
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether the value is a whole number; `true` and `false` are not."""
+    """True if the value is a whole number; `true` and `false` are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

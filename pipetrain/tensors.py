@@ -10,7 +10,7 @@ Tensors = tuple[Tensor, ...]
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the tensor fills its stretch of memory exactly, in whatever order of dimensions."""
+    """True if the tensor fills its stretch of memory exactly, in whatever order of dimensions."""
     expected = 1
     for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
         if stride != expected:

@@ -18,7 +18,7 @@ def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def selected_checkpoint(options: argparse.Namespace) -> "Selection":
-    """What these words select."""
+    """The checkpoint that the arguments select."""
     from pipetrain.run.selection import Selection
 
     return Selection(options.run, options.step, best=options.best, metric=options.metric)

@@ -26,7 +26,7 @@ _GROUPS = {
     "executors": "executor",
     "experiments": "experiment",
 }
-"""What is listed -> the configuration group that it is read from."""
+"""Kind on the command line -> configuration group."""
 _OF_EXPERIMENTS = ("paper", "cost", "small", "minutes")
 _DESCRIPTION = """\
 Describes the choices of a group, or of every group, in a line each. A choice is made by GROUP=NAME, such as
@@ -103,7 +103,7 @@ def _shown_size(row: dict[str, Any]) -> str:
 
 
 def _details(row: dict[str, Any]) -> Iterator[str]:
-    """What a model is for, and the settings of its paper; what an experiment is in its paper, and what it costs."""
+    """Task and paper settings of a model; place in its paper and cost of an experiment."""
     if "dataset" in row:
         yield f"    {row['task']}; by default dataset={row['dataset']}"
     if row.get("cost"):
@@ -113,7 +113,7 @@ def _details(row: dict[str, Any]) -> Iterator[str]:
 
 
 def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
-    """What there is to say of each choice.
+    """Description of each choice.
 
     Args:
         kind: what is listed.
@@ -140,7 +140,7 @@ def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
 
 
 def _own_rows(kind: str, folder: Path | None) -> list[dict[str, Any]]:
-    """What there is to say of the choices in a folder of the user's own."""
+    """Description of the choices in the user's folder."""
     from pipetrain.config.choices import choice_of, names_of
 
     group = _GROUPS[kind]

@@ -155,7 +155,7 @@ def _check_readable(found: "Collected") -> None:
 
 
 def _output_of_runs(output: Path | None) -> Path | None:
-    """What the names of the files begin with.
+    """Common beginning of the names of the files.
 
     Raises:
         ConfigError: their folder does not exist, or cannot be written to.

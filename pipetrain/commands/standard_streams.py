@@ -59,7 +59,7 @@ def make_lenient() -> None:
 
 
 def lost_output() -> str | None:
-    """What became of output that could not be written, in a line; None where all of it was."""
+    """Message about output that could not be written; None if all of it was."""
     sys.stdout.flush()
     error = getattr(sys.stdout, "lost", None)
     return None if error is None else f"standard output: {error.strerror.lower()}; the rest of it is lost"

@@ -1,4 +1,4 @@
-"""What can be wrong with settings, as far as neither model nor data are needed to tell."""
+"""Checks of settings that need neither model nor data."""
 
 from collections.abc import Mapping
 from math import inf, isqrt
@@ -153,7 +153,7 @@ def check_tasks(settings: "Settings") -> None:
 
 
 def _is_bundled(settings: "Settings", group: str) -> bool:
-    """Whether model or data set is the choice's own, and no other under its name."""
+    """True if the model or data set is that of the choice, and not another under its name."""
     name = settings.choices.get(group, "")
     path = (settings.model if group == "model" else settings.dataset).target.path
     return name in names_of(group) and section(group, name)[TARGET] == path

@@ -1,4 +1,4 @@
-"""What there is to choose from, read off the configuration files and the code they name."""
+"""Available choices, read from the configuration files and the code that they name."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _REMARK = re.compile(r"# (task|family|paper|cost|small|minutes|rounds): (.+)")
 
 @dataclass(frozen=True)
 class Choice:
-    """One YAML file of a group.
+    """A YAML file of a group.
 
     Attributes:
         name: on the command line.
@@ -41,13 +41,13 @@ def choices_of(group: str) -> Iterator[Choice]:
 
 
 def choice_of(group: str, name: str, folder: Path | None = None) -> Choice:
-    """One file of a group, in pipetrain's own folder or another."""
+    """A file of a group, in pipetrain's folder or another."""
     path = (folder or config_dir()) / group / f"{name}.yaml"
     return Choice(name, _summary(path), dict(_REMARK.findall(path.read_text(encoding="utf-8"))), _content(path))
 
 
 def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
-    """What a run chooses of each group: what is asked for, else what experiment, model and method bring, else defaults.
+    """Group -> choice of a run: as asked for, else from experiment, model and method, else the default.
 
     Args:
         asked: group -> choice, as the command line has them.
@@ -62,7 +62,7 @@ def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def group_overrides_of(group: str, name: str) -> dict[str, str]:
-    """What a choice brings of other groups: its overrides of the defaults list."""
+    """Choices of other groups that a choice makes, by its overrides of the defaults list."""
     if name not in names_of(group):
         return {}
     entries = _content(config_dir() / group / f"{name}.yaml").get("defaults", [])
@@ -81,7 +81,7 @@ def with_own_names(choices: Mapping[str, str], config: Mapping[str, Any]) -> dic
 
 
 def _own_name(group: str, name: str, content: Any) -> str | None:
-    """What a class of the user's own is called; None where the section is that of the choice."""
+    """Name of the user's class; None if the section belongs to the choice."""
     path = content.get(TARGET) if group in _NAMED_BY_CLASS and isinstance(content, Mapping) else None
     if path is None or path == MISSING:
         return None
@@ -91,7 +91,7 @@ def _own_name(group: str, name: str, content: Any) -> str | None:
 
 
 def tuned_file(model: str, choice: str) -> Path | None:
-    """Where it stands what a model changes of a data set, optimizer, learning-rate schedule or loss; None: nothing."""
+    """File with a model's changes to a data set, optimizer, learning-rate schedule or loss; None if there are none."""
     path = config_dir() / "tuned" / f"{model}-{choice}.yaml"
     return path if path.is_file() else None
 
@@ -110,7 +110,7 @@ def section_overrides_of(group: str, name: str) -> dict[str, dict[str, Any]]:
 
 
 def names_of(group: str, folder: Path | None = None) -> list[str]:
-    """What the choices of a group are called, in pipetrain's own folder or another, sorted by name; `custom` aside."""
+    """Names of the choices of a group, in pipetrain's folder or another, sorted, without `custom`."""
     return sorted((name for name in all_names(group, folder) if name != "custom"), key=_natural)
 
 
@@ -150,7 +150,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def names_of_family(group: str, family: str) -> list[str]:
-    """What the choices of a group whose classes are of this family are called."""
+    """Names of the choices of a group whose classes are of this family."""
     targets = {
         choice.name: choice.content.get("_target_") for choice in choices_of(group)
     }  # a preset of phases has none

@@ -159,7 +159,7 @@ def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
 
 
 def composed(overrides: Sequence[str]) -> Settings:
-    """What `pipetrain run` makes of these overrides; open groups may lack what a timeline does not need."""
+    """Settings that `pipetrain run` would use with these overrides; open groups may lack mandatory values."""
     register_schema()
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         whole = compose("config", list(overrides), return_hydra_config=True)

@@ -1,4 +1,4 @@
-"""What Hydra, OmegaConf and the YAML reader find wrong with a configuration, in one line that says what would work."""
+"""Errors of Hydra, OmegaConf and the YAML reader, explained in one line that says what would work."""
 
 import re
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def explained(error: BaseException) -> str:
 
 
 def _wanted(name: str) -> str:
-    """What to give a setting without a default; the files of the choices say it."""
+    """The value that a setting without a default needs, from the comments of the choices."""
     section, _, option = name.rpartition(".")
     if option == TARGET:
         return f"name your function or class: {name}=mylib.Thing"
@@ -81,7 +81,7 @@ def _unreadable(error: OverrideParseException) -> str:
 
 
 def _without_value(word: str) -> str:
-    """What a word without a value should have been."""
+    """Explanation of a word without a value."""
     if word in groups():
         return f"takes a choice, {word}=NAME; `pipetrain list {word}` describes them"
     setting = next((each for section in sections() for each in section.settings if each.name == word), None)
@@ -164,4 +164,4 @@ _MESSAGES = [
         ),
     )
 ]
-"""What is found in a message -> what is said."""
+"""Pattern of a message -> our wording."""

@@ -56,7 +56,7 @@ class Target:
         return cls(section, content[TARGET], {key: value for key, value in content.items() if key != TARGET})
 
     def build(self, *args: Any, **extra: Any) -> Any:
-        """What the target returns for its options; `extra` ones come on top.
+        """Calls the target with its options and the `extra` ones, and returns the result.
 
         Raises:
             ConfigError: the target does not exist, does not take these options, or refuses one.
@@ -77,7 +77,7 @@ class Target:
             raise ConfigError(f"{self.section}.{TARGET}={self.path}: {reason}") from error
 
     def _missing(self, error: BaseException | None) -> list[str]:
-        """What an error says is missing, where the signature hides it behind `**`."""
+        """Names of missing arguments in an error, if the signature hides them behind `**`."""
         signature = _signature(self._located())
         hides = signature is not None and any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
         said = _MISSING.search(str(error)) if isinstance(error, TypeError) and hides else None
@@ -108,7 +108,7 @@ class Target:
                 raise ConfigError(f"{self.section}.{name}={as_configured(value)}: {wrong}")
 
     def parameters(self, *, required: bool = False) -> list[str]:
-        """Those that the target takes by name; of these, only those without a default where `required`.
+        """Names of the target's parameters; with `required` only of those without a default.
 
         Raises:
             ConfigError: the target does not exist.
@@ -120,7 +120,7 @@ class Target:
         return [name for name, default in defaults.items() if not required or default is inspect.Parameter.empty]
 
     def annotation(self, name: str) -> Any:
-        """Of the parameter that takes this option; None where nobody can tell.
+        """Annotation of the parameter that takes this option; None if unknown.
 
         Raises:
             ConfigError: the target does not exist.
@@ -142,7 +142,7 @@ class Target:
         return meant or f"; it takes {', '.join(taken) or 'none'}"
 
     def _without_settings(self) -> str:
-        """What to do where a class of the user's own does not take the settings of the choice it replaces."""
+        """Hint for a user's class that does not take the settings of the choice it replaces."""
         if self.path.startswith("pipetrain."):
             return ""
         return _OWN_CLASSES.get(self.section, "")
@@ -160,7 +160,7 @@ class Target:
 
 
 def _found(path: str) -> Any:
-    """What the path names; the modules on its way are imported."""
+    """The object that the path names; imports the modules on the way."""
     names = path.split(".")
     found = import_module(names[0])
     for count, name in enumerate(names[1:], 2):
@@ -203,7 +203,7 @@ _FLAGS = {"yes": True, "on": True, "y": True, "1": True, "no": False, "off": Fal
 
 
 def annotation_problem(parameter: Parameter, value: object) -> str | None:
-    """What is wrong with a value, and what would work; None where nothing is, or nobody can tell.
+    """Problem of a value and what would work; None if there is none, or it cannot be told.
 
     Looked at are `bool`, `int`, `float`, `Literal`, and unions of these. `None` stands for what is not set yet, and a
     mapping for an object that is still to be built. An annotation that its own default contradicts says nothing.
@@ -218,7 +218,7 @@ def annotation_problem(parameter: Parameter, value: object) -> str | None:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """Those of a union, without None; else the annotation alone."""
+    """Members of a union, without None; else the annotation alone."""
     if get_origin(annotation) not in (Union, types.UnionType):
         return [annotation]
     return [kind for kind in get_args(annotation) if kind is not type(None)]

@@ -16,7 +16,7 @@ from pipetrain.errors import ConfigError
 
 @dataclass(frozen=True)
 class Override:
-    """One change, such as `dataset=mnist`, `dataset.root=/data` or `+model.width=32`.
+    """A change, such as `dataset=mnist`, `dataset.root=/data` or `+model.width=32`.
 
     Attributes:
         text: as it was typed.
@@ -31,7 +31,7 @@ class Override:
 
     @property
     def chooses(self) -> bool:
-        """Whether it chooses of a group rather than set a value."""
+        """True if it makes a choice rather than set a value."""
         return isinstance(self.value, str) and (config_dir() / self.key).is_dir()
 
     @property

@@ -20,7 +20,7 @@ _ENDS = ("steps", "epochs")
 
 @dataclass(frozen=True)
 class PhaseSettings:
-    """One phase.
+    """A phase of a run.
 
     Attributes:
         schedule, method: what runs.
@@ -81,7 +81,7 @@ def _phase(
 
 
 def _name(config: Mapping[str, Any], choices: Mapping[str, str], part: str) -> str:
-    """What the run's schedule or method is called; its path where nothing was chosen by name."""
+    """Name of the run's schedule or method; its path if it was not chosen by name."""
     return str(choices.get(part) or config[part].get(TARGET))
 
 
@@ -145,7 +145,7 @@ def _entry(config: Mapping[str, Any], choices: Mapping[str, str], where: str, en
 def _section(
     config: Mapping[str, Any], choices: Mapping[str, str], where: str, choice: Any
 ) -> tuple[str, dict[str, Any]]:
-    """What a schedule or method is called, and its section."""
+    """Name and section of a schedule or method."""
     part = where.rsplit(".", 1)[1]
     if choice is None:
         return _name(config, choices, part), dict(config[part])

@@ -35,7 +35,7 @@ class Section:
 
 
 def groups() -> dict[str, str]:
-    """What is chosen by name, and what it is: the folders of the configuration."""
+    """Group -> meaning; groups are the folders of the configuration."""
     meanings = _meanings()[Config.__name__]
     known = {field.name: meanings[field.name] for field in fields(Config) if (config_dir() / field.name).is_dir()}
     return {**known, "experiment": "A preset for any of these."}

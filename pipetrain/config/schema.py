@@ -168,7 +168,7 @@ class ExecutorConfig:
 
     @property
     def simulated(self) -> bool:
-        """Whether all stages are in one process."""
+        """True if all stages are in one process."""
         return self.name == "simulated"
 
 

@@ -128,7 +128,7 @@ class ModelSettings:
 
     @property
     def build_options(self) -> dict[str, Any]:
-        """What `build_chain` is told beside the target."""
+        """Keyword arguments of `build_chain`."""
         return {"separate": self.untie, "output": self.output}
 
 
@@ -164,7 +164,7 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class ReplicaSettings:
-    """How many processes hold each stage.
+    """Replicas of each stage.
 
     Attributes:
         counts: of each stage; None: not said.
@@ -226,7 +226,7 @@ class MetricSettings:
         return cls(Target.of(section, options), higher)
 
     def rises(self, metric: object) -> bool | None:
-        """Whether more of the metric that the target returned is better; None where nobody says so."""
+        """True if higher values of the metric are better; None if unknown."""
         higher = getattr(metric, "higher_is_better", None) if self.higher_is_better is None else self.higher_is_better
         return higher if isinstance(higher, bool) else None
 

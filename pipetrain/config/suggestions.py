@@ -10,7 +10,7 @@ from pipetrain.config.reference import groups, sections, settings_of_choice
 _LIKENESS = 0.72
 """Below it, names are not offered: `amp` is not a misspelled `gamma`."""
 _PART = 0.8
-"""How alike names are of which one is the other's beginning, or a word of it: `steps` and `train.max_steps`."""
+"""Likeness of names of which one is the other's beginning or one of its words: `steps` and `train.max_steps`."""
 _MARGIN = 0.1
 _MOST = 3
 _NONE: Mapping[str, str] = {}
@@ -70,7 +70,7 @@ _ELSEWHERE = {
     "num_workers": "workers",
     "wd": "weight_decay",
 }
-"""What other programs call a setting -> its name here."""
+"""Name of a setting in other programs -> name here."""
 
 
 def unknown_setting(name: str, given: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Which targets of a stored configuration may be called unasked: those that pipetrain's own choices name."""
+"""Trusted targets of a stored configuration: those that pipetrain's own choices name."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal: its plan before, its summary after."""
+"""Tables that runs and evaluations print."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ _WIDTH = 100
 Metrics = Mapping[str, float | None]
 _LEAST_LABEL, _MOST_LABEL = 8, 60
 _SHOWN_S = 0.05
-"""What took less is 0.0 s, and left out."""
+"""Shorter times would round to 0.0 s and are left out."""
 
 
 def plan_table(plan: "Plan", devices: Sequence[str]) -> list[str]:
@@ -169,7 +169,7 @@ def evaluation_lines(evaluation: "Evaluation") -> list[str]:
 
 
 def evaluation_json(evaluation: "Evaluation") -> dict[str, Any]:
-    """One object; `metrics` are as in metrics.jsonl."""
+    """The evaluation as a JSON object, with `metrics` as in metrics.jsonl."""
     return {
         "checkpoint": str(evaluation.checkpoint),
         "step": evaluation.step,

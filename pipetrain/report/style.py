@@ -43,7 +43,7 @@ _IN_SVG = {
     r'(<g) id="(?:patch|text|line2d|axes|figure|matplotlib|[xy]tick)[\w.]*"': r"\1",
     r' transform="rotate\(-0 [^"]*"': "",
 }
-"""What replaces what matplotlib writes: tooltips, and nothing that an SVG can do without."""
+"""Pattern -> replacement in matplotlib's SVG: adds tooltips, and removes what an SVG can do without."""
 _LINE = 0.16
 """Height of a line of text, in inches."""
 

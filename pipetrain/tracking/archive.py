@@ -17,7 +17,7 @@ _NAME = re.compile(rf"{_PREFIX}\d+({re.escape(_PARTIAL)})?")
 
 
 def is_archive(folder: Path) -> bool:
-    """Whether a folder is called as those that earlier runs are set aside in."""
+    """True if a folder has the name of an archive of an earlier run."""
     return _NAME.fullmatch(folder.name) is not None
 
 
@@ -61,7 +61,7 @@ def _finish(partial: Path) -> Path:
 
 
 def _listed(moves: Path) -> list[str]:
-    """What is to be moved; the list may be somebody else's.
+    """Names of the files to move; the list may be untrusted.
 
     Raises:
         ConfigError: it names what is in no run directory.

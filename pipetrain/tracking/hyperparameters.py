@@ -1,4 +1,4 @@
-"""What TensorBoard's page of hyperparameters shows of a run: what was set, and what came of it."""
+"""Hyperparameters and results of a run for TensorBoard's HPARAMS page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -17,7 +17,7 @@ from pipetrain.tracking.throughput import SIMULATOR
 
 @dataclass(frozen=True)
 class RunLength:
-    """How long a run is.
+    """Length of a run.
 
     Attributes:
         steps: of the whole run.
@@ -31,20 +31,20 @@ class RunLength:
 
     @property
     def epochs(self) -> int:
-        """How many there are, a last one that is cut short included."""
+        """Number of epochs, including an incomplete last one."""
         return -(-self.steps // self.steps_per_epoch)
 
     def steps_of(self, epoch: int) -> int:
-        """How many steps an epoch has, which counts from 1."""
+        """Number of steps of an epoch, counted from 1."""
         return min(self.steps_per_epoch, self.steps - (epoch - 1) * self.steps_per_epoch)
 
 
 _TELLING_STEPS, _TELLING_SECONDS = 3, 10.0
-"""What tells how long an epoch takes; the first steps of a run take longer than others."""
+"""Steps or seconds before the time of an epoch is estimated; the first steps take longer than others."""
 
 
 class TimeLeft:
-    """How much longer a run will take, by the steps and the evaluations seen so far."""
+    """Remaining time of a run, estimated from the steps and evaluations so far."""
 
     def __init__(self, length: RunLength, step: int) -> None:
         self._length = length
@@ -228,7 +228,7 @@ class ProgressBar:
             self._line(" | ".join(shown))
 
     def _estimate(self) -> str | None:
-        """How long an epoch will take, once, when the first steps have told that it is long."""
+        """Text with the time of an epoch, once and only if it is long; None otherwise."""
         seconds = self._left.of_epoch() if self._tells and self._line_seconds else None
         if seconds is None:
             return None

@@ -27,7 +27,7 @@ STALENESS = ("forward_staleness", "backward_staleness")
 
 
 def stage_fields(reports: Sequence[Mapping[str, Any]]) -> Record:
-    """What was measured of each stage, as `stage0_idle_share`, and of its replicas, as `stage0_replica1_idle_share`.
+    """Measurements of each stage, as `stage0_idle_share`, and of its replicas, as `stage0_replica1_idle_share`.
 
     Of the staleness values seen, the largest.
     """
@@ -45,7 +45,7 @@ def _measured(prefix: str, report: Mapping[str, Any]) -> Record:
 
 
 def stage_measurements(record: Mapping[str, Any], num_stages: int) -> list[Record]:
-    """What such a record tells of each stage, as its report has it; nothing where it is of fewer or more stages."""
+    """Measurements of each stage in such a record; empty if it has another number of stages."""
     stages = {int(found[1]) for name in record if (found := _OF_STAGE.match(name))}
     if stages != set(range(num_stages)):
         return [{} for _ in range(num_stages)]

@@ -56,7 +56,7 @@ class RunDirectory:
 
     @property
     def summary(self) -> Path:
-        """What the run came to."""
+        """The results."""
         return self.path / "summary.json"
 
     @property
@@ -81,7 +81,7 @@ class RunDirectory:
 
     @property
     def log(self) -> Path:
-        """What the command itself logs; the name is Hydra's, `hydra.job.name`."""
+        """The log of the command; the name is Hydra's `hydra.job.name`."""
         return self.path / "pipetrain.log"
 
     @property
@@ -99,7 +99,7 @@ class RunDirectory:
         return self.checkpoints / f"step-{step:08d}"
 
     def failure_note(self, process: int) -> Path:
-        """What a process says, or is said, to have failed for."""
+        """A process's reason of failure, as reported by itself or by another."""
         return self.logs / f"failure-process{process}.json"
 
     def failure_traceback(self, process: int) -> Path:
@@ -119,7 +119,7 @@ class RunDirectory:
 
     @property
     def restarts(self) -> int:
-        """How often the run was started anew after a worker had failed."""
+        """Number of restarts after a worker failed."""
         return len(self._logs_before_restarts())
 
     def archive_logs(self) -> Path:
@@ -148,7 +148,7 @@ class RunDirectory:
         return config
 
     def choices(self) -> dict[str, str]:
-        """What the run was started with of each group; nothing where Hydra's record is missing.
+        """Choice of each group that the run was started with; empty if Hydra's record is missing.
 
         Raises:
             ConfigError: the record is damaged.
@@ -285,7 +285,7 @@ def runs_in(folder: Path) -> list[RunDirectory]:
 
 
 def _is_record_of_hydra(folder: Path) -> bool:
-    """Whether a folder holds what Hydra was asked for, under any `hydra.output_subdir`, and no run."""
+    """True if a folder is Hydra's record, under any `hydra.output_subdir`, and not a run."""
     run = RunDirectory(folder)
     named = folder.name == _HYDRA or (folder / _RECORD).exists()
     return named and not any(path.exists() for path in (run.plan, run.metrics, run.summary))

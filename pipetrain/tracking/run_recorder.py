@@ -52,7 +52,7 @@ class RecordedRun:
 
 @dataclass(frozen=True)
 class ResumedProgress:
-    """What a checkpoint holds of the record of the steps before it.
+    """A checkpoint's record of the steps before it.
 
     Attributes:
         progress: as `Recorder.progress` gave it, and the `step`.
@@ -246,7 +246,7 @@ class Recorder:
         self._show(record)
 
     def summary(self) -> dict[str, Any]:
-        """What the summary says of losses, times, throughput and metrics."""
+        """Losses, times, throughput and metrics for the summary."""
         steps = len(self.losses)
         return {
             "steps": steps,
@@ -259,7 +259,7 @@ class Recorder:
         }
 
     def _amounts(self, first: int, last: int) -> dict[str, int]:
-        """What these steps trained on: samples, and tokens where that is what the loss counts."""
+        """Number of samples of these steps, and of tokens if the loss counts tokens."""
         samples = {"samples": self._speed.samples(first, last)}
         return {**samples, "tokens": sum(self._tokens[first:last])} if self._recorded.counts_tokens else samples
 
@@ -272,7 +272,7 @@ class Recorder:
         return {**speeds, **{in_tokens(name): value(each) for name, each in of_tokens.items()}}
 
     def progress(self) -> dict[str, Any]:
-        """What a checkpoint holds of this record beside its history."""
+        """Fields of this record in a checkpoint, without its history."""
         return {**self.clock.fields(), **self.evaluations.fields()}
 
     def history(self) -> dict[str, Tensor]:

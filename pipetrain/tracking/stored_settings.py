@@ -53,7 +53,7 @@ def stored_settings(
 
 
 def _content(run: RunDirectory) -> DictConfig:
-    """What config.yaml holds: values alone, as it is written resolved, and no resolver of another's is run."""
+    """Content of config.yaml, which is written resolved; interpolations are refused, as they could run code."""
     config = run.stored_config()
     for setting, value in leaves(OmegaConf.to_container(config, resolve=False), into_lists=True):
         if isinstance(value, str) and "${" in value:

@@ -62,7 +62,7 @@ _BYTES = 4
 
 
 def totals_of_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What is known of `per_stage` of a summary, taken together.
+    """Totals over `per_stage` of a summary, as far as known.
 
     `idle_share` is the mean, `weight_bytes` and `activation_bytes` are sums, `stage_bytes` are both of the stage that
     has the most, `memory_bytes` is that of the process that has the most, and `copies` are the weights held over those

@@ -10,12 +10,12 @@ MEASURED, SIMULATOR, PREDICTED = (
     "simulator_samples_per_second",
     "predicted_samples_per_second",
 )
-"""What a run's own throughput is called, that of a simulation, and that of the pipeline it simulates."""
+"""Names of throughputs: measured, of the simulator, and predicted for the simulated pipeline."""
 THROUGHPUTS = (MEASURED, SIMULATOR, PREDICTED)
 
 
 def in_tokens(name: str) -> str:
-    """What the same throughput in tokens is called, which a run on text has beside that in samples."""
+    """Name of the same throughput in tokens, which runs on text have in addition."""
     return name.replace("samples", "tokens")
 
 

@@ -1,4 +1,4 @@
-"""What may stand at the end of a command line, read off the parsers of the subcommands."""
+"""Candidates for the end of a command line, from the parsers of the subcommands."""
 
 import argparse
 import contextlib

@@ -51,12 +51,12 @@ def _of_hydra(words: Sequence[str]) -> list[str]:
 
 
 def _values(name: str, known: Mapping[str, Any]) -> Sequence[str]:
-    """Those of switches, and of settings that are one of a few words."""
+    """Values of switches, and of settings that are one of a few words."""
     return CHOICES.get(name) or (("true", "false") if isinstance(known.get(name), bool) else ())
 
 
 def _spelled(found: str, known: Mapping[str, Any]) -> str:
-    """What goes on behind a candidate: Hydra takes a list that is null for a section, and leaves folders bare."""
+    """A candidate as shown: Hydra takes a list that is null for a section, and leaves folders bare."""
     if found.removesuffix(".") in known:
         return found.removesuffix(".") + "="
     return found if set("=./") & set(found) else f"{found}/"
@@ -64,5 +64,5 @@ def _spelled(found: str, known: Mapping[str, Any]) -> str:
 
 class _Completion(DefaultCompletionPlugin):
     def of_line(self, words: Sequence[str]) -> list[str]:
-        """What Hydra's own completion makes of a line of settings."""
+        """Candidates of Hydra's own completion for a line of settings."""
         return self._query(config_name="config", line=" ".join(words))

@@ -1,4 +1,4 @@
-"""What a check starts: child processes, each with a deadline, and runs by the command line."""
+"""Child processes of a check, each with a deadline, and runs by the command line."""
 
 import contextlib
 import itertools
@@ -22,7 +22,7 @@ _LINES_OF_A_FAILURE = 6
 
 
 class CheckError(Exception):
-    """What a check finds broken, in words."""
+    """A failed check, in words."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Machine:
 
     @property
     def emulated(self) -> bool:
-        """Whether the devices are the tests' emulation."""
+        """True if the devices are the tests' emulation."""
         return bool(self.starter)
 
     def new_folder(self, name: str) -> Path:
@@ -59,17 +59,17 @@ class Machine:
         return folder
 
     def command(self, module: str, *words: str) -> list[str]:
-        """How a child runs a module of Python's."""
+        """Command line of a child that runs a Python module."""
         return [sys.executable, "-m", *self.starter, module, *words]
 
     def inside(self, function: str, *arguments: object, seconds: float, **environment: str) -> Any:
-        """What a function of `inside` returns in a child."""
+        """Result of a function of `inside` in a child."""
         return self.together([(function, arguments)], seconds=seconds, **environment)[0]
 
     def together(
         self, calls: Iterable[tuple[str, Sequence[object]]], *, seconds: float, **environment: str
     ) -> list[Any]:
-        """What functions of `inside` return in children that run at once, such as the ranks of a process group.
+        """Results of functions of `inside` in children that run concurrently, such as the ranks of a process group.
 
         Raises:
             CheckError: a child fails, or is late; it ends the others.
@@ -150,7 +150,7 @@ def _ending(code: int) -> str:
 
 
 class Section:
-    """What a step of the check finds out.
+    """Findings of a step of the check.
 
     Attributes:
         lines: in the order of the report.
@@ -274,7 +274,7 @@ def as_simulated(
 
 
 def agree(section: Section, name: str, one: Summary, other: Summary, *, bits: bool, rel: float = _TOLERANCE) -> bool:
-    """Whether two runs completed and agree, in all bits or within a tolerance; what differs is a failure."""
+    """True if two runs completed and agree, in all bits or within a tolerance; differences are failures."""
     failed = [each for each in (one, other) if each["status"] != "completed"]
     if failed:
         for each in failed:
@@ -300,7 +300,7 @@ def how_it_ended(summary: Summary) -> str:
 
 
 def completed(section: Section, found: Mapping[tuple[str, ...], Summary], what: str) -> bool:
-    """Whether all runs completed; each that did not is a failure."""
+    """True if all runs completed; each that did not is a failure."""
     failed = {name: each for name, each in found.items() if each["status"] != "completed"}
     for name, each in failed.items():
         section.fail(f"{what} {' '.join(name)}: {how_it_ended(each)}")

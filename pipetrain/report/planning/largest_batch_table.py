@@ -14,7 +14,7 @@ from pipetrain.run.predicting import ProfiledRun
 
 @dataclass(frozen=True)
 class Fit:
-    """One pipeline and its devices.
+    """A pipeline and its devices.
 
     Attributes:
         run: its stages, with their activations at the profile's batch size.

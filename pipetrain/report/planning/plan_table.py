@@ -1,4 +1,4 @@
-"""What `pipetrain plan` shows: the best plan beside data parallelism and a straight pipeline, and its stages."""
+"""The output of `pipetrain plan`: the best plan next to data parallelism and a straight pipeline, and its stages."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _WIDTH = 28
 
 @dataclass(frozen=True)
 class ComparedPlan:
-    """One row of the comparison.
+    """A row of the comparison.
 
     Attributes:
         name: best, straight or data parallel.

@@ -17,7 +17,7 @@ _MOST = 500
 
 @dataclass(frozen=True)
 class Case:
-    """One predicted pipeline.
+    """A predicted pipeline.
 
     Attributes:
         chosen: what is asked of it and may differ between cases: method, schedule, D, N, and the words of the sweep.
@@ -69,7 +69,7 @@ def cases(words: Sequence[str]) -> Iterator[Case]:
 
 
 def named(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
-    """What every case is called by."""
+    """The settings that name every case."""
     return {
         "method": choices["method"],
         "schedule": choices["schedule"],
@@ -90,7 +90,7 @@ def _swept(words: Sequence[str]) -> list[str]:
 
 
 def distinguishing_names(every: Sequence[Case]) -> list[str]:
-    """What cases are told apart by; of equal ones the first thing that they are called by."""
+    """Names of the settings that distinguish the cases; the first of all names if the cases are equal."""
     names = list(dict.fromkeys(name for case in every for name in case.chosen))
     return [name for name in names if len({case.chosen.get(name) for case in every}) > 1] or names[:1]
 
@@ -178,7 +178,7 @@ def _span(stage: PredictedStage) -> str:
 
 
 def _times(stages: Sequence[PredictedStage]) -> dict[str, list[str]]:
-    """What each stage takes for a minibatch, by what it does."""
+    """Time of each stage per minibatch, by kind of work."""
     recomputation = [stage.recompute_s for stage in stages]
     seconds = {
         "forward": [stage.forward_s for stage in stages],

@@ -7,7 +7,7 @@ _LABEL = 40
 
 
 def profile_table(profile: Profile, rest: str) -> list[str]:
-    """What each layer costs for a minibatch, the sum of all, and what was measured beside the layers.
+    """Lines with the costs of each layer per minibatch, their sum, and the other measurements.
 
     Args:
         profile: of any origin.
@@ -40,7 +40,7 @@ def _row(number: str, label: str, layer: ProfiledLayer) -> tuple[str, ...]:
 
 
 def _origin(profile: Profile) -> str:
-    """What was measured, and on what; of a profile from elsewhere what is known."""
+    """The subject of the measurement, as far as the profile names it."""
     known = profile.provenance
     parts = [str(known[name]) for name in ("model", "dataset") if known.get(name)]
     if profile.batch_size is not None:

@@ -25,7 +25,7 @@ TRAIN_LOSS = "train_loss"
 """The curve of the training loss."""
 EPOCH, STEP, WALL_S, PREDICTED_S = "epoch", "step", "wall_s", "predicted_s"
 AXES = (EPOCH, STEP, WALL_S, PREDICTED_S)
-"""What curves are drawn against; the time of a simulation is the predicted one of its pipeline."""
+"""Axes of curves; the time of a simulation is that predicted for its pipeline."""
 _MOST_LOSSES = 100
 _LARGEST = 1e100
 """Beyond it sums and squares may overflow; no measurement comes near."""
@@ -48,11 +48,11 @@ class Point(NamedTuple):
 
     @property
     def place(self) -> float:
-        """What orders the points of a run."""
+        """Sort key of the points of a run."""
         return self.epoch if self.step is None else self.step
 
     def at(self, axis: str, *, predicted: bool) -> float | None:
-        """Where it is on an axis; None where that is not known."""
+        """Position on an axis; None if unknown."""
         seconds = PREDICTED_S if predicted else WALL_S
         return {EPOCH: self.epoch, STEP: self.step, seconds: self.seconds}.get(axis)
 
@@ -132,7 +132,7 @@ _OF_COMPLETED = {"method", "final", "best", "per_stage"}
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """What one run came to.
+    """Results of a run.
 
     Attributes:
         path: its directory.
@@ -178,7 +178,7 @@ class ComparedRun:
 
     @property
     def predicted(self) -> bool:
-        """Whether its times are those of the pipeline that it simulated."""
+        """True if its times are those of the simulated pipeline."""
         return PREDICTED in self.numbers
 
     @property
@@ -188,7 +188,7 @@ class ComparedRun:
 
 
 def is_seed(setting: str) -> bool:
-    """Whether a setting is a seed of the run; that of a generated data set makes other data."""
+    """True if a setting is a seed of the run; the seed of a generated data set is not, as it makes other data."""
     parts = setting.split(".")
     return parts[-1] == "seed" and parts[0] != "dataset"
 
@@ -251,7 +251,7 @@ def _by_stage(stages: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def _facts(run: RunDirectory, content: Mapping[str, Any], records: Sequence[Record]) -> dict[str, str]:
-    """What the settings leave open: where the model was cut, its weights, and the samples of an epoch.
+    """Facts that the settings leave open: cut points, number of parameters, samples per epoch.
 
     Settings alone do not tell them where a plan comes from a file or from a measurement, and where a model or data of
     one name has changed.
@@ -269,7 +269,7 @@ def _facts(run: RunDirectory, content: Mapping[str, Any], records: Sequence[Reco
 
 
 def _planned(path: Path) -> dict[str, str]:
-    """What plan.json tells.
+    """Facts from plan.json.
 
     Raises:
         ConfigError: it is damaged.
@@ -303,7 +303,7 @@ def _provenance(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _asked(run: RunDirectory) -> dict[str, str]:
-    """What the run was started with: setting -> value; what is null is left out, as everywhere."""
+    """Overrides of the command line, setting -> value, without nulls."""
     words = (word.lstrip("+").partition("=") for word in run.overrides() if not word.startswith("~"))
     return {name: value for name, _, value in words if value != "null"}
 

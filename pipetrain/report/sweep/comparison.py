@@ -22,7 +22,7 @@ from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 _NO_NUMBERS = {
     "path", "status", "reason", "seed", "counts", "started_at", "final", "best", "forward_staleness", "curves"
 }  # fmt: skip
-"""Of a run in JSON, what is beside its numbers."""
+"""Keys of a run in JSON that are not numbers."""
 
 
 def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[SweepGroup], str | None]:

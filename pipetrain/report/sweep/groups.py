@@ -68,7 +68,7 @@ class SweepGroup:
 
     @property
     def statuses(self) -> Counter[str]:
-        """How many runs ended how."""
+        """Number of runs by status."""
         return Counter(run.status for run in self.runs)
 
     @property
@@ -78,12 +78,12 @@ class SweepGroup:
 
     @property
     def staleness(self) -> list[int]:
-        """Of forwards, for each stage the largest seen in the completed runs that count."""
+        """Largest forward staleness of each stage in the completed runs that count."""
         counted = self.counted if self.completed else []
         return [max(seen) for seen in zip(*(run.staleness for run in counted), strict=True)]
 
     def by_stage(self, name: str) -> list[float]:
-        """What was measured of every stage, the mean over seeds."""
+        """A measurement of each stage, averaged over seeds."""
         found = [run.by_stage[name] for run in self.counted if name in run.by_stage]
         return [statistics.fmean(values) for values in zip(*found, strict=True)]
 
@@ -132,7 +132,7 @@ class Collected:
 
 
 def labels_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[str]:
-    """What tables and figures call the groups: their names, or numbers where a name is long."""
+    """Labels of the groups in tables and figures: their names, or numbers if a name is long."""
     return labels_or_numbers([group.name for group in groups], [group.method for group in groups], longest)
 
 
@@ -186,7 +186,7 @@ def collect(
 
 
 def _split(kind: Sequence[ComparedRun]) -> list[list[ComparedRun]]:
-    """Those of runs with the same settings that can be seeds of each other.
+    """Splits runs with the same settings into groups that differ in the seed alone.
 
     A run of which less is known, such as one that was killed before it had a plan, joins the only group that it can be
     of.
@@ -218,7 +218,7 @@ def compared_settings(run: ComparedRun) -> tuple[tuple[str, str], ...]:
 
 
 def may_be_same(one: ComparedRun, other: ComparedRun) -> bool:
-    """Whether no fact that is known of both runs differs."""
+    """True if no fact known of both runs differs."""
     return all(other.facts.get(name, value) == value for name, value in one.facts.items())
 
 

@@ -37,13 +37,13 @@ class Interval:
 
     @property
     def decided(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """True if the interval excludes 0."""
         return abs(self.middle) > self.half
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What is known of some values.
+    """Summary of a sample of values.
 
     Attributes:
         mean: of the values.
@@ -107,7 +107,7 @@ def between_seeds(ours: Mapping[Hashable, float], theirs: Mapping[Hashable, floa
 
 @cache
 def t_quantile(degrees: float) -> float:
-    """How many standard errors a two-sided 95 % interval reaches to either side, at so many degrees of freedom."""
+    """Half width of a two-sided 95 % interval in standard errors, for a number of degrees of freedom."""
     low, high = 0.0, 1.0
     while _outside(high, degrees) > _OUTSIDE:
         low, high = high, 2 * high

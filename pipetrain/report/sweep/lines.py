@@ -75,11 +75,11 @@ _THREAD = {
     "relpos": (0, 0.5),
 }
 _POINTS = 0.78 * 72
-"""Of a panel, without title and axis, per inch of the figure."""
+"""Points of a panel, without title and axis, per inch of the figure."""
 
 
 class End(NamedTuple):
-    """Where a line ends, with its name and its color; in an SVG the name has the `gid`."""
+    """The end of a line, with its name and color, and the `gid` of the name in an SVG."""
 
     x: float
     y: float

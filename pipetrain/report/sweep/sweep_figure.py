@@ -173,7 +173,7 @@ def courses_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple[s
 
 
 def main_courses(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple[str, str]]:
-    """Those of the metric of evaluations that the ranked column is of, or of that column, and of the training loss."""
+    """Courses of the ranked column's metric, or of that column itself, and of the training loss."""
     available = _curves(groups)
     ranked = next((name for name in (metric_of(groups, metric), metric) if name in available), None)
     wanted = [(ranked, axis) for axis in AXES] if ranked else []
@@ -190,17 +190,17 @@ def _curves(groups: Sequence[SweepGroup]) -> list[str]:
 
 
 def heading(name: str, axis: str) -> str:
-    """What a course is called, such as `top1 by epoch`."""
+    """Title of a course, such as `top1 by epoch`."""
     return f"{quantity(name)} by {_BY[axis]}"
 
 
 def quantity(name: str) -> str:
-    """What its values are."""
+    """Label of the values of a course."""
     return column_of(name).head.removeprefix("final ")
 
 
 def band(name: str, groups: Sequence[SweepGroup]) -> str:
-    """What lines and bands are; the bands are of the groups that have several seeds."""
+    """Description of lines and bands; only groups with several seeds have bands."""
     counts = sorted({sum(name in run.curves for run in group.counted) for group in groups} - {0, 1})
     if not counts:
         return "one seed each"

@@ -18,7 +18,7 @@ from pipetrain.tracking.throughput import MEASURED, PREDICTED, in_tokens
 _TEMPLATE = Path(__file__).with_name("sweep_page.html")
 _SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
 _PIXELS = 96
-"""Of an inch, in browsers."""
+"""Pixels of an inch in browsers."""
 _TOOK = ("wall_s", "idle_share", "weight_bytes", "activation_bytes", "memory_bytes", "copies")
 
 

@@ -50,7 +50,7 @@ def markdown(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence
 
 
 def notes(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
-    """What the signs mean."""
+    """Explanations of the signs in the tables."""
     said = [_SPREAD] if any(len(group.counted) > 1 for group in groups) else []
     said += [_SIMULATED] if any(_speed(group) == PREDICTED for group in groups) else []
     said += [FROM_BEST_NOTE] if difference_cells(groups, metric) else []
@@ -106,7 +106,7 @@ def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
 
 
 def _speed(group: SweepGroup) -> str | None:
-    """Which throughput a group has: its own, or where it was simulated the pipeline's."""
+    """Name of the group's throughput: measured, or, of a simulation, predicted."""
     return next((name for name in (MEASURED, PREDICTED) if group.values(name)), None)
 
 
@@ -125,7 +125,7 @@ def _speeds(groups: Sequence[SweepGroup], named: Callable[[str], str]) -> list[s
 
 
 def statuses(group: SweepGroup) -> str:
-    """How many runs there are; where some did not complete, how many ended how; and the seeds, where they are fewer."""
+    """Number of runs, by status if some did not complete, and of seeds if these are fewer."""
     found, runs = group.statuses, len(group.runs)
     seeds = len({run.seeds for run in group.runs})
     ended = [f"{count} {status}" for status, count in sorted(found.items())]
@@ -165,7 +165,7 @@ def _text_table(columns: Columns) -> str:
 
 
 def _legend(groups: Sequence[SweepGroup], width: int) -> str:
-    """What the numbers of rows stand for: a table of the settings that differ, or their names where it is too wide."""
+    """The meaning of row numbers: a table of the settings that differ, or a list of names if it is too wide."""
     columns = legend_of(groups)
     if not columns:
         return ""

@@ -30,7 +30,7 @@ _UNIT, _LEAST, _MOST = 0.36, 7.0, 20.0
 """Inches: of a usual operation, and the least and most of the width."""
 _ROW, _TITLE, _BAR, _BRACKET = 0.34, 0.36, 0.02, 0.22
 _HEIGHT = 0.86
-"""Of a box, in rows; the rest is the gap to the next stage."""
+"""Height of a box in rows; the rest is the gap to the next stage."""
 _MARGIN = 0.75
 _POINTED_AT = 0.06
 """Inches of the narrowest box with a tooltip."""
@@ -62,7 +62,7 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
 
 
 def _names(axes: "Axes", stage: StageRows, top: float) -> Iterator[tuple[float, str]]:
-    """Where the rows of a stage have which names; those of replicas are numbers, in a bracket with the stage's."""
+    """Yields (y, label) of the rows of a stage; replicas are numbered, in a bracket with the name of the stage."""
     begin, end = top + stage.first, top + stage.first + stage.count - 1 + _HEIGHT
     if stage.count == 1:
         yield (begin + end) / 2, stage.name

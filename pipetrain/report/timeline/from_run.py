@@ -28,7 +28,7 @@ _CALLED = ("schedule", "method", "phases")
 
 @dataclass(frozen=True)
 class TracedInterval:
-    """What a run did between two drains.
+    """Operations of a run between two drains.
 
     Attributes:
         rules: what it followed.
@@ -175,7 +175,7 @@ class TimelinePair:
 
     @property
     def shown(self) -> str:
-        """Which minibatches are drawn, counted from the start of the run."""
+        """The minibatches drawn, counted from the start of the run."""
         return f"minibatches {self.traced.start + self.first} to {self.traced.start + self.last - 1}"
 
     def panels(self, run: str) -> list[Panel]:

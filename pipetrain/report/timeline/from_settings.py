@@ -153,7 +153,7 @@ class PhaseTimeline:
         )  # fmt: skip
 
     def lines(self) -> Iterator[str]:
-        """What is printed of it."""
+        """Lines to print."""
         yield self.title
         heads = (
             "stage",

@@ -25,7 +25,7 @@ def page(title: str, panels: Sequence[Panel]) -> str:
 
 
 def data_of(panels: Sequence[Panel]) -> dict[str, Any]:
-    """What the page draws: operations as [name, read, staleness, start, end], messages as [what, of, start, end]."""
+    """Data of the page: operations as [name, read, staleness, start, end], messages as [what, of, start, end]."""
     return {
         "kinds": {kind.value: {"word": WORDS[kind], "fill": FILL.get(kind, (INK, INK))} for kind in Kind},
         "line": LINE,
