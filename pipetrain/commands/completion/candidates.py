@@ -40,7 +40,7 @@ def _arguments(parser: argparse.ArgumentParser, before: Sequence[str], word: str
     if word.startswith("-"):
         return _matching((name for name in flags if name.startswith("--")), word)
     if group := parser.get_default("takes_choice_of"):
-        from pipetrain.commands.completion.settings import choices
+        from pipetrain.commands.completion.setting_candidates import choices
 
         return choices(group, word)
     positional = [action for action in parser._actions if not action.option_strings]
@@ -54,7 +54,7 @@ def _settings(before: Sequence[str], word: str, first: int) -> list[str]:
     words = [each for each in before if not each.startswith("-")]
     if len(words) < first:
         return []
-    from pipetrain.commands.completion.settings import settings
+    from pipetrain.commands.completion.setting_candidates import settings
 
     return settings([each for each in words[first:] if "=" in each], word, _config_dir(before))
 
