@@ -69,8 +69,8 @@ class ComputeOptions:
     def callables(self, layers: Sequence[nn.Module]) -> list[Callable[..., Any]]:
         """Functions to call instead of the layers.
 
-        Each is compiled by itself and for each shape anew: what torch compiles for shapes that change depends on those
-        that came before, and these differ between executors.
+        Each is compiled separately, again for each shape: the code that torch compiles for variable shapes depends on
+        the shapes before, and these differ between executors.
         """
         if not self.compiled:
             return list(layers)

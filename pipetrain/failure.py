@@ -68,7 +68,7 @@ def _named(error: BaseException) -> str:
 
 
 def _file(error: OSError) -> str | None:
-    """The file at fault; None where the error does not say."""
+    """The file at fault; None if the error does not say."""
     if error.filename is not None or error.__traceback__ is None:
         return None if error.filename is None else str(error.filename)
     raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
@@ -76,7 +76,7 @@ def _file(error: OSError) -> str | None:
 
 
 def _place(error: BaseException) -> str | None:
-    """File and line of the innermost frame that is the user's own code; None where there is none."""
+    """File and line of the innermost frame that is the user's own code; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_users(frame.filename)]
     return f"{relative_to_cwd(Path(own[-1].filename))}:{own[-1].lineno}" if own else None

@@ -1,4 +1,4 @@
-"""The words by which a command is told a checkpoint."""
+"""The arguments that select a checkpoint."""
 
 import argparse
 from pathlib import Path

@@ -34,7 +34,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "overrides", nargs="*", metavar="SETTING", help="settings to change, such as dataset.root=/data device=cpu"
     )
-    parser.add_argument("--texts", type=Path, metavar="FILE", help="write the generated texts beside their references")
+    parser.add_argument("--texts", type=Path, metavar="FILE", help="write the generated texts with their references")
     parser.add_argument("--json", action="store_true", help="print one line of JSON in place of a table")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error in the code of RUN")
     parser.add_argument("--trust", action="store_true", help="call code that RUN names and pipetrain does not bring")

@@ -10,7 +10,7 @@ from pipetrain.launch.signals import handled_by
 def carried_out(command: Sequence[str]) -> int:
     """The exit code of a command; the signals that would end this process are passed on to it, and it is waited for.
 
-    It has a process group of its own: Ctrl-C at a terminal would reach it twice, and a second one ends a run at once.
+    It has its own process group: Ctrl-C at a terminal would reach it twice, and a second one ends a run at once.
     """
 
     def ignore(_number: int, _frame: FrameType | None) -> None:

@@ -16,7 +16,7 @@ class LenientStream(TextIOWrapper):
     """A stream whose reader may go away, as `head -1` does: what comes after is dropped, and nothing fails.
 
     Attributes:
-        lost: why output was dropped that somebody would have read, as on a full disk; None where none was.
+        lost: the error for which output was dropped that has a reader, as on a full disk; None if there is none.
     """
 
     lost: OSError | None = None

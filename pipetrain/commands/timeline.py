@@ -108,7 +108,7 @@ def _own_folder(run: Path) -> Path:
     """The folder of a run directory that the figures go to.
 
     Raises:
-        ConfigError: it leads elsewhere, as it may in a directory of somebody else's.
+        ConfigError: it leads elsewhere, as it may in an untrusted directory.
     """
     from pipetrain.tracking.run_directory import RunDirectory, check_own
 
@@ -118,7 +118,7 @@ def _own_folder(run: Path) -> Path:
 
 
 def _run_of(words: Sequence[str]) -> Path | None:
-    """The run directory among the words; None where they are settings."""
+    """The run directory among the words; None if they are settings."""
     runs = [word for word in words if Path(word).is_dir() or not set("=~") & set(word)]
     if not runs:
         return None

@@ -135,7 +135,7 @@ def task_of(group: str, name: str) -> str:
 
 
 def check_tasks(settings: "Settings") -> None:
-    """Checks that the chosen model can learn from the chosen data set; of a user's own nobody knows.
+    """Checks that the chosen model can learn from the chosen data set; custom ones are not checked.
 
     Raises:
         ConfigError: they are for different tasks.

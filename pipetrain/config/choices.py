@@ -121,7 +121,7 @@ def all_names(group: str, folder: Path | None = None) -> set[str]:
 
 
 def section(group: str, name: str) -> dict[str, Any]:
-    """The settings of a choice in its own group; some files have others beside them."""
+    """The settings of a choice in its own group; some files also have settings of other sections."""
     content = _content(config_dir() / group / f"{name}.yaml")
     own = content if TARGET in content else content.get(group, content)
     return {key: value for key, value in own.items() if key != "defaults"}

@@ -182,7 +182,7 @@ def _absent(name: str) -> str:
 
 
 def _signature(target: Any) -> inspect.Signature | None:
-    """None where nobody can tell; annotations that are text are what they name, where that is known at run time."""
+    """Signature of a target, with annotations that are text evaluated if possible; None if it has none."""
     try:
         try:
             return inspect.signature(target, eval_str=True)
@@ -243,7 +243,7 @@ def _words(kind: Any) -> str:
 
 
 def _near(kind: Any, value: object) -> list[object]:
-    """The values of a kind that are most like one that it does not take; none where nothing is."""
+    """The values of a kind that are most like one that it does not take; empty if there are none."""
     if get_origin(kind) is Literal:
         return [*nearest_names(str(value), [str(each) for each in get_args(kind)])]
     if kind is bool:

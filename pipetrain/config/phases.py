@@ -86,7 +86,7 @@ def _name(config: Mapping[str, Any], choices: Mapping[str, str], part: str) -> s
 
 
 def check_read(config: DictConfig) -> None:
-    """Checks that phases as a user writes them read every setting of a section that has no target of its own.
+    """Checks that phases as a user writes them read every setting of a section without a target.
 
     Raises:
         ConfigError: the first that none does.
@@ -105,7 +105,7 @@ def check_read(config: DictConfig) -> None:
 
 
 def expand_phases(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]] | None:
-    """`phases` with every schedule and method written out, so that nobody needs the files they come from.
+    """`phases` with every schedule and method written out, independent of the files that they come from.
 
     An entry is {schedule, method, steps or epochs}. A schedule or method is a name of its group, a mapping of a `name`
     and settings to change, or a section with a `_target_` of the user's own; left out, it is the run's.

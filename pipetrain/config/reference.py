@@ -79,7 +79,7 @@ def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def settings_of_choice(group: str, name: str, model: str = "") -> Iterator[Setting]:
-    """The settings that a choice brings beside its target, each with the comment of its line.
+    """The settings of a choice, without its target, each with the comment of its line.
 
     Args:
         group: of which one is chosen.
@@ -102,6 +102,6 @@ def settings_beside(group: str, name: str) -> Iterator[Setting]:
 
 
 def _comments(path: Path) -> dict[str, str]:
-    """Key -> the comment beside its first appearance."""
+    """Key -> the comment at its first appearance."""
     matches = filter(None, map(_COMMENTED.match, path.read_text(encoding="utf-8").splitlines()))
     return {match["key"]: match["comment"] or "" for match in reversed(list(matches))}

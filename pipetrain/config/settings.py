@@ -39,11 +39,11 @@ class DatasetSettings:
 
     Attributes:
         target: returns an object with map-style data sets `train` and `eval`.
-        shuffle: whether every epoch has an order of its own.
+        shuffle: whether the order changes every epoch.
         limit: samples of an epoch at most; None: all.
         workers: processes that read samples; 0: the stage's own.
         prefetch: minibatches that each of them reads ahead.
-        input_key, target_key: what is taken out of samples that are dicts; None where they are pairs.
+        input_key, target_key: keys of samples that are dicts; None for pairs.
         pin_memory: whether minibatches are pinned as they are loaded, if there is a device to copy them to.
     """
 
@@ -239,7 +239,7 @@ class Settings:
         choices: what was chosen of each group, such as {"model": "resnet20"}.
         partition: returns what cuts the model into stages.
         replicas: of these stages.
-        metrics: of evaluations, by name, beside those of the loss.
+        metrics: of evaluations, by name, in addition to the loss's.
         phases: one after the other; a run without `phases` is one phase.
         stored: the whole configuration as `config.yaml` holds it: resolved, with `phases` written out.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _WIDTH = 100
-"""Columns of a table where there is no terminal that says how many it has."""
+"""Width of tables in columns if there is no terminal."""
 Metrics = Mapping[str, float | None]
 _LEAST_LABEL, _MOST_LABEL = 8, 60
 _SHOWN_S = 0.05
@@ -92,7 +92,7 @@ def _outcome(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _speed(summary: Mapping[str, Any], name: str) -> str | None:
-    """A throughput in tokens where the run counts them, else in samples; None where it is not known."""
+    """A throughput in tokens if the run counts them, else in samples; None if unknown."""
     if tokens := summary.get(in_tokens(name)):
         return f"{rate_of(tokens)} tokens/s"
     return f"{rate_of(samples)} samples/s" if (samples := summary.get(name)) else None

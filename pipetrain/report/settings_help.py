@@ -21,7 +21,7 @@ def settings_help(words: Sequence[str], folder: Path | None = None) -> list[str]
 
     Args:
         words: of the command line; the settings of what they choose are shown.
-        folder: the user's own configuration files, beside pipetrain's.
+        folder: the user's own configuration files, in addition to pipetrain's.
     """
     chosen = choices_of_run({match[1]: match[2] for word in words if (match := _CHOICE.fullmatch(word))})
     return [

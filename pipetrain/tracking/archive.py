@@ -22,7 +22,7 @@ def is_archive(folder: Path) -> bool:
 
 
 def archive_files(folder: Path, names: Iterable[str]) -> Path | None:
-    """Moves those of the named files that exist into a new folder `earlier-N`; None where there are none.
+    """Moves those of the named files that exist into a new folder `earlier-N`; None if there are none.
 
     The folder has another name until all are in it, and holds the list of them. So `complete` can finish what a kill
     interrupted.

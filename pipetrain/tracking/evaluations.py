@@ -29,7 +29,7 @@ class Evaluations:
 
     Args:
         earlier: the `fields` of the evaluations before.
-        lower: the names of metrics, beside the loss and the perplexity, that fall as a model improves.
+        lower: the names of metrics, in addition to loss and perplexity, that fall as a model improves.
     """
 
     def __init__(self, earlier: Mapping[str, Any], lower: Sequence[str] = ()) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a file beside its place, and renames it once it is on the disk; never through a link."""
+    """Writes a temporary file next to `path`, and renames it once it is on the disk; never through a link."""
     partial = path.with_name(path.name + ".partial")
     try:
         partial.unlink(missing_ok=True)
@@ -32,7 +32,7 @@ def sync(path: Path) -> None:
 
 
 def new_folder(wanted: Path) -> Path:
-    """Makes a folder of its own for whoever asks: `wanted`, or where that is taken `wanted-2`, `wanted-3`, ..."""
+    """Makes and returns a new folder: `wanted`, or if that exists `wanted-2`, `wanted-3`, ..."""
     names = itertools.chain([wanted.name], (f"{wanted.name}-{number}" for number in itertools.count(2)))
     for folder in map(wanted.with_name, names):
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,7 @@ class MetricsTail:
         elif self._file is not None and os.fstat(self._file.fileno()).st_ino != there.st_ino:
             self._file.close()
             self._file, self._rest, self._begun = self._path.open(encoding="utf-8"), "", False
-            self._known = self._shown  # a worker whose file was removed has written it anew
+            self._known = self._shown  # a worker whose file was removed has written it again
 
     def _read(self) -> None:
         if self._file is None:

@@ -84,34 +84,34 @@ def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]
 
 
 def announce(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
-    """The same, and where there is no terminal, a line on standard error."""
+    """As `status`; without a terminal, prints a line to standard error."""
     if not hidden and not sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
     return status(text, hidden=hidden)
 
 
 def counting(text: str, total: int, *, hidden: bool = False) -> "tqdm[Never]":
-    """A bar on the terminal, if there is one, for something that takes so many turns of about the same length."""
+    """A bar on the terminal, if there is one, for a number of turns of about the same length."""
     return tqdm(desc=text, total=total, leave=False, file=sys.stderr, disable=hidden or None, dynamic_ncols=True)
 
 
 _LONG_EPOCH = 60.0
-"""Seconds of an epoch that are told after the first steps, in a line that stays."""
+"""Seconds of an epoch from which on its time is printed after the first steps."""
 _LONG_EVALUATION = 10.0
-"""Seconds after which an evaluation is told in a line where there is no terminal."""
+"""Seconds after which an evaluation is printed in a line if there is no terminal."""
 _TICK_SECONDS = 0.5
 
 
 class ProgressBar:
     """Share of the epoch, loss, samples/s or tokens/s, and the time left of the run; a line per epoch.
 
-    A thread of its own shows how long the run has been busy with something other than a step.
+    A separate thread shows how long the run has been busy with something other than a step.
 
     Args:
         length: of the run.
         starting: what the run does before its first step.
         step: where a resumed run goes on.
-        line_seconds: where there is no terminal, the seconds between lines of progress; 0: only a line per epoch.
+        line_seconds: seconds between lines of progress if there is no terminal; 0: only a line per epoch.
         hidden: whether nothing is shown at all.
 
     Attributes:
@@ -147,7 +147,7 @@ class ProgressBar:
             self.tick()
 
     def begin_again(self, why: str, step: int) -> None:
-        """Goes back to a step from which the run is started anew, and says why in a line that stays."""
+        """Goes back to the step from which the run restarts, and prints why."""
         with self._lock:
             self.begun_at = step
             self._left = TimeLeft(self._length, step)
@@ -157,7 +157,7 @@ class ProgressBar:
             self._wait_for(self._starting)
 
     def _wait_for(self, what: str, line: str = "") -> None:
-        """Waits for something other than a step; `line` tells of it where there is no terminal, if it takes long."""
+        """Waits for something other than a step; without a terminal, prints `line` if it takes long."""
         self._waits_for, self._since = what, time.monotonic()
         self._long_line, self._long_line_after = line, min(_LONG_EVALUATION, self._line_seconds)
         self.tick()
@@ -244,7 +244,7 @@ class ProgressBar:
         return [f"loss {record['loss']:.4f}", f"{whose}{amount / seconds:.0f} {unit}/s", f"{left} left"]
 
     def _line(self, text: str) -> None:
-        """Prints a line that stays, above the bar where there is one."""
+        """Prints a line that stays, above the bar if there is one."""
         self._line_at = time.monotonic()
         if not self._hidden:
             tqdm.write(text, file=sys.stdout)

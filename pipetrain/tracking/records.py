@@ -92,7 +92,7 @@ class MetricsFile:
         return self._path.open("a+", encoding="utf-8", buffering=1)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Writes one line, flushed; where the file has been removed, after writing anew all lines before it."""
+        """Writes one line and flushes it; if the file has been removed, writes all earlier lines again first."""
         if not self._path.exists():
             log.warning("%s was removed while the run was writing to it; it has been written again", self._path)
             self._restore()

@@ -123,7 +123,7 @@ class RunDirectory:
         return len(self._logs_before_restarts())
 
     def archive_logs(self) -> Path:
-        """Moves what the processes of a failed attempt left in `logs` to a folder of its own there, and returns it."""
+        """Moves what the processes of a failed attempt left in `logs` to a new folder there, and returns it."""
         aside = self.logs / f"{_BEFORE_RESTART}{self.restarts + 1}"
         others = set(self.logs.iterdir()) - self._logs_before_restarts()
         aside.mkdir()
@@ -184,19 +184,19 @@ class RunDirectory:
                 folder.rmdir()
 
     def archive_previous_run(self) -> Path | None:
-        """Moves an earlier run's files to a folder of their own, and returns it; None where there is no earlier run."""
+        """Moves an earlier run's files to a new folder, and returns it; None if there is no earlier run."""
         if not any(path.exists() for path in self._that_tell_of_a_run()):
             return None
         return archive.archive_files(self.path, [path.name for path in self._of_one_run()])
 
     def archive_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
-        """Moves those of later steps than `checkpoint`, or all, to a folder of their own; None where there are none."""
+        """Moves checkpoints of later steps than `checkpoint`, or all, to a new folder; None if there are none."""
         found = self.checkpoints.glob("step-*")
         later = sorted(path for path in found if checkpoint is None or path.name > checkpoint.name)
         return archive.archive_files(self.path, [str(path.relative_to(self.path)) for path in later])
 
     def check_own(self) -> None:
-        """Checks that a run which writes here writes nowhere else: the directory may come from somebody else.
+        """Checks that a run which writes here writes nowhere else: the directory may be untrusted.
 
         Raises:
             ConfigError: one of its files or folders is a link, or neither file nor folder.

@@ -60,7 +60,7 @@ _UNKNOWN = Owner(0, "", "")
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Makes the folder where there is none, and keeps others out of it that ask in the same way.
+    """Makes the folder if necessary, and locks it against other processes that use this function.
 
     The operating system frees the lock of a process that is gone. It may not know about other machines: a lock that
     another one left counts until it has shown no sign of life for `DEAD_SECONDS`.
@@ -124,7 +124,7 @@ class _LockFile:
         """Opens the file.
 
         Raises:
-            OSError: that cannot be, or it is a link or a pipe, which may come with a directory of somebody else's.
+            OSError: that cannot be, or it is a link or a pipe, which may come with an untrusted directory.
         """
         file = cls(path, os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666))
         if not stat.S_ISREG(os.fstat(file.descriptor).st_mode):

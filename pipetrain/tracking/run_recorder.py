@@ -34,7 +34,7 @@ class RecordedRun:
         simulated: whether all stages share this process, so that the wall time is the simulator's.
         counts_tokens: whether what the loss counts are tokens.
         config: the configuration, resolved.
-        lower_is_better: the names of metrics, beside the loss and the perplexity, that fall as the model improves.
+        lower_is_better: the names of metrics, in addition to loss and perplexity, that fall as the model improves.
         hyperparameters: what was set, by name on the command line.
     """
 

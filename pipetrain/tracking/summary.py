@@ -1,4 +1,4 @@
-"""summary.json: what a run came to; written last and atomically, so whoever finds it finds all of it."""
+"""summary.json: the results of a run, written last and atomically."""
 
 import hashlib
 import statistics
@@ -42,7 +42,7 @@ def write(run: RunDirectory, summary: Mapping[str, Any]) -> None:
 
 
 def read(run: RunDirectory) -> dict[str, Any] | None:
-    """The summary of a run, None where it has none.
+    """The summary of a run; None if it has none.
 
     Raises:
         ConfigError: the file is damaged.

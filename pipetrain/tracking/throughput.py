@@ -60,7 +60,7 @@ class Throughput:
         return sum(map(self._samples, range(first, last)))
 
     def of(self, first: int, last: int) -> float | None:
-        """Samples per second over these steps, as far as their times are known; None where none is."""
+        """Samples per second over these steps, as far as their times are known; None if none is."""
         samples = sum(map(self._samples, self._known(first, last)))
         seconds = self.train_s(first, last)
         return samples / seconds if seconds else None

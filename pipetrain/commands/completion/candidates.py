@@ -50,7 +50,7 @@ def _arguments(parser: argparse.ArgumentParser, before: Sequence[str], word: str
 
 
 def _settings(before: Sequence[str], word: str, first: int) -> list[str]:
-    """Settings, of a command that takes them behind so many other words, such as the RUN of `eval`."""
+    """Settings, of a command that takes them after other words, such as the RUN of `eval`."""
     words = [each for each in before if not each.startswith("-")]
     if len(words) < first:
         return []

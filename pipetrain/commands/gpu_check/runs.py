@@ -34,7 +34,7 @@ class Machine:
         kind: of its devices, as torch calls them.
         gpus: how many there are.
         starter: modules that a child starts with, before its own.
-        environment: of all children, beside this process's.
+        environment: variables of all children, in addition to this process's.
         patience: what deadlines are multiplied by.
     """
 
@@ -85,7 +85,7 @@ class Machine:
 
 
 class Child:
-    """A process with those that it starts, in a process group of its own; what it prints goes to a file."""
+    """A process with those that it starts, in its own process group, with its output in a file."""
 
     def __init__(self, words: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         code = [str(Path(pipetrain.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -1,4 +1,4 @@
-"""The picture of a plan: its time beside that of other plans, and what each of several stages takes and keeps."""
+"""The figure of a plan: its time next to that of other plans, and time and memory of its stages."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,7 +97,7 @@ def _memory(panel: "Axes", comparison: Comparison) -> None:
 
 
 def rooms_of(comparison: Comparison) -> list[float]:
-    """The memory of the smallest device of each stage; none where it is not limited."""
+    """Memory of the smallest device of each stage; empty if it is unlimited."""
     rooms, device = [], 0
     for stage in comparison.best.stages:
         of_stage = [comparison.topology.device(device + each).memory_bytes for each in range(stage.replicas)]

@@ -195,6 +195,6 @@ def _rest(stage: PredictedStage) -> tuple[str, str]:
 
 
 def milliseconds(seconds: float) -> str:
-    """A time as a number of milliseconds, of which nobody measures less than a thousandth."""
+    """A time as a number of milliseconds, to a thousandth at most."""
     value = round(seconds * 1000, 3)
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -37,8 +37,8 @@ class Point(NamedTuple):
     Attributes:
         epoch: the epoch that it is in, from 1.
         value: of the metric, loss or throughput.
-        step: steps so far; None where it is not known.
-        seconds: since training began, measured, or in a simulation predicted; None where it is not known.
+        step: steps so far; None if unknown.
+        seconds: since training began, measured, or in a simulation predicted; None if unknown.
     """
 
     epoch: float
@@ -282,7 +282,7 @@ def _planned(path: Path) -> dict[str, str]:
 
 
 def _cut(plan: Mapping[str, Any]) -> str:
-    """The first layer of every stage, such as `0,2`, and the replicas of the stages where there are several."""
+    """The first layer of every stage, such as `0,2`, and the replicas of the stages if any has several."""
     first = ",".join(str(int(stage["first"])) for stage in plan["stages"])
     replicas = [int(each) for each in plan.get("replicas") or ()]
     return f"{first} replicas={','.join(map(str, replicas))}" if any(each > 1 for each in replicas) else first

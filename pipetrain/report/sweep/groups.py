@@ -104,7 +104,7 @@ class SweepGroup:
         return {run.seeds: run.values[column] for run in self.counted if column in run.values}
 
     def course(self, name: str, axis: str = EPOCH) -> list[CoursePoint]:
-        """A curve against an axis, as far as all runs that count have come; nothing where its places are not known."""
+        """A curve against an axis, as far as all runs that count have come; empty if its positions are unknown."""
         runs = [run for run in self.counted if name in run.curves]
         points = [{point.place: (run, point) for point in run.curves[name]} for run in runs]
         shared = sorted(set.intersection(*map(set, points))) if points else []
@@ -137,7 +137,7 @@ def labels_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list
 
 
 def legend_of(groups: Sequence[SweepGroup], longest: int = LONGEST_NAME) -> list[tuple[str, ...]]:
-    """The columns of what tells the groups apart, each with its head first; none where the groups go by their names."""
+    """The columns of what tells the groups apart, each with its head first; empty if the groups go by their names."""
     names = [group.name for group in groups]
     if labels_of(groups, longest) == names:
         return []

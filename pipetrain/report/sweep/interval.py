@@ -17,7 +17,7 @@ class Interval:
 
     Attributes:
         middle: the estimate.
-        half: half of the width; 0 where the numbers do not scatter, infinite where there are too few.
+        half: half of the width; 0 if the numbers do not scatter, infinite if there are too few.
         how: from how many values, such as `paired, 8 seeds`; empty where they do not scatter.
     """
 

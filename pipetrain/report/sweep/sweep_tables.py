@@ -111,7 +111,7 @@ def _speed(group: SweepGroup) -> str | None:
 
 
 def _speed_columns(groups: Sequence[SweepGroup]) -> Columns:
-    """Throughput in tokens where all groups count them, else in samples, and in tokens beside it where any does."""
+    """Throughput in tokens if all groups count them, else in samples, followed by tokens if any group does."""
     of_tokens = [any(group.values(in_tokens(name)) for name in (MEASURED, PREDICTED)) for group in groups]
     tokens = [("tokens/s", *_speeds(groups, in_tokens))] if any(of_tokens) else []
     return tokens if tokens and all(of_tokens) else [("samples/s", *_speeds(groups, str)), *tokens]
@@ -178,7 +178,7 @@ def _legend(groups: Sequence[SweepGroup], width: int) -> str:
 
 
 def _wrapped(lead: str, text: str, width: int) -> str:
-    """The text in lines of so many letters; a word that is longer, such as a path, has a line of its own."""
+    """The text wrapped at a width; a longer word, such as a path, gets its own line."""
     return "\n".join(
         textwrap.wrap(
             lead + text,
@@ -198,7 +198,7 @@ FROM_BEST_NOTE = (
 
 
 def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interval | None]:
-    """The mean of each group minus that of the first; None of the first itself and where there is nothing to compare.
+    """The mean of each group minus the first group's; None for the first and for groups that cannot be compared.
 
     Args:
         groups: best first.

@@ -42,7 +42,7 @@ class GivenTimes:
     seconds: bool = False
 
     def times(self, num_stages: int, num_microbatches: int) -> StageTimes:
-        """The times of so many stages and the links between them.
+        """The times of a number of stages and the links between them.
 
         Raises:
             ConfigError: an option has too few or too many numbers, or one out of range.
@@ -124,7 +124,7 @@ def _filled(rules: PipelineRules) -> int:
 
 @dataclass(frozen=True)
 class PhaseTimeline:
-    """The operation lists of a phase over so many minibatches, played with given times."""
+    """The operation lists of a phase over some minibatches, played with given times."""
 
     title: str
     phase: ComposedPhase
@@ -206,7 +206,7 @@ class PhaseTimeline:
 
 
 def _grid(rules: PipelineRules, minibatches: int) -> list[str]:
-    """Nothing where it is too wide for the terminal."""
+    """Lines of the grid; empty if it is too wide for the terminal."""
     drawn = grid(rules.lists(minibatches), replicas=rules.replicas).splitlines()
     if max(map(len, drawn)) > shutil.get_terminal_size((120, 24)).columns:
         return []

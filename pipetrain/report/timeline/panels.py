@@ -103,10 +103,10 @@ class Panel:
         num_microbatches: N.
         unit: of time; empty where none was given.
         rows: the boxes of every stage in chronological order.
-        messages: of every stage; none where messages were not measured.
+        messages: of every stage; empty if messages were not measured.
         begin, end: the part to show first, in the unit.
         facts: what to say of it, a line each.
-        idle_share: of all stages together in steady state; None where there is no such state to tell of.
+        idle_share: of all stages together in steady state; None if there is no such state.
         replicas: of the stages; None: one of each.
     """
 
@@ -123,7 +123,7 @@ class Panel:
 
     @property
     def heading(self) -> str:
-        """The title, with the idle share where there is one."""
+        """The title, with the idle share if it is known."""
         if self.idle_share is None:
             return self.title
         share = f"idle share {self.idle_share:.0%}" if self.idle_share >= 0.005 else "no idle share once filled"

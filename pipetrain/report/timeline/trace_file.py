@@ -45,7 +45,7 @@ def read_trace(path: Path, num_stages: int) -> Trace:
     """The trace at `path`, in the Chrome trace event format with one `tid` a stage.
 
     Raises:
-        ConfigError: it is not a trace, or not that of a run of so many stages.
+        ConfigError: it is not a trace, or of a run with another number of stages.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
