@@ -91,7 +91,7 @@ class TrainConfig:
     max_steps: int | None = None
     """Stop after this many optimizer steps; null: run all epochs."""
     batch_size: int = 64
-    """Samples per optimizer step; `auto` (command line only): as many as fit in GPU memory."""
+    """Samples per minibatch, that is, per optimizer step; `auto` (command line only): as many as fit in GPU memory."""
     microbatches: int = 1
     """N, the number of microbatches per minibatch; must divide train.batch_size."""
     recompute: bool = False
