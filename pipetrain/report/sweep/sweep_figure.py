@@ -68,7 +68,7 @@ def _distributed(group: SweepGroup) -> bool:
     return all(run.settings.get("executor.name") == "distributed" for run in group.runs)
 
 
-def course_svg(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
+def metric_curve_svg(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
     """A course as an SVG element; what belongs to a group has its number as `data-group`."""
     rows, file = _Rows(groups), io.StringIO()
     with figure(file, (course_width(groups),), max(3.2, 0.17 * len(groups))) as (panel,):

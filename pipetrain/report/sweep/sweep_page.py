@@ -10,7 +10,7 @@ from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, metric_o
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
 from pipetrain.report.sweep.lines import LineStyle, group_styles
-from pipetrain.report.sweep.sweep_figure import course_svg, course_width, courses_of, heading
+from pipetrain.report.sweep.sweep_figure import course_width, courses_of, heading, metric_curve_svg
 from pipetrain.report.sweep.sweep_tables import FROM_BEST, difference_cells, differences, not_completed, notes, statuses
 from pipetrain.report.text_table import counted, size_of
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, in_tokens
@@ -49,7 +49,7 @@ def page(title: str, metric: str | None, groups: Sequence[SweepGroup], skipped: 
 def _course(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
     return (
         f'<figure data-metric="{escape(name)}" data-axis="{axis}" aria-label="{escape(heading(name, axis))}">'
-        f"{course_svg(name, axis, groups)}</figure>"
+        f"{metric_curve_svg(name, axis, groups)}</figure>"
     )
 
 
