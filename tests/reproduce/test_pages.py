@@ -153,7 +153,7 @@ def test_verdict_on_pipedreams_optimizer_is_that_of_the_bench():
 
 def test_figure_of_an_experiment_has_its_companions(monkeypatch, tmp_path):
     drawn = []
-    monkeypatch.setattr(measured_figure.figure, "draw", lambda *words: drawn.append(words))
+    monkeypatch.setattr(measured_figure.sweep_figure, "draw", lambda *words: drawn.append(words))
     parts = companions("table4_alexnet", results_of(ROOT / "results", "pipeoptim"))
     measured_figure.draw(tmp_path / "all.png", parts)
     ((path, metric, groups),) = drawn
