@@ -108,7 +108,7 @@ def marked_run(marks: Path, words: list[str]) -> None:
     from pipetrain.libraries.imports import uncollected
 
     def simulated_steps(*given: Any) -> Any:
-        from pipetrain.tracking.recorder import Recorder
+        from pipetrain.tracking.run_recorder import Recorder
 
         for name in ("start", "step"):
             setattr(Recorder, name, marking(getattr(Recorder, name)))

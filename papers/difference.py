@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from papers.results import MeasuredGroup
-from pipetrain.report.interval import Interval, Sample, paired, unpaired
 from pipetrain.report.sweep.columns import MEASUREMENTS, TIMINGS, TO_TARGET, column_of
+from pipetrain.report.sweep.interval import Interval, Sample, paired, unpaired
 from pipetrain.report.text_table import counted
 
 LEARNED, MEASURED = 0.03, 0.1

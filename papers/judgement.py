@@ -19,8 +19,8 @@ from papers.claims import (
 from papers.difference import MEASURED, Difference, Relation, shown
 from papers.results import Measured, MeasuredGroup, Results
 from papers.targets import FULL, SMALL
-from pipetrain.report.interval import sample_of, t_quantile
 from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.sweep.interval import sample_of, t_quantile
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from papers.paper import Paper, Tables
 from papers.results import Measured, MeasuredGroup, Results
 from papers.targets import SMALL, ReproductionTarget
 from pipetrain.config.choices import choice_of
-from pipetrain.report.sweep import figure
+from pipetrain.report.sweep import sweep_figure
 from pipetrain.report.sweep.columns import column_of
+from pipetrain.report.sweep.comparison import from_json, ranked
 from pipetrain.report.sweep.groups import SweepGroup
-from pipetrain.report.sweep.report import from_json, ranked
 from pipetrain.report.text_table import counted, markdown_table, size_of
 from pipetrain.tracking.throughput import MEASURED, PREDICTED
 
@@ -181,7 +181,7 @@ def draw_measured(path: Path, parts: Sequence[Measured]) -> None:
     available = {name for group in groups for run in group.runs for name in run.values}
     metric = parts[0].metric
     groups, chosen = ranked(groups, metric if metric in available else None)
-    figure.draw(path, chosen, groups)
+    sweep_figure.draw(path, chosen, groups)
 
 
 def _groups(part: Measured) -> list[SweepGroup]:

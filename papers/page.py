@@ -8,7 +8,7 @@ from papers.measured_section import measured_section
 from papers.paper import Agreement, Comparison, Paper, Row, Tables, shown
 from papers.results import Measured, Results
 from papers.targets import FULL, SMALL, presets, targets_of
-from pipetrain.config.choices import brought, choice_of
+from pipetrain.config.choices import choice_of, group_overrides_of
 from pipetrain.report.text_table import counted, markdown_table
 
 
@@ -67,7 +67,7 @@ def _samples(paper: str, measured: Measured) -> float | None:
 
 def _of(paper: str, measured: Measured) -> dict[str, str]:
     """The choices that the preset brings."""
-    return dict(brought("experiment", f"{paper}/{measured.experiment}"))
+    return dict(group_overrides_of("experiment", f"{paper}/{measured.experiment}"))
 
 
 def _spread(values: Sequence[float], noun: str) -> str:

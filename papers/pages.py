@@ -14,7 +14,7 @@ from papers.paper import read_tables
 from papers.publications import PAPERS
 from papers.results import read_results
 from pipetrain.errors import ConfigError
-from pipetrain.tracking.whole_file import write_whole
+from pipetrain.tracking.files import write_whole
 
 
 def write_pages(names: Sequence[str], results: Path, output: Path) -> Iterator[Path]:

@@ -12,12 +12,12 @@ from typing import Any
 from papers.field_map.losses import ENDED, ended_runs
 from papers.targets import FULL, SMALL, ReproductionTarget
 from pipetrain.errors import ConfigError
-from pipetrain.report.sweep import report
+from pipetrain.report.sweep import comparison
 from pipetrain.report.sweep.columns import TIMINGS
 from pipetrain.report.sweep.compared_run import ComparedRun
 from pipetrain.report.sweep.groups import SweepGroup, collect
 from pipetrain.tracking import strict_json
-from pipetrain.tracking.whole_file import write_whole
+from pipetrain.tracking.files import write_whole
 
 _OF_EVERY_COMMAND = ("experiment=", "hydra.", "resume=")
 _LEARNED = 0.9
@@ -194,7 +194,7 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     if found.skipped:
         damaged = found.skipped[0]
         raise ConfigError(f"{damaged.path}: a damaged run: {damaged.reason}; remove it, or run it again")
-    groups, metric = report.ranked(found.groups, None)
+    groups, metric = comparison.ranked(found.groups, None)
     made = _made(target, runs, groups) | {"timed": timed}
     groups = [replace(group, runs=[_kept(run, runs, timed=timed) for run in group.without_repeats]) for group in groups]
     rows = [_row(group.name, run) for group in groups for run in group.runs]
@@ -205,7 +205,9 @@ def keep_results(target: ReproductionTarget, runs: Path, folder: Path, *, timed:
     write_whole(folder / "runs.csv", _table(rows))
     write_whole(folder / "made.json", strict_json.dumps(made, indent=1) + "\n")
     shown = (
-        [] if target.of_map else report.write(groups, metric, folder / "sweep", f"{target.experiment}, {target.scale}")
+        []
+        if target.of_map
+        else comparison.write(groups, metric, folder / "sweep", f"{target.experiment}, {target.scale}")
     )
     return [folder / "runs.csv", folder / "made.json", *shown]
 

@@ -1,4 +1,4 @@
-"""How layers compute: in which precision and memory format, compiled or not, and by which of torch's switches."""
+"""Options of the layers' computation: precision, memory format, compilation, and torch's switches."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +14,12 @@ from pipetrain.tensors import Tensors
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _VARIANTS = 4096
-"""Of one layer's code, by the shapes that it is compiled for; torch allows eight, and then no longer compiles."""
+"""Compiled variants of a layer's code, one for each shape; torch allows eight, and then no longer compiles."""
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """How the layers of a model compute, the same in all stages.
+class ComputeOptions:
+    """Options of the layers' computation, the same in all stages.
 
     Weights, their versions and gradients are float32 in each precision. Under bf16 and fp16 torch.autocast has each
     operation cast what it needs, and every forward casts the weights that it is given: autocast's own cache would hand
@@ -37,12 +37,12 @@ class Arithmetic:
 
     @property
     def mixed(self) -> bool:
-        """Whether some operations compute in less than float32."""
+        """True if some operations compute in less than float32."""
         return self.precision != "fp32"
 
     @property
     def scales_loss(self) -> bool:
-        """Whether gradients may be too small for the precision, so that the loss is scaled up."""
+        """True if the loss is scaled up because gradients may be too small for the precision."""
         return self.precision == "fp16"
 
     def computing(self, device: torch.device) -> AbstractContextManager[Any]:
@@ -51,26 +51,26 @@ class Arithmetic:
             return nullcontext()
         return torch.autocast(device.type, _DTYPES[self.precision], cache_enabled=False)
 
-    def given(self, tensors: Tensors) -> Tensors:
+    def cast_inputs(self, tensors: Tensors) -> Tensors:
         """A model's inputs in the memory format that its layers want."""
         if not self.channels_last:
             return tensors
         return tuple(t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t for t in tensors)
 
-    def returned(self, tensors: Tensors) -> Tensors:
+    def cast_outputs(self, tensors: Tensors) -> Tensors:
         """A model's outputs as losses and metrics get them: in float32."""
         return tuple(t.float() if t.dtype in _DTYPES.values() else t for t in tensors) if self.mixed else tensors
 
-    def arrange(self, module: nn.Module) -> None:
+    def prepare(self, module: nn.Module) -> None:
         """Puts the weights of a module into the memory format, in place."""
         if self.channels_last:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def callables(self, layers: Sequence[nn.Module]) -> list[Callable[..., Any]]:
-        """What to call in the place of the layers.
+        """Functions to call instead of the layers.
 
-        Each is compiled by itself and for each shape anew: what torch compiles for shapes that change depends on those
-        that came before, and these differ between executors.
+        Each is compiled separately, again for each shape: the code that torch compiles for variable shapes depends on
+        the shapes before, and these differ between executors.
         """
         if not self.compiled:
             return list(layers)

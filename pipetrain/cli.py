@@ -21,7 +21,7 @@ _COMMANDS = (
 )  # fmt: skip
 """Modules of `pipetrain.commands`, imported when signals are dealt with."""
 _ELSEWHERE = {"train": "run", "fit": "run", "evaluate": "eval", "test": "eval"}
-"""What other programs call a command -> its name here."""
+"""Name of a command in other programs -> name here."""
 _EPILOG = """\
 For example: pipetrain run method=pipedream model=resnet56 partition.stages=4
 Completion:  eval "$(pipetrain completion bash)", or zsh, fish
@@ -114,9 +114,9 @@ def carry_out(words: Sequence[str], program: Program = PIPETRAIN) -> ExitCode:
 
     try:
         if words[0] not in commands:
-            from pipetrain.config.likeness import no_such
+            from pipetrain.config.suggestions import unknown_choice
 
-            raise ConfigError(f"{words[0]}: {no_such('command', words[0], [*commands], _ELSEWHERE)}")
+            raise ConfigError(f"{words[0]}: {unknown_choice('command', words[0], [*commands], _ELSEWHERE)}")
         command = commands[words[0]]
         parse = command.get_default("parse") or command.parse_args
         options = parse(words[1:])

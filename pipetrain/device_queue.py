@@ -97,7 +97,7 @@ class HostCopies:
 
     Args:
         tensors: to copy; those of the CPU are copied at once.
-        memory: of an earlier copy of each, which nobody reads any more; taken where it is of the same form.
+        memory: of an earlier copy of each, which is no longer read; reused if it has the same form.
     """
 
     def __init__(self, tensors: Sequence[Tensor], memory: Sequence[Tensor | None] = ()) -> None:

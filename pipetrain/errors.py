@@ -1,11 +1,11 @@
-"""The errors that a user can cause, or must be told of, in one line, and the exit codes."""
+"""The errors that a user can cause or must see, in one line, and the exit codes."""
 
 from enum import IntEnum
 from typing import TypeGuard
 
 
 class ExitCode(IntEnum):
-    """How a command ended."""
+    """Exit codes of commands."""
 
     COMPLETED = 0
     FAILED = 1
@@ -52,7 +52,7 @@ class InvariantError(RuntimeError):
 
 
 class LostStageError(Exception):
-    """The connection to another stage broke; None where a library does not say to which."""
+    """The connection to another stage broke; None if a library does not say to which."""
 
     def __init__(self, stage: int | None) -> None:
         super().__init__(f"lost the connection to {'another stage' if stage is None else f'stage {stage}'}")
@@ -60,7 +60,7 @@ class LostStageError(Exception):
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether the value is a whole number; `true` and `false` are not."""
+    """True if the value is a whole number; `true` and `false` are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -84,7 +84,7 @@ def check_whole(setting: str, value: object, least: int, otherwise: str = "") ->
 def one_line(message: str | BaseException) -> str:
     """A message, or that of an error, without its line breaks, and with control characters escaped.
 
-    It may quote the name of a file that comes from somebody else, and a terminal obeys such characters.
+    It may quote the name of a file that is untrusted, and a terminal obeys such characters.
     """
     return "".join(map(_shown, " ".join(str(message).split())))
 

@@ -68,7 +68,7 @@ def _named(error: BaseException) -> str:
 
 
 def _file(error: OSError) -> str | None:
-    """The file at fault; None where the error does not say."""
+    """The file at fault; None if the error does not say."""
     if error.filename is not None or error.__traceback__ is None:
         return None if error.filename is None else str(error.filename)
     raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
@@ -76,10 +76,10 @@ def _file(error: OSError) -> str | None:
 
 
 def _place(error: BaseException) -> str | None:
-    """File and line of the innermost frame that is the user's own code; None where there is none."""
+    """File and line of the innermost frame that is the user's own code; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_users(frame.filename)]
-    return f"{from_here(Path(own[-1].filename))}:{own[-1].lineno}" if own else None
+    return f"{relative_to_cwd(Path(own[-1].filename))}:{own[-1].lineno}" if own else None
 
 
 def _is_users(file: str) -> bool:
@@ -90,7 +90,7 @@ def _is_users(file: str) -> bool:
     return _PACKAGE not in above and not (above & _STANDARD_LIBRARY) and not (_INSTALLED & set(path.parts))
 
 
-def from_here(path: Path) -> str:
+def relative_to_cwd(path: Path) -> str:
     """A path as one would type it in the working directory."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -10,7 +10,7 @@ Tensors = tuple[Tensor, ...]
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the tensor fills its stretch of memory exactly, in whatever order of dimensions."""
+    """True if the tensor fills its stretch of memory exactly, in whatever order of dimensions."""
     expected = 1
     for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
         if stride != expected:
@@ -34,7 +34,7 @@ def storage_pointers(tensors: Iterable[Tensor | None]) -> set[int]:
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor is not None}
 
 
-def leaves_over(tensors: Mapping[str, Tensor], requires_grad: Mapping[str, bool]) -> dict[str, Tensor]:
+def new_leaves_sharing_memory(tensors: Mapping[str, Tensor], requires_grad: Mapping[str, bool]) -> dict[str, Tensor]:
     """New leaves of autograd over the memory of these tensors, by name."""
     return {name: tensor.detach().requires_grad_(requires_grad[name]) for name, tensor in tensors.items()}
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pipetrain.report.timeline.given_times import GivenTimes
-from pipetrain.report.timeline.of_settings import PhaseTimeline, titled_phases
+from pipetrain.report.timeline.drawing import draw
+from pipetrain.report.timeline.from_settings import GivenTimes, PhaseTimeline, titled_phases
 from pipetrain.report.timeline.panels import Panel
-from pipetrain.report.timeline.svg import svg
 
 _IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 _D4 = "partition.stages=4"
@@ -55,10 +54,10 @@ _DRAWN: dict[str, tuple[int, list[str]]] = {
 """Image -> how many forwards long it is, and the settings of its panels."""
 
 
-def drawn(name: str) -> str:
-    """The image of this name."""
+def write(name: str, path: Path) -> None:
+    """Draws the image of this name."""
     length, settings = _DRAWN[name]
-    return svg([panel for each in settings for panel in _panels(each, length)])
+    draw(path, [panel for each in settings for panel in _panels(each, length)])
 
 
 def _panels(settings: str, length: int) -> Iterator[Panel]:
@@ -72,5 +71,5 @@ def _panels(settings: str, length: int) -> Iterator[Panel]:
 if __name__ == "__main__":
     for name in sys.argv[1:] or _DRAWN:
         path = _IMAGES / f"{name}.svg"
-        path.write_text(drawn(name), encoding="utf-8")
+        write(name, path)
         print(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.commands.list import rows
-from pipetrain.config.choices import brought
+from pipetrain.config.choices import group_overrides_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
 _MADE = re.compile(r"(?<=<!-- made by scripts/write_models_page.py -->\n).*?(?=<!-- end -->\n)", re.DOTALL)
@@ -37,7 +37,7 @@ def _sizes(models: Sequence[Mapping[str, Any]]) -> str:
 
 def _brings(row: Mapping[str, Any]) -> str:
     """The data set, and what else differs from what runs have without a model."""
-    chosen = {"dataset": row["dataset"], **brought("model", row["name"])}
+    chosen = {"dataset": row["dataset"], **group_overrides_of("model", row["name"])}
     return ", ".join(f"`{group}={choice}`" for group, choice in chosen.items())
 
 

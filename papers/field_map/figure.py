@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from papers.field_map.losses import NEAR, PLAIN, FieldMap
 from pipetrain.report.style import GRAY, figure
-from pipetrain.report.sweep.colors import Look, looks_of
-from pipetrain.report.sweep.end_labels import label_ends
+from pipetrain.report.sweep.lines import End, LineStyle, label_ends, line_styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +23,7 @@ def draw(path: Path, found: FieldMap) -> None:
     """Draws the figure."""
     with figure(path, (8.6,), 4.9) as (panel,):
         top = _top(found)
-        looks = looks_of(found.methods)
+        looks = line_styles(found.methods)
         ends = [_line(panel, found, method, look, top) for method, look in zip(found.methods, looks, strict=True)]
         _plain(panel, found)
         panel.set_xscale("log", base=2)
@@ -43,14 +42,14 @@ def _top(found: FieldMap) -> float:
     return max((loss for loss in known.values() if loss <= limit), default=1.0)
 
 
-def _line(panel: "Axes", found: FieldMap, method: str, look: Look, top: float) -> tuple[float, float, str, str]:
+def _line(panel: "Axes", found: FieldMap, method: str, look: LineStyle, top: float) -> End:
     """Draws a method's losses; returns where they end, with its name."""
     points = [(depth, min(found.losses[method, depth].median, top)) for depth in found.depths_of(method)]
     above = [(depth, top) for depth in found.depths_of(method) if found.losses[method, depth].median > top]
     width = 2.2 if method == PLAIN else 1.2
-    panel.plot(*_columns(points), color=look.color, linestyle=look.style, marker="o", markersize=3, linewidth=width)
+    panel.plot(*_columns(points), color=look.color, linestyle=look.dashes, marker="o", markersize=3, linewidth=width)
     panel.plot(*_columns(above), color=look.color, linestyle="none", marker="^", markersize=7, clip_on=False)
-    return (*points[-1], method, look.color)
+    return End(*points[-1], method, look.color)
 
 
 def _columns(points: Points) -> tuple[list[int], list[float]]:

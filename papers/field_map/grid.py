@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from papers.targets import ReproductionTarget, SweepRound
-from pipetrain.config.choices import brought, choice_of
+from pipetrain.config.choices import choice_of, group_overrides_of
 
 _METHOD, _STAGES, _RATE, _SEED = "method", "partition.stages", "optimizer.lr", "seed"
 
@@ -96,7 +96,7 @@ def _swept(target: ReproductionTarget) -> Mapping[str, Sequence[str]]:
     """Setting -> its values, of the preset and of what the scale changes."""
     params = choice_of("experiment", target.experiment).content["hydra"]["sweeper"]["params"]
     changed = _values(target.settings)
-    method = params.get(_METHOD) or brought("experiment", target.experiment)[_METHOD]
+    method = params.get(_METHOD) or group_overrides_of("experiment", target.experiment)[_METHOD]
     values = {_METHOD: method} | {name: params[name] for name in (_STAGES, _RATE, _SEED)}
     return {name: changed.get(name, str(text).split(",")) for name, text in values.items()}
 

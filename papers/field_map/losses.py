@@ -12,7 +12,7 @@ from pathlib import Path
 
 from papers.field_map.grid import Grid, MapRun, Place, measured, planned
 from papers.targets import FULL, SMALL
-from pipetrain.report.interval import sample_of, unpaired
+from pipetrain.report.sweep.interval import sample_of, unpaired
 
 NEAR = 1.05
 """A loss up to so many times that of plain training is like it."""

@@ -13,8 +13,7 @@ from papers.stability.curves import Heatmap, Regression, load
 from papers.stability.limits import largest_stable_step, simulated_limit
 from papers.stability.tables import Row, Setting, by_delay, by_discrepancy
 from pipetrain.tracking import strict_json
-from pipetrain.tracking.new_folder import new_folder
-from pipetrain.tracking.whole_file import write_whole
+from pipetrain.tracking.files import new_folder, write_whole
 
 NO_DATA = """\
 fig05.png shows fig. 5(a) alone. For 5(b) give --data FILE: the data set cpusmall in LIBSVM format, from

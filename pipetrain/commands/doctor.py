@@ -41,7 +41,7 @@ exits with 1 if a step fails."""
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """A part of the examination.
 
     Attributes:
         state: `ok`; `limited`, which works in part; `absent`, which most runs do without; or `missing`.
@@ -122,7 +122,7 @@ def _backends() -> list[Finding]:
 
 
 def _transport() -> str:
-    """What processes here would exchange messages over; empty where there is no GPU."""
+    """Transport between processes on this machine; empty without a GPU."""
     import torch
 
     from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
@@ -191,7 +191,7 @@ def _missing() -> list[Finding]:
 
 
 def _optional() -> list[Finding]:
-    """What some runs use, with its version or what it would be for."""
+    """Optional packages, with their versions or uses."""
     versions = {name: _version(name) for name in _OPTIONAL}
     return [
         Finding(name, "absent", f"for {_OPTIONAL[name]}")
@@ -202,7 +202,7 @@ def _optional() -> list[Finding]:
 
 
 def _version(name: str) -> str | None:
-    """Of an installed package; None where there is none."""
+    """Version of an installed package; None if it is not installed."""
     try:
         return version_of(name)
     except PackageNotFoundError:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
+from pipetrain.commands.checkpoint_arguments import add_checkpoint_arguments, selected_checkpoint
 from pipetrain.commands.output_folder import check_new_file
-from pipetrain.commands.selecting import add_selection, selection_of
 from pipetrain.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_selection(parser)
+    add_checkpoint_arguments(parser)
     parser.add_argument(
         "overrides", nargs="*", metavar="SETTING", help="settings to change, such as dataset.root=/data device=cpu"
     )
-    parser.add_argument("--texts", type=Path, metavar="FILE", help="write the generated texts beside their references")
+    parser.add_argument("--texts", type=Path, metavar="FILE", help="write the generated texts with their references")
     parser.add_argument("--json", action="store_true", help="print one line of JSON in place of a table")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error in the code of RUN")
     parser.add_argument("--trust", action="store_true", help="call code that RUN names and pipetrain does not bring")
@@ -48,24 +48,24 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         ConfigError: there is no such run or checkpoint, or a setting is wrong.
     """
     from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS
-    from pipetrain.config.overrides import parsed
+    from pipetrain.config.overrides import parse_overrides
 
-    overrides = parsed(options.overrides)
+    overrides = parse_overrides(options.overrides)
     if options.texts is not None:
         _check_free(options.texts)
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
-    from pipetrain.report.evaluation import as_json, as_lines
+    from pipetrain.report.run_tables import evaluation_json, evaluation_lines
     from pipetrain.run.evaluate import evaluate
     from pipetrain.tracking import strict_json
 
     try:
-        evaluation = evaluate(selection_of(options), overrides, trust=options.trust)
+        evaluation = evaluate(selected_checkpoint(options), overrides, trust=options.trust)
     except (ConfigError, OSError, *CONFIGURATION_ERRORS):
         raise
     except (Exception, SystemExit) as error:  # of the user's own data set, model or loss
         return report_error(error, ExitCode.FAILED, debug=options.debug)
-    print(strict_json.dumps(as_json(evaluation)) if options.json else "\n".join(as_lines(evaluation)))
+    print(strict_json.dumps(evaluation_json(evaluation)) if options.json else "\n".join(evaluation_lines(evaluation)))
     if options.texts is not None:
         _write_texts(options.texts, evaluation)
     return ExitCode.COMPLETED
@@ -78,9 +78,9 @@ def _check_free(path: Path) -> None:
 
 
 def _write_texts(path: Path, evaluation: "Evaluation") -> None:
-    from pipetrain.report.evaluation import texts_as_lines
-    from pipetrain.tracking.whole_file import write_whole
+    from pipetrain.report.run_tables import evaluation_texts
+    from pipetrain.tracking.files import write_whole
 
     if not evaluation.texts:
         raise ConfigError(f"--texts {path}: this evaluation generates none: see docs/metrics.md")
-    write_whole(path, texts_as_lines(evaluation))
+    write_whole(path, evaluation_texts(evaluation))

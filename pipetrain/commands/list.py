@@ -26,7 +26,7 @@ _GROUPS = {
     "executors": "executor",
     "experiments": "experiment",
 }
-"""What is listed -> the configuration group that it is read from."""
+"""Kind on the command line -> configuration group."""
 _OF_EXPERIMENTS = ("paper", "cost", "small", "minutes")
 _DESCRIPTION = """\
 Describes the choices of a group, or of every group, in a line each. A choice is made by GROUP=NAME, such as
@@ -61,7 +61,7 @@ def _listed(kind: str) -> str:
     """
     listed = {group: listed for listed, group in _GROUPS.items()}.get(kind, kind)
     if listed not in _GROUPS:
-        from pipetrain.config.likeness import did_you_mean
+        from pipetrain.config.suggestions import did_you_mean
 
         near = did_you_mean(kind, [*_GROUPS, *_GROUPS.values()]) or f"; choose from {', '.join(_GROUPS)}"
         raise ConfigError(f"pipetrain list {kind}: there is nothing of this name{near}")
@@ -103,7 +103,7 @@ def _shown_size(row: dict[str, Any]) -> str:
 
 
 def _details(row: dict[str, Any]) -> Iterator[str]:
-    """What a model is for, and the settings of its paper; what an experiment is in its paper, and what it costs."""
+    """Task and paper settings of a model; place in its paper and cost of an experiment."""
     if "dataset" in row:
         yield f"    {row['task']}; by default dataset={row['dataset']}"
     if row.get("cost"):
@@ -113,7 +113,7 @@ def _details(row: dict[str, Any]) -> Iterator[str]:
 
 
 def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
-    """What there is to say of each choice.
+    """Description of each choice.
 
     Args:
         kind: what is listed.
@@ -140,7 +140,7 @@ def rows(kind: str, *, sizes: bool) -> list[dict[str, Any]]:
 
 
 def _own_rows(kind: str, folder: Path | None) -> list[dict[str, Any]]:
-    """What there is to say of the choices in a folder of the user's own."""
+    """Description of the choices in the user's folder."""
     from pipetrain.config.choices import choice_of, names_of
 
     group = _GROUPS[kind]
@@ -149,8 +149,8 @@ def _own_rows(kind: str, folder: Path | None) -> list[dict[str, Any]]:
 
 
 def _described(kind: str, choice: "Choice") -> Mapping[str, str | None]:
+    from pipetrain.config.checks import task_of
     from pipetrain.config.choices import choices_of_run
-    from pipetrain.config.tasks import task_of
 
     if kind == "datasets":
         return {"task": task_of("dataset", choice.name)}

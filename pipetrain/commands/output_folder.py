@@ -1,4 +1,4 @@
-"""Whether a folder can be written to, found before the work whose results go there."""
+"""Checks that a folder can be written to, before the work whose results go there."""
 
 import tempfile
 from pathlib import Path
@@ -38,7 +38,7 @@ def check_new_file(setting: str, path: Path) -> None:
 
 
 def not_made(error: BaseException | None) -> ConfigError | None:
-    """What to say where the system refused a run's directory, which Hydra makes before it calls back, or a resolver.
+    """The error to show if the system refused a run's directory, which Hydra makes before the run, or a resolver.
 
     Args:
         error: of any kind, with what it came from.

@@ -12,7 +12,7 @@ from pipetrain.errors import ExitCode
 if TYPE_CHECKING:
     from pipetrain.config.settings import Settings
     from pipetrain.planner.profile import Profile
-    from pipetrain.report.plan_table import Comparison
+    from pipetrain.report.planning.plan_table import Comparison
 
 _DESCRIPTION = """\
 Finds the stages and the replicas of each that train a model fastest on the devices of topology.*, by PipeDream's
@@ -48,11 +48,9 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: a setting cannot work, or no plan fits into the devices' memory.
     """
-    from pipetrain.commands.chosen_profile import chosen_profile
     from pipetrain.config.composition import composed_one
-    from pipetrain.report.plan_figure import draw
-    from pipetrain.tracking.new_folder import new_folder
-    from pipetrain.tracking.whole_file import write_whole
+    from pipetrain.report.planning.plan_figure import draw
+    from pipetrain.tracking.files import new_folder, write_whole
 
     output: Path | None = options.output
     check_writable(f"-o {output or 'plan'}", output or Path("plan"))
@@ -75,10 +73,26 @@ def compared(profile: "Profile", settings: "Settings") -> "Comparison":
     """
     from pipetrain.planner.given_devices import core_notes
     from pipetrain.planner.planning import Planner
-    from pipetrain.report.plan_table import ComparedPlan, Comparison
+    from pipetrain.report.planning.plan_table import ComparedPlan, Comparison
 
     planner = Planner.of(profile, settings)
     plans = {"data parallel": planner.data_parallel(), "straight": planner.straight_pipeline(), "best": planner.best()}
     rows = [ComparedPlan(name, plan, planner.fits(plan)) for name, plan in plans.items() if plan is not None]
     notes = [*profile.notes, *core_notes(settings, profile, planner.topology.num_devices)]
     return Comparison(profile, planner.topology, rows, profile.batch_size or settings.train.batch_size, notes)
+
+
+def chosen_profile(settings: "Settings") -> "Profile":
+    """The profile in the file that `profile` names, else that of the model that the settings choose.
+
+    Raises:
+        ConfigError: the file is no profile, or the model or its data cannot be built.
+    """
+    from pipetrain.planner.profile import read
+
+    if settings.profile is not None:
+        return read(Path(settings.profile))
+    # from here on torch is needed, which takes seconds to import
+    from pipetrain.run.profiling import profile_of
+
+    return profile_of(settings)

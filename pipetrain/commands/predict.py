@@ -51,27 +51,25 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     output: Path = options.output or Path("prediction")
     check_writable(f"-o {output}", output)
     # from here on torch is needed, which takes seconds to import
-    from pipetrain.report.prediction import figure
-    from pipetrain.report.prediction.cases import cases, to_json
-    from pipetrain.report.prediction.tables import comparison, stage_table
-    from pipetrain.tracking.new_folder import new_folder
-    from pipetrain.tracking.whole_file import write_whole
+    from pipetrain.report.planning import prediction_figure
+    from pipetrain.report.planning.prediction_tables import cases, comparison_table, stage_table, to_json
+    from pipetrain.tracking.files import new_folder, write_whole
 
     every = list(cases(words))
-    print(*comparison(every), sep="\n")
+    print(*comparison_table(every), sep="\n")
     if len(every) == 1:
         print("", *stage_table(every[0].prediction), sep="\n")
     if options.output is None:
         output = new_folder(output)
     output.mkdir(parents=True, exist_ok=True)
-    figure.draw(output / "prediction.png", every)
+    prediction_figure.draw(output / "prediction.png", every)
     write_whole(output / "prediction.json", json.dumps(to_json(every), indent=1) + "\n")
     print(f"written to {output}: prediction.png, prediction.json")
     return ExitCode.COMPLETED
 
 
 def _fit(words: list[str]) -> ExitCode:
-    from pipetrain.report.prediction.fit import fit_table
+    from pipetrain.report.planning.largest_batch_table import fit_table
 
     print(*fit_table(words), sep="\n")
     return ExitCode.COMPLETED

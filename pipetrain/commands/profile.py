@@ -43,10 +43,10 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: a setting cannot work, the file is there already, or the profile is none.
     """
-    from pipetrain.commands.chosen_profile import chosen_profile
+    from pipetrain.commands.plan import chosen_profile
     from pipetrain.config.composition import composed_one
-    from pipetrain.report.profile_table import profile_table
-    from pipetrain.tracking.whole_file import write_whole
+    from pipetrain.report.planning.profile_table import profile_table
+    from pipetrain.tracking.files import write_whole
 
     settings = composed_one(options.words, options.config_dir)
     if "planner.cache" not in {word.partition("=")[0].lstrip("+") for word in options.words}:

@@ -97,20 +97,20 @@ def carry_out_runs(options: argparse.Namespace) -> ExitCode:
         ConfigError: OUTPUT is in a folder that does not exist, no run can be read, or none has a metric.
     """
     output = _output_of_runs(options.output)
-    from pipetrain.report.sweep import report, table
+    from pipetrain.report.sweep import comparison, sweep_tables
     from pipetrain.report.sweep.groups import collect
 
-    target = report.target_of(options.target)
+    target = comparison.target_of(options.target)
     found = collect(options.folders, target, by=options.by)
     _check_readable(found)
     skipped = found.skipped
-    report.check_target(found.groups, target)
-    groups, metric = report.ranked(found.groups, options.metric)
-    print(report.as_json(groups, metric, skipped) if options.json else table.text(groups, metric, skipped))
+    comparison.check_target(found.groups, target)
+    groups, metric = comparison.ranked(found.groups, options.metric)
+    print(comparison.as_json(groups, metric, skipped) if options.json else sweep_tables.text(groups, metric, skipped))
     if output:
-        written = report.write(groups, metric, output, skipped=skipped)
+        written = comparison.write(groups, metric, output, skipped=skipped)
     else:
-        written = report.write_page(groups, metric, options.folders, skipped)
+        written = comparison.write_page(groups, metric, options.folders, skipped)
     if written:
         print(f"\nwritten to {', '.join(map(str, written))}", file=sys.stderr if options.json else sys.stdout)
     return ExitCode.COMPLETED
@@ -124,7 +124,7 @@ def _check_readable(found: "Collected") -> None:
 
 
 def _output_of_runs(output: Path | None) -> Path | None:
-    """What the names of the files begin with.
+    """Common beginning of the names of the files.
 
     Raises:
         ConfigError: their folder does not exist, or cannot be written to.

@@ -3,7 +3,7 @@
 import argparse
 
 from pipetrain.commands import Subparsers
-from pipetrain.commands.selecting import add_selection, selection_of
+from pipetrain.commands.checkpoint_arguments import add_checkpoint_arguments, selected_checkpoint
 from pipetrain.errors import ConfigError, ExitCode
 
 _DESCRIPTION = """\
@@ -22,7 +22,7 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_selection(parser)
+    add_checkpoint_arguments(parser)
     parser.add_argument("--prompt", default="", metavar="TEXT", help="how the text begins; default a new line")
     parser.add_argument("--length", type=int, default=200, metavar="N", help="tokens to add; default 200")
     parser.add_argument(
@@ -49,7 +49,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     sampling = Sampling(options.length, options.temperature, options.top_k, options.seed)
     try:
-        for piece in sample(selection_of(options), options.prompt, sampling, trust=options.trust):
+        for piece in sample(selected_checkpoint(options), options.prompt, sampling, trust=options.trust):
             print(piece, end="", flush=True)
     except (ConfigError, OSError, *CONFIGURATION_ERRORS):
         raise

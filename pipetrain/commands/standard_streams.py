@@ -16,7 +16,7 @@ class LenientStream(TextIOWrapper):
     """A stream whose reader may go away, as `head -1` does: what comes after is dropped, and nothing fails.
 
     Attributes:
-        lost: why output was dropped that somebody would have read, as on a full disk; None where none was.
+        lost: the error for which output was dropped that has a reader, as on a full disk; None if there is none.
     """
 
     lost: OSError | None = None
@@ -59,7 +59,7 @@ def make_lenient() -> None:
 
 
 def lost_output() -> str | None:
-    """What became of output that could not be written, in a line; None where all of it was."""
+    """Message about output that could not be written; None if all of it was."""
     sys.stdout.flush()
     error = getattr(sys.stdout, "lost", None)
     return None if error is None else f"standard output: {error.strerror.lower()}; the rest of it is lost"

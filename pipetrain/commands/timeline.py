@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from pipetrain.commands import Subparsers, add_config_dir
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.tracking.new_folder import new_folder
+from pipetrain.tracking.files import new_folder
 
 if TYPE_CHECKING:
-    from pipetrain.report.timeline.given_times import GivenTimes
+    from pipetrain.report.timeline.from_settings import GivenTimes
 
 _DESCRIPTION = """\
 With settings of `pipetrain run`: draws the operation lists that such a run would execute, one panel per phase, and per
@@ -89,9 +89,9 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--from {options.first} goes with a run directory; without one, minibatch 0 comes first")
     words = _composing(options.words, options.config_dir) if run is None else []
     # from here on torch is needed, which takes seconds to import
-    from pipetrain.report.timeline.files import write
-    from pipetrain.report.timeline.of_run import timeline_of_run
-    from pipetrain.report.timeline.of_settings import timeline_of_settings
+    from pipetrain.report.timeline.from_run import timeline_of_run
+    from pipetrain.report.timeline.from_settings import timeline_of_settings
+    from pipetrain.report.timeline.timeline_page import write_timeline
 
     if run is not None:
         panels, lines = timeline_of_run(run, options.first, options.minibatches, trust=options.trust)
@@ -99,7 +99,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
         panels, lines = timeline_of_settings(words, options.minibatches, _given(options))
     if options.output is None and run is None:
         output = new_folder(output)
-    names = write(output, panels, as_svg=options.svg)
+    names = write_timeline(output, panels, as_svg=options.svg)
     print(*lines, f"written to {output}: {', '.join(names)}", sep="\n")
     return ExitCode.COMPLETED
 
@@ -108,7 +108,7 @@ def _own_folder(run: Path) -> Path:
     """The folder of a run directory that the figures go to.
 
     Raises:
-        ConfigError: it leads elsewhere, as it may in a directory of somebody else's.
+        ConfigError: it leads elsewhere, as it may in an untrusted directory.
     """
     from pipetrain.tracking.run_directory import RunDirectory, check_own
 
@@ -118,7 +118,7 @@ def _own_folder(run: Path) -> Path:
 
 
 def _run_of(words: Sequence[str]) -> Path | None:
-    """The run directory among the words; None where they are settings."""
+    """The run directory among the words; None if they are settings."""
     runs = [word for word in words if Path(word).is_dir() or not set("=~") & set(word)]
     if not runs:
         return None
@@ -139,7 +139,7 @@ def _composing(words: Sequence[str], folder: Path | None) -> list[str]:
 
 
 def _given(options: argparse.Namespace) -> "GivenTimes":
-    from pipetrain.report.timeline.given_times import GivenTimes
+    from pipetrain.report.timeline.from_settings import GivenTimes
 
     return GivenTimes(
         options.forward_time, options.backward_time, options.recompute_time, options.update_time,

@@ -1,4 +1,4 @@
-"""What can be wrong with settings, as far as neither model nor data are needed to tell."""
+"""Checks of settings that need neither model nor data."""
 
 from collections.abc import Mapping
 from math import inf, isqrt
@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import MISSING
 
-from pipetrain.config.tasks import check_tasks
+from pipetrain.config.choices import choice_of, choices_of, choices_of_run, names_of, section
+from pipetrain.config.schema import TARGET
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.number_range import NOT_NEGATIVE, POSITIVE, NumberRange
 
 if TYPE_CHECKING:
     from pipetrain.config.schema import TrainConfig
     from pipetrain.config.settings import Settings
+
 
 DEVICES = ("auto", "cpu", "cuda")
 EXECUTORS = ("distributed", "simulated")
@@ -94,16 +96,6 @@ def _check_stages(partition: Mapping[str, Any]) -> None:
         check_whole("partition.stages", stages, least=1)
 
 
-def check_flag(setting: str, value: Any) -> None:
-    """Checks that a value of an open section, whose types OmegaConf does not know, is true or false.
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    if not isinstance(value, bool):
-        raise ConfigError(f"{setting}={value}: true or false")
-
-
 def _check_checkpoints(settings: "Settings") -> None:
     keeps = settings.checkpoint
     if keeps.every_minutes is not None:
@@ -134,3 +126,34 @@ def _check_target(settings: "Settings") -> None:
         raise ConfigError(f"train.target={target}: metrics and the values to reach, such as {{top1: 66}}")
     if settings.eval.every_epochs == 0:
         raise ConfigError(f"train.target={target}: eval.every_epochs=0 evaluates nothing that could reach it")
+
+
+def task_of(group: str, name: str) -> str:
+    """The task of a data set, or that of the one which a model brings, such as "translation"."""
+    dataset = name if group == "dataset" else choices_of_run({"model": name})["dataset"]
+    return choice_of("dataset", dataset).remarks["task"]
+
+
+def check_tasks(settings: "Settings") -> None:
+    """Checks that the chosen model can learn from the chosen data set; custom ones are not checked.
+
+    Raises:
+        ConfigError: they are for different tasks.
+    """
+    if not (_is_bundled(settings, "model") and _is_bundled(settings, "dataset")):
+        return
+    model, dataset = settings.choices["model"], settings.choices["dataset"]
+    task, other = task_of("model", model), task_of("dataset", dataset)
+    if task != other:
+        fitting = [each.name for each in choices_of("dataset") if each.remarks["task"] == task]
+        raise ConfigError(
+            f"model={model} dataset={dataset}: the model is for {task}, and the data set for {other}; data sets for "
+            f"{task} are {', '.join(fitting)}"
+        )
+
+
+def _is_bundled(settings: "Settings", group: str) -> bool:
+    """True if the model or data set is that of the choice, and not another under its name."""
+    name = settings.choices.get(group, "")
+    path = (settings.model if group == "model" else settings.dataset).target.path
+    return name in names_of(group) and section(group, name)[TARGET] == path

@@ -1,4 +1,4 @@
-"""What there is to choose from, read off the configuration files and the code they name."""
+"""Available choices, read from the configuration files and the code that they name."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,18 +9,17 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import MISSING, OmegaConf
 
-from pipetrain.config.instantiate import TARGET
-from pipetrain.config.schema import config_dir
+from pipetrain.config.schema import TARGET, config_dir
 
 _BRINGS = re.compile(r"override /(\w+)")
 _NAMED_BY_CLASS = ("schedule", "method", "lr_schedule")
 """Groups of which a class of the user's own is recorded under its own name."""
-_REMARK = re.compile(r"# (task|paper|cost|small|minutes|rounds): (.+)")
+_REMARK = re.compile(r"# (task|family|paper|cost|small|minutes|rounds): (.+)")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One YAML file of a group.
+    """A YAML file of a group.
 
     Attributes:
         name: on the command line.
@@ -42,13 +41,13 @@ def choices_of(group: str) -> Iterator[Choice]:
 
 
 def choice_of(group: str, name: str, folder: Path | None = None) -> Choice:
-    """One file of a group, in pipetrain's own folder or another."""
+    """A file of a group, in pipetrain's folder or another."""
     path = (folder or config_dir()) / group / f"{name}.yaml"
     return Choice(name, _summary(path), dict(_REMARK.findall(path.read_text(encoding="utf-8"))), _content(path))
 
 
 def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
-    """What a run chooses of each group: what is asked for, else what experiment, model and method bring, else defaults.
+    """Group -> choice of a run: as asked for, else from experiment, model and method, else the default.
 
     Args:
         asked: group -> choice, as the command line has them.
@@ -56,14 +55,14 @@ def choices_of_run(asked: Mapping[str, str]) -> dict[str, str]:
     entries = [entry for entry in _content(config_dir() / "config.yaml")["defaults"] if isinstance(entry, dict)]
     named = {str(group): str(name) for entry in entries for group, name in entry.items() if name is not None}
     defaults = {group: name for group, name in named.items() if "@" not in group}
-    given = {**brought("experiment", asked.get("experiment", "")), **asked}
+    given = {**group_overrides_of("experiment", asked.get("experiment", "")), **asked}
     for group in ("model", "method"):
-        defaults |= brought(group, given.get(group, defaults[group]))
+        defaults |= group_overrides_of(group, given.get(group, defaults[group]))
     return {**defaults, **{group: name for group, name in given.items() if group in defaults}}
 
 
-def brought(group: str, name: str) -> dict[str, str]:
-    """What a choice brings of other groups: its overrides of the defaults list."""
+def group_overrides_of(group: str, name: str) -> dict[str, str]:
+    """Choices of other groups that a choice makes, by its overrides of the defaults list."""
     if name not in names_of(group):
         return {}
     entries = _content(config_dir() / group / f"{name}.yaml").get("defaults", [])
@@ -82,7 +81,7 @@ def with_own_names(choices: Mapping[str, str], config: Mapping[str, Any]) -> dic
 
 
 def _own_name(group: str, name: str, content: Any) -> str | None:
-    """What a class of the user's own is called; None where the section is that of the choice."""
+    """Name of the user's class; None if the section belongs to the choice."""
     path = content.get(TARGET) if group in _NAMED_BY_CLASS and isinstance(content, Mapping) else None
     if path is None or path == MISSING:
         return None
@@ -92,7 +91,7 @@ def _own_name(group: str, name: str, content: Any) -> str | None:
 
 
 def tuned_file(model: str, choice: str) -> Path | None:
-    """Where it stands what a model changes of a data set, optimizer, learning-rate schedule or loss; None: nothing."""
+    """File with a model's changes to a data set, optimizer, learning-rate schedule or loss; None if there are none."""
     path = config_dir() / "tuned" / f"{model}-{choice}.yaml"
     return path if path.is_file() else None
 
@@ -103,7 +102,7 @@ def section_for(model: str, group: str, name: str) -> dict[str, Any]:
     return {**section(group, name), **(_content(path) if path else {})}
 
 
-def beside(group: str, name: str) -> dict[str, dict[str, Any]]:
+def section_overrides_of(group: str, name: str) -> dict[str, dict[str, Any]]:
     """The settings of a choice in the sections that are no groups, such as `train`."""
     content = _content(config_dir() / group / f"{name}.yaml")
     others = {key: value for key, value in content.items() if not (config_dir() / key).is_dir()}
@@ -111,7 +110,7 @@ def beside(group: str, name: str) -> dict[str, dict[str, Any]]:
 
 
 def names_of(group: str, folder: Path | None = None) -> list[str]:
-    """What the choices of a group are called, in pipetrain's own folder or another, sorted by name; `custom` aside."""
+    """Names of the choices of a group, in pipetrain's folder or another, sorted, without `custom`."""
     return sorted((name for name in all_names(group, folder) if name != "custom"), key=_natural)
 
 
@@ -122,7 +121,7 @@ def all_names(group: str, folder: Path | None = None) -> set[str]:
 
 
 def section(group: str, name: str) -> dict[str, Any]:
-    """The settings of a choice in its own group; some files have others beside them."""
+    """The settings of a choice in its own group; some files also have settings of other sections."""
     content = _content(config_dir() / group / f"{name}.yaml")
     own = content if TARGET in content else content.get(group, content)
     return {key: value for key, value in own.items() if key != "defaults"}
@@ -130,7 +129,7 @@ def section(group: str, name: str) -> dict[str, Any]:
 
 def default_schedule(method: str) -> str:
     """The schedule that a method brings."""
-    return brought("method", method)["schedule"]
+    return group_overrides_of("method", method)["schedule"]
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
@@ -151,7 +150,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def names_of_family(group: str, family: str) -> list[str]:
-    """What the choices of a group whose classes are of this family are called."""
+    """Names of the choices of a group whose classes are of this family."""
     targets = {
         choice.name: choice.content.get("_target_") for choice in choices_of(group)
     }  # a preset of phases has none

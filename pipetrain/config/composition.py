@@ -1,18 +1,128 @@
-"""The settings that words of the command line choose, composed by Hydra without a run. No torch here."""
+"""Configurations, composed by Hydra or read back, turned into settings. No torch here."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import reduce
+from operator import getitem
 from pathlib import Path
+from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-from pipetrain.config.schema import config_dir, register_schema
-from pipetrain.config.settings import Settings, choices_made, settings_of
-from pipetrain.errors import ConfigError
+from pipetrain.config.checks import check
+from pipetrain.config.choices import with_own_names
+from pipetrain.config.instantiate import Target
+from pipetrain.config.moved import with_present_paths
+from pipetrain.config.phases import check_read, expand_phases, phases_of
+from pipetrain.config.schema import TARGET, Config, ReplicasConfig, config_dir, register_schema, schema
+from pipetrain.config.settings import (
+    DatasetSettings,
+    MetricSettings,
+    ModelSettings,
+    OptimizerSettings,
+    ReplicaSettings,
+    Settings,
+)
+from pipetrain.config.suggestions import unknown_setting
+from pipetrain.errors import ConfigError, as_configured
+
+_OF_REPLICAS = [each.name for each in fields(ReplicasConfig)]
+_OPEN = (
+    "dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics", "phases",
+)  # fmt: skip
+
+
+def choices_made(choices: Mapping[Any, Any]) -> dict[str, str]:
+    """Hydra's account of what was chosen, its own groups and what models change of their choices aside."""
+    return {str(group): str(choice) for group, choice in choices.items() if not set("/@") & set(str(group))}
+
+
+def check_hydra(hydra: DictConfig) -> None:
+    """Checks that Hydra reads every setting of its own section.
+
+    Raises:
+        ConfigError: the first that it does not.
+    """
+    plain: dict[str, Any] = OmegaConf.to_container(hydra)  # type: ignore[assignment]
+    known = {name: value for name, value in plain.items() if name != "env"}  # Hydra's, and not in its schema
+    try:
+        OmegaConf.merge(OmegaConf.structured(HydraConf), known)
+    except (ConfigKeyError, ConfigAttributeError) as error:
+        raise ConfigError(unknown_setting(f"hydra.{error.full_key}")) from error
+
+
+@contextmanager
+def _naming_unknown(content: Mapping[str, Any]) -> Iterator[None]:
+    """Says of a setting that the schema does not have what was meant."""
+    try:
+        yield
+    except (ConfigKeyError, ConfigAttributeError) as error:
+        name, value = _leaf(content, str(error.full_key))
+        raise ConfigError(unknown_setting(name, f"{name}={as_configured(value)}")) from error
+
+
+def _leaf(content: Mapping[str, Any], name: str) -> tuple[str, Any]:
+    """A setting and its value; of a section its first."""
+    value: Any = reduce(getitem, name.split("."), content)
+    while isinstance(value, dict) and value:
+        name, value = f"{name}.{next(iter(value))}", next(iter(value.values()))
+    return name, value
+
+
+def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: bool = False) -> Settings:
+    """The settings that a configuration holds, composed by Hydra or read back from a run directory.
+
+    Args:
+        config: with or without interpolations.
+        choices: what was chosen of each group; `config` alone does not tell.
+        missing_ok: leaves `???` in the open groups, for those who need only some of them.
+
+    Raises:
+        ConfigError: the first setting that cannot work.
+        OmegaConfBaseException: a setting is of another type, or not given.
+    """
+    content: dict[str, Any] = with_present_paths(OmegaConf.to_container(config))
+    with _naming_unknown(content):
+        whole = OmegaConf.merge(schema(), content)
+    assert isinstance(whole, DictConfig)
+    check_read(whole)
+    plain: dict[str, Any] = OmegaConf.to_container(whole, resolve=True, throw_on_missing=not missing_ok)  # type: ignore[assignment]
+    choices = with_own_names(choices, plain)
+    stored = {**plain, "phases": expand_phases(plain, choices)}
+    closed = {key: value for key, value in plain.items() if key not in _OPEN}
+    typed: Config = OmegaConf.to_object(OmegaConf.merge(schema(), closed))  # type: ignore[assignment]
+    settings = Settings(
+        choices=dict(choices),
+        dataset=DatasetSettings.of(plain["dataset"]),
+        model=ModelSettings.of(plain["model"]),
+        partition=Target.of("partition", {k: v for k, v in plain["partition"].items() if k not in _OF_REPLICAS}),
+        replicas=ReplicaSettings.of(plain["partition"]),
+        phases=phases_of(stored, choices),
+        optimizer=OptimizerSettings.of(plain["optimizer"]),
+        lr_schedule=Target.of("lr_schedule", plain["lr_schedule"]),
+        loss=Target.of("loss", plain["loss"]),
+        metrics=_metrics_of(plain["metrics"]),
+        **{name: getattr(typed, name) for name in closed},
+        stored=stored,
+    )
+    check(settings)
+    return settings
+
+
+def _metrics_of(section: Any) -> dict[str, MetricSettings]:
+    if not isinstance(section, Mapping):
+        raise ConfigError(
+            f"metrics={as_configured(section)}: needs a target for each name, such as metrics.f1.{TARGET}=..."
+        )
+    return {str(name): MetricSettings.of(f"metrics.{name}", each) for name, each in section.items()}
 
 
 def with_choices_of(folder: Path | None, words: Sequence[str]) -> list[str]:
@@ -49,7 +159,7 @@ def combinations(overrides: Sequence[str]) -> Iterator[list[str]]:
 
 
 def composed(overrides: Sequence[str]) -> Settings:
-    """What `pipetrain run` makes of these overrides; open groups may lack what a timeline does not need."""
+    """Settings that `pipetrain run` would use with these overrides; open groups may lack mandatory values."""
     register_schema()
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         whole = compose("config", list(overrides), return_hydra_config=True)

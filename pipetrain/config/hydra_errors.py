@@ -1,4 +1,4 @@
-"""What Hydra, OmegaConf and the YAML reader find wrong with a configuration, in one line that says what would work."""
+"""Errors of Hydra, OmegaConf and the YAML reader, explained in one line that says what would work."""
 
 import re
 from collections.abc import Sequence
@@ -9,10 +9,9 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from pipetrain.config.choices import names_of
-from pipetrain.config.instantiate import TARGET
-from pipetrain.config.likeness import did_you_mean, no_such
-from pipetrain.config.nearest import unknown_setting
 from pipetrain.config.reference import groups, sections, settings_of_choice
+from pipetrain.config.schema import TARGET
+from pipetrain.config.suggestions import did_you_mean, unknown_choice, unknown_setting
 from pipetrain.errors import as_configured
 
 CONFIGURATION_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)
@@ -35,7 +34,7 @@ def explained(error: BaseException) -> str:
 
 
 def _wanted(name: str) -> str:
-    """What to give a setting without a default; the files of the choices say it."""
+    """The value that a setting without a default needs, from the comments of the choices."""
     section, _, option = name.rpartition(".")
     if option == TARGET:
         return f"name your function or class: {name}=mylib.Thing"
@@ -54,7 +53,7 @@ def _missing_choice(error: MissingConfigException) -> str:
             f"{group}={name} is not installed; it may come with: pip install hydra-{_PACKAGES.get(name, name)}-{kind}"
         )
     options = [each for each in error.options or () if each]
-    told = no_such(group, name, [each for each in options if each != "custom"])
+    told = unknown_choice(group, name, [each for each in options if each != "custom"])
     own = "custom" in options and "did you mean" not in told
     return f"{group}={name}: {told}" + f"; your own: {group}=custom {group}.{TARGET}=mylib.Thing" * own
 
@@ -67,7 +66,7 @@ def _missing_preset(name: str, options: Sequence[str]) -> str:
     if name == folder and inside:
         return f"experiment={name}: a folder of presets; choose from {', '.join(inside)}"
     if inside:
-        return f"experiment={name}: {no_such('experiment', name, inside)}"
+        return f"experiment={name}: {unknown_choice('experiment', name, inside)}"
     near = did_you_mean(name, [*names, *options])
     first = sorted({*options, *(each.partition("/")[0] + "/" * ("/" in each) for each in names)} - {""})
     return f"experiment={name}: no such experiment{near or '; choose from ' + ', '.join(first)}" + (
@@ -82,7 +81,7 @@ def _unreadable(error: OverrideParseException) -> str:
 
 
 def _without_value(word: str) -> str:
-    """What a word without a value should have been."""
+    """Explanation of a word without a value."""
     if word in groups():
         return f"takes a choice, {word}=NAME; `pipetrain list {word}` describes them"
     setting = next((each for section in sections() for each in section.settings if each.name == word), None)
@@ -165,4 +164,4 @@ _MESSAGES = [
         ),
     )
 ]
-"""What is found in a message -> what is said."""
+"""Pattern of a message -> our wording."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipetrain.config.instantiate import TARGET
+from pipetrain.config.schema import TARGET
 
 MOVED: dict[str, str] = {}
 """Former path -> present path. An entry stays for as long as runs that name the former path are to load."""

@@ -9,16 +9,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from pipetrain.config.choices import section_for
-from pipetrain.config.instantiate import TARGET
-from pipetrain.config.likeness import no_such
-from pipetrain.config.nearest import unknown_setting
-from pipetrain.config.schema import config_dir, schema
+from pipetrain.config.schema import TARGET, config_dir, schema
+from pipetrain.config.suggestions import unknown_choice, unknown_setting
 from pipetrain.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Override:
-    """One change, such as `dataset=mnist`, `dataset.root=/data` or `+model.width=32`.
+    """A change, such as `dataset=mnist`, `dataset.root=/data` or `+model.width=32`.
 
     Attributes:
         text: as it was typed.
@@ -33,7 +31,7 @@ class Override:
 
     @property
     def chooses(self) -> bool:
-        """Whether it chooses of a group rather than set a value."""
+        """True if it makes a choice rather than set a value."""
         return isinstance(self.value, str) and (config_dir() / self.key).is_dir()
 
     @property
@@ -63,7 +61,7 @@ class Override:
             raise ConfigError(f"{self.text}: {str(error).splitlines()[0]}") from error
 
 
-def parsed(words: Sequence[str]) -> list[Override]:
+def parse_overrides(words: Sequence[str]) -> list[Override]:
     """The overrides that the words are in Hydra's grammar.
 
     Raises:
@@ -82,6 +80,6 @@ def _chosen(group: str, name: str, model: str) -> DictConfig:
     """The section of a choice, with what every choice of its group has."""
     names = sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
     if name not in names:
-        raise ConfigError(f"{group}={name}: {no_such(group, name, names)}")
+        raise ConfigError(f"{group}={name}: {unknown_choice(group, name, names)}")
     merged: DictConfig = OmegaConf.merge(schema()[group], section_for(model, group, name))  # type: ignore[assignment]
     return merged

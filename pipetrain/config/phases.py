@@ -9,8 +9,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from pipetrain.config.choices import choices_of, section
-from pipetrain.config.instantiate import TARGET, Target
-from pipetrain.config.likeness import did_you_mean, no_such
+from pipetrain.config.instantiate import Target
+from pipetrain.config.schema import TARGET
+from pipetrain.config.suggestions import did_you_mean, unknown_choice
 from pipetrain.errors import ConfigError, check_whole
 
 _PARTS = ("schedule", "method")
@@ -19,7 +20,7 @@ _ENDS = ("steps", "epochs")
 
 @dataclass(frozen=True)
 class PhaseSettings:
-    """One phase.
+    """A phase of a run.
 
     Attributes:
         schedule, method: what runs.
@@ -80,12 +81,12 @@ def _phase(
 
 
 def _name(config: Mapping[str, Any], choices: Mapping[str, str], part: str) -> str:
-    """What the run's schedule or method is called; its path where nothing was chosen by name."""
+    """Name of the run's schedule or method; its path if it was not chosen by name."""
     return str(choices.get(part) or config[part].get(TARGET))
 
 
 def check_read(config: DictConfig) -> None:
-    """Checks that phases as a user writes them read every setting of a section that has no target of its own.
+    """Checks that phases as a user writes them read every setting of a section without a target.
 
     Raises:
         ConfigError: the first that none does.
@@ -103,8 +104,8 @@ def check_read(config: DictConfig) -> None:
                 raise ConfigError(f"{name}={plain[part][name.partition('.')[2]]}: no phase reads it{meant}")
 
 
-def written_out(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]] | None:
-    """`phases` with every schedule and method written out, so that nobody needs the files they come from.
+def expand_phases(config: Mapping[str, Any], choices: Mapping[str, str]) -> list[dict[str, Any]] | None:
+    """`phases` with every schedule and method written out, independent of the files that they come from.
 
     An entry is {schedule, method, steps or epochs}. A schedule or method is a name of its group, a mapping of a `name`
     and settings to change, or a section with a `_target_` of the user's own; left out, it is the run's.
@@ -144,7 +145,7 @@ def _entry(config: Mapping[str, Any], choices: Mapping[str, str], where: str, en
 def _section(
     config: Mapping[str, Any], choices: Mapping[str, str], where: str, choice: Any
 ) -> tuple[str, dict[str, Any]]:
-    """What a schedule or method is called, and its section."""
+    """Name and section of a schedule or method."""
     part = where.rsplit(".", 1)[1]
     if choice is None:
         return _name(config, choices, part), dict(config[part])
@@ -156,7 +157,7 @@ def _section(
         raise ConfigError(f"{where}={choice}: a name, or a mapping with `name` and settings to change")
     names = [each.name for each in choices_of(part) if TARGET in each.content]
     if choice["name"] not in names:
-        raise ConfigError(f"{where}={choice['name']}: {no_such(part, str(choice['name']), names)}")
+        raise ConfigError(f"{where}={choice['name']}: {unknown_choice(part, str(choice['name']), names)}")
     changes = {key: value for key, value in choice.items() if key != "name"}
     # a section may refer to settings of the run, such as ${seed}
     whole = OmegaConf.create({**config, "phases": None, "_section": {**section(part, choice["name"]), **changes}})

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.config import schema
-from pipetrain.config.choices import beside, section_for, tuned_file
-from pipetrain.config.instantiate import TARGET
-from pipetrain.config.schema import OPEN_SECTIONS, Config, config_dir
+from pipetrain.config.choices import section_for, section_overrides_of, tuned_file
+from pipetrain.config.schema import OPEN_SECTIONS, TARGET, Config, config_dir
 
 _COMMENTED = re.compile(r"^ *(?P<key>\w+):.*?(?: +# (?P<comment>.*))?$")
 
@@ -36,7 +35,7 @@ class Section:
 
 
 def groups() -> dict[str, str]:
-    """What is chosen by name, and what it is: the folders of the configuration."""
+    """Group -> meaning; groups are the folders of the configuration."""
     meanings = _meanings()[Config.__name__]
     known = {field.name: meanings[field.name] for field in fields(Config) if (config_dir() / field.name).is_dir()}
     return {**known, "experiment": "A preset for any of these."}
@@ -80,7 +79,7 @@ def _docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def settings_of_choice(group: str, name: str, model: str = "") -> Iterator[Setting]:
-    """The settings that a choice brings beside its target, each with the comment of its line.
+    """The settings of a choice, without its target, each with the comment of its line.
 
     Args:
         group: of which one is chosen.
@@ -97,12 +96,12 @@ def settings_of_choice(group: str, name: str, model: str = "") -> Iterator[Setti
 def settings_beside(group: str, name: str) -> Iterator[Setting]:
     """The settings of every run that a choice changes, such as `train.batch_size`."""
     comments = _comments(config_dir() / group / f"{name}.yaml")
-    for section, values in beside(group, name).items():
+    for section, values in section_overrides_of(group, name).items():
         for key, value in values.items():
             yield Setting(f"{section}.{key}", value, comments.get(key, ""))
 
 
 def _comments(path: Path) -> dict[str, str]:
-    """Key -> the comment beside its first appearance."""
+    """Key -> the comment at its first appearance."""
     matches = filter(None, map(_COMMENTED.match, path.read_text(encoding="utf-8").splitlines()))
     return {match["key"]: match["comment"] or "" for match in reversed(list(matches))}

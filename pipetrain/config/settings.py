@@ -1,27 +1,18 @@
-"""The settings of a run: Hydra's configuration turned once into typed values, which everything behind it reads."""
+"""The settings of a run as typed values, a class for each open section."""
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import reduce
-from operator import getitem
 from typing import Any, Self
 
-from hydra.conf import HydraConf
-from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+from omegaconf import MISSING
 
-from pipetrain.config.checks import check, check_flag
-from pipetrain.config.choices import with_own_names
-from pipetrain.config.instantiate import TARGET, Target
-from pipetrain.config.moved import with_present_paths
-from pipetrain.config.nearest import unknown_setting
-from pipetrain.config.optimizer_ranges import check_options
-from pipetrain.config.phases import PhaseSettings, check_read, phases_of, written_out
+from pipetrain.config.instantiate import Target
+from pipetrain.config.option_checks import check_flag, check_options
+from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.schema import (
+    TARGET,
     CheckpointConfig,
-    Config,
     EvalConfig,
     ExecutorConfig,
     LaunchConfig,
@@ -29,20 +20,14 @@ from pipetrain.config.schema import (
     LogConfig,
     ModelConfig,
     PlannerConfig,
-    ReplicasConfig,
     SweepConfig,
     TopologyConfig,
     TrainConfig,
-    schema,
 )
 from pipetrain.errors import ConfigError, as_configured, check_whole, is_whole
 from pipetrain.number_range import POSITIVE
 
 _PREFETCH = 2
-_OF_REPLICAS = [each.name for each in fields(ReplicasConfig)]
-_OPEN = (
-    "dataset", "model", "partition", "schedule", "method", "optimizer", "lr_schedule", "loss", "metrics", "phases",
-)  # fmt: skip
 _METRIC_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _OTHERS = ("loss", "perplexity", "s")
 """Names that records give to other numbers of an evaluation."""
@@ -54,11 +39,11 @@ class DatasetSettings:
 
     Attributes:
         target: returns an object with map-style data sets `train` and `eval`.
-        shuffle: whether every epoch has an order of its own.
+        shuffle: whether the order changes every epoch.
         limit: samples of an epoch at most; None: all.
         workers: processes that read samples; 0: the stage's own.
         prefetch: minibatches that each of them reads ahead.
-        input_key, target_key: what is taken out of samples that are dicts; None where they are pairs.
+        input_key, target_key: keys of samples that are dicts; None for pairs.
         pin_memory: whether minibatches are pinned as they are loaded, if there is a device to copy them to.
     """
 
@@ -143,7 +128,7 @@ class ModelSettings:
 
     @property
     def build_options(self) -> dict[str, Any]:
-        """What `build_chain` is told beside the target."""
+        """Keyword arguments of `build_chain`."""
         return {"separate": self.untie, "output": self.output}
 
 
@@ -179,7 +164,7 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class ReplicaSettings:
-    """How many processes hold each stage.
+    """Replicas of each stage.
 
     Attributes:
         counts: of each stage; None: not said.
@@ -241,17 +226,9 @@ class MetricSettings:
         return cls(Target.of(section, options), higher)
 
     def rises(self, metric: object) -> bool | None:
-        """Whether more of the metric that the target returned is better; None where nobody says so."""
+        """True if higher values of the metric are better; None if unknown."""
         higher = getattr(metric, "higher_is_better", None) if self.higher_is_better is None else self.higher_is_better
         return higher if isinstance(higher, bool) else None
-
-
-def _metrics_of(section: Any) -> dict[str, MetricSettings]:
-    if not isinstance(section, Mapping):
-        raise ConfigError(
-            f"metrics={as_configured(section)}: needs a target for each name, such as metrics.f1.{TARGET}=..."
-        )
-    return {str(name): MetricSettings.of(f"metrics.{name}", each) for name, each in section.items()}
 
 
 @dataclass(frozen=True)
@@ -262,7 +239,7 @@ class Settings:
         choices: what was chosen of each group, such as {"model": "resnet20"}.
         partition: returns what cuts the model into stages.
         replicas: of these stages.
-        metrics: of evaluations, by name, beside those of the loss.
+        metrics: of evaluations, by name, in addition to the loss's.
         phases: one after the other; a run without `phases` is one phase.
         stored: the whole configuration as `config.yaml` holds it: resolved, with `phases` written out.
     """
@@ -324,80 +301,3 @@ class Settings:
         for target in (self.dataset.target, self.model.target, self.optimizer.target, *single):
             if target.path != MISSING:
                 target.check()
-
-
-def choices_made(choices: Mapping[Any, Any]) -> dict[str, str]:
-    """Hydra's account of what was chosen, its own groups and what models change of their choices aside."""
-    return {str(group): str(choice) for group, choice in choices.items() if not set("/@") & set(str(group))}
-
-
-def check_hydra(hydra: DictConfig) -> None:
-    """Checks that Hydra reads every setting of its own section.
-
-    Raises:
-        ConfigError: the first that it does not.
-    """
-    plain: dict[str, Any] = OmegaConf.to_container(hydra)  # type: ignore[assignment]
-    known = {name: value for name, value in plain.items() if name != "env"}  # Hydra's, and not in its schema
-    try:
-        OmegaConf.merge(OmegaConf.structured(HydraConf), known)
-    except (ConfigKeyError, ConfigAttributeError) as error:
-        raise ConfigError(unknown_setting(f"hydra.{error.full_key}")) from error
-
-
-@contextmanager
-def _naming_unknown(content: Mapping[str, Any]) -> Iterator[None]:
-    """Says of a setting that the schema does not have what was meant."""
-    try:
-        yield
-    except (ConfigKeyError, ConfigAttributeError) as error:
-        name, value = _leaf(content, str(error.full_key))
-        raise ConfigError(unknown_setting(name, f"{name}={as_configured(value)}")) from error
-
-
-def _leaf(content: Mapping[str, Any], name: str) -> tuple[str, Any]:
-    """A setting and its value; of a section its first."""
-    value: Any = reduce(getitem, name.split("."), content)
-    while isinstance(value, dict) and value:
-        name, value = f"{name}.{next(iter(value))}", next(iter(value.values()))
-    return name, value
-
-
-def settings_of(config: DictConfig, choices: Mapping[str, str], *, missing_ok: bool = False) -> Settings:
-    """The settings that a configuration holds, composed by Hydra or read back from a run directory.
-
-    Args:
-        config: with or without interpolations.
-        choices: what was chosen of each group; `config` alone does not tell.
-        missing_ok: leaves `???` in the open groups, for those who need only some of them.
-
-    Raises:
-        ConfigError: the first setting that cannot work.
-        OmegaConfBaseException: a setting is of another type, or not given.
-    """
-    content: dict[str, Any] = with_present_paths(OmegaConf.to_container(config))
-    with _naming_unknown(content):
-        whole = OmegaConf.merge(schema(), content)
-    assert isinstance(whole, DictConfig)
-    check_read(whole)
-    plain: dict[str, Any] = OmegaConf.to_container(whole, resolve=True, throw_on_missing=not missing_ok)  # type: ignore[assignment]
-    choices = with_own_names(choices, plain)
-    stored = {**plain, "phases": written_out(plain, choices)}
-    closed = {key: value for key, value in plain.items() if key not in _OPEN}
-    typed: Config = OmegaConf.to_object(OmegaConf.merge(schema(), closed))  # type: ignore[assignment]
-    settings = Settings(
-        choices=dict(choices),
-        dataset=DatasetSettings.of(plain["dataset"]),
-        model=ModelSettings.of(plain["model"]),
-        partition=Target.of("partition", {k: v for k, v in plain["partition"].items() if k not in _OF_REPLICAS}),
-        replicas=ReplicaSettings.of(plain["partition"]),
-        phases=phases_of(stored, choices),
-        optimizer=OptimizerSettings.of(plain["optimizer"]),
-        lr_schedule=Target.of("lr_schedule", plain["lr_schedule"]),
-        loss=Target.of("loss", plain["loss"]),
-        metrics=_metrics_of(plain["metrics"]),
-        **{name: getattr(typed, name) for name in closed},
-        stored=stored,
-    )
-    check(settings)
-    return settings

@@ -1,12 +1,12 @@
-"""Which targets of a stored configuration may be called unasked: those that pipetrain's own choices name."""
+"""Trusted targets of a stored configuration: those that pipetrain's own choices name."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pipetrain.config.choices import choices_of
-from pipetrain.config.instantiate import TARGET
 from pipetrain.config.leaves import leaves
+from pipetrain.config.schema import TARGET
 from pipetrain.errors import ConfigError
 
 _LOSSES = (

@@ -3,7 +3,7 @@
 from pipetrain.decoding.generation import Generation
 from pipetrain.decoding.generator import Generator, WholeModel
 from pipetrain.decoding.marks import Marks
-from pipetrain.decoding.measured import Measured
+from pipetrain.decoding.measured import MetricValue
 from pipetrain.decoding.options import DecodingOptions
 
-__all__ = ["DecodingOptions", "Generation", "Generator", "Marks", "Measured", "WholeModel"]
+__all__ = ["DecodingOptions", "Generation", "Generator", "Marks", "MetricValue", "WholeModel"]

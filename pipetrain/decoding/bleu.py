@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from pipetrain.decoding.measured import Measured
+from pipetrain.decoding.measured import MetricValue
 
 NAME = "bleu"
 
 
-def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Measured:
+def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> MetricValue:
     """BLEU from 0 to 100, with sacrebleu's signature.
 
     Args:
@@ -19,4 +19,4 @@ def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Measured:
 
     metric = BLEU()
     score = metric.corpus_score(list(texts), [list(stream) for stream in zip_longest(*references)])
-    return Measured(float(score.score), str(metric.get_signature()))
+    return MetricValue(float(score.score), str(metric.get_signature()))

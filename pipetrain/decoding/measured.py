@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Measured(NamedTuple):
+class MetricValue(NamedTuple):
     """A metric.
 
     Attributes:

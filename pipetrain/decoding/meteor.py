@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from pipetrain.decoding.measured import Measured
+from pipetrain.decoding.measured import MetricValue
 
 NAME = "meteor"
 
 
-def meteor(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Measured:
+def meteor(texts: Sequence[str], references: Sequence[Sequence[str]]) -> MetricValue:
     """The mean of the texts' METEOR scores from 0 to 1, each of its best reference.
 
     Words are what blanks separate. Without WordNet's data only equal words and equal stems match.
@@ -22,7 +22,7 @@ def meteor(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Measure
         meteor_score([reference.split() for reference in own], text.split(), wordnet=words)
         for text, own in zip(texts, references, strict=True)
     ]
-    return Measured(statistics.fmean(scores), f"nltk:{version('nltk')}|matches:{matches}")
+    return MetricValue(statistics.fmean(scores), f"nltk:{version('nltk')}|matches:{matches}")
 
 
 class _NoSynonyms:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import Executor
 from pipetrain.executors.distributed import DistributedExecutor
@@ -30,7 +30,7 @@ from pipetrain.stage.unit_stage import UnitStage
 Bounds = Sequence[tuple[int, int]]
 """(first layer, last layer exclusive) of each stage."""
 _NO_HOOKS = RunHooks()
-_PLAIN = Arithmetic()
+_PLAIN = ComputeOptions()
 _CPU = torch.device("cpu")
 
 
@@ -54,7 +54,7 @@ class Training:
     clip_norm: float | None = None
     seed: int = 0
     device: torch.device = _CPU
-    arithmetic: Arithmetic = _PLAIN
+    arithmetic: ComputeOptions = _PLAIN
 
     def stage_optimizer(self, parameters: dict[str, nn.Parameter]) -> StageOptimizer:
         """The optimizer of a stage with these parameters."""

@@ -22,7 +22,7 @@ from pipetrain.run.ranking import remove_superfluous
 from pipetrain.run.save_clock import SaveClock
 from pipetrain.run.trainer import Trainer, evaluation_due, progress_of_target, target_reached
 from pipetrain.tracking import summary
-from pipetrain.tracking.recorder import Recorder
+from pipetrain.tracking.run_recorder import Recorder
 from pipetrain.tracking.trace_writer import assemble
 
 _LAST_SECONDS = 30.0

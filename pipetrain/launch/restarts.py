@@ -11,7 +11,7 @@ from pipetrain.launch.signals import Interruption
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_writer import remove_leftovers
 from pipetrain.run.job import Job
-from pipetrain.tracking import metrics_file, run_disk
+from pipetrain.tracking import records, run_disk
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def with_restarts(job: Job, attempt: Attempt, interruption: Interruption, tell: 
             if run_disk.is_removed(job.run) or run_disk.shortage(job.run, error):
                 raise
             job = _from_newest(job)
-            where, logs = _place(job.resume), job.run.set_aside_logs()
+            where, logs = _place(job.resume), job.run.archive_logs()
             told = f"{error.reason}; restart {restart} of {most}, {where}; logs in {logs}"
             log.warning(told)
             tell(told, _step(job.resume))
@@ -57,9 +57,9 @@ def _from_newest(job: Job) -> Job:
     run = job.run
     remove_leftovers(run.path)
     own = checkpoint.newest_whole(run.path).folder
-    run.set_aside_checkpoints_after(own)
+    run.archive_checkpoints_after(own)
     source = own or _elsewhere(job)
-    metrics_file.take_over(run, run, _step(source))
+    records.copy_records_until(run, run, _step(source))
     return replace(job, resume=source)
 
 

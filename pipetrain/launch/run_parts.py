@@ -19,8 +19,7 @@ from pipetrain.run.build import Data, build_chain, build_data, build_metrics, bu
 from pipetrain.run.job import Job
 from pipetrain.run.learning_rates import LearningRates
 from pipetrain.tracking.hyperparameters import values_set
-from pipetrain.tracking.recorded_run import EarlierSteps, RecordedRun
-from pipetrain.tracking.recorder import Recorder, Show
+from pipetrain.tracking.run_recorder import RecordedRun, Recorder, ResumedProgress, Show
 from pipetrain.tracking.trace_writer import TraceFile
 
 
@@ -75,7 +74,7 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     if job.num_stages - 1 in stages:
         metrics = build_metrics(settings)
     if job.num_stages - 1 in stages and replica == 0:
-        earlier = EarlierSteps(progress, checkpoint.load_history(job.resume) if job.resume else {})
+        earlier = ResumedProgress(progress, checkpoint.load_history(job.resume) if job.resume else {})
         recorder = Recorder(_recorded(job, data, training.loss, LearningRates(rate, phases), metrics), earlier, show)
     trace = (
         TraceFile(job.run, job.placement.process_of(stages[0]) + replica, progress.get("step", 0))

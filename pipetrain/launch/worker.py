@@ -34,7 +34,7 @@ from pipetrain.run.freed_memory import freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
 from pipetrain.run.stage_reports import of_stages
 from pipetrain.stage.peak_memory import forget_peak_memory
-from pipetrain.tracking.recorder import Show
+from pipetrain.tracking.run_recorder import Show
 
 _PRECEDENCE_SECONDS = 1.0
 """What one process gets to tell how the run ended, before others try."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.config.checks import check_flag
+from pipetrain.config.option_checks import check_flag
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.estimate import LayerCost, WeightPasses

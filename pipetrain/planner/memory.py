@@ -198,7 +198,7 @@ def _rules(phase: PhaseSettings, optimizer: int, settings: Settings) -> MemoryRu
     schedule: Schedule = phase.schedule.build()
     method: _Method = phase.method.build()
     if not hasattr(method, "weight_versions"):
-        raise phase.method.returned(method, "a pipetrain.Method")
+        raise phase.method.wrong_type_error(method, "a pipetrain.Method")
     N = settings.train.microbatches
     return MemoryRules(
         microbatches=N,

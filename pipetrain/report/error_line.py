@@ -16,7 +16,7 @@ def report_error(error: BaseException, code: ExitCode, *, debug: bool = False, m
 
 
 def message(error: BaseException) -> str:
-    """What the error says, in one line; its type and the user's file and line where the message alone is too little."""
+    """The error's message in one line, with its type and the line of the user's code if it alone is not enough."""
     if isinstance(error, CONFIGURATION_ERRORS):
         return one_line(explained(error))
     return described(error)

@@ -1,24 +1,36 @@
-"""What a run shows on the terminal: its plan before, its summary after."""
+"""Tables that runs and evaluations print."""
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetrain.failure import from_here
-from pipetrain.report.text_table import both_ends, counted, number_list, rate_of, shortened, size_of, text_table
-from pipetrain.tracking.records import metric_shown
+from pipetrain.failure import relative_to_cwd
+from pipetrain.report.text_table import (
+    both_ends,
+    counted,
+    number_list,
+    rate_of,
+    shortened,
+    size_of,
+    text_lines,
+    text_table,
+)
+from pipetrain.tracking.records import format_metric
 from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, in_tokens
 
 if TYPE_CHECKING:
     from pipetrain.planner.plan import Plan, StagePlan
+    from pipetrain.run.evaluate import Evaluation
+
 
 _WIDTH = 100
-"""Columns of a table where there is no terminal that says how many it has."""
+"""Width of tables in columns if there is no terminal."""
 Metrics = Mapping[str, float | None]
 _LEAST_LABEL, _MOST_LABEL = 8, 60
 _SHOWN_S = 0.05
-"""What took less is 0.0 s, and left out."""
+"""Shorter times would round to 0.0 s and are left out."""
 
 
 def plan_table(plan: "Plan", devices: Sequence[str]) -> list[str]:
@@ -80,7 +92,7 @@ def _outcome(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _speed(summary: Mapping[str, Any], name: str) -> str | None:
-    """A throughput in tokens where the run counts them, else in samples; None where it is not known."""
+    """A throughput in tokens if the run counts them, else in samples; None if unknown."""
     if tokens := summary.get(in_tokens(name)):
         return f"{rate_of(tokens)} tokens/s"
     return f"{rate_of(samples)} samples/s" if (samples := summary.get(name)) else None
@@ -97,15 +109,15 @@ def _target_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def next_steps(run: Path, *, traced: bool) -> str:
     """A line of commands that look at a run."""
-    commands = [f"tensorboard --logdir {from_here(run)}", f"pipetrain report runs {from_here(run.parent)}"]
+    commands = [f"tensorboard --logdir {relative_to_cwd(run)}", f"pipetrain report runs {relative_to_cwd(run.parent)}"]
     if traced:
-        commands.append(f"pipetrain timeline {from_here(run)}")
+        commands.append(f"pipetrain timeline {relative_to_cwd(run)}")
     return f"next: {', '.join(commands)}"
 
 
 def _metric_lines(final: Metrics | None, best: Metrics | None) -> list[str]:
     shown = {
-        name: "  ".join(f"{metric} {metric_shown(value)}" for metric, value in metrics.items())
+        name: "  ".join(f"{metric} {format_metric(value)}" for metric, value in metrics.items())
         for name, metrics in (("final", final), ("best", best))
         if metrics
     }
@@ -141,3 +153,43 @@ def _size(count: int | None) -> str:
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+
+
+def evaluation_lines(evaluation: "Evaluation") -> list[str]:
+    """The lines of a table: what was evaluated on what, and a line for each metric."""
+    rows = [
+        ("checkpoint", str(evaluation.checkpoint)),
+        ("step", str(evaluation.step)),
+        ("model", evaluation.model),
+        ("dataset", f"{evaluation.dataset}, {evaluation.samples:,} samples"),
+        *((name, _shown(name, value)) for name, value in evaluation.metrics.items()),
+        *((name, _signed(value, evaluation.signatures.get(name))) for name, value in evaluation.others.items()),
+    ]
+    return text_lines(rows, "<<")
+
+
+def evaluation_json(evaluation: "Evaluation") -> dict[str, Any]:
+    """The evaluation as a JSON object, with `metrics` as in metrics.jsonl."""
+    return {
+        "checkpoint": str(evaluation.checkpoint),
+        "step": evaluation.step,
+        "model": evaluation.model,
+        "dataset": evaluation.dataset,
+        "samples": evaluation.samples,
+        "metrics": {**evaluation.metrics, **evaluation.others},
+        "signatures": dict(evaluation.signatures),
+    }
+
+
+def evaluation_texts(evaluation: "Evaluation") -> str:
+    """A line of JSON for each generated text, with its references."""
+    lines = ({"text": each.text, "references": list(each.references)} for each in evaluation.texts)
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:.4g}" if name in ("loss", "perplexity") else f"{value:.4g} %"
+
+
+def _signed(value: float, signature: str | None) -> str:
+    return f"{value:.4g}" if signature is None else f"{value:.4g}  ({signature})"

@@ -21,7 +21,7 @@ def settings_help(words: Sequence[str], folder: Path | None = None) -> list[str]
 
     Args:
         words: of the command line; the settings of what they choose are shown.
-        folder: the user's own configuration files, beside pipetrain's.
+        folder: the user's own configuration files, in addition to pipetrain's.
     """
     chosen = choices_of_run({match[1]: match[2] for word in words if (match := _CHOICE.fullmatch(word))})
     return [
@@ -42,7 +42,7 @@ def _group(group: str, meaning: str, chosen: Mapping[str, str], folder: Path | N
 
 
 def _names(group: str, folder: Path | None) -> list[str]:
-    """Those of pipetrain as `pipetrain list` orders them, the user's own, and how many more there are in folders."""
+    """Names of a group: pipetrain's in the order of `pipetrain list`, the user's, and the size of each folder."""
     own = [] if folder is None else (folder / group).glob("*.yaml")
     custom = ["custom"] if (config_dir() / group / "custom.yaml").is_file() else []
     inside = Counter(name.split("/")[0] for name in names_of(group) if "/" in name)

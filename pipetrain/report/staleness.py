@@ -27,7 +27,7 @@ from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe
 from pipetrain.report.text_table import number_list, text_lines, text_table
 from pipetrain.run.build import build_rules
 from pipetrain.schedules.operation import Kind
-from pipetrain.tracking.whole_file import write_whole
+from pipetrain.tracking.files import write_whole
 
 _WIDTH, _CLASSES = 8, 4
 _TRAINING = Training(

@@ -1,5 +1,7 @@
 """The look that all figures share."""
 
+import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,15 +34,24 @@ _SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "savefig.dpi": 160,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pipetrain",
 }
+_IN_SVG = {
+    r'<g id="tooltip:([^"]*)">': r"<g><title>\1</title>",
+    r'<g id="tooltip(\d+):([^"]*)">': r'<g data-group="\1"><title>\2</title>',
+    r'(<g) id="(?:patch|text|line2d|axes|figure|matplotlib|[xy]tick)[\w.]*"': r"\1",
+    r' transform="rotate\(-0 [^"]*"': "",
+}
+"""Pattern -> replacement in matplotlib's SVG: adds tooltips, and removes what an SVG can do without."""
 _LINE = 0.16
 """Height of a line of text, in inches."""
 
 
 @contextmanager
-def figure(path: Path, widths: tuple[float, ...], height: float = 3.6) -> Iterator[list["Axes"]]:
-    """Panels side by side, `widths` and `height` in inches, written to `path` as a PNG at the end."""
-    with _sheet(path, sum(widths), height) as sheet:
+def figure(file: Path | io.StringIO, widths: tuple[float, ...], height: float = 3.6) -> Iterator[list["Axes"]]:
+    """Panels side by side, `widths` and `height` in inches, written to `file` at the end: see `_sheet`."""
+    with _sheet(file, sum(widths), height) as sheet:
         panels = sheet.subplots(1, len(widths), width_ratios=widths, squeeze=False)
         yield list(panels[0])
 
@@ -49,7 +60,7 @@ def figure(path: Path, widths: tuple[float, ...], height: float = 3.6) -> Iterat
 def figure_of_rows(
     path: Path, rows: Sequence[Sequence[float]], height: float, foot: Sequence[str] = ()
 ) -> Iterator[list[list["Axes"]]]:
-    """Rows of panels below each other, written to `path` as a PNG at the end.
+    """Rows of panels below each other, written to `path` at the end: see `_sheet`.
 
     Args:
         path: of the file.
@@ -68,7 +79,8 @@ def figure_of_rows(
 
 
 @contextmanager
-def _sheet(path: Path, width: float, height: float) -> Iterator["Figure"]:
+def _sheet(file: Path | io.StringIO, width: float, height: float) -> Iterator["Figure"]:
+    """A figure, written at the end: as PNG or SVG by the name of the file, as SVG to an open one."""
     with uncollected("matplotlib"):
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -78,5 +90,24 @@ def _sheet(path: Path, width: float, height: float) -> Iterator["Figure"]:
         sheet = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(sheet)
         yield sheet
-        # the version of matplotlib stays out of the file
-        sheet.savefig(path, format="png", metadata={"Software": None})
+        if isinstance(file, Path) and file.suffix != ".svg":
+            sheet.savefig(file, format="png", metadata={"Software": None})
+        elif isinstance(file, Path):
+            file.write_text(_svg(sheet), encoding="utf-8")
+        else:
+            file.write(_svg(sheet))
+
+
+def tooltip(text: str, group: int | None = None) -> str:
+    """The `gid` of an artist that an SVG shows a text for when pointed at, and that is one of a group."""
+    return f"tooltip{'' if group is None else group}:{text}"
+
+
+def _svg(sheet: "Figure") -> str:
+    """The figure as an SVG element, which an HTML page may hold."""
+    drawn = io.StringIO()
+    sheet.savefig(drawn, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    text = drawn.getvalue()
+    for found, instead in _IN_SVG.items():
+        text = re.sub(found, instead, text)
+    return text[text.index("<svg") :]

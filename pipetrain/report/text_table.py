@@ -36,7 +36,7 @@ def both_ends(rows: Sequence[Row], rest: str) -> list[Row]:
 
 
 def number_list(values: Iterable[int]) -> str:
-    """The numbers as one cell of a table, `-` where there are none."""
+    """The numbers as one cell of a table, `-` if there are none."""
     return ",".join(map(str, values)) or "-"
 
 
@@ -53,7 +53,7 @@ def size_of(count: float) -> str:
 
 
 def unit_of(count: float) -> tuple[str, float]:
-    """The unit that suits so many bytes, and how many it is."""
+    """The unit for a number of bytes, and its size in bytes."""
     unit, size = "B", 1.0
     for larger in ("kB", "MB", "GB", "TB"):
         if count / size < 999.5:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.config.choices import names_of_family
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import PhaseSettings
@@ -154,7 +154,7 @@ def build_chain(
     torch.manual_seed(seed)
     module = model.build(**extra)
     if not isinstance(module, nn.Module | LayerChain):
-        raise model.returned(module, "an nn.Module or a pipetrain.LayerChain")
+        raise model.wrong_type_error(module, "an nn.Module or a pipetrain.LayerChain")
     chain = chain_of(module, first_inputs(dataset) if is_cut_along_graph(module) else (), output)
     if separate:
         untie(chain)
@@ -179,9 +179,9 @@ def first_inputs(dataset: Any) -> Inputs:
     return dict(zip(names, tensors, strict=True)) if names else tensors
 
 
-def build_arithmetic(train: TrainConfig) -> Arithmetic:
+def build_arithmetic(train: TrainConfig) -> ComputeOptions:
     """How the layers compute."""
-    return Arithmetic(train.precision, train.channels_last, train.compile)
+    return ComputeOptions(train.precision, train.channels_last, train.compile)
 
 
 def build_rule(settings: Settings) -> PartitionRule | Automatic | FineGrained:
@@ -192,7 +192,7 @@ def build_rule(settings: Settings) -> PartitionRule | Automatic | FineGrained:
     """
     rule: PartitionRule | Automatic | FineGrained = settings.partition.build()
     if not isinstance(rule, Automatic | FineGrained) and not callable(getattr(rule, "cuts", None)):
-        raise settings.partition.returned(rule, "a partition rule")
+        raise settings.partition.wrong_type_error(rule, "a partition rule")
     counts = settings.replicas.counts or ()
     # another count of stages is refused with the schedule, by name
     return replace(rule, replicas=counts) if isinstance(rule, Even) and len(counts) == rule.stages else rule
@@ -209,7 +209,7 @@ def build_loss(settings: Settings, dataset: Any) -> Loss:
     asked = "ignore_index" in target.options and target.options["ignore_index"] is None and padding is not None
     loss: Loss = target.build(**_tensors(target), **({"ignore_index": padding} if asked else {}))
     if not callable(loss) or isinstance(loss, type):
-        raise target.returned(loss, "a function of outputs and targets")
+        raise target.wrong_type_error(loss, "a function of outputs and targets")
     return loss
 
 
@@ -248,7 +248,7 @@ def build_metrics(settings: Settings) -> Metrics:
     for name, asked in settings.metrics.items():
         metric = asked.target.build()
         if isinstance(metric, type) or not all(callable(getattr(metric, each, None)) for each in ("update", "compute")):
-            raise asked.target.returned(metric, "an object with `update` and `compute`")
+            raise asked.target.wrong_type_error(metric, "an object with `update` and `compute`")
         higher = asked.rises(metric)
         if higher is None:
             raise ConfigError(
@@ -297,7 +297,7 @@ def build_schedules(settings: Settings) -> list[Schedule]:
 def _build_schedule(phase: PhaseSettings) -> Schedule:
     schedule = phase.schedule.build()
     if not isinstance(schedule, Schedule):
-        raise phase.schedule.returned(schedule, "a pipetrain.Schedule")
+        raise phase.schedule.wrong_type_error(schedule, "a pipetrain.Schedule")
     return schedule
 
 
@@ -315,7 +315,7 @@ def build_rules(
     """
     schedule, method = _build_schedule(phase), phase.method.build()
     if not isinstance(method, Method):
-        raise phase.method.returned(method, "a pipetrain.Method")
+        raise phase.method.wrong_type_error(method, "a pipetrain.Method")
     _check_pair(method, schedule, phase.choices)
     try:
         check_own(schedule, num_stages, num_microbatches)
@@ -414,7 +414,9 @@ def _lr_schedule(settings: Settings, lr: float) -> LearningRateSchedule:
         return TorchScheduler(make=scheduler.build, lr=lr, name=f"{target.section}._target_={target.path}", **beside)
     schedule = target.build()
     if not isinstance(schedule, LearningRateSchedule):
-        raise target.returned(schedule, "a pipetrain.LearningRateSchedule or a scheduler of torch.optim.lr_scheduler")
+        raise target.wrong_type_error(
+            schedule, "a pipetrain.LearningRateSchedule or a scheduler of torch.optim.lr_scheduler"
+        )
     return schedule
 
 
@@ -426,7 +428,7 @@ def build_torch_optimizer(settings: OptimizerSettings, parameters: list[nn.Param
     """
     optimizer = settings.target.build(parameters)
     if not isinstance(optimizer, Optimizer):
-        raise settings.target.returned(optimizer, "a torch.optim.Optimizer")
+        raise settings.target.wrong_type_error(optimizer, "a torch.optim.Optimizer")
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise ConfigError(

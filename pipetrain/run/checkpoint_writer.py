@@ -12,8 +12,8 @@ from pipetrain.run import checkpoint, manifest, tensor_file
 from pipetrain.run.checkpoint import StoredConfig
 from pipetrain.run.manifest import FileEntry
 from pipetrain.tracking import strict_json
+from pipetrain.tracking.files import sync
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.whole_file import sync
 
 _PARTIAL, OLD = ".partial", ".old"
 """The endings of a checkpoint that is being written, and of one that is going."""

@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import Inputs, LayerChain
 
@@ -37,7 +37,7 @@ def check_training(chain: LayerChain, inputs: Inputs, output: str | None, seed: 
     )
 
 
-def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmetic: Arithmetic) -> None:
+def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmetic: ComputeOptions) -> None:
     """Holds layers that were cut along a graph against the whole module, in the precision of the run.
 
     Args:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.config.settings import Settings
-from pipetrain.decoding import DecodingOptions, Measured
+from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
@@ -87,8 +87,8 @@ class Decoder:
             named = f"{', '.join(self.decoding.metrics)} by name"
             shown = ", ".join(found) if isinstance(found, Mapping) else f"a {type(found).__name__}"
             raise ConfigError(f"dataset: `decoding.measure` must return {named}, not {shown}")
-        self.signatures = {name: each.signature for name, each in found.items() if isinstance(each, Measured)}
-        return {name: float(each.value if isinstance(each, Measured) else each) for name, each in found.items()}
+        self.signatures = {name: each.signature for name, each in found.items() if isinstance(each, MetricValue)}
+        return {name: float(each.value if isinstance(each, MetricValue) else each) for name, each in found.items()}
 
     def _progress(self, words: str) -> None:
         if self.hooks.gate.ends:

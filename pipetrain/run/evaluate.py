@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipetrain.config.nearest import known_names, unknown_setting
 from pipetrain.config.overrides import Override
 from pipetrain.config.settings import Settings
+from pipetrain.config.suggestions import known_names, unknown_setting
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.executors.evaluation import evaluate_model
@@ -126,8 +126,8 @@ def _metrics(settings: Settings, dataset: Any, chain: LayerChain, loader: Loader
     @torch.no_grad()
     def compute(inputs: Tensors) -> Tensors:
         with arithmetic.computing(device):
-            outputs = chain(*arithmetic.given(inputs))
-        return arithmetic.returned(outputs if isinstance(outputs, tuple) else (outputs,))
+            outputs = chain(*arithmetic.cast_inputs(inputs))
+        return arithmetic.cast_outputs(outputs if isinstance(outputs, tuple) else (outputs,))
 
     check_carried(chain, {"eval": loader})
     with carrying(nn.ModuleList(chain.layers)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipetrain.arithmetic import Arithmetic, switched
+from pipetrain.arithmetic import ComputeOptions, switched
 from pipetrain.data.microbatches import split
 from pipetrain.device_queue import synchronize
 from pipetrain.errors import ConfigError
@@ -24,7 +24,7 @@ from pipetrain.tensors import Tensors, storage_pointers
 
 WARM_UPS = 2
 """Passes that are not timed: the first one also measures bytes."""
-_PLAIN = Arithmetic()
+_PLAIN = ComputeOptions()
 _CPU = torch.device("cpu")
 
 
@@ -48,7 +48,7 @@ class Measuring:
     """
 
     loss: Loss
-    arithmetic: Arithmetic = _PLAIN
+    arithmetic: ComputeOptions = _PLAIN
     device: torch.device = _CPU
     threads: int = 1
     num_microbatches: int = 1

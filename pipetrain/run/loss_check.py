@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from pipetrain.config.likeness import did_you_mean
 from pipetrain.config.settings import Settings
+from pipetrain.config.suggestions import did_you_mean
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.failure import described

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.tracking import strict_json
-from pipetrain.tracking.whole_file import sync
+from pipetrain.tracking.files import sync
 
 _NAME = "manifest.json"
 _FORMAT = 2

@@ -13,17 +13,17 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.stage.weight_casts import WeightCasts
-from pipetrain.tensors import Tensors, leaves_over, storage_pointers
+from pipetrain.tensors import Tensors, new_leaves_sharing_memory, storage_pointers
 
 _SAMPLES = 4
-_PLAIN = Arithmetic()
+_PLAIN = ComputeOptions()
 
 
-def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: Arithmetic = _PLAIN) -> list[str]:
+def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions = _PLAIN) -> list[str]:
     """The layers whose backward reads a tensor computed from weights in the forward, such as weight_norm's.
 
     Where a method's backward reads other weights than its forward, such a tensor, being no view of a weight, stays as
@@ -116,10 +116,12 @@ def _unlike(first: Tensor, second: Tensor) -> Tensor:
     return torch.randn_like(second).requires_grad_(second.requires_grad)
 
 
-def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: Arithmetic) -> tuple[list[Tensor], Tensors]:
+def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOptions) -> tuple[list[Tensor], Tensors]:
     """The saved tensors that are no view and no cast of a weight, and the outputs."""
     parameters = dict(layer.named_parameters())
-    leaves = leaves_over(parameters, {name: parameter.requires_grad for name, parameter in parameters.items()})
+    leaves = new_leaves_sharing_memory(
+        parameters, {name: parameter.requires_grad for name, parameter in parameters.items()}
+    )
     weights = storage_pointers(leaves.values())
     casts = WeightCasts(leaves)
     saved: list[Tensor] = []

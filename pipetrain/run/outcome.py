@@ -9,10 +9,10 @@ from pipetrain.errors import DivergedError
 from pipetrain.planner.plan import stale_weight_share
 from pipetrain.run import checkpoint
 from pipetrain.run.job import Job
-from pipetrain.tracking import metrics_file, records, summary
+from pipetrain.tracking import records, summary
 from pipetrain.tracking.evaluations import Evaluations
-from pipetrain.tracking.recorder import Recorder
 from pipetrain.tracking.records import Record
+from pipetrain.tracking.run_recorder import Recorder
 from pipetrain.tracking.throughput import MEASURED, SIMULATOR, in_tokens
 
 Reports = Sequence[Mapping[str, Any]]
@@ -66,9 +66,9 @@ def leave_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
     """The summary that the workers left; where they did not finish the run, what the metrics tell, now written."""
     if (left := summary.read(job.run)) is not None:
         return left
-    found = metrics_file.read(job.run)
+    found = records.read_records(job.run)
     epochs = [record for record in _since_start(found) if record["kind"] == "epoch"]
-    measured = records.measured_of_stages(epochs[-1], job.num_stages) if epochs else [{}] * job.num_stages
+    measured = records.stage_measurements(epochs[-1], job.num_stages) if epochs else [{}] * job.num_stages
     unfinished = {
         "status": status,
         **job.head(),

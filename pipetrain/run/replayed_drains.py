@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.tracking import metrics_file
+from pipetrain.tracking import records
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -22,4 +22,4 @@ def replayed_drains(settings: Settings) -> list[int]:
             f"replay_drains={settings.replay_drains}: no {run.metrics.name} here, which tells of drains; name a run "
             "directory"
         )
-    return sorted({record["step"] for record in metrics_file.read(run) if record.get("kind") == "drain"})
+    return sorted({record["step"] for record in records.read_records(run) if record.get("kind") == "drain"})

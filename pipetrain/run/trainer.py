@@ -16,7 +16,7 @@ from pipetrain.run.stage_reports import of_stages
 from pipetrain.run.timetable import Timetable
 from pipetrain.stage.peak_memory import memory_report
 from pipetrain.tracking.evaluations import lower_is_better, reaches
-from pipetrain.tracking.recorder import Recorder
+from pipetrain.tracking.run_recorder import Recorder
 
 Save = Callable[[int], None]
 """Writes a checkpoint after so many steps, or adds to it; called in every process together."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError, is_whole
@@ -16,7 +16,7 @@ from pipetrain.run.lookups import Lookups
 from pipetrain.tensors import Tensors
 
 _SAMPLES = 2
-_PLAIN = Arithmetic()
+_PLAIN = ComputeOptions()
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Trial:
     inputs: Tensors = ()
 
 
-def trial_of(data: Data, chain: LayerChain, arithmetic: Arithmetic = _PLAIN) -> Trial:
+def trial_of(data: Data, chain: LayerChain, arithmetic: ComputeOptions = _PLAIN) -> Trial:
     """Reads the first minibatch, and evaluates the model on its first samples.
 
     Raises:
@@ -53,7 +53,7 @@ def trial_of(data: Data, chain: LayerChain, arithmetic: Arithmetic = _PLAIN) -> 
     return Trial(outputs, _first(targets), indices, targets, lookups.tokens, _first(inputs))
 
 
-def trial_of_evaluation(data: Data, chain: LayerChain, of_training: Trial, arithmetic: Arithmetic) -> Trial | None:
+def trial_of_evaluation(data: Data, chain: LayerChain, of_training: Trial, arithmetic: ComputeOptions) -> Trial | None:
     """The same for samples of the evaluation set; None where they are of the form of those of the training set.
 
     Raises:
@@ -86,12 +86,12 @@ def shown(tensors: Tensors) -> str:
 
 
 @torch.no_grad()
-def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: Arithmetic) -> Tensors:
+def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions) -> Tensors:
     for layer in chain.layers:
         layer.eval()  # buffers stay as they are, and nothing is drawn
     try:
         with arithmetic.computing(inputs[0].device):
-            outputs = chain(*arithmetic.given(inputs))
+            outputs = chain(*arithmetic.cast_inputs(inputs))
     except RuntimeError as error:
         if not arithmetic.mixed:
             raise
@@ -100,7 +100,7 @@ def _outputs(chain: LayerChain, inputs: Tensors, arithmetic: Arithmetic) -> Tens
         ) from error
     for layer in chain.layers:
         layer.train()
-    return arithmetic.returned(outputs if isinstance(outputs, tuple) else (outputs,))
+    return arithmetic.cast_outputs(outputs if isinstance(outputs, tuple) else (outputs,))
 
 
 def _first(tensors: Tensors) -> Tensors:

@@ -23,7 +23,7 @@ def whole_model(settings: Settings, dataset: Any, folder: Path) -> LayerChain:
     chain = build_chain(settings.model.target, dataset, settings.seed, **settings.model.build_options)
     chain.module.load_state_dict(checkpoint.whole_state(folder, chain))
     chain.module.to(torch.device(device_of(settings.device))).eval()
-    build_arithmetic(settings.train).arrange(chain.module)
+    build_arithmetic(settings.train).prepare(chain.module)
     for layer in chain.layers:
         layer.eval()
     return chain

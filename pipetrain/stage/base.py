@@ -18,7 +18,7 @@ from pipetrain.stage.gradient_sum import GradientSum
 from pipetrain.stage.loss_scaler import LossScaler
 from pipetrain.stage.measurements import Measurements
 from pipetrain.stage.timing import Clock
-from pipetrain.tensors import dense_copy, is_dense, leaves_over
+from pipetrain.tensors import dense_copy, is_dense, new_leaves_sharing_memory
 from pipetrain.weights.versions import Weights
 
 BuildOptimizer = Callable[[dict[str, nn.Parameter]], StageOptimizer]
@@ -102,7 +102,7 @@ class BaseStage(ABC):
 
     def leaves(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """New leaves of autograd over the memory of `tensors`, which need a gradient where the parameters do."""
-        return leaves_over(tensors, self.requires_grad)
+        return new_leaves_sharing_memory(tensors, self.requires_grad)
 
     def attach_gradients(self, leaves: Mapping[str, Tensor]) -> None:
         """Lets the next backward add to the minibatch's gradient at these leaves, by weight name."""

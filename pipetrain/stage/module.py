@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.models.carrier import carriers
 from pipetrain.seeding import key, may_draw, python_draws
 from pipetrain.stage import recurrent
 from pipetrain.stage.carried_state import CarriedState
 from pipetrain.tensors import Tensors
 
-_PLAIN = Arithmetic()
+_PLAIN = ComputeOptions()
 _CPU = torch.device("cpu")
 MicrobatchId = tuple[int, int]
 AtLayer = Callable[[int, Tensors], Tensors]
@@ -40,7 +40,7 @@ class StageModule(nn.Module):
         layers: Sequence[nn.Module],
         first: int,
         seed: int,
-        arithmetic: Arithmetic = _PLAIN,
+        arithmetic: ComputeOptions = _PLAIN,
         device: torch.device = _CPU,
         *,
         ends: bool = False,
@@ -65,7 +65,7 @@ class StageModule(nn.Module):
         self._python_draws: dict[int, bool] = {}
         self.device = device
         self.to(device)  # before anything below holds weights and buffers, which a device may replace by others
-        arithmetic.arrange(self)
+        arithmetic.prepare(self)
         self._callables = arithmetic.callables(layers)
         self._own: dict[str, Tensor] = dict(self.named_parameters())
         self._held: Mapping[str, Tensor] = self._own
@@ -149,13 +149,13 @@ class StageModule(nn.Module):
             microbatch: (minibatch since the start of the run, microbatch).
             at_layer: what a layer's inputs are replaced by.
         """
-        tensors = self.arithmetic.given(tensors) if self.first == 0 else tensors
+        tensors = self.arithmetic.cast_inputs(tensors) if self.first == 0 else tensors
         with self.carried.lent(microbatch[1]), self.arithmetic.computing(tensors[0].device):
             for index, layer in enumerate(self._callables, start=self.first):
                 tensors = at_layer(index, tensors)
                 result = self._drawing(index, layer, key(self.seed, *microbatch, index), tensors)
                 tensors = result if isinstance(result, tuple) else (result,)
-        return self.arithmetic.returned(tensors) if self._ends else tensors
+        return self.arithmetic.cast_outputs(tensors) if self._ends else tensors
 
     def _drawing(self, index: int, layer: Callable[..., Any], seed: int, tensors: Tensors) -> Any:
         """What a layer returns that draws from this seed.

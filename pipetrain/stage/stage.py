@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.device_queue import queues
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
@@ -28,7 +28,7 @@ from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.stage.weight_casts import WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
 
-_PLAIN = Arithmetic()
+_PLAIN = ComputeOptions()
 _CPU = torch.device("cpu")
 _UNMEASURED = ActivationBytes()
 
@@ -90,7 +90,7 @@ class StageSpec:
     seed: int = 0
     device: torch.device = _CPU
     ties: tuple[Tie, ...] = ()
-    arithmetic: Arithmetic = _PLAIN
+    arithmetic: ComputeOptions = _PLAIN
     replica: int = 0
 
 

@@ -1,1 +1,1 @@
-"""What a run shows and leaves behind: metrics.jsonl, TensorBoard, the progress bar, summary.json."""
+"""Records of a run: metrics.jsonl, TensorBoard, the progress bar, summary.json."""

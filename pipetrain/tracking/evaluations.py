@@ -15,12 +15,12 @@ def lower_is_better(further: Iterable[str]) -> frozenset[str]:
 
 
 def reaches(value: float, wanted: float, *, lower: bool) -> bool:
-    """Whether a metric is at its target, or beyond it."""
+    """True if a metric has reached its target."""
     return value <= wanted if lower else value >= wanted
 
 
 def better(new: float, old: float, *, lower: bool) -> bool:
-    """Whether `new` improves on `old`."""
+    """True if `new` improves on `old`."""
     return math.isnan(old) or (new < old if lower else new > old)
 
 
@@ -29,7 +29,7 @@ class Evaluations:
 
     Args:
         earlier: the `fields` of the evaluations before.
-        lower: the names of metrics, beside the loss and the perplexity, that fall as a model improves.
+        lower: the names of metrics, in addition to loss and perplexity, that fall as a model improves.
     """
 
     def __init__(self, earlier: Mapping[str, Any], lower: Sequence[str] = ()) -> None:
@@ -48,7 +48,7 @@ class Evaluations:
                 self.best[name], self.best_step[name], self.best_epoch[name] = value, step, epoch
 
     def fields(self) -> dict[str, Any]:
-        """What the summary and checkpoints hold of them."""
+        """Fields for the summary and checkpoints."""
         return {
             "final": self.final,
             "best": self.best,

@@ -1,11 +1,11 @@
-"""What TensorBoard's page of hyperparameters shows of a run: what was set, and what came of it."""
+"""Hyperparameters and results of a run for TensorBoard's HPARAMS page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipetrain.config.instantiate import TARGET
 from pipetrain.config.leaves import leaves
-from pipetrain.tracking.all_stages import of_all_stages
+from pipetrain.config.schema import TARGET
+from pipetrain.tracking.summary import totals_of_stages
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS
 
 _MB = 1e-6
@@ -42,5 +42,5 @@ def results(summary: Mapping[str, Any]) -> dict[str, float]:
 
 def _of_all_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The idle share, and memory in MB."""
-    found = of_all_stages(stages)
+    found = totals_of_stages(stages)
     return {f"run/{tag}": found[name] * scale for name, (tag, scale) in _OF_ALL_STAGES.items() if name in found}

@@ -1,17 +1,78 @@
-"""The progress of a run on the terminal: a bar, or a line now and then where there is no terminal."""
+"""Progress of a run on the terminal: a bar, or a line now and then without a terminal."""
 
 import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Never
 
 from tqdm import tqdm
 
-from pipetrain.tracking.records import Record, metric_shown, metrics_of
+from pipetrain.tracking.records import Record, format_metric, metrics_of
 from pipetrain.tracking.throughput import SIMULATOR
-from pipetrain.tracking.time_left import RunLength, TimeLeft
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """Length of a run.
+
+    Attributes:
+        steps: of the whole run.
+        steps_per_epoch: minibatches of an epoch.
+        evaluations: the steps after which the evaluation set is passed.
+    """
+
+    steps: int
+    steps_per_epoch: int
+    evaluations: Sequence[int] = ()
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs, including an incomplete last one."""
+        return -(-self.steps // self.steps_per_epoch)
+
+    def steps_of(self, epoch: int) -> int:
+        """Number of steps of an epoch, counted from 1."""
+        return min(self.steps_per_epoch, self.steps - (epoch - 1) * self.steps_per_epoch)
+
+
+_TELLING_STEPS, _TELLING_SECONDS = 3, 10.0
+"""Steps or seconds before the time of an epoch is estimated; the first steps take longer than others."""
+
+
+class TimeLeft:
+    """Remaining time of a run, estimated from the steps and evaluations so far."""
+
+    def __init__(self, length: RunLength, step: int) -> None:
+        self._length = length
+        self._first = self._step = step
+        self._train_s = 0.0
+        self._eval_s = 0.0
+
+    def add(self, record: Record) -> None:
+        """Takes a record into account."""
+        if record["kind"] == "interval":
+            self._step = record["step"]
+            self._train_s += record["train_s"]
+        elif record["kind"] == "eval":
+            self._eval_s = record["eval_s"]
+
+    def seconds(self) -> float:
+        """Seconds for the steps that are left and, once one has been seen, the evaluations, without checkpoints."""
+        evaluations = sum(step >= self._step for step in self._length.evaluations)
+        return (self._length.steps - self._step) * self._of_step() + evaluations * self._eval_s
+
+    def of_epoch(self) -> float | None:
+        """Seconds that the steps of an epoch take; None before a few steps tell."""
+        tells = self._step - self._first >= _TELLING_STEPS or self._train_s >= _TELLING_SECONDS
+        return self._length.steps_of(1) * self._of_step() if tells else None
+
+    def _of_step(self) -> float:
+        return self._train_s / max(1, self._step - self._first)
+
 
 _RECENT = 20
 """Records whose throughput is shown: that of a single step jumps."""
@@ -22,35 +83,35 @@ def status(text: str, *, hidden: bool = False) -> AbstractContextManager[object]
     return tqdm(bar_format=text, leave=False, file=sys.stderr, disable=hidden or None)
 
 
-def told(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
-    """The same, and where there is no terminal, a line on standard error."""
+def announce(text: str, *, hidden: bool = False) -> AbstractContextManager[object]:
+    """As `status`; without a terminal, prints a line to standard error."""
     if not hidden and not sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
     return status(text, hidden=hidden)
 
 
 def counting(text: str, total: int, *, hidden: bool = False) -> "tqdm[Never]":
-    """A bar on the terminal, if there is one, for something that takes so many turns of about the same length."""
+    """A bar on the terminal, if there is one, for a number of turns of about the same length."""
     return tqdm(desc=text, total=total, leave=False, file=sys.stderr, disable=hidden or None, dynamic_ncols=True)
 
 
 _LONG_EPOCH = 60.0
-"""Seconds of an epoch that are told after the first steps, in a line that stays."""
+"""Seconds of an epoch from which on its time is printed after the first steps."""
 _LONG_EVALUATION = 10.0
-"""Seconds after which an evaluation is told in a line where there is no terminal."""
+"""Seconds after which an evaluation is printed in a line if there is no terminal."""
 _TICK_SECONDS = 0.5
 
 
 class ProgressBar:
     """Share of the epoch, loss, samples/s or tokens/s, and the time left of the run; a line per epoch.
 
-    A thread of its own shows how long the run has been busy with something other than a step.
+    A separate thread shows how long the run has been busy with something other than a step.
 
     Args:
         length: of the run.
         starting: what the run does before its first step.
         step: where a resumed run goes on.
-        line_seconds: where there is no terminal, the seconds between lines of progress; 0: only a line per epoch.
+        line_seconds: seconds between lines of progress if there is no terminal; 0: only a line per epoch.
         hidden: whether nothing is shown at all.
 
     Attributes:
@@ -86,7 +147,7 @@ class ProgressBar:
             self.tick()
 
     def begin_again(self, why: str, step: int) -> None:
-        """Goes back to a step from which the run is started anew, and says why in a line that stays."""
+        """Goes back to the step from which the run restarts, and prints why."""
         with self._lock:
             self.begun_at = step
             self._left = TimeLeft(self._length, step)
@@ -96,7 +157,7 @@ class ProgressBar:
             self._wait_for(self._starting)
 
     def _wait_for(self, what: str, line: str = "") -> None:
-        """Waits for something other than a step; `line` tells of it where there is no terminal, if it takes long."""
+        """Waits for something other than a step; without a terminal, prints `line` if it takes long."""
         self._waits_for, self._since = what, time.monotonic()
         self._long_line, self._long_line_after = line, min(_LONG_EVALUATION, self._line_seconds)
         self.tick()
@@ -144,7 +205,7 @@ class ProgressBar:
 
     def _end_epoch(self, record: Record) -> None:
         """Prints the line of an epoch, at its last record."""
-        metrics = " ".join(f"{name} {metric_shown(value)}" for name, value in metrics_of(record).items())
+        metrics = " ".join(f"{name} {format_metric(value)}" for name, value in metrics_of(record).items())
         loss = "" if self._train_loss is None else f"train loss {self._train_loss:.4f}"
         parts = [self._of(record["epoch"]), f"step {record['step']}", loss, f"eval {metrics}" if metrics else ""]
         last = record["step"] >= self._length.steps
@@ -167,7 +228,7 @@ class ProgressBar:
             self._line(" | ".join(shown))
 
     def _estimate(self) -> str | None:
-        """How long an epoch will take, once, when the first steps have told that it is long."""
+        """Text with the time of an epoch, once and only if it is long; None otherwise."""
         seconds = self._left.of_epoch() if self._tells and self._line_seconds else None
         if seconds is None:
             return None
@@ -183,7 +244,7 @@ class ProgressBar:
         return [f"loss {record['loss']:.4f}", f"{whose}{amount / seconds:.0f} {unit}/s", f"{left} left"]
 
     def _line(self, text: str) -> None:
-        """Prints a line that stays, above the bar where there is one."""
+        """Prints a line that stays, above the bar if there is one."""
         self._line_at = time.monotonic()
         if not self._hidden:
             tqdm.write(text, file=sys.stdout)

@@ -1,10 +1,16 @@
-"""The records of metrics.jsonl: an `interval` of steps, the end of an `epoch`, an evaluation (`eval`); all flat."""
+"""metrics.jsonl: one JSON object a line for an `interval` of steps, the end of an `epoch`, an evaluation (`eval`)."""
 
+import contextlib
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
+from pipetrain.errors import is_whole
+from pipetrain.tracking import strict_json
+from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.strict_json import number
 
 Record = dict[str, Any]
@@ -20,8 +26,8 @@ _OF_STAGE = re.compile(r"stage(\d+)_")
 STALENESS = ("forward_staleness", "backward_staleness")
 
 
-def of_stages(reports: Sequence[Mapping[str, Any]]) -> Record:
-    """What was measured of each stage, as `stage0_idle_share`, and of its replicas, as `stage0_replica1_idle_share`.
+def stage_fields(reports: Sequence[Mapping[str, Any]]) -> Record:
+    """Measurements of each stage, as `stage0_idle_share`, and of its replicas, as `stage0_replica1_idle_share`.
 
     Of the staleness values seen, the largest.
     """
@@ -38,15 +44,15 @@ def _measured(prefix: str, report: Mapping[str, Any]) -> Record:
     return measured | {f"{prefix}{name}": max(report.get(name) or [], default=None) for name in STALENESS}
 
 
-def measured_of_stages(record: Mapping[str, Any], num_stages: int) -> list[Record]:
-    """What such a record tells of each stage, as its report has it; nothing where it is of fewer or more stages."""
+def stage_measurements(record: Mapping[str, Any], num_stages: int) -> list[Record]:
+    """Measurements of each stage in such a record; empty if it has another number of stages."""
     stages = {int(found[1]) for name in record if (found := _OF_STAGE.match(name))}
     if stages != set(range(num_stages)):
         return [{} for _ in range(num_stages)]
     return [{name: record[f"stage{r}_{name}"] for name in MEASURED_OF_STAGES} for r in range(num_stages)]
 
 
-def of_evaluation(metrics: Mapping[str, float]) -> Record:
+def evaluation_fields(metrics: Mapping[str, float]) -> Record:
     """The metrics of an evaluation, as `eval_loss`."""
     return {f"eval_{name}": value for name, value in metrics.items()}
 
@@ -60,6 +66,80 @@ def metrics_of(record: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def metric_shown(value: float | None) -> str:
+def format_metric(value: float | None) -> str:
     """A metric as the terminal shows it, just measured or read back."""
     return "not finite" if value is None or not math.isfinite(value) else f"{value:.4g}"
+
+
+log = logging.getLogger(__name__)
+
+
+class MetricsFile:
+    """Appends records; a resumed run first drops those after the checkpoint that it continues.
+
+    Args:
+        run: the run directory.
+        after_step: the step of that checkpoint, up to which records stay; 0 for a fresh run.
+        evaluated: whether the record of an evaluation at that very step stays, too.
+    """
+
+    def __init__(self, run: RunDirectory, after_step: int, *, evaluated: bool = True) -> None:
+        copy_records_until(run, run, after_step, evaluated=evaluated)
+        self._path = run.metrics
+        self._file = self._opened()
+
+    def _opened(self) -> TextIO:
+        return self._path.open("a+", encoding="utf-8", buffering=1)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Writes one line and flushes it; if the file has been removed, writes all earlier lines again first."""
+        if not self._path.exists():
+            log.warning("%s was removed while the run was writing to it; it has been written again", self._path)
+            self._restore()
+        self._file.write(_line(record))
+
+    def _restore(self) -> None:
+        self._file.seek(0)
+        lines = self._file.read()
+        self._file.close()
+        write_whole(self._path, lines)
+        self._file = self._opened()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def _line(record: dict[str, Any]) -> str:
+    return strict_json.dumps(record) + "\n"
+
+
+def read_records(run: RunDirectory) -> list[dict[str, Any]]:
+    """The records of a run. Damaged lines, such as a crash may leave at the end, are skipped."""
+    if not run.metrics.is_file():
+        return []
+    lines = run.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
+    return [record for line in lines[:-1] if (record := _record(line)) is not None]
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError):
+        record = strict_json.loads(line)
+        if isinstance(record, dict) and is_whole(record.get("step")):
+            return record
+    return None
+
+
+def copy_records_until(source: RunDirectory, run: RunDirectory, step: int, *, evaluated: bool = True) -> None:
+    """Begins the records of a run with those of the one that it continues, up to the step of the checkpoint.
+
+    Args:
+        source: the run that is continued.
+        run: the one that continues it.
+        step: of the checkpoint.
+        evaluated: whether the record of an evaluation at that very step is taken over, too.
+    """
+    kept = [record for record in read_records(source) if record["step"] <= step]
+    if not evaluated:
+        kept = [record for record in kept if record["step"] < step or record.get("kind") != "eval"]
+    write_whole(run.metrics, "".join(map(_line, kept)))

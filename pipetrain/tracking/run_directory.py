@@ -13,10 +13,10 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from typing_extensions import override
 
+from pipetrain.config.composition import choices_made
 from pipetrain.config.moved import with_present_paths
-from pipetrain.config.settings import choices_made
 from pipetrain.errors import ConfigError, one_line
-from pipetrain.tracking import earlier_run
+from pipetrain.tracking import archive
 
 _HYDRA, _RECORD = ".hydra", "hydra.yaml"
 _DEEPEST = 50
@@ -56,7 +56,7 @@ class RunDirectory:
 
     @property
     def summary(self) -> Path:
-        """What the run came to."""
+        """The results."""
         return self.path / "summary.json"
 
     @property
@@ -81,7 +81,7 @@ class RunDirectory:
 
     @property
     def log(self) -> Path:
-        """What the command itself logs; the name is Hydra's, `hydra.job.name`."""
+        """The log of the command; the name is Hydra's `hydra.job.name`."""
         return self.path / "pipetrain.log"
 
     @property
@@ -99,7 +99,7 @@ class RunDirectory:
         return self.checkpoints / f"step-{step:08d}"
 
     def failure_note(self, process: int) -> Path:
-        """What a process says, or is said, to have failed for."""
+        """A process's reason of failure, as reported by itself or by another."""
         return self.logs / f"failure-process{process}.json"
 
     def failure_traceback(self, process: int) -> Path:
@@ -119,11 +119,11 @@ class RunDirectory:
 
     @property
     def restarts(self) -> int:
-        """How often the run was started anew after a worker had failed."""
+        """Number of restarts after a worker failed."""
         return len(self._logs_before_restarts())
 
-    def set_aside_logs(self) -> Path:
-        """Moves what the processes of a failed attempt left in `logs` to a folder of its own there, and returns it."""
+    def archive_logs(self) -> Path:
+        """Moves what the processes of a failed attempt left in `logs` to a new folder there, and returns it."""
         aside = self.logs / f"{_BEFORE_RESTART}{self.restarts + 1}"
         others = set(self.logs.iterdir()) - self._logs_before_restarts()
         aside.mkdir()
@@ -148,7 +148,7 @@ class RunDirectory:
         return config
 
     def choices(self) -> dict[str, str]:
-        """What the run was started with of each group; nothing where Hydra's record is missing.
+        """Choice of each group that the run was started with; empty if Hydra's record is missing.
 
         Raises:
             ConfigError: the record is damaged.
@@ -183,20 +183,20 @@ class RunDirectory:
             for folder in folders:
                 folder.rmdir()
 
-    def set_aside(self) -> Path | None:
-        """Moves an earlier run's files to a folder of their own, and returns it; None where there is no earlier run."""
+    def archive_previous_run(self) -> Path | None:
+        """Moves an earlier run's files to a new folder, and returns it; None if there is no earlier run."""
         if not any(path.exists() for path in self._that_tell_of_a_run()):
             return None
-        return earlier_run.set_aside(self.path, [path.name for path in self._of_one_run()])
+        return archive.archive_files(self.path, [path.name for path in self._of_one_run()])
 
-    def set_aside_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
-        """Moves those of later steps than `checkpoint`, or all, to a folder of their own; None where there are none."""
+    def archive_checkpoints_after(self, checkpoint: Path | None) -> Path | None:
+        """Moves checkpoints of later steps than `checkpoint`, or all, to a new folder; None if there are none."""
         found = self.checkpoints.glob("step-*")
         later = sorted(path for path in found if checkpoint is None or path.name > checkpoint.name)
-        return earlier_run.set_aside(self.path, [str(path.relative_to(self.path)) for path in later])
+        return archive.archive_files(self.path, [str(path.relative_to(self.path)) for path in later])
 
     def check_own(self) -> None:
-        """Checks that a run which writes here writes nowhere else: the directory may come from somebody else.
+        """Checks that a run which writes here writes nowhere else: the directory may be untrusted.
 
         Raises:
             ConfigError: one of its files or folders is a link, or neither file nor folder.
@@ -207,9 +207,9 @@ class RunDirectory:
         for path in (*self._of_one_run(), self.timeline):
             check_own(path)
 
-    def complete_set_aside(self) -> None:
+    def finish_archiving(self) -> None:
         """Finishes what a run was killed at while it set files aside."""
-        earlier_run.complete(self.path)
+        archive.finish_archiving(self.path)
 
     def _that_tell_of_a_run(self) -> tuple[Path, ...]:
         return self.config, self.plan, self.metrics, self.summary, self.checkpoints
@@ -281,11 +281,11 @@ def runs_in(folder: Path) -> list[RunDirectory]:
     """The runs in a folder, at any depth, ended or not; those set aside for a later one are left out."""
     found = {path.parent for name in ("summary.json", "config.yaml") for path in folder.rglob(name)}
     runs = sorted(path for path in found if not _is_record_of_hydra(path))
-    return [RunDirectory(run) for run in runs if not earlier_run.is_set_aside(run)]
+    return [RunDirectory(run) for run in runs if not archive.is_archive(run)]
 
 
 def _is_record_of_hydra(folder: Path) -> bool:
-    """Whether a folder holds what Hydra was asked for, under any `hydra.output_subdir`, and no run."""
+    """True if a folder is Hydra's record, under any `hydra.output_subdir`, and not a run."""
     run = RunDirectory(folder)
     named = folder.name == _HYDRA or (folder / _RECORD).exists()
     return named and not any(path.exists() for path in (run.plan, run.metrics, run.summary))

@@ -1,4 +1,4 @@
-"""What is wrong with the place that a run writes to: its directory is gone, or its disk is full."""
+"""Problems of the place that a run writes to: its directory is gone, or its disk is full."""
 
 import re
 import shutil
@@ -12,19 +12,19 @@ _NO_SPACE = "No space left on device"
 _FULL = re.compile(
     rf"(?P<words>{_NO_SPACE}|Disk quota exceeded|File too large)(?:: '(?P<file>.+?)'| \((?P<line>\S+:\d+)\))?"
 )
-"""What the system says, and then a file, or the line of the user's code that wrote it, where an error names one."""
+"""Message of the system, followed by a file or by the line of the user's code, if the error names one."""
 _SHARED_MEMORY = ("/dev/shm", "multiprocessing/synchronize.py")
 _LITTLE = 2**20
 """Free bytes of a disk that is as good as full."""
 
 
 def is_removed(run: RunDirectory) -> bool:
-    """Whether a directory in which a run began is gone, though another may have its name."""
+    """True if the directory in which the run began is gone, even if another has its name."""
     return not (run.path / run_lock.NAME).exists()  # it was made before anything else
 
 
 def shortage(run: RunDirectory, error: BaseException) -> str | None:
-    """What a run that ended with this error found no room for, such as `no space left on device`; None where it did.
+    """Message such as `no space left on device` if the run ended for lack of disk space; None otherwise.
 
     What is full may also be another disk: that of a file which the error names, or which the user's code wrote.
     """

@@ -51,7 +51,7 @@ class Owner:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether it is on another machine."""
+        """True if it is on another machine."""
         return bool(self.host) and self.host != socket.gethostname()
 
 
@@ -60,7 +60,7 @@ _UNKNOWN = Owner(0, "", "")
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Makes the folder where there is none, and keeps others out of it that ask in the same way.
+    """Makes the folder if necessary, and locks it against other processes that use this function.
 
     The operating system frees the lock of a process that is gone. It may not know about other machines: a lock that
     another one left counts until it has shown no sign of life for `DEAD_SECONDS`.
@@ -80,7 +80,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Who runs in a folder; None where nobody does."""
+    """Owner of the run in a folder; None if there is no run."""
     try:
         file = _LockFile.opened(folder / NAME, os.O_RDONLY)
     except OSError:
@@ -124,7 +124,7 @@ class _LockFile:
         """Opens the file.
 
         Raises:
-            OSError: that cannot be, or it is a link or a pipe, which may come with a directory of somebody else's.
+            OSError: that cannot be, or it is a link or a pipe, which may come with an untrusted directory.
         """
         file = cls(path, os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666))
         if not stat.S_ISREG(os.fstat(file.descriptor).st_mode):
@@ -136,7 +136,7 @@ class _LockFile:
         os.close(self.descriptor)
 
     def other_owner(self, kind: int) -> Owner | None:
-        """Who has the lock; None where nobody has, and this process has it now."""
+        """The other owner of the lock; None if there is none, and this process now has the lock."""
         owner = self._written()
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
@@ -165,7 +165,7 @@ class _LockFile:
         return age > DEAD_SECONDS
 
     def is_in_place(self) -> bool:
-        """Whether the path still leads to the open file: owners remove it at their end."""
+        """True if the path still leads to the open file, which owners remove at their end."""
         try:
             return os.path.samestat(self.path.stat(), os.fstat(self.descriptor))
         except FileNotFoundError:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig, OmegaConf
 
+from pipetrain.config.composition import settings_of
 from pipetrain.config.hydra_errors import CONFIGURATION_ERRORS, explained
 from pipetrain.config.leaves import leaves
 from pipetrain.config.overrides import Override
-from pipetrain.config.settings import Settings, settings_of
+from pipetrain.config.settings import Settings
 from pipetrain.config.trust import check_targets
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking.run_directory import RunDirectory
@@ -52,7 +53,7 @@ def stored_settings(
 
 
 def _content(run: RunDirectory) -> DictConfig:
-    """What config.yaml holds: values alone, as it is written resolved, and no resolver of another's is run."""
+    """Content of config.yaml, which is written resolved; interpolations are refused, as they could run code."""
     config = run.stored_config()
     for setting, value in leaves(OmegaConf.to_container(config, resolve=False), into_lists=True):
         if isinstance(value, str) and "${" in value:

@@ -1,6 +1,7 @@
-"""summary.json: what a run came to; written last and atomically, so whoever finds it finds all of it."""
+"""summary.json: the results of a run, written last and atomically."""
 
 import hashlib
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ from torch import Tensor
 
 from pipetrain.errors import ConfigError, one_line
 from pipetrain.tracking import strict_json
+from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.whole_file import write_whole
 
 STATUSES = ("completed", "diverged", "failed", "interrupted")
 
@@ -41,7 +42,7 @@ def write(run: RunDirectory, summary: Mapping[str, Any]) -> None:
 
 
 def read(run: RunDirectory) -> dict[str, Any] | None:
-    """The summary of a run, None where it has none.
+    """The summary of a run; None if it has none.
 
     Raises:
         ConfigError: the file is damaged.
@@ -55,3 +56,31 @@ def read(run: RunDirectory) -> dict[str, Any] | None:
     if not isinstance(content, dict) or content.get("status") not in STATUSES:
         raise ConfigError(f"{run.summary}: damaged: it names no status")
     return content
+
+
+_BYTES = 4
+
+
+def totals_of_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Totals over `per_stage` of a summary, as far as known.
+
+    `idle_share` is the mean, `weight_bytes` and `activation_bytes` are sums, `stage_bytes` are both of the stage that
+    has the most, `memory_bytes` is that of the process that has the most, and `copies` are the weights held over those
+    of one version.
+    """
+    weights = _known(stages, "weight_bytes_peak")
+    activations = _known(stages, "activation_bytes_peak")
+    one = _BYTES * sum(_known(stages, "parameters"))
+    found = {
+        "idle_share": statistics.fmean(idle) if (idle := _known(stages, "idle_share")) else None,
+        "weight_bytes": sum(weights) or None,
+        "activation_bytes": sum(activations) or None,
+        "stage_bytes": max(map(sum, zip(weights, activations, strict=False)), default=None),
+        "memory_bytes": max(_known(stages, "peak_memory_bytes"), default=None),
+        "copies": sum(weights) / one if weights and one else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _known(stages: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    return [stage[name] for stage in stages if stage.get(name) is not None]

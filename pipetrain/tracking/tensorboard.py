@@ -44,7 +44,7 @@ _FIRST = ("method", "model", "seed", "optimizer.lr", "partition.stages")
 """The hyperparameters that come first on TensorBoard's page."""
 
 
-class Board:
+class TensorBoardWriter:
     """Scalars by step: `train/`, `eval/`, `throughput/`, `time/`, and a group for each quantity of the stages.
 
     Args:

@@ -1,20 +1,21 @@
-"""Throughput: the samples of some steps over the wall time of their training."""
+"""Throughput and wall time of a run."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Self
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 MEASURED, SIMULATOR, PREDICTED = (
     "samples_per_second",
     "simulator_samples_per_second",
     "predicted_samples_per_second",
 )
-"""What a run's own throughput is called, that of a simulation, and that of the pipeline it simulates."""
+"""Names of throughputs: measured, of the simulator, and predicted for the simulated pipeline."""
 THROUGHPUTS = (MEASURED, SIMULATOR, PREDICTED)
 
 
 def in_tokens(name: str) -> str:
-    """What the same throughput in tokens is called, which a run on text has beside that in samples."""
+    """Name of the same throughput in tokens, which runs on text have in addition."""
     return name.replace("samples", "tokens")
 
 
@@ -59,7 +60,7 @@ class Throughput:
         return sum(map(self._samples, range(first, last)))
 
     def of(self, first: int, last: int) -> float | None:
-        """Samples per second over these steps, as far as their times are known; None where none is."""
+        """Samples per second over these steps, as far as their times are known; None if none is."""
         samples = sum(map(self._samples, self._known(first, last)))
         seconds = self.train_s(first, last)
         return samples / seconds if seconds else None
@@ -71,3 +72,33 @@ class Throughput:
 
     def _known(self, first: int, last: int) -> list[int]:
         return [step for step in range(first, min(last, len(self.seconds))) if not math.isnan(self.seconds[step])]
+
+
+class WallClock:
+    """The wall time of a run, its earlier parts included, and how much of it was spent on other things than training.
+
+    Args:
+        earlier: the `fields` of the parts before.
+    """
+
+    def __init__(self, earlier: Mapping[str, Any]) -> None:
+        self._before: float = earlier.get("wall_s", 0.0)
+        self._apart: dict[str, float] = {name: earlier.get(name, 0.0) for name in ("eval_s", "checkpoint_s")}
+        self.start()
+
+    def start(self) -> None:
+        """Starts the clock."""
+        self._began = time.perf_counter() - self._before
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds so far."""
+        return time.perf_counter() - self._began
+
+    def spend(self, name: str, seconds: float) -> None:
+        """Adds to `eval_s` or `checkpoint_s`."""
+        self._apart[name] += seconds
+
+    def fields(self) -> dict[str, float]:
+        """`wall_s`, and `eval_s` and `checkpoint_s`, which are parts of it."""
+        return {"wall_s": self.wall_s, **self._apart}

@@ -10,8 +10,8 @@ from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.times import TimeSpan, Wait
 from pipetrain.program.weight_reads import staleness
 from pipetrain.schedules import Kind, Operation
+from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.whole_file import write_whole
 
 INTERVALS = "drain_intervals"
 """The field of trace.json's metadata that holds the run's drain intervals, each with the fields of DrainInterval."""

@@ -10,9 +10,18 @@ from support.cli import pipetrain as command
 from pipetrain import cli
 from pipetrain.commands import gpu_check
 from pipetrain.commands.gpu_check import steps
-from pipetrain.commands.gpu_check.children import CheckError, Child, Machine, Section, finish
+from pipetrain.commands.gpu_check.runs import (
+    TINY,
+    CheckError,
+    Child,
+    Machine,
+    Section,
+    agree,
+    as_simulated,
+    finish,
+    sweep,
+)
 from pipetrain.commands.gpu_check.steps import STEPS, Step
-from pipetrain.commands.gpu_check.training import TINY, agree, as_simulated, sweep
 
 COMPLETED = {"status": "completed", "loss_sha256": "a", "weights_sha256": "b", "final": {"loss": 1.0}}
 
@@ -93,7 +102,7 @@ def test_operation_without_a_deterministic_form_is_compared_by_loss(monkeypatch,
         each = refused if "deterministic=true" in settings else COMPLETED | {"weights_sha256": str(len(settings))}
         return {(executor, "gpipe"): each for executor in ("simulated", "distributed")}
 
-    monkeypatch.setattr("pipetrain.commands.gpu_check.training.sweep", swept)
+    monkeypatch.setattr("pipetrain.commands.gpu_check.runs.sweep", swept)
     section = Section()
     as_simulated(Machine(tmp_path), section, [], {"method": ["gpipe"]}, seconds=1)
     assert section.failures == 0

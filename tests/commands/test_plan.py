@@ -7,8 +7,11 @@ import sys
 import pytest
 from support.cli import TINY, environment, run, summary
 from support.plans import VGG16
+from support.worker_pool import settings
 
 from pipetrain import cli
+from pipetrain.commands.plan import chosen_profile
+from pipetrain.errors import ConfigError
 
 LENET5 = ("conv1", "pool1", "conv2", "pool2", "fc1", "fc2", "fc3")
 GIGABYTE = "topology.gigabytes_per_s=[3.125]"
@@ -107,3 +110,19 @@ def test_run_trains_the_stages_of_a_plan_and_refuses_one_for_another_model(tmp_p
     words = ("model=resnet20", "partition=file", f"partition.path={tmp_path / 'plan' / 'plan.json'}")
     refused = run(tmp_path / "other", *words, code=2)
     assert "a plan for another model, of" in refused.stderr
+
+
+def test_a_stored_profile_takes_the_place_of_a_measurement(tmp_path):
+    stored = tmp_path / "graph.txt"
+    stored.write_text(
+        "node1 -- Input -- forward_compute_time=0, backward_compute_time=0, activation_size=4, parameter_size=0\n"
+        "node2 -- Linear -- forward_compute_time=1, backward_compute_time=2, activation_size=8, parameter_size=16\n"
+        "\tnode1 -- node2\n"
+    )
+    found = chosen_profile(settings("gpipe", profile=str(stored)))
+    assert [layer.label for layer in found.layers][-1] == "Linear"
+
+
+def test_a_profile_that_is_not_there_is_named():
+    with pytest.raises(ConfigError, match=r"profile=none\.json: cannot be read"):
+        chosen_profile(settings("gpipe", profile="none.json"))

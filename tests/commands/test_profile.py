@@ -7,7 +7,7 @@ import pytest
 from support.cli import TINY, pipetrain
 
 from pipetrain import cli
-from pipetrain.commands import chosen_profile
+from pipetrain.commands import plan
 from pipetrain.planner.profile import Profile, ProfiledLayer, read
 
 MEASURED = Profile((ProfiledLayer("fc", 0.001, 0.002, 4, 8, 16),), (), batch_size=8)
@@ -69,9 +69,7 @@ def test_what_cannot_work_is_refused_in_one_line(words, message, tmp_path, capsy
 )
 def test_a_profile_is_measured_anew_unless_settings_say_otherwise(words, cache, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        chosen_profile, "chosen_profile", lambda settings: asked.append(settings.planner.cache) or MEASURED
-    )
+    monkeypatch.setattr(plan, "chosen_profile", lambda settings: asked.append(settings.planner.cache) or MEASURED)
     assert cli.carry_out(["profile", "model=lenet5", *words, "-o", str(tmp_path / "profile.json")]) == 0
     assert asked == [cache]
 

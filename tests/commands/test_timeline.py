@@ -12,7 +12,7 @@ from pipetrain import cli
 from pipetrain.config.composition import composed
 from pipetrain.program.playback import play
 from pipetrain.program.validation import checked_lists
-from pipetrain.report.timeline.given_times import GivenTimes
+from pipetrain.report.timeline.from_settings import GivenTimes
 from pipetrain.run.compose import composed_phases
 
 

@@ -7,8 +7,10 @@ from omegaconf import OmegaConf
 from support.methods import MethodCase
 from support.worker_pool import CONFIG
 
-from pipetrain.config.checks import check_flag
-from pipetrain.config.settings import settings_of
+from pipetrain.config.checks import task_of
+from pipetrain.config.choices import names_of
+from pipetrain.config.composition import composed, settings_of
+from pipetrain.config.option_checks import check_flag
 from pipetrain.errors import ConfigError
 
 
@@ -95,3 +97,40 @@ def test_flag_is_true_or_false_and_nothing_else():
 def test_divisors_of_a_large_minibatch_are_found_at_once():
     with pytest.raises(ConfigError, match=r"the nearest that divide it are 1, 2, 4$"):
         checked("train.batch_size=4000000000000", "train.microbatches=3")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["model=resnet20", "dataset=austen"],
+            "model=resnet20 dataset=austen: the model is for image classification, and the data set for language "
+            "modeling; data sets for image classification are cifar10, ",
+        ),
+        (["model=gpt", "dataset=multi30k"], "the model is for language modeling, and the data set for translation; "),
+        (["model=s2vt", "dataset=cifar10"], "data sets for video captioning are msvd, synthetic_moving_shapes$"),
+    ],
+)
+def test_model_and_data_set_of_different_tasks_are_refused(words, message):
+    with pytest.raises(ConfigError, match=message):
+        composed(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model=residual_lstm", "dataset=imdb"],
+        ["model=lenet5", "dataset=austen", "dataset._target_=mine.images"],
+        ["model=lenet5", "model._target_=mine.model", "dataset=austen"],
+        ["model=custom", "model._target_=mine.model", "dataset=austen"],
+        ["model=lenet5", "dataset=custom", "dataset._target_=mine.images"],
+    ],
+)
+def test_model_and_data_set_of_one_task_or_of_a_users_own_pass(words):
+    assert composed(words).train.epochs
+
+
+def test_every_model_has_the_task_of_a_data_set():
+    assert {task_of("model", name) for name in names_of("model")} == {
+        task_of("dataset", name) for name in names_of("dataset")
+    }

@@ -4,11 +4,11 @@ import shlex
 
 import pytest
 
-from pipetrain.config.choices import beside, brought, choices_of, names_of, section, tuned_file
+from pipetrain.config.choices import choices_of, group_overrides_of, names_of, section, section_overrides_of, tuned_file
 from pipetrain.config.composition import combinations, composed
-from pipetrain.config.nearest import known_names
 from pipetrain.config.reference import groups
 from pipetrain.config.schema import OPEN_SECTIONS, config_dir, schema
+from pipetrain.config.suggestions import known_names
 
 MODEL = """\
 # @package _global_
@@ -93,7 +93,7 @@ def test_every_run_of_a_sweep_over_models_has_what_its_model_brings(folder):
 
 
 def test_model_of_ones_own_brings_nothing():
-    assert brought("model", "custom") == {}
+    assert group_overrides_of("model", "custom") == {}
     assert not list((config_dir() / "tuned").glob("custom-*"))
     assert composed(["model=custom", "model._target_=mylib.build"]).choices == {
         **composed([]).choices,
@@ -103,8 +103,8 @@ def test_model_of_ones_own_brings_nothing():
 
 def test_models_bring_what_there_is_to_choose():
     for name in names_of("model"):
-        assert all(choice in names_of(group) for group, choice in brought("model", name).items()), name
-        for part, values in beside("model", name).items():
+        assert all(choice in names_of(group) for group, choice in group_overrides_of("model", name).items()), name
+        for part, values in section_overrides_of("model", name).items():
             assert values.keys() <= schema()[part].keys(), name
 
 

@@ -4,7 +4,7 @@ import pytest
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from pipetrain.config.overrides import parsed
+from pipetrain.config.overrides import parse_overrides
 from pipetrain.errors import ConfigError
 
 
@@ -16,7 +16,7 @@ def config():
 
 
 def changed(config, *words):
-    for override in parsed(words):
+    for override in parse_overrides(words):
         override.apply(config)
     return config
 
@@ -35,7 +35,7 @@ def test_choice_of_a_group_takes_the_place_of_the_whole_section(config):
 
 def test_choice_has_what_the_model_of_the_run_changes_of_it():
     config = OmegaConf.create({"optimizer": {}})
-    (override,) = parsed(["optimizer=sgdm"])
+    (override,) = parse_overrides(["optimizer=sgdm"])
     override.apply(config, "alexnet")
     assert (config.optimizer.lr, config.optimizer.momentum) == (0.01, 0.9)
 
@@ -58,9 +58,9 @@ def test_change_that_cannot_be_made_is_refused_in_its_own_words(config, word, me
 
 def test_word_that_is_no_setting_is_an_error_of_the_grammar():
     with pytest.raises(HydraException):
-        parsed(["dataset"])
+        parse_overrides(["dataset"])
 
 
 def test_targets_on_the_command_line_are_known():
-    (own, other) = parsed(["model._target_=mylib.build", "seed=1"])
+    (own, other) = parse_overrides(["model._target_=mylib.build", "seed=1"])
     assert (list(own.targets), list(other.targets)) == (["mylib.build"], [])

@@ -8,7 +8,7 @@ from support.worker_pool import distributed, job, phase, simulated
 from torch import nn
 
 from pipetrain.config.instantiate import Target
-from pipetrain.config.phases import phases_of, written_out
+from pipetrain.config.phases import expand_phases, phases_of
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_names import Kind
@@ -23,14 +23,14 @@ CONFIG = {
 
 
 def entries_of(*entries):
-    return written_out({**CONFIG, "phases": list(entries)}, NAMES)
+    return expand_phases({**CONFIG, "phases": list(entries)}, NAMES)
 
 
 # -- names and sections ------------------------------------------------------------------------------------------------
 
 
 def test_run_without_phases_is_one_phase():
-    assert written_out({**CONFIG, "phases": None}, NAMES) is None
+    assert expand_phases({**CONFIG, "phases": None}, NAMES) is None
     (only,) = phases_of({**CONFIG, "phases": None}, NAMES)
     assert only.schedule == Target.of("schedule", CONFIG["schedule"])
     assert only.method == Target.of("method", CONFIG["method"])
@@ -105,7 +105,7 @@ def test_phases_already_resolved_stay_as_they_are():
 )
 def test_malformed_phases_are_refused_with_their_place(entries, message):
     with pytest.raises(ConfigError, match=message) as caught:
-        written_out({**CONFIG, "phases": entries}, NAMES)
+        expand_phases({**CONFIG, "phases": entries}, NAMES)
     assert "\n" not in str(caught.value)
 
 

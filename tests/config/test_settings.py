@@ -6,8 +6,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 from omegaconf import OmegaConf
 
-from pipetrain.config.composition import composed
-from pipetrain.config.settings import check_hydra, settings_of
+from pipetrain.config.composition import check_hydra, composed, settings_of
 from pipetrain.errors import ConfigError
 
 

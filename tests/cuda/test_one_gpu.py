@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from pipetrain import cli
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.loader import Loader
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
@@ -85,8 +85,8 @@ def test_synchronous_methods_on_cuda_agree_with_the_cpu(tmp_path, monkeypatch, m
 )
 def test_recurrent_layer_on_cuda_goes_back_through_the_newest_weights(recurrent, options, precision):
     found = []
-    on_device = Arithmetic(precision)
-    for device, arithmetic in ((torch.device("cpu"), Arithmetic()), (torch.device("cuda", 0), on_device)):
+    on_device = ComputeOptions(precision)
+    for device, arithmetic in ((torch.device("cpu"), ComputeOptions()), (torch.device("cuda", 0), on_device)):
         torch.manual_seed(0)
         layer = Function(lambda layer, x: layer(x)[0], recurrent(6, 5, **options))
         stage = stage_of(layer, index=1, device=device)

@@ -16,7 +16,7 @@ from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.launch.worker import simulate
 from pipetrain.run import checkpoint, ranking
 from pipetrain.run.background_writer import BackgroundWriter
-from pipetrain.tracking import metrics_file, summary
+from pipetrain.tracking import records, summary
 from pipetrain.tracking.run_directory import RunDirectory
 
 
@@ -93,11 +93,11 @@ def test_simulation_that_is_broken_off_in_an_evaluation_repeats_that_alone(tmp_p
     if where == "other":
         resumed = replace(resumed, run=RunDirectory(tmp_path / "other"))
         resumed.run.path.mkdir()
-        metrics_file.take_over(made.run, resumed.run, step)
+        records.copy_records_until(made.run, resumed.run, step)
     again = simulated(resumed)
     names = ("status", "steps", "weights_sha256", "loss_sha256", "final", "best", "best_step", "extra_drains")
     assert [again[name] for name in names] == [whole[name] for name in names]
-    kinds = [(each["kind"], each["step"]) for each in metrics_file.read(resumed.run)]
+    kinds = [(each["kind"], each["step"]) for each in records.read_records(resumed.run)]
     assert [each for each in kinds if each[0] in ("epoch", "eval")] == [
         (kind, each) for each in (6, 12, 18) for kind in ("epoch", "eval")
     ]
@@ -114,9 +114,9 @@ def test_evaluation_that_was_recorded_but_not_yet_saved_is_recorded_once(tmp_pat
         patched.setattr(BackgroundWriter, "save_progress", lambda *_: os.kill(os.getpid(), signal.SIGQUIT))
         with pytest.raises(KeyboardInterrupt), interruptible():
             simulated(made)
-    assert [each["kind"] for each in metrics_file.read(made.run)][-1] == "eval"
+    assert [each["kind"] for each in records.read_records(made.run)][-1] == "eval"
     simulated(replace(made, resume=checkpoint.newest_whole(made.run.path).folder))
-    assert [each["step"] for each in metrics_file.read(made.run) if each["kind"] == "eval"] == [6, 12, 18]
+    assert [each["step"] for each in records.read_records(made.run) if each["kind"] == "eval"] == [6, 12, 18]
     assert evaluated_in_tensorboard(made.run) == ([6, 12, 18], [6, 12, 18])
 
 

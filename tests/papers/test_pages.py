@@ -152,7 +152,7 @@ def test_verdict_on_pipedreams_optimizer_is_that_of_the_bench():
 
 def test_figure_of_an_experiment_has_its_companions(monkeypatch, tmp_path):
     drawn = []
-    monkeypatch.setattr(measured_section.figure, "draw", lambda *words: drawn.append(words))
+    monkeypatch.setattr(measured_section.sweep_figure, "draw", lambda *words: drawn.append(words))
     parts = companions("table4_alexnet", read_results(ROOT / "results", "pipeoptim"))
     measured_section.draw_measured(tmp_path / "all.png", parts)
     ((path, metric, groups),) = drawn

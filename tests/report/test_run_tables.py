@@ -1,3 +1,6 @@
+"""What an evaluation prints."""
+
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -5,7 +8,16 @@ import torch
 from pipetrain.models import torchvision_models
 from pipetrain.planner.partition_rules import Even
 from pipetrain.planner.plan import Plan, StagePlan, make_plan
-from pipetrain.report.run_tables import next_steps, plan_table, summary_lines
+from pipetrain.report.run_tables import (
+    evaluation_json,
+    evaluation_lines,
+    evaluation_texts,
+    next_steps,
+    plan_table,
+    summary_lines,
+)
+from pipetrain.run.decoder import GeneratedText
+from pipetrain.run.evaluate import Evaluation
 
 
 def test_plan_table_has_a_line_for_each_stage():
@@ -122,3 +134,49 @@ def test_summary_tells_the_parts_of_the_wall_time_that_are_no_training():
 def test_summary_of_a_language_model_tells_tokens_per_second():
     lines = ended(samples_per_second=40.0, tokens_per_second=5000.0)
     assert lines == ["completed after 1 step, 1.0 s, 5,000 tokens/s"]
+
+
+FOUND = Evaluation(
+    Path("/runs/a/checkpoints/step-00000040"), 40, "lenet5", "mnist", 10000, {"loss": 1.29317, "top1": 56.5625}
+)
+
+
+def test_table_says_what_was_evaluated_on_what():
+    assert evaluation_lines(FOUND) == [
+        "checkpoint  /runs/a/checkpoints/step-00000040",
+        "step        40",
+        "model       lenet5",
+        "dataset     mnist, 10,000 samples",
+        "loss        1.293",
+        "top1        56.56 %",
+    ]
+
+
+def test_perplexity_is_no_percentage():
+    assert evaluation_lines(replace(FOUND, metrics={"perplexity": 12.5}))[-1] == "perplexity  12.5"
+
+
+def test_metric_of_generated_text_is_no_percentage_and_says_how_it_was_computed():
+    found = replace(FOUND, others={"bleu": 25.125, "length": 3.0}, signatures={"bleu": "nrefs:1|beam:5"})
+    assert evaluation_lines(found)[-2:] == ["bleu        25.12  (nrefs:1|beam:5)", "length      3"]
+    assert evaluation_json(found)["metrics"] == {"loss": 1.29317, "top1": 56.5625, "bleu": 25.125, "length": 3.0}
+    assert evaluation_json(found)["signatures"] == {"bleu": "nrefs:1|beam:5"}
+
+
+def test_generated_texts_are_lines_of_json():
+    found = replace(FOUND, texts=[GeneratedText("ein Wort", ["ein Wort", "1 Wort"]), GeneratedText("für", ["für"])])
+    assert evaluation_texts(found) == (
+        '{"text": "ein Wort", "references": ["ein Wort", "1 Wort"]}\n{"text": "für", "references": ["für"]}\n'
+    )
+
+
+def test_json_has_the_metrics_in_full():
+    assert evaluation_json(FOUND) == {
+        "checkpoint": "/runs/a/checkpoints/step-00000040",
+        "step": 40,
+        "model": "lenet5",
+        "dataset": "mnist",
+        "samples": 10000,
+        "metrics": {"loss": 1.29317, "top1": 56.5625},
+        "signatures": {},
+    }

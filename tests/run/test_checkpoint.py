@@ -13,7 +13,7 @@ from support.checkpoints import NAMES, written
 from support.pipelines import half_decay, sgd
 from support.worker_pool import job, simulated
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import ConfigError
 from pipetrain.executors.pipeline import Training, build_stages
 from pipetrain.losses import CrossEntropy
@@ -293,7 +293,7 @@ def test_checkpoint_of_separate_weights_is_refused_for_a_model_that_ties_them(tm
 
 
 def test_factor_of_a_scaled_loss_is_that_of_the_same_stage_or_else_the_most_cautious(tmp_path):
-    training = replace(TRAINING, arithmetic=Arithmetic("fp16"))
+    training = replace(TRAINING, arithmetic=ComputeOptions("fp16"))
     stages = build_stages(small_model.build(1, 4), small_model.bounds(2), training)
     for stage, factor in zip(stages, (64.0, 32.0), strict=True):
         stage.scaler.scale = factor

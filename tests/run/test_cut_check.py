@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import chain_of
 from pipetrain.run.cut_check import check_dtypes
 
 X = (torch.linspace(-1, 1, 16).view(4, 4),)
-BF16 = Arithmetic("bf16")
+BF16 = ComputeOptions("bf16")
 
 
 class Asking(nn.Module):

@@ -9,8 +9,8 @@ import torch
 from support import small_model, tied_model
 from support.worker_pool import distributed, job, settings, simulated
 
-from pipetrain.config.overrides import parsed
-from pipetrain.decoding import DecodingOptions, Measured
+from pipetrain.config.overrides import parse_overrides
+from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
@@ -38,7 +38,7 @@ def decoder(measure, hooks=None, metrics=("bleu",)):
 
 def test_metrics_are_of_the_state_and_signatures_are_kept():
     def measure(model, _options):
-        return {"bias": Measured(model.module.state_dict()["6.bias"].sum().item(), "summed"), "plain": 1}
+        return {"bias": MetricValue(model.module.state_dict()["6.bias"].sum().item(), "summed"), "plain": 1}
 
     made = decoder(measure, metrics=("bias", "plain"))
     state = {**small_model.build(1, 4).module.state_dict(), "6.bias": torch.full((4,), 2.0)}
@@ -164,7 +164,7 @@ def test_s2vt_has_equal_bits_and_captions_under_both_executors_and_in_eval(tmp_p
         assert one["final"]["meteor"] > 0
         assert "beam:2|length_penalty:1|form:fairseq" in one["metric_signatures"]["meteor"]
     made[0].run.config.write_text(json.dumps(made[0].settings.stored))
-    found = evaluate(Selection(made[0].run.path), parsed(["device=cpu"]), trust=True)
+    found = evaluate(Selection(made[0].run.path), parse_overrides(["device=cpu"]), trust=True)
     assert found.others == {"meteor": together[0]["final"]["meteor"]}
     assert found.signatures == together[0]["metric_signatures"]
     assert [len(each.references) for each in found.texts] == [3] * 6

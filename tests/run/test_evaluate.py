@@ -8,7 +8,7 @@ import torch
 from support.worker_pool import job, simulated
 from torch import nn
 
-from pipetrain.config.overrides import parsed
+from pipetrain.config.overrides import parse_overrides
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
 from pipetrain.run.evaluate import evaluate
@@ -25,7 +25,7 @@ def run(tmp_path):
 
 
 def evaluated(path, *overrides, trust=True, **selection):
-    return evaluate(Selection(path, **selection), parsed(overrides), trust=trust)
+    return evaluate(Selection(path, **selection), parse_overrides(overrides), trust=trust)
 
 
 def test_evaluation_of_a_stored_run_is_that_of_the_run_itself(run):

@@ -5,7 +5,7 @@ import torch
 from support import small_model
 from torch import nn
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import LayerChain, chain_of
@@ -107,7 +107,7 @@ def test_layers_behind_integers_and_layers_with_one_weight_are_measured():
 
 def test_a_lower_precision_sends_less():
     chain = chain_of(nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2)))
-    first, _ = measured(chain, torch.ones(4, 3), arithmetic=Arithmetic("bf16"))
+    first, _ = measured(chain, torch.ones(4, 3), arithmetic=ComputeOptions("bf16"))
     assert first.output_bytes == 2 * 32
 
 
@@ -120,7 +120,7 @@ def test_pictures_have_their_channels_last_where_a_run_has_them():
             return super().forward(x)
 
     module = nn.Sequential(Watching(3, 4, 3), nn.Flatten(), nn.Linear(144, 2))
-    measured(chain_of(module), torch.rand(4, 3, 8, 8), arithmetic=Arithmetic(channels_last=True))
+    measured(chain_of(module), torch.rand(4, 3, 8, 8), arithmetic=ComputeOptions(channels_last=True))
     assert set(seen) == {(True, 1)}
 
 

@@ -10,7 +10,7 @@ from pipetrain.methods.synchronous import Synchronous
 from pipetrain.run.learning_rates import LearningRates
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
-from pipetrain.tracking import metrics_file
+from pipetrain.tracking import records
 
 
 def test_method_that_scales_no_rate_leaves_one_for_all_stages():
@@ -39,7 +39,7 @@ def test_records_have_the_rates_that_pipemare_applied_to_each_stage(tmp_path):
         patch.setattr(PipeMare, "learning_rate_scale", noting)
         simulated(made)
     of_stage0 = {update: scale for stage, update, scale in applied if stage == 0}
-    intervals = [record for record in metrics_file.read(made.run) if record["kind"] == "interval"]
+    intervals = [record for record in records.read_records(made.run) if record["kind"] == "interval"]
     assert [record["stage0_lr"] for record in intervals] == pytest.approx(
         [record["lr"] * of_stage0[record["step"] - 1] for record in intervals]
     )

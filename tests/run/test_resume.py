@@ -14,7 +14,7 @@ from support.methods import DISTINCT, fitting
 from support.one_run import CHOICES, carried_out
 from support.worker_pool import distributed, job, simulated
 
-from pipetrain.config.settings import settings_of
+from pipetrain.config.composition import settings_of
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_names import Kind

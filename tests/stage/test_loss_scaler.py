@@ -8,7 +8,7 @@ import torch
 from support.pipelines import batches, pipeline
 from torch import nn
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.device_queue import numbers
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.stage.loss_scaler import LossScaler
@@ -40,7 +40,7 @@ def trained(case, factors=None, precision="fp16", **options):
     """Four steps of three stages."""
     torch.manual_seed(0)
     net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
-    pipe = pipeline(net, [1, 2], case, 2, arithmetic=Arithmetic(precision), **options)
+    pipe = pipeline(net, [1, 2], case, 2, arithmetic=ComputeOptions(precision), **options)
     for stage, factor in zip(pipe.stages, factors or (), strict=False):
         stage.scaler.scale = factor
     before = pipe.state()

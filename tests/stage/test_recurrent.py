@@ -5,7 +5,7 @@ import torch
 from support.pipelines import stage_of
 from torch import nn
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.stage import recurrent
 from pipetrain.stage.module import StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
@@ -152,9 +152,9 @@ def test_layers_without_cudnn_leave_it_to_all_others_and_its_switches_to_the_use
 @pytest.mark.parametrize(
     ("device", "arithmetic", "expected"),
     [
-        (CPU, Arithmetic("bf16"), (True, False)),
-        (CUDA, Arithmetic(), (True, True)),
-        (CUDA, Arithmetic("bf16"), (False, False)),
+        (CPU, ComputeOptions("bf16"), (True, False)),
+        (CUDA, ComputeOptions(), (True, True)),
+        (CUDA, ComputeOptions("bf16"), (False, False)),
     ],
 )
 def test_cudnn_is_left_out_only_under_mixed_precision_on_cuda(device, arithmetic, expected):

@@ -5,7 +5,7 @@ import torch
 from support.pipelines import Function
 from torch import nn
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.models.chain import chain_of
 from pipetrain.run.model_check import weight_derived_layers
 from pipetrain.stage.saved_tensors import SavedTensors
@@ -30,7 +30,7 @@ def input_gradient(module, x, backward_weights, gradient):
     weights = {name: parameter.detach() for name, parameter in module.named_parameters()}
     saved = SavedTensors(weights, WeightCasts(weights))
     x = x.clone().requires_grad_()
-    with saved.hooks(), Arithmetic("bf16").computing(x.device):
+    with saved.hooks(), ComputeOptions("bf16").computing(x.device):
         output = module(x)
     saved.backward_weights = backward_weights
     return torch.autograd.grad(output, x, gradient(output))[0]
@@ -68,7 +68,7 @@ def test_casts_that_layers_of_torch_save_are_all_noticed():
         First(nn.LSTM(8, 4, bidirectional=True, batch_first=True)),
         nn.Linear(8, 3),
     )
-    assert weight_derived_layers(chain_of(net), (torch.randn(4, 5, 8),), Arithmetic("bf16")) == []
+    assert weight_derived_layers(chain_of(net), (torch.randn(4, 5, 8),), ComputeOptions("bf16")) == []
 
 
 def test_memory_of_a_cast_that_is_gone_may_be_anothers():

@@ -8,7 +8,7 @@ from support.methods import MethodCase
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from pipetrain.arithmetic import Arithmetic
+from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.loader import Loader
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
@@ -25,7 +25,7 @@ from pipetrain.run.timetable import Timetable
 from pipetrain.stage.stage import Stage, StageSpec
 
 CPU = torch.device("cpu")
-PLAIN = Arithmetic()
+PLAIN = ComputeOptions()
 NEVER = 10**9
 """The step at which a phase ends that lasts to the end of the run."""
 
@@ -140,7 +140,7 @@ def pipeline(
     loss: object = None,
     seed: int = 0,
     recompute: Sequence[int] | None = None,
-    arithmetic: Arithmetic = PLAIN,
+    arithmetic: ComputeOptions = PLAIN,
 ) -> Pipeline:
     """A pipeline over `model`, cut before each layer of `cuts`; segments of recomputation begin at stages `recompute`.
 

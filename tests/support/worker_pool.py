@@ -14,8 +14,9 @@ from support.methods import MethodCase
 from support.small_model import bounds
 from torch.distributed import TCPStore
 
+from pipetrain.config.composition import settings_of
 from pipetrain.config.schema import ExecutorConfig
-from pipetrain.config.settings import Settings, settings_of
+from pipetrain.config.settings import Settings
 from pipetrain.launch import fork_server
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog

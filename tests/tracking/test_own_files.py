@@ -8,8 +8,8 @@ from support.one_run import carried_out
 
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.tracking import run_lock
+from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory, check_own
-from pipetrain.tracking.whole_file import write_whole
 
 PRECIOUS = "not to be overwritten"
 SHORT = ("train.epochs=1", "trace=true", "checkpoint.every_epochs=1")
@@ -103,5 +103,5 @@ def test_list_of_files_to_set_aside_moves_nothing_from_elsewhere(tmp_path, conte
     (tmp_path / "victim").touch()
     (partial / "moving.json").write_text(content)
     with pytest.raises(ConfigError, match=r"earlier-1.partial/moving.json: damaged"):
-        RunDirectory(tmp_path / "run").complete_set_aside()
+        RunDirectory(tmp_path / "run").finish_archiving()
     assert (tmp_path / "victim").exists()

@@ -3,8 +3,8 @@
 import pytest
 
 from pipetrain.errors import ConfigError
+from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.run_directory import RunDirectory, runs_in
-from pipetrain.tracking.whole_file import write_whole
 
 
 def test_refused_run_takes_back_its_empty_default_directories(tmp_path):
@@ -31,12 +31,12 @@ def test_refused_run_leaves_what_others_use(tmp_path):
 
 def test_earlier_run_is_set_aside_with_its_checkpoints(tmp_path):
     run = RunDirectory(tmp_path)
-    assert run.set_aside() is None
+    assert run.archive_previous_run() is None
     run.checkpoint(3).mkdir(parents=True)
     write_whole(run.summary, "{}")
     (tmp_path / "notes.txt").write_text("mine")
     assert runs_in(tmp_path) == [run]
-    aside = run.set_aside()
+    aside = run.archive_previous_run()
     assert aside == tmp_path / "earlier-1"
     assert RunDirectory(aside).checkpoint(3).is_dir()
     assert (tmp_path / "notes.txt").exists()
@@ -63,7 +63,7 @@ def test_earlier_run_without_a_checkpoint_is_set_aside_with_its_logs_and_event_f
     (tmp_path / name).write_text("{}")
     for folder in (run.tensorboard, run.logs, run.hydra):
         folder.mkdir()
-    aside = run.set_aside()
+    aside = run.archive_previous_run()
     assert {path.name for path in aside.iterdir()} == {name, "tensorboard", "logs", ".hydra"}
     assert list(tmp_path.iterdir()) == [aside]
 
@@ -71,7 +71,7 @@ def test_earlier_run_without_a_checkpoint_is_set_aside_with_its_logs_and_event_f
 def test_folder_that_holds_no_run_is_left_as_it_is(tmp_path):
     run = RunDirectory(tmp_path)
     run.logs.mkdir()
-    assert run.set_aside() is None
+    assert run.archive_previous_run() is None
     assert run.logs.exists()
 
 
@@ -79,10 +79,10 @@ def test_checkpoints_after_the_one_that_a_run_goes_on_from_are_set_aside(tmp_pat
     run = RunDirectory(tmp_path)
     for step in (4, 8, 12):
         run.checkpoint(step).mkdir(parents=True)
-    aside = RunDirectory(run.set_aside_checkpoints_after(run.checkpoint(4)))
+    aside = RunDirectory(run.archive_checkpoints_after(run.checkpoint(4)))
     assert [path.name for path in run.checkpoints.iterdir()] == ["step-00000004"]
     assert sorted(aside.checkpoints.iterdir()) == [aside.checkpoint(8), aside.checkpoint(12)]
-    assert run.set_aside_checkpoints_after(run.checkpoint(4)) is None
+    assert run.archive_checkpoints_after(run.checkpoint(4)) is None
 
 
 @pytest.mark.parametrize("content", [b"a: [1", b"- 1", b"\xff\x00"])

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from pipetrain.config.composition import composed
-from pipetrain.config.overrides import parsed
+from pipetrain.config.overrides import parse_overrides
 from pipetrain.errors import ConfigError
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings
@@ -28,7 +28,7 @@ def rewrite(run, setting, value):
 
 def test_settings_are_those_of_the_run_with_changes_on_top(run):
     assert stored_settings(run, ("model",)).stored == composed(["model=lenet5"]).stored
-    changed = stored_settings(run, ("dataset",), parsed(["dataset=mnist", "dataset.limit=4"]))
+    changed = stored_settings(run, ("dataset",), parse_overrides(["dataset=mnist", "dataset.limit=4"]))
     assert (changed.choices["dataset"], changed.dataset.limit) == ("mnist", 4)
 
 
@@ -38,7 +38,7 @@ def test_targets_of_another_are_called_only_if_trusted_or_asked_for(run):
         stored_settings(run, ("model",))
     assert stored_settings(run, ("dataset", "loss")).model.target.path == "mylib.build"
     assert stored_settings(run, ("model",), trust=True).model.target.path == "mylib.build"
-    asked = stored_settings(run, ("model",), parsed(["model._target_=mylib.other"]))
+    asked = stored_settings(run, ("model",), parse_overrides(["model._target_=mylib.other"]))
     assert asked.model.target.path == "mylib.other"
 
 
@@ -64,7 +64,7 @@ def test_damaged_file_is_refused_by_name_in_one_line(run, content):
 
 def test_choice_that_lacks_its_target_says_what_to_set(run):
     with pytest.raises(ConfigError, match=r"^dataset=custom: dataset._target_ is not set; name your function or class"):
-        stored_settings(run, ("dataset",), parsed(["dataset=custom"]))
+        stored_settings(run, ("dataset",), parse_overrides(["dataset=custom"]))
 
 
 def test_folder_without_settings_is_no_run_directory(tmp_path):

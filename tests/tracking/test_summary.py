@@ -5,10 +5,12 @@ import struct
 
 import pytest
 import torch
+from support.stored_runs import STAGES
 
 from pipetrain.errors import ConfigError
 from pipetrain.tracking import summary
 from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.summary import totals_of_stages
 
 
 def test_hash_of_weights_is_over_sorted_names_and_raw_bytes():
@@ -46,3 +48,14 @@ def test_damaged_summary_is_one_line_that_names_the_file(tmp_path, content):
     run.summary.write_bytes(content)
     with pytest.raises(ConfigError, match=f"{run.summary}: damaged: "):
         summary.read(run)
+
+
+def test_shares_are_averaged_weights_and_activations_added_and_memory_is_the_largest():
+    assert totals_of_stages(STAGES) == {
+        "idle_share": 0.375, "weight_bytes": 1200, "activation_bytes": 40, "memory_bytes": 7000, "stage_bytes": 830,
+        "copies": 1.5,
+    }  # fmt: skip
+
+
+def test_what_no_stage_measured_is_left_out():
+    assert totals_of_stages([{"layers": 2, "parameters": 3}, {"idle_share": None}]) == {}

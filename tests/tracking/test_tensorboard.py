@@ -9,9 +9,9 @@ from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.backend_context import _sort_and_reduce_to_hparams_limit
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from pipetrain.tracking.records import of_stages
+from pipetrain.tracking.records import stage_fields
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.tensorboard import Board
+from pipetrain.tracking.tensorboard import TensorBoardWriter
 
 STAGE = {
     "peak_memory_bytes": 2_000_000, "weight_bytes_peak": 400_000, "weight_versions_max": 2,
@@ -52,10 +52,10 @@ def run(tmp_path):
 
 
 def test_board_has_what_each_stage_measured_and_nothing_of_what_it_did_not(run):
-    board = Board(run, None)
+    board = TensorBoardWriter(run, None)
     board.interval(interval(1, stage0_lr=0.25))
     unmeasured = {**STAGE, "activation_bytes_peak": None, "idle_share": None}
-    board.epoch({"step": 2, "loss": 2.0, **TIMES, **of_stages([STAGE, unmeasured])})
+    board.epoch({"step": 2, "loss": 2.0, **TIMES, **stage_fields([STAGE, unmeasured])})
     board.evaluation({"step": 2, "eval_s": 0.5, "eval_top1": 50.0})
     board.close({"method": "gpipe"}, SUMMARY)
     found = points(run)
@@ -72,9 +72,9 @@ def test_board_has_what_each_stage_measured_and_nothing_of_what_it_did_not(run):
 
 
 def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
-    board = Board(run, None)
+    board = TensorBoardWriter(run, None)
     board.start({"seed": 3}, rates_by_stage=False)
-    board.epoch({"step": 2, "loss": 2.0, **TIMES, **of_stages([STAGE, STAGE])})
+    board.epoch({"step": 2, "loss": 2.0, **TIMES, **stage_fields([STAGE, STAGE])})
     board.close({}, SUMMARY)
     tags = [tag for tag in points(run) if re.fullmatch(charts(run)["activations_MB"], tag)]
     assert tags == ["activations_MB/stage0", "activations_MB/stage1"]
@@ -83,10 +83,10 @@ def test_all_stages_share_a_chart_on_the_page_of_custom_scalars(run):
 
 
 def test_board_has_what_each_replica_measured_in_the_charts_of_the_stages(run):
-    board = Board(run, None)
+    board = TensorBoardWriter(run, None)
     board.start({}, rates_by_stage=True)
     replicas = [{**STAGE, "idle_share": share, "forward_staleness": [k]} for k, share in enumerate((0.125, 0.375))]
-    board.epoch({"step": 2, "loss": 2.0, **TIMES, **of_stages([STAGE, {**STAGE, "replicas": replicas}])})
+    board.epoch({"step": 2, "loss": 2.0, **TIMES, **stage_fields([STAGE, {**STAGE, "replicas": replicas}])})
     board.close({}, SUMMARY)
     found = points(run)
     assert [found[f"idle_share/stage1{replica}"] for replica in ("", "/replica0", "/replica1")] == [
@@ -100,7 +100,7 @@ def test_board_has_what_each_replica_measured_in_the_charts_of_the_stages(run):
 
 @pytest.mark.parametrize("rates_by_stage", [True, False])
 def test_learning_rates_by_stage_have_a_chart_where_there_are_any(run, rates_by_stage):
-    board = Board(run, None)
+    board = TensorBoardWriter(run, None)
     board.start({}, rates_by_stage=rates_by_stage)
     board.close({}, SUMMARY)
     assert ("stage_lr" in charts(run)) == rates_by_stage
@@ -108,7 +108,7 @@ def test_learning_rates_by_stage_have_a_chart_where_there_are_any(run, rates_by_
 
 
 def test_page_of_hyperparameters_opens_with_method_model_seed_rate_and_stages(run):
-    board = Board(run, None)
+    board = TensorBoardWriter(run, None)
     first = {"method": "gpipe", "model": "lenet5", "optimizer.lr": 0.5, "partition.stages": 2, "seed": 1}
     board.close({"checkpoint.at_start": False, "dataset": "mnist", **first, "train.epochs": 2}, SUMMARY)
     plugin = read(run).PluginTagToContent("hparams")
@@ -120,7 +120,7 @@ def test_page_of_hyperparameters_opens_with_method_model_seed_rate_and_stages(ru
 
 
 def test_hyperparameters_come_with_all_results_of_the_run(run):
-    board = Board(run, None)
+    board = TensorBoardWriter(run, None)
     board.close({"optimizer.lr": 0.5, "method": "gpipe"}, SUMMARY)
     plugin = read(run).PluginTagToContent("hparams")
     set_values = HParamsPluginData.FromString(plugin["_hparams_/session_start_info"]).session_start_info.hparams
@@ -135,7 +135,7 @@ def test_hyperparameters_come_with_all_results_of_the_run(run):
 
 def test_resumed_run_supersedes_the_points_behind_its_checkpoint(run):
     for steps, purge, loss in (((1, 2, 3), None, 2.0), ((3, 4), 3, 1.0)):
-        board = Board(run, purge)
+        board = TensorBoardWriter(run, purge)
         for step in steps:
             board.interval(interval(step, loss))
         board.close({}, SUMMARY)

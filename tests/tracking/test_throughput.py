@@ -1,10 +1,11 @@
 """Samples over wall time."""
 
 import math
+import time
 
 import pytest
 
-from pipetrain.tracking.throughput import Throughput
+from pipetrain.tracking.throughput import Throughput, WallClock
 
 
 def test_throughput_of_steps_is_their_samples_over_their_time():
@@ -28,3 +29,14 @@ def test_steps_of_unknown_time_count_on_neither_side():
     assert all(math.isnan(each) for each in made.seconds[:2])
     assert made.of(0, 3) == made.of_run() == 2.0
     assert made.of(0, 2) is None
+
+
+def test_clock_goes_on_from_the_earlier_part_of_a_run():
+    clock = WallClock({"wall_s": 100.0, "eval_s": 7.0})
+    time.sleep(0.3)
+    clock.start()
+    clock.spend("eval_s", 0.5)
+    clock.spend("checkpoint_s", 0.25)
+    fields = clock.fields()
+    assert 100.0 <= fields["wall_s"] < 100.3
+    assert (fields["eval_s"], fields["checkpoint_s"]) == (7.5, 0.25)

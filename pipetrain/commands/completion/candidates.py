@@ -1,4 +1,4 @@
-"""What may stand at the end of a command line, read off the parsers of the subcommands."""
+"""Candidates for the end of a command line, from the parsers of the subcommands."""
 
 import argparse
 import contextlib
@@ -46,11 +46,11 @@ def _arguments(parser: argparse.ArgumentParser, before: Sequence[str], word: str
 
 
 def _settings(before: Sequence[str], word: str, first: int) -> list[str]:
-    """Settings, of a command that takes them behind so many other words, such as the RUN of `eval`."""
+    """Settings, of a command that takes them after other words, such as the RUN of `eval`."""
     words = [each for each in before if not each.startswith("-")]
     if len(words) < first:
         return []
-    from pipetrain.commands.completion.settings import settings
+    from pipetrain.commands.completion.setting_candidates import settings
 
     return settings([each for each in words[first:] if "=" in each], word, _config_dir(before))
 

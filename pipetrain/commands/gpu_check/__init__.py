@@ -12,7 +12,7 @@ from pathlib import Path
 from typing_extensions import override
 
 import pipetrain
-from pipetrain.commands.gpu_check.children import Machine, Section
+from pipetrain.commands.gpu_check.runs import Machine, Section
 from pipetrain.commands.gpu_check.steps import STEPS, Step, environment
 from pipetrain.errors import ConfigError, ExitCode
 

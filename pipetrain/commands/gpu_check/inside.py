@@ -1,4 +1,4 @@
-"""What a check does in its child processes: the only module of it that touches a device.
+"""Functions of a check for its child processes: its only module that touches a device.
 
 A child is called as `python -m pipetrain.commands.gpu_check.inside FUNCTION ARGUMENTS RESULT`, with arguments as JSON,
 and the file that the result goes to. What it prints last tells where it was if it is late.
@@ -80,7 +80,7 @@ def _device(kind: str, index: int) -> str:
 
 
 def _transport(count: int) -> list[str]:
-    """What two processes, and one for each device, exchange messages over."""
+    """Transports between two processes, and between one process for each device."""
     lines = []
     for processes in sorted({2, count} - {1}):
         devices = [torch.device("cuda", index % count) for index in range(processes)]
@@ -90,7 +90,7 @@ def _transport(count: int) -> list[str]:
 
 
 def _peers(count: int) -> list[str]:
-    """Which device can reach the memory of which."""
+    """Peer access between the devices."""
     rows = [[i == j or torch.cuda.can_device_access_peer(i, j) for j in range(count)] for i in range(count)]
     return ["peer access:", *(f"  {i}: {' '.join('x' if each else '-' for each in row)}" for i, row in enumerate(rows))]
 
@@ -113,7 +113,7 @@ def _variables(kind: str) -> list[str]:
 
 
 def links(rank: int, count: int, kind: str, folder: str) -> list[dict[str, Any]]:
-    """What the process of this rank measured with each later one; all processes of the check call it together.
+    """Measurements of this rank with each later one; all processes of the check call it together.
 
     Raises:
         ValueError: another message came than was sent.

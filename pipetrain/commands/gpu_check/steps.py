@@ -9,8 +9,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipetrain.commands.gpu_check.children import Machine, Section
-from pipetrain.commands.gpu_check.training import EXACT, TEXT, TINY, Varied, agree, as_simulated, completed, run, sweep
+from pipetrain.commands.gpu_check.runs import (
+    EXACT,
+    TEXT,
+    TINY,
+    Machine,
+    Section,
+    Varied,
+    agree,
+    as_simulated,
+    completed,
+    run,
+    sweep,
+)
 
 _DISTINCT = (
     "gpipe", "pipedream_flush", "pipedream", "pipedream_2bw", "naive_async", "pipeoptim", "spectrain", "lwp", "stale",
@@ -65,7 +76,7 @@ class Step:
 
 
 def environment(machine: Machine) -> tuple[int, Section]:
-    """How many devices there are, and what there is to know about them."""
+    """Number of devices, and the section about them."""
     section, gpus = Section(), [0]
 
     def look() -> None:
@@ -234,7 +245,7 @@ def _compare(
 
 
 def _stress(machine: Machine, section: Section) -> None:
-    """What makes the host wait for the whole device while receives are posted, and what queues and NCCL may take."""
+    """Runs whose host waits for the whole device while receives are posted, or with few queues or NCCL blocks."""
     cases: dict[str, dict[str, str]] = {"memory freed in every forward": {}}
     for name, values in {"CUDA_DEVICE_MAX_CONNECTIONS": "1 32", "NCCL_MAX_CTAS": "1 8"}.items():
         cases |= {f"{name}={value}": {name: value} for value in values.split()}
@@ -290,7 +301,7 @@ def _speed_line(name: str, each: object) -> str:
 
 
 def _waits(machine: Machine, section: Section) -> None:
-    """What makes the host wait or work in a step of a simulated run of two stages."""
+    """Waits of the host and kernel launches in a step of a simulated run of two stages."""
     words = [
         f"device={machine.device}", "method=pipeoptim", "model=lenet5", "dataset=synthetic_images", "dataset.limit=640",
         "train.epochs=1", "train.batch_size=32", "eval.every_epochs=0", "checkpoint.every_epochs=0",

@@ -179,7 +179,7 @@ def _prepare_hydra(made: list[Path]) -> None:
     from pipetrain.commands.run.ending import log_thread
     from pipetrain.commands.run.run_names import folder_name
     from pipetrain.config.schema import register_schema
-    from pipetrain.tracking.new_folder import new_folder
+    from pipetrain.tracking.files import new_folder
 
     # Hydra's own report of an error has several lines and exits with 1; with this it raises the error instead
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -226,7 +226,7 @@ def _run_job(config: "DictConfig", begun: list[Path]) -> tuple[ExitCode, float |
     from pipetrain.commands.run import sweep_ends
     from pipetrain.commands.run.objective import objective_of
     from pipetrain.commands.run.one_run import run
-    from pipetrain.config.settings import choices_made
+    from pipetrain.config.composition import choices_made
 
     settings = HydraConfig.get()
     choices = choices_made(settings.runtime.choices)

@@ -6,7 +6,7 @@ import shlex
 
 from omegaconf import DictConfig
 
-from pipetrain.failure import from_here
+from pipetrain.failure import relative_to_cwd
 from pipetrain.tracking.run_directory import RunDirectory
 
 _REPLACED = ("resume=", "+resume=")
@@ -24,7 +24,7 @@ def command_to_continue(run: RunDirectory, hydra: DictConfig) -> str:
     overrides = [word for word in hydra.overrides.task if not word.startswith(_REPLACED)]
     sources = hydra.runtime.get("config_sources", [])
     flags = [f"--config-dir={each.path}" for each in sources if each.provider == "command-line"]
-    words = [*flags, *overrides, f"hydra.run.dir={_value(from_here(run.path))}", "resume=auto"]
+    words = [*flags, *overrides, f"hydra.run.dir={_value(relative_to_cwd(run.path))}", "resume=auto"]
     program = "torchrun ... -m pipetrain" if "RANK" in os.environ else "pipetrain"
     return f"{program} run {shlex.join(words)}"
 

@@ -50,7 +50,7 @@ def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitC
     return _EXIT_CODES[summary["status"]]
 
 
-def take_back(run: RunDirectory) -> None:
+def remove_empty_run(run: RunDirectory) -> None:
     """Removes what Hydra made for a refused run: the folder, and the log that would be opened in it."""
     run.remove_if_empty()
     for handler in logging.root.handlers[:]:
@@ -61,7 +61,7 @@ def take_back(run: RunDirectory) -> None:
 def never_began(runs: Iterable[RunDirectory]) -> None:
     """Takes back what Hydra made for runs that a signal ended before they began, and says that nothing is left."""
     for run in runs:
-        take_back(run)
+        remove_empty_run(run)
     if os.environ.get("RANK", "0") == "0":
         print("interrupted before the run began; nothing was written", flush=True)
 

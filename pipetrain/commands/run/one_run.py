@@ -11,8 +11,15 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain.commands.output_folder import check_writable
-from pipetrain.commands.run.ending import ended_as, ended_early, failed_early, how_to_go_on, never_began, take_back
-from pipetrain.config.settings import check_hydra, settings_of
+from pipetrain.commands.run.ending import (
+    ended_as,
+    ended_early,
+    failed_early,
+    how_to_go_on,
+    never_began,
+    remove_empty_run,
+)
+from pipetrain.config.composition import check_hydra, settings_of
 from pipetrain.errors import ConfigError, DataError, ExitCode
 from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import leave
@@ -52,7 +59,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             if os.environ.get("RANK", "0") == "0":  # of an outer launcher's processes, rank 0 alone writes
                 lock.enter_context(locked(directory.path))
                 directory.check_own()
-                directory.complete_set_aside()
+                directory.finish_archiving()
                 settings = _going_on(settings, directory)
             else:  # and finds the checkpoint to resume for all
                 settings = replace(settings, resume=None)
@@ -67,7 +74,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             interruption.check()
         except (ConfigError, DataError, OmegaConfBaseException) as error:
             lock.close()
-            take_back(directory)
+            remove_empty_run(directory)
             return report_error(error, ExitCode.WRONG_USAGE, debug=bool(config.get("debug")))
         except KeyboardInterrupt:
             lock.close()
@@ -117,7 +124,7 @@ def _say_finished(prepared: "PreparedRun") -> None:
 
 
 def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> dict[str, Any]:
-    from pipetrain.tracking.follower import Follower
+    from pipetrain.tracking.metrics_tail import MetricsTail
 
     if job.settings.executor.simulated:
         from pipetrain.launch.worker import simulate
@@ -127,7 +134,7 @@ def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> di
     from pipetrain.launch.restarts import with_restarts
 
     def attempt(job: "Job") -> dict[str, Any]:
-        with contextlib.closing(Follower(job.run, shown.bar, shown.bar.begun_at)):
+        with contextlib.closing(MetricsTail(job.run, shown.bar, shown.bar.begun_at)):
             return launch(job, interruption)
 
     return with_restarts(job, attempt, interruption, shown.bar.begin_again)

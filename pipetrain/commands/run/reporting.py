@@ -17,11 +17,10 @@ from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_writer import remove_leftovers
 from pipetrain.run.job import Job
 from pipetrain.run.preflight import PreparedRun
-from pipetrain.tracking import metrics_file
-from pipetrain.tracking.progress import ProgressBar
+from pipetrain.tracking import records
+from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.progress import ProgressBar, RunLength
 from pipetrain.tracking.run_directory import RunDirectory
-from pipetrain.tracking.time_left import RunLength
-from pipetrain.tracking.whole_file import write_whole
 
 
 @dataclass
@@ -104,10 +103,10 @@ def _set_aside(job: Job) -> None:
     """Clears the directory of an earlier run, or of checkpoints after the one that this run goes on from."""
     run, resume = job.run, job.resume
     if resume is not None and resume.parent == run.checkpoints.resolve():
-        if aside := run.set_aside_checkpoints_after(resume):
+        if aside := run.archive_checkpoints_after(resume):
             print(f"the checkpoints after {resume.name} are now in {aside}", flush=True)
-    elif aside := run.set_aside():
+    elif aside := run.archive_previous_run():
         print(f"an earlier run's files are now in {aside}", flush=True)
     if resume is not None:
         step = checkpoint.load_progress(resume)["step"]
-        metrics_file.take_over(RunDirectory(resume.parent.parent), run, step)
+        records.copy_records_until(RunDirectory(resume.parent.parent), run, step)

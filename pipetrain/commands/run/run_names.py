@@ -7,7 +7,7 @@ from math import prod
 from hydra.core.override_parser.types import Override
 
 from pipetrain.config.composition import overrides_of
-from pipetrain.config.instantiate import TARGET
+from pipetrain.config.schema import TARGET
 
 _LONGEST = 80
 _UNSAFE = re.compile(r"[^\w.=+-]+")

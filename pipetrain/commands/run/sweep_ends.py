@@ -14,11 +14,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain.commands.output_folder import not_made
 from pipetrain.config.choices import with_own_names
-from pipetrain.config.settings import choices_made
+from pipetrain.config.composition import choices_made
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.error_line import report_error
+from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.hyperparameters import values_set
-from pipetrain.tracking.whole_file import write_whole
 
 NAME = ".ends"
 

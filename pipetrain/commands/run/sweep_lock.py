@@ -24,7 +24,7 @@ class SweepLock(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         with sweep_ends.refusing():
             folder = Path(config.hydra.sweep.dir)
-            _held.callback(_take_back, folder)
+            _held.callback(_remove_empty_folder, folder)
             _held.enter_context(locked(folder))
             for name in (_WRITTEN, sweep_ends.NAME):
                 check_own(folder / name)
@@ -35,7 +35,7 @@ def release() -> None:
     _held.close()
 
 
-def _take_back(folder: Path) -> None:
+def _remove_empty_folder(folder: Path) -> None:
     with suppress(OSError):
         if {each.name for each in folder.iterdir()} <= {_WRITTEN}:
             (folder / _WRITTEN).unlink(missing_ok=True)

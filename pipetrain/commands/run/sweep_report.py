@@ -66,7 +66,7 @@ def show() -> None:
     if sweep is None:
         return
     # not at the top: they need torch, which a wrong setting does not wait for
-    from pipetrain.report.sweep import report, table
+    from pipetrain.report.sweep import comparison, sweep_tables
     from pipetrain.report.sweep.compared_run import ComparedRun
     from pipetrain.report.sweep.groups import collect
 
@@ -80,8 +80,8 @@ def show() -> None:
         return
     found = collect([folder], {}, refused)
     known = any(sweep.objective in run.values for group in found.groups for run in group.runs)
-    groups, metric = report.ranked(found.groups, sweep.objective if known else None)
-    print(f"\n{table.text(groups, metric, found.skipped)}\n")
+    groups, metric = comparison.ranked(found.groups, sweep.objective if known else None)
+    print(f"\n{sweep_tables.text(groups, metric, found.skipped)}\n")
     if runs_in(folder):
         print(f"next: pipetrain report runs {folder} -o comparison, tensorboard --logdir {folder}", flush=True)
 

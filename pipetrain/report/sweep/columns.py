@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipetrain.report.sweep.curves import TRAIN_LOSS
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS
 from pipetrain.report.sweep.groups import SweepGroup
 from pipetrain.report.text_table import size_of
 from pipetrain.tracking.evaluations import lower_is_better
@@ -62,9 +62,9 @@ MEASUREMENTS = {
     "copies": Column("copies", text=_factor),
 }
 TO_TARGET = ("target_s", "predicted_target_s", "target_epochs")
-"""What tells when a run reached its target: seconds, those of the pipeline that is simulated, and epochs."""
+"""Columns of the time to the target: seconds, predicted seconds of a simulated pipeline, and epochs."""
 TIMINGS = (*ALL_THROUGHPUTS, "target_s", "predicted_target_s", "wall_s", "train_s", "eval_s", "idle_share")
-"""What other work on the machine changes."""
+"""Columns that depend on the load of the machine."""
 
 
 def metric_of(groups: Sequence[SweepGroup], column: str | None) -> str | None:

@@ -1,24 +1,129 @@
-"""What one run came to, as numbers that can be compared."""
+"""The curves of a run: metrics, throughput and training loss, by epoch, step and time."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import math
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
 from pipetrain.errors import ConfigError, one_line
-from pipetrain.report.sweep.curves import Curve, curves, finite, predicted_step_s
-from pipetrain.tracking import metrics_file, summary
-from pipetrain.tracking.all_stages import of_all_stages
+from pipetrain.tracking import summary
 from pipetrain.tracking.evaluations import lower_is_better, reaches
 from pipetrain.tracking.hyperparameters import values_set
-from pipetrain.tracking.records import Record, metrics_of
+from pipetrain.tracking.records import Record, metrics_of, read_records
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
+from pipetrain.tracking.summary import totals_of_stages
 from pipetrain.tracking.throughput import ALL_THROUGHPUTS, PREDICTED
+
+TRAIN_LOSS = "train_loss"
+"""The curve of the training loss."""
+EPOCH, STEP, WALL_S, PREDICTED_S = "epoch", "step", "wall_s", "predicted_s"
+AXES = (EPOCH, STEP, WALL_S, PREDICTED_S)
+"""Axes of curves; the time of a simulation is that predicted for its pipeline."""
+_MOST_LOSSES = 100
+_LARGEST = 1e100
+"""Beyond it sums and squares may overflow; no measurement comes near."""
+
+
+class Point(NamedTuple):
+    """A point of a curve.
+
+    Attributes:
+        epoch: the epoch that it is in, from 1.
+        value: of the metric, loss or throughput.
+        step: steps so far; None if unknown.
+        seconds: since training began, measured, or in a simulation predicted; None if unknown.
+    """
+
+    epoch: float
+    value: float
+    step: int | None = None
+    seconds: float | None = None
+
+    @property
+    def place(self) -> float:
+        """Sort key of the points of a run."""
+        return self.epoch if self.step is None else self.step
+
+    def at(self, axis: str, *, predicted: bool) -> float | None:
+        """Position on an axis; None if unknown."""
+        seconds = PREDICTED_S if predicted else WALL_S
+        return {EPOCH: self.epoch, STEP: self.step, seconds: self.seconds}.get(axis)
+
+
+Curve = list[Point]
+"""The points of a run, in their order."""
+
+
+def finite(numbers: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers that there are.
+
+    Raises:
+        TypeError: one is no number.
+    """
+    return {name: value for name, value in numbers.items() if value is not None and math.fabs(value) < _LARGEST}
+
+
+def curves(records: Sequence[Record], content: Mapping[str, Any]) -> dict[str, Curve]:
+    """Metric, throughput or `train_loss` -> its curve.
+
+    Args:
+        records: of metrics.jsonl.
+        content: of the summary.
+
+    Raises:
+        KeyError: a record lacks something.
+        TypeError: something is no number.
+    """
+    seconds = _seconds(content)
+    found: dict[str, Curve] = {}
+    for record in records:
+        points = metrics_of(record) if record["kind"] == "eval" else {}
+        if record["kind"] == "epoch":
+            points = {name: record[name] for name in ALL_THROUGHPUTS if name in record}
+        for name, value in finite(points).items():
+            found.setdefault(name, []).append(_point(record, value, seconds))
+    losses = _losses([record for record in records if record["kind"] == "interval"], seconds)
+    return found | ({TRAIN_LOSS: losses} if losses else {})
+
+
+def _losses(intervals: Sequence[Record], seconds: Callable[[Record], float | None]) -> Curve:
+    """The training loss; of many records the means over as many steps each, a power of two."""
+    steps = max((record["step"] for record in intervals), default=0)
+    width = 1
+    while steps > _MOST_LOSSES * width:
+        width *= 2
+    parts: dict[int, list[Record]] = {}
+    for record in intervals:
+        if finite({TRAIN_LOSS: record.get("loss")}):
+            parts.setdefault((record["step"] - 1) // width, []).append(record)
+    means = [(part[-1], statistics.fmean(record["loss"] for record in part)) for part in parts.values()]
+    return [_point(record, loss, seconds) for record, loss in means]
+
+
+def _point(record: Record, value: float, seconds: Callable[[Record], float | None]) -> Point:
+    return Point(float(record["epoch"]), value, record["step"], seconds(record))
+
+
+def _seconds(content: Mapping[str, Any]) -> Callable[[Record], float | None]:
+    """The time of a record: measured, or, in a simulation, that of as many samples at the predicted throughput."""
+    if content.get("executor") != "simulated" and content.get(PREDICTED) is None:
+        return lambda record: finite({"wall_s": record.get("wall_s")}).get("wall_s")
+    per_step = predicted_step_s(content)
+    return lambda record: None if per_step is None else per_step * record["step"]
+
+
+def predicted_step_s(content: Mapping[str, Any]) -> float | None:
+    """Seconds of a step of the pipeline that is simulated."""
+    samples, steps, speed = (content.get(name) for name in ("samples", "steps", PREDICTED))
+    return samples / steps / speed if samples and steps and speed else None
+
 
 _NUMBERS = ("steps", "epochs", "wall_s", "train_s", "eval_s", *ALL_THROUGHPUTS)
 _OF_STAGES = ("weight_bytes_peak", "activation_bytes_peak", "idle_share")
@@ -27,7 +132,7 @@ _OF_COMPLETED = {"method", "final", "best", "per_stage"}
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """What one run came to.
+    """Results of a run.
 
     Attributes:
         path: its directory.
@@ -73,7 +178,7 @@ class ComparedRun:
 
     @property
     def predicted(self) -> bool:
-        """Whether its times are those of the pipeline that it simulated."""
+        """True if its times are those of the simulated pipeline."""
         return PREDICTED in self.numbers
 
     @property
@@ -83,7 +188,7 @@ class ComparedRun:
 
 
 def is_seed(setting: str) -> bool:
-    """Whether a setting is a seed of the run; that of a generated data set makes other data."""
+    """True if a setting is a seed of the run; the seed of a generated data set is not, as it makes other data."""
     parts = setting.split(".")
     return parts[-1] == "seed" and parts[0] != "dataset"
 
@@ -113,12 +218,12 @@ def _read(run: RunDirectory, target: Mapping[str, float]) -> ComparedRun:
     if not run.config.is_file():
         raise ConfigError(f"it has no {run.config.name}")
     asked = _asked(run)
-    records = metrics_file.read(run)
+    records = read_records(run)
     stages = content.get("per_stage", [])
     settings = {**asked, **_settings(run, content)}
     lower = lower_is_better(content.get("lower_is_better", ()))
     reached = _first(target, lower, records) if target else content.get("target") or {}
-    numbers = {name: content.get(name) for name in _NUMBERS} | of_all_stages(stages)
+    numbers = {name: content.get(name) for name in _NUMBERS} | totals_of_stages(stages)
     return ComparedRun(
         run.path,
         content["status"],
@@ -146,7 +251,7 @@ def _by_stage(stages: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def _facts(run: RunDirectory, content: Mapping[str, Any], records: Sequence[Record]) -> dict[str, str]:
-    """What the settings leave open: where the model was cut, its weights, and the samples of an epoch.
+    """Facts that the settings leave open: cut points, number of parameters, samples per epoch.
 
     Settings alone do not tell them where a plan comes from a file or from a measurement, and where a model or data of
     one name has changed.
@@ -164,7 +269,7 @@ def _facts(run: RunDirectory, content: Mapping[str, Any], records: Sequence[Reco
 
 
 def _planned(path: Path) -> dict[str, str]:
-    """What plan.json tells.
+    """Facts from plan.json.
 
     Raises:
         ConfigError: it is damaged.
@@ -177,7 +282,7 @@ def _planned(path: Path) -> dict[str, str]:
 
 
 def _cut(plan: Mapping[str, Any]) -> str:
-    """The first layer of every stage, such as `0,2`, and the replicas of the stages where there are several."""
+    """The first layer of every stage, such as `0,2`, and the replicas of the stages if any has several."""
     first = ",".join(str(int(stage["first"])) for stage in plan["stages"])
     replicas = [int(each) for each in plan.get("replicas") or ()]
     return f"{first} replicas={','.join(map(str, replicas))}" if any(each > 1 for each in replicas) else first
@@ -198,7 +303,7 @@ def _provenance(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _asked(run: RunDirectory) -> dict[str, str]:
-    """What the run was started with: setting -> value; what is null is left out, as everywhere."""
+    """Overrides of the command line, setting -> value, without nulls."""
     words = (word.lstrip("+").partition("=") for word in run.overrides() if not word.startswith("~"))
     return {name: value for name, _, value in words if value != "null"}
 

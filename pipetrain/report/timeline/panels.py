@@ -37,7 +37,7 @@ _CHANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One operation of a stage.
+    """An operation of a stage.
 
     Attributes:
         operation: its minibatch counted from the start of the run.
@@ -58,7 +58,7 @@ class Box:
         return str(self.operation) if self.read is None else f"{self.operation}@{self.read}"
 
     def label(self, num_microbatches: int) -> str:
-        """What the box shows: the minibatch, and the microbatch where there are several."""
+        """Text in the box: the minibatch, and the microbatch if there are several."""
         op = self.operation
         part = op.microbatch is not None and num_microbatches > 1
         return f"{op.minibatch}.{op.microbatch}" if part else str(op.minibatch)
@@ -96,17 +96,17 @@ class StageRows:
 
 @dataclass(frozen=True)
 class Panel:
-    """One timeline.
+    """A timeline.
 
     Attributes:
         title: what is drawn.
         num_microbatches: N.
         unit: of time; empty where none was given.
         rows: the boxes of every stage in chronological order.
-        messages: of every stage; none where messages were not measured.
+        messages: of every stage; empty if messages were not measured.
         begin, end: the part to show first, in the unit.
         facts: what to say of it, a line each.
-        idle_share: of all stages together in steady state; None where there is no such state to tell of.
+        idle_share: of all stages together in steady state; None if there is no such state.
         replicas: of the stages; None: one of each.
     """
 
@@ -122,8 +122,16 @@ class Panel:
     replicas: Replicas | None = None
 
     @property
+    def heading(self) -> str:
+        """The title, with the idle share if it is known."""
+        if self.idle_share is None:
+            return self.title
+        share = f"idle share {self.idle_share:.0%}" if self.idle_share >= 0.005 else "no idle share once filled"
+        return f"{self.title}: {share}"
+
+    @property
     def workers(self) -> Replicas:
-        """Who the rows are."""
+        """Workers of the rows."""
         return self.replicas or Replicas.one_each(len(self.rows))
 
     @property
@@ -133,7 +141,7 @@ class Panel:
         return [StageRows(f"stage {r}", each.start, len(each)) for r, each in enumerate(rows)]
 
     def between(self, begin: float, end: float) -> "Panel":
-        """What shows between two times, which become 0 and `end - begin`; boxes at the borders stay whole."""
+        """The part between two times, which become 0 and `end - begin`; boxes at the borders stay whole."""
         rows, messages = ([_within(row, begin, end) for row in whole] for whole in (self.rows, self.messages))
         return replace(self, rows=rows, messages=messages, begin=0.0, end=end - begin)
 
@@ -161,13 +169,13 @@ def kinds_of(panels: Sequence[Panel]) -> set[Kind]:
 
 
 def message_colors(panels: Sequence[Panel]) -> dict[str, str]:
-    """What the lines under the boxes are -> their color, of those that there are."""
+    """Label of the lines under the boxes -> color, for the kinds of messages present."""
     present = {message.what for panel in panels for row in panel.messages for message in row}
     return {f"{what} of a message": color for what, color in MESSAGES.items() if what in present}
 
 
 def note(panels: Sequence[Panel]) -> str:
-    """What the labels of the boxes mean."""
+    """Explanation of the labels of the boxes."""
     reads = {box.read for panel in panels for row in panel.rows for box in row if box.read}
     changes = [text for mark, text in _CHANGES.items() if any(re.search(mark, read) for read in reads)]
     return _NOTE + (f" ({'; '.join(changes)})" if changes else "")

@@ -19,7 +19,7 @@ _MICROSECOND = 1e-6
 
 @dataclass(frozen=True)
 class Trace:
-    """What was traced, in seconds, minibatches counted from the start of the run.
+    """A trace in seconds, with minibatches counted from the start of the run.
 
     Attributes:
         rows: the operations of every stage in chronological order.
@@ -45,7 +45,7 @@ def read_trace(path: Path, num_stages: int) -> Trace:
     """The trace at `path`, in the Chrome trace event format with one `tid` a stage.
 
     Raises:
-        ConfigError: it is not a trace, or not that of a run of so many stages.
+        ConfigError: it is not a trace, or of a run with another number of stages.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -85,7 +85,7 @@ def median_times(trace: Trace, num_microbatches: int) -> StageTimes:
 
 
 def _median(row: Sequence[Box], kind: Kind, num_microbatches: int) -> float:
-    """Of an update, or of the operation of one microbatch."""
+    """Median time of updates, or of operations of one microbatch."""
     of_kind = [box for box in row if box.operation.kind is kind]
     shares = [1 if kind is Kind.UPDATE else len(box.operation.covers(num_microbatches)) for box in of_kind]
     times = [(box.end - box.start) / share for box, share in zip(of_kind, shares, strict=True)]

@@ -8,7 +8,7 @@ import pytest
 from support.cli import environment
 
 from pipetrain import cli
-from pipetrain.commands.completion.scripts import SCRIPTS
+from pipetrain.commands.completion import SCRIPTS
 
 _FUNCTION = f'pipetrain() {{ {sys.executable} -m pipetrain "$@"; }}'
 

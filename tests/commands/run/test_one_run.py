@@ -18,7 +18,7 @@ from support.one_run import HYDRA, carried_out
 
 from pipetrain.commands.run.ending import log_thread
 from pipetrain.errors import ConfigError, ExitCode, PreemptedError
-from pipetrain.tracking import metrics_file, summary
+from pipetrain.tracking import records, summary
 from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
@@ -381,7 +381,7 @@ def test_run_with_the_drains_of_an_interrupted_and_resumed_one_has_its_bits(tmp_
     replayed = summary.read(RunDirectory(tmp_path / "replay"))
     assert {name: replayed[name] for name in REPLAYED} == {name: resumed[name] for name in REPLAYED}
     assert replayed["extra_drains"] == [step]
-    causes = [[each["cause"] for each in metrics_file.read(RunDirectory(tmp_path / name)) if each["kind"] == "drain"]
+    causes = [[each["cause"] for each in records.read_records(RunDirectory(tmp_path / name)) if each["kind"] == "drain"]
               for name in ("run", "replay")]  # fmt: skip
     assert causes == [["signal"], ["replay"]]
     assert carried_out(tmp_path / "plain", "train.epochs=2") is ExitCode.COMPLETED

@@ -1,0 +1,114 @@
+"""The picture of predicted pipelines: a bar for each case, or for each stage of a single one."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipetrain.planner.prediction import Prediction
+from pipetrain.report.planning.prediction_tables import Case, distinguishing_names
+from pipetrain.report.style import BLUE, GRAY, GREEN, INK, LADDER, ORANGE, RED, figure
+from pipetrain.report.text_table import shortened, unit_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+_LONGEST = 44
+_MOST = 60
+"""Bars of a panel that can be told apart."""
+
+
+def draw(path: Path, cases: Sequence[Case]) -> None:
+    """Draws rates, idle shares and memory of several cases, or the stages of one."""
+    if len(cases) == 1:
+        _draw_stages(path, cases[0].prediction)
+    else:
+        _draw_cases(path, cases[:_MOST])
+
+
+def _draw_cases(path: Path, cases: Sequence[Case]) -> None:
+    names = distinguishing_names(cases)
+    labels = [
+        shortened(", ".join(_said(name, case.chosen[name]) for name in names if name in case.chosen), _LONGEST)
+        for case in cases
+    ]
+    each = [case.prediction for case in cases]
+    rates = all(prediction.batch_size for prediction in each)
+    with figure(path, (4.6, 2.4, 2.4, 2.4), height=max(2.4, 0.24 * len(cases) + 1.0)) as (speed, idle, sent, memory):
+        if rates:
+            _bars(speed, labels, [p.samples_per_s or 0.0 for p in each], "samples/s, predicted", BLUE)
+        else:
+            _bars(speed, labels, [p.time_per_minibatch_s * 1000 for p in each], "ms per minibatch, predicted", BLUE)
+        _bars(idle, None, [100 * p.idle for p in each], "% of the time idle", GRAY)
+        per = "sample" if rates else "minibatch"
+        amounts = [p.sent_bytes / ((p.batch_size or 1) if rates else 1) for p in each]
+        _sizes(sent, amounts, f"sent per {per}", ORANGE)
+        _sizes(memory, [_peak(p) for p in each], "on the largest device", GREEN)
+
+
+def _said(name: str, value: str) -> str:
+    return value if name in ("method", "schedule") else f"{name} = {value}"
+
+
+def _peak(prediction: Prediction) -> float:
+    return max(stage.memory_bytes or 0 for stage in prediction.stages)
+
+
+def _sizes(panel: "Axes", counts: Sequence[float], what: str, color: str) -> None:
+    """Bars of bytes, in the unit that suits the longest."""
+    unit, size = unit_of(max(counts))
+    _bars(panel, None, [count / size for count in counts], f"{unit} {what}", color)
+
+
+def _bars(panel: "Axes", labels: Sequence[str] | None, values: Sequence[float], what: str, color: str) -> None:
+    places = range(len(values))
+    panel.barh(places, values, height=0.66, color=color)
+    panel.set_yticks(places, labels or [""] * len(values))
+    panel.set_ylim(len(values) - 0.4, -0.6)
+    panel.set_xlabel(what)
+    panel.grid(visible=False, axis="y")
+
+
+def _draw_stages(path: Path, prediction: Prediction) -> None:
+    """The time of a minibatch on a device of each stage, and its memory."""
+    stages = prediction.stages[:_MOST]
+    places = range(len(stages))
+    with figure(path, (6.0, 3.0), height=max(2.6, 0.3 * len(stages) + 1.3)) as (times, memory):
+        begun = [0.0] * len(stages)
+        for name, color, shown in (parts := list(parts_of(prediction, len(stages)))):
+            times.barh(places, shown, left=begun, height=0.66, color=color, label=name)
+            begun = [a + b for a, b in zip(begun, shown, strict=True)]
+        period = 1000 * prediction.time_per_minibatch_s
+        times.axvline(period, color=INK, linewidth=1.2, label="time per minibatch")
+        times.set_yticks(places, [_stage_name(r, stage.replicas) for r, stage in enumerate(stages)])
+        times.set_ylim(len(stages) - 0.4, -0.6)
+        times.set_xlabel("ms for each minibatch, replicas counted")
+        times.grid(visible=False, axis="y")
+        columns = 5 if len(parts) < 5 else 4  # the line has an entry, too
+        times.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, columnspacing=1.2)
+        _sizes(memory, [stage.memory_bytes or 0 for stage in stages], "on a device", GRAY)
+
+
+def parts_of(prediction: Prediction, count: int) -> Iterator[tuple[str, str, list[float]]]:
+    """(what, color, ms) of all that the first stages are busy with for a minibatch, replicas counted."""
+    stages = prediction.stages[:count]
+    parts = {
+        "forward": (BLUE, [stage.forward_s for stage in stages]),
+        "recomputation": (RED, [stage.recompute_s for stage in stages]),
+        "backward": (ORANGE, [stage.backward_s for stage in stages]),
+        "update": (GREEN, [stage.update_s for stage in stages]),
+        "data": (GRAY, [stage.reading_s for stage in stages]),
+    }
+    alone = [0.0] * len(stages)
+    for name, (color, seconds) in parts.items():
+        shown = [1000 * value / stage.replicas for value, stage in zip(seconds, stages, strict=True)]
+        alone = [a + b for a, b in zip(alone, shown, strict=True)]
+        if any(shown):
+            yield name, color, shown
+    if prediction.cores_busy:
+        busy = (1000 * prediction.time_per_minibatch_s * (1 - stage.waiting) for stage in stages)
+        yield "slowed by shared cores", LADDER[0], [max(0.0, a - b) for a, b in zip(busy, alone, strict=True)]
+
+
+def _stage_name(r: int, replicas: int) -> str:
+    return f"stage {r}" if replicas == 1 else f"stage {r}, {replicas} replicas"

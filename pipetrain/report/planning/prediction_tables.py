@@ -1,0 +1,200 @@
+"""The tables of predicted pipelines, and what tells these apart."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipetrain.config.composition import combinations, composed
+from pipetrain.errors import ConfigError
+from pipetrain.planner.prediction import PredictedStage, Prediction
+from pipetrain.planner.profile import Profile
+from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
+from pipetrain.run.predicting import ProfiledRun
+from pipetrain.tracking.progress import announce
+
+_MOST = 500
+
+
+@dataclass(frozen=True)
+class Case:
+    """A predicted pipeline.
+
+    Attributes:
+        chosen: what is asked of it and may differ between cases: method, schedule, D, N, and the words of the sweep.
+        prediction: of it.
+        notes: what to know of it.
+    """
+
+    chosen: Mapping[str, str]
+    prediction: Prediction
+    notes: Sequence[str] = ()
+
+
+def profiled_runs(words: Sequence[str]) -> Iterator[tuple[list[str], ProfiledRun]]:
+    """The members of a sweep such as `method=gpipe,pipedream`, each with its model's profile; one where it is none.
+
+    Raises:
+        ConfigError: there are too many, or one cannot run.
+    """
+    every = list(combinations(words))
+    if len(every) > _MOST:
+        raise ConfigError(f"{' '.join(words)}: {len(every)} pipelines, and at most {_MOST} are compared")
+    swept = {word for chosen in every for word in chosen if any(word not in other for other in every)}
+    profiles: dict[str, Profile] = {}
+    for number, chosen in enumerate(every, 1):
+        settings = composed(chosen)
+        # all but the first of a profile in a file take no time
+        shown = settings.profile is None and len(every) > 1
+        what = " ".join(word for word in chosen if word in swept)
+        with announce(f"pipeline {number} of {len(every)}: {what}", hidden=not shown):
+            run = ProfiledRun.of(settings, profile=profiles.get(settings.profile or ""))
+            if settings.profile is not None:
+                profiles[settings.profile] = run.cut.profile
+            yield chosen, run
+
+
+def cases(words: Sequence[str]) -> Iterator[Case]:
+    """A case for each member of a sweep and each phase of it.
+
+    Raises:
+        ConfigError: one cannot be predicted.
+    """
+    swept = _swept(words)
+    for chosen, run in profiled_runs(words):
+        said = dict(word.split("=", 1) for word in chosen if "=" in word)
+        for phase, prediction in run.predictions():
+            numbered = {"phase": str(phase.number)} if phase.number is not None else {}
+            chosen_here = {**numbered, **named(phase.choices, run), **{name: said[name] for name in swept}}
+            yield Case(chosen_here, prediction, run.notes())
+
+
+def named(choices: Mapping[str, str], run: ProfiledRun) -> dict[str, str]:
+    """The settings that name every case."""
+    return {
+        "method": choices["method"],
+        "schedule": choices["schedule"],
+        "D": str(len(run.cut.stages)),
+        "N": str(run.settings.train.microbatches),
+    }
+
+
+def _swept(words: Sequence[str]) -> list[str]:
+    """The settings of which a sweep tries several values, those aside that every case shows."""
+    members = list(combinations(words))
+    shown = {"method", "schedule", "partition.stages", "train.microbatches"}
+    values: dict[str, set[str]] = {}
+    for member in members:
+        for name, _, value in (word.partition("=") for word in member):
+            values.setdefault(name, set()).add(value)
+    return [name for name, tried in values.items() if len(tried) > 1 and name not in shown]
+
+
+def distinguishing_names(every: Sequence[Case]) -> list[str]:
+    """Names of the settings that distinguish the cases; the first of all names if the cases are equal."""
+    names = list(dict.fromkeys(name for case in every for name in case.chosen))
+    return [name for name in names if len({case.chosen.get(name) for case in every}) > 1] or names[:1]
+
+
+def to_json(every: Sequence[Case]) -> list[dict[str, Any]]:
+    """The content of prediction.json."""
+    return [
+        {
+            **case.chosen,
+            **asdict(case.prediction),
+            "samples_per_s": case.prediction.samples_per_s,
+            "idle": case.prediction.idle,
+            "bound_by": case.prediction.bound,
+        }
+        for case in every
+    ]
+
+
+_LONGEST = 30
+"""Characters of a layer's name."""
+
+
+def comparison_table(cases: Sequence[Case]) -> Iterator[str]:
+    """A row for each case, the fastest marked, and below them the notes of all.
+
+    Columns in which all agree and one would do are left in a line above.
+    """
+    names = distinguishing_names(cases)
+    common = [f"{name} = {value}" for name, value in cases[0].chosen.items() if name not in names]
+    if common:
+        yield ", ".join(common)
+    fastest = min(case.prediction.time_per_minibatch_s for case in cases)
+    rows = [
+        [
+            *(case.chosen.get(name, "-") for name in names),
+            *_cells(case.prediction),
+            "<- fastest" if len(cases) > 1 and case.prediction.time_per_minibatch_s == fastest else "",
+        ]
+        for case in cases
+    ]
+    heads = [*names, "ms per minibatch", "samples/s", "idle", "sent per " + _per(cases), "memory", "bound by", ""]
+    yield from text_table(heads, rows, "<" * len(names) + ">>>>><<")
+    yield from dict.fromkeys(note for case in cases for note in case.notes)
+
+
+def _per(cases: Sequence[Case]) -> str:
+    return "sample" if all(case.prediction.batch_size for case in cases) else "minibatch"
+
+
+def _cells(prediction: Prediction) -> list[str]:
+    rate, samples = prediction.samples_per_s, prediction.batch_size or 1
+    return [
+        milliseconds(prediction.time_per_minibatch_s),
+        "-" if rate is None else rate_of(rate),
+        f"{prediction.idle:.1%}",
+        size_of(prediction.sent_bytes / samples),
+        _largest(prediction),
+        prediction.bound,
+    ]
+
+
+def _largest(prediction: Prediction) -> str:
+    """The memory of the device that needs most."""
+    known = [stage.memory_bytes for stage in prediction.stages if stage.memory_bytes is not None]
+    return size_of(max(known)) if known else "-"
+
+
+def stage_table(prediction: Prediction) -> Iterator[str]:
+    """A row for each stage; of many the first and last."""
+    times = _times(prediction.stages)
+    heads = ("stage", "layers", "", "replicas", *times, "idle", "memory", "link behind it")
+    links = [*(f"{share:.1%} busy" for share in prediction.link_busy), ""]
+    rows: list[Row] = [
+        (str(r), str(stage.num_layers), _span(stage), str(stage.replicas), *took, *_rest(stage), link)
+        for r, (stage, link, *took) in enumerate(zip(prediction.stages, links, *times.values(), strict=True))
+    ]
+    yield from text_table(heads, both_ends(rows, "stages"), ">><>" + ">" * len(times) + ">>>")
+    if hosts := prediction.cores_busy:
+        yield f"cores: {max(hosts):.1%} busy" + (f" on the busiest of {len(hosts)} machines" if len(hosts) > 1 else "")
+
+
+def _span(stage: PredictedStage) -> str:
+    first, last = (shortened(label, _LONGEST) for label in stage.labels)
+    return first if stage.num_layers == 1 else f"{first} to {last}"
+
+
+def _times(stages: Sequence[PredictedStage]) -> dict[str, list[str]]:
+    """Time of each stage per minibatch, by kind of work."""
+    recomputation = [stage.recompute_s for stage in stages]
+    seconds = {
+        "forward": [stage.forward_s for stage in stages],
+        **({"recompute": recomputation} if any(recomputation) else {}),
+        "backward": [stage.backward_s for stage in stages],
+        "update": [stage.update_s for stage in stages],
+        "data": [stage.reading_s for stage in stages],
+    }
+    return {what: [f"{milliseconds(each)} ms" if each else "-" for each in of] for what, of in seconds.items()}
+
+
+def _rest(stage: PredictedStage) -> tuple[str, str]:
+    return f"{stage.idle:.1%}", "-" if stage.memory_bytes is None else size_of(stage.memory_bytes)
+
+
+def milliseconds(seconds: float) -> str:
+    """A time as a number of milliseconds, to a thousandth at most."""
+    value = round(seconds * 1000, 3)
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -1,0 +1,79 @@
+"""A profile on the terminal: a line for each layer, and the whole."""
+
+from pipetrain.planner.profile import MessageWork, Profile, ProfiledLayer, Reading
+from pipetrain.report.text_table import Row, both_ends, counted, rate_of, shortened, size_of, text_table
+
+_LABEL = 40
+
+
+def profile_table(profile: Profile, rest: str) -> list[str]:
+    """Lines with the costs of each layer per minibatch, their sum, and the other measurements.
+
+    Args:
+        profile: of any origin.
+        rest: where the layers are that a long table leaves out, such as `layers, in profile.json`.
+    """
+    rows: list[Row] = [_row(str(i), layer.label, layer) for i, layer in enumerate(profile.layers)]
+    whole = ProfiledLayer(
+        "",
+        sum(layer.forward_s for layer in profile.layers),
+        sum(layer.backward_s for layer in profile.layers),
+        0,
+        profile.weight_bytes,
+        sum(layer.activation_bytes for layer in profile.layers),
+    )
+    heads = ("layer", "", "forward ms", "backward ms", "output", "weights", "activations")
+    table = text_table(heads, [*both_ends(rows, rest), _row("all", "", whole)], "><>>>>>")
+    return [_origin(profile), *profile.notes, *table, *_data(profile.reading), _throughput(profile), *_link(profile)]
+
+
+def _row(number: str, label: str, layer: ProfiledLayer) -> tuple[str, ...]:
+    return (
+        number,
+        shortened(label, _LABEL),
+        f"{1000 * layer.forward_s:.2f}",
+        f"{1000 * layer.backward_s:.2f}",
+        size_of(layer.output_bytes) if layer.output_bytes else "-",
+        size_of(layer.weight_bytes) if layer.weight_bytes else "-",
+        size_of(layer.activation_bytes) if layer.activation_bytes else "-",
+    )
+
+
+def _origin(profile: Profile) -> str:
+    """The subject of the measurement, as far as the profile names it."""
+    known = profile.provenance
+    parts = [str(known[name]) for name in ("model", "dataset") if known.get(name)]
+    if profile.batch_size is not None:
+        parts.append(f"minibatches of {profile.batch_size}")
+    if (microbatches := known.get("microbatches", 1)) != 1:
+        parts.append(f"in {microbatches} microbatches")
+    if known.get("device"):
+        parts.append(f"{known['device']}, {counted(known.get('threads', 1), 'thread', 'threads')}")
+    if known.get("precision"):
+        parts.append(known["precision"])
+    return ", ".join([*parts, counted(len(profile.layers), "layer", "layers")])
+
+
+def _data(reading: Reading) -> list[str]:
+    if reading == Reading():
+        return []
+    inputs, targets = 1000 * reading.inputs_s, 1000 * reading.targets_s
+    return [f"the first stage reads inputs for {inputs:.2f} ms, the last one targets for {targets:.2f} ms"]
+
+
+def _throughput(profile: Profile) -> str:
+    seconds = profile.single_device_s
+    text = f"one device takes {1000 * seconds:.2f} ms for a minibatch"
+    if profile.batch_size is not None and seconds:
+        text += f", {rate_of(profile.batch_size / seconds)} samples/s"
+    return text
+
+
+def _link(profile: Profile) -> list[str]:
+    if profile.bytes_per_s is None:
+        return []
+    text, work = f"two workers send each other {size_of(profile.bytes_per_s)}/s", profile.message_work
+    if work != MessageWork():
+        once, per_megabyte = 1000 * work.seconds, 1e9 * work.seconds_per_byte
+        text += f"; each end of a message takes {once:.2f} ms of a core, and {per_megabyte:.2f} ms for each MB"
+    return [text]

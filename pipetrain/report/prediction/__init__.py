@@ -1,1 +1,0 @@
-"""What `pipetrain predict` shows."""

@@ -1,0 +1,212 @@
+"""`pipetrain report runs`: reads the runs, prints their tables, and writes them with a figure where asked to."""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipetrain.errors import ConfigError
+from pipetrain.report.sweep import sweep_tables
+from pipetrain.report.sweep.columns import column_of, metric_of
+from pipetrain.report.sweep.compared_run import TRAIN_LOSS, ComparedRun, Point
+from pipetrain.report.sweep.groups import SweepGroup
+from pipetrain.report.sweep.interval import Interval
+from pipetrain.report.sweep.sweep_page import page
+from pipetrain.report.sweep.sweep_tables import differences
+from pipetrain.tracking import strict_json
+from pipetrain.tracking.files import write_whole
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS
+
+_NO_NUMBERS = {
+    "path", "status", "reason", "seed", "counts", "started_at", "final", "best", "forward_staleness", "curves"
+}  # fmt: skip
+"""Keys of a run in JSON that are not numbers."""
+
+
+def ranked(groups: Sequence[SweepGroup], metric: str | None) -> tuple[list[SweepGroup], str | None]:
+    """The groups, best first and those without a completed run last, and the column that they were ranked by.
+
+    Raises:
+        ConfigError: `metric` is named, and no run has it.
+    """
+    available = sorted({name for group in groups for run in group.runs for name in run.values})
+    if metric is not None and metric not in available:
+        raise ConfigError(f"--metric {metric}: no run has it; available: {', '.join(available) or 'none'}")
+    chosen = metric or metric_of(groups, None)
+    return sorted(groups, key=lambda group: _rank(group, chosen, groups)), chosen
+
+
+def check_target(groups: Sequence[SweepGroup], target: Mapping[str, float]) -> None:
+    """Checks that some run was evaluated by the metrics of the target, if any was evaluated at all.
+
+    Raises:
+        ConfigError: none has one of them.
+    """
+    available = sorted({name for group in groups for run in group.runs for name in (*run.curves, *run.final)})
+    metrics = [name for name in available if name not in (*ALL_THROUGHPUTS, TRAIN_LOSS)]
+    for name, value in target.items():
+        if metrics and name not in metrics:
+            raise ConfigError(f"--target {name}={value:g}: no run has it; available: {', '.join(metrics)}")
+
+
+def _rank(group: SweepGroup, metric: str | None, groups: Sequence[SweepGroup]) -> tuple[bool, float]:
+    mean = group.mean(metric) if metric else None
+    value = math.inf if metric is None or mean is None else -mean if column_of(metric, groups).higher else mean
+    return not group.completed, value
+
+
+def as_json(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
+    """Every group with its runs, mean and sample standard deviation of every column, and the difference to the best."""
+    compared = zip(groups, differences(groups, metric), strict=True)
+    content = {
+        "metric": metric,
+        "groups": [_group(group, difference) for group, difference in compared],
+        "skipped": [{"path": str(run.path), "reason": run.reason} for run in skipped],
+    }
+    return strict_json.dumps(content, indent=1) + "\n"
+
+
+def _group(group: SweepGroup, difference: Interval | None) -> dict[str, Any]:
+    counted = group.counted
+    columns = sorted({name for run in counted for name in run.values})
+    runs = [
+        {
+            "path": str(run.path),
+            "status": run.status,
+            "reason": run.reason,
+            "seed": run.settings.get("seed"),
+            "counts": any(run is each for each in counted),
+            "started_at": run.started_at,
+            "final": dict(run.final),
+            "best": dict(run.best),
+            **run.numbers,
+            "forward_staleness": list(run.staleness),
+            "curves": {name: [list(point) for point in curve] for name, curve in run.curves.items()},
+        }
+        for run in group.runs
+    ]
+    return {
+        "name": group.name,
+        "statuses": dict(group.statuses),
+        "from_best": None
+        if difference is None
+        else {"mean": difference.middle, "half_width": difference.half, "decided": difference.decided},
+        "mean": {name: group.mean(name) for name in columns},
+        "standard_deviation": {name: group.deviation(name) for name in columns},
+        "runs": runs,
+    }
+
+
+def from_json(content: Mapping[str, Any], methods: Mapping[str, str]) -> list[SweepGroup]:
+    """The groups of what `as_json` wrote, as far as it tells them; `methods` are those of groups, by their names."""
+    return [
+        SweepGroup(group["name"], [_run(run, methods.get(group["name"], "")) for run in group["runs"]])
+        for group in content["groups"]
+    ]
+
+
+def _run(kept: Mapping[str, Any], method: str) -> ComparedRun:
+    return ComparedRun(
+        path=Path(kept["path"]),
+        status=kept["status"],
+        reason=kept["reason"],
+        settings={"method": method, "seed": kept["seed"]},
+        final=_numbers(kept["final"]),
+        best=_numbers(kept["best"]),
+        numbers=_numbers({name: value for name, value in kept.items() if name not in _NO_NUMBERS}),
+        started_at=kept.get("started_at", ""),
+        staleness=kept["forward_staleness"],
+        curves={
+            name: [Point(epoch, strict_json.number(value), *more) for epoch, value, *more in points]
+            for name, points in kept["curves"].items()
+        },
+    )
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: strict_json.number(value) for name, value in values.items()}
+
+
+def write(
+    groups: Sequence[SweepGroup],
+    metric: str | None,
+    output: Path,
+    title: str | None = None,
+    skipped: Sequence[ComparedRun] = (),
+) -> list[Path]:
+    """Writes the tables, the numbers, the figure and the page, all of them or none; returns the files.
+
+    Args:
+        groups: best first.
+        metric: what they are ranked by.
+        output: what the names of the files begin with.
+        title: of the page; None: the same.
+        skipped: runs that cannot be read.
+
+    Raises:
+        OSError: of the file that cannot be written.
+    """
+    from pipetrain.report.sweep.sweep_figure import draw
+
+    paths = [output.with_name(f"{output.name}.{ending}") for ending in ("md", "json", "png", "html")]
+    partial = [path.with_name(f"{path.name}.partial") for path in paths]
+    writers: list[Callable[[Path], object]] = [
+        lambda path: path.write_text(sweep_tables.markdown(groups, metric, skipped), encoding="utf-8"),
+        lambda path: path.write_text(as_json(groups, metric, skipped), encoding="utf-8"),
+        lambda path: draw(path, metric, groups),
+        lambda path: path.write_text(page(title or output.name, metric, groups, skipped), encoding="utf-8"),
+    ]
+    try:
+        for path, beside, writer in zip(paths, partial, writers, strict=True):
+            with _naming(path):
+                writer(beside)
+        for path, beside in zip(paths, partial, strict=True):
+            with _naming(path):
+                beside.replace(path)
+    finally:
+        for beside in partial:
+            beside.unlink(missing_ok=True)
+    return paths
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Names the file in an error of writing it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_page(
+    groups: Sequence[SweepGroup], metric: str | None, folders: Sequence[Path], skipped: Sequence[ComparedRun] = ()
+) -> list[Path]:
+    """Writes the page alone, into the folder of the runs, returns it; none for several folders or a read-only one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = folders[0] / "report.html"
+    if len(folders) > 1 or not os.access(folders[0], os.W_OK):
+        return []
+    with _naming(path):
+        write_whole(path, page(folders[0].resolve().name, metric, groups, skipped))
+    return [path]
+
+
+def target_of(words: Sequence[str]) -> Mapping[str, float]:
+    """The target of words such as `top1=80`.
+
+    Raises:
+        ConfigError: one is not of that form.
+    """
+    target = {}
+    for word in words:
+        metric, _, value = word.partition("=")
+        try:
+            target[metric] = float(value)
+        except ValueError:
+            raise ConfigError(f"--target {word}: a metric and a number, such as top1=80") from None
+    return target

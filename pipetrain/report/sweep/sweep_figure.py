@@ -1,0 +1,208 @@
+"""The figures of a sweep: courses of metrics and of the loss, where each group ended, and what that took."""
+
+import io
+import statistics
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipetrain.report.style import GRAY, INK, figure, figure_of_rows, tooltip
+from pipetrain.report.sweep.columns import column_of, metric_of
+from pipetrain.report.sweep.compared_run import AXES, EPOCH, PREDICTED_S, STEP, TRAIN_LOSS, WALL_S
+from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
+from pipetrain.report.sweep.lines import End, group_styles, label_ends
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+
+_COURSE = 5.8
+_LETTERS = 13
+"""Letters of the legend that an inch holds."""
+_MB = 1e-6
+_SPEEDS = (MEASURED, PREDICTED, in_tokens(MEASURED), in_tokens(PREDICTED))
+_UNITS = {"idle_share": (100, "% of the time"), "memory_bytes": (_MB, "MB, largest process")}
+
+
+class _Panel(NamedTuple):
+    """A panel, its width in inches."""
+
+    width: float
+    fill: Callable[["Axes"], None]
+
+
+def draw(path: Path, metric: str | None, groups: Sequence[SweepGroup]) -> None:
+    """Draws courses and, in the order of the table, final values, throughput, time, idle share and memory."""
+    rows = _Rows(groups)
+    groups = rows.groups
+    bars: list[_Panel] = []
+    if metric and any(group.values(metric) for group in groups):
+        bars.append(_Panel(2.6, lambda panel: rows.dots(panel, metric)))
+    # the peak of a simulation is that of a process which has other runs behind it
+    memory = ["memory_bytes"] if all(map(_distributed, groups)) else []
+    for name in (*_SPEEDS, "target_s", "wall_s", "idle_share", *memory):
+        if name != metric and any(group.values(name) for group in groups):
+            bars.append(_Panel(max(1.7, 0.11 * len(column_of(name).head)), partial(rows.bars, name=name)))
+    bars.append(_Panel(2.3, rows.memory))
+    courses = [
+        _Panel(_COURSE, partial(_course, name=name, axis=axis, rows=rows))
+        for name, axis in main_courses(metric, groups)
+    ]
+    pairs = [courses[first : first + 2] for first in range(0, len(courses), 2)]
+    lines = [*pairs, bars] if len(courses) > 1 else [[*courses, *bars]]
+    widths = [[panel.width for panel in line] for line in lines]
+    foot = [line for entry in rows.legend for line in textwrap.wrap(entry, round(_LETTERS * max(map(sum, widths))))]
+    with figure_of_rows(path, widths, max(3.2, 0.24 * len(groups) + 1.2), foot) as axes:
+        for panels, line in zip(axes, lines, strict=True):
+            for panel, drawn in zip(panels, line, strict=True):
+                drawn.fill(panel)
+        for index, panel in enumerate(axes[-1][-len(bars) :]):
+            rows.name(panel, shown=index == 0)
+
+
+def _distributed(group: SweepGroup) -> bool:
+    return all(run.settings.get("executor.name") == "distributed" for run in group.runs)
+
+
+def metric_curve_svg(name: str, axis: str, groups: Sequence[SweepGroup]) -> str:
+    """A course as an SVG element; what belongs to a group has its number as `data-group`."""
+    rows, file = _Rows(groups), io.StringIO()
+    with figure(file, (course_width(groups),), max(3.2, 0.17 * len(groups))) as (panel,):
+        _course(panel, name, axis, rows)
+    return file.getvalue()
+
+
+def course_width(groups: Sequence[SweepGroup]) -> float:
+    """Inches of a course with the names of its groups."""
+    return _COURSE + 0.08 * max(map(len, labels_of(groups)), default=0)
+
+
+def _course(panel: "Axes", name: str, axis: str, rows: "_Rows") -> None:
+    """The courses, each with its name at its end, and a band over its seeds."""
+    ends = []
+    for number, group, label, style in zip(rows.numbers, rows.groups, rows.labels, rows.styles, strict=True):
+        if points := group.course(name, axis):
+            places, means, low, high = zip(*points, strict=True)
+            mark = "o" if len(points) == 1 else "None"  # a line through one point cannot be seen
+            drawn: list[Artist] = [
+                *panel.plot(places, means, marker=mark, color=style.color, ls=style.dashes, lw=1.4, markersize=5)
+            ]
+            if low != high:
+                drawn.append(panel.fill_between(places, low, high, color=style.color, alpha=0.15, linewidth=0))
+            if not group.completed:
+                drawn += panel.plot(places[-1], means[-1], marker="X", color=style.color, markersize=7)
+            ends.append(End(places[-1], means[-1], label, style.color, tooltip(group.name, number)))
+            for each in drawn:
+                each.set_gid(ends[-1].gid)
+    if axis in (EPOCH, STEP):
+        panel.locator_params(axis="x", integer=True, min_n_ticks=1)
+    if axis in TIMES:
+        panel.set_xlim(left=0)
+    panel.ticklabel_format(axis="y", useOffset=False)
+    if name in ALL_THROUGHPUTS:
+        panel.set_ylim(bottom=0)
+    title = f"{heading(name, axis)}, {band(name, rows.groups)}"
+    panel.set(xlabel=AXIS_LABELS[axis], ylabel=quantity(name), title=title)
+    label_ends(panel, ends)
+
+
+class _Rows:
+    """Panels with a row for each group, best on top."""
+
+    def __init__(self, groups: Sequence[SweepGroup]) -> None:
+        labels = labels_of(groups)
+        self.numbers = [i for i, group in enumerate(groups) if any(run.values for run in group.counted)]
+        self.groups, self.labels = [groups[i] for i in self.numbers], [labels[i] for i in self.numbers]
+        self.styles = group_styles(self.groups)
+        names = [f"{number}  {group.name}" for number, group in enumerate(groups, start=1)]
+        self.legend = names if legend_of(groups) else []
+
+    def name(self, panel: "Axes", *, shown: bool) -> None:
+        """Puts the rows in place, with their names where they are shown."""
+        panel.set_yticks(range(len(self.groups)), self.labels if shown else [""] * len(self.groups))
+        panel.set_ylim(len(self.groups) - 0.4, -0.6)
+        panel.grid(visible=False, axis="y")
+
+    def dots(self, panel: "Axes", name: str) -> None:
+        """Every seed as a dot, and the mean as a stroke."""
+        for index, (group, style) in enumerate(zip(self.groups, self.styles, strict=True)):
+            if values := group.values(name):
+                panel.plot([min(values), max(values)], [index, index], color=GRAY, linewidth=1.2)
+                panel.plot(values, [index] * len(values), "o", color=style.color, markersize=4, alpha=0.6)
+                panel.plot([statistics.fmean(values)], [index], "|", color=INK, markersize=10, markeredgewidth=1.6)
+        if name in ALL_THROUGHPUTS:
+            panel.set_xlim(left=0)
+        panel.locator_params(axis="x", nbins=4)
+        panel.ticklabel_format(axis="x", useOffset=False)
+        panel.set(title=column_of(name).head, xlabel="every seed, and the mean")
+
+    def bars(self, panel: "Axes", name: str) -> None:
+        """The means as bars."""
+        scale, unit = _UNITS.get(name, (1, "mean over seeds"))
+        for index, (group, style) in enumerate(zip(self.groups, self.styles, strict=True)):
+            if (mean := group.mean(name)) is not None:
+                panel.barh(index, scale * mean, height=0.6, color=style.color)
+        panel.locator_params(axis="x", nbins=4)
+        panel.set(title=column_of(name).head, xlabel=unit)
+
+    def memory(self, panel: "Axes") -> None:
+        """Weights and, behind them, activations, of all stages together."""
+        for index, (group, style) in enumerate(zip(self.groups, self.styles, strict=True)):
+            weights, activations = (_MB * (group.mean(f"{name}_bytes") or 0.0) for name in ("weight", "activation"))
+            panel.barh(index, weights, height=0.6, color=style.color)
+            panel.barh(index, activations, left=weights, height=0.6, color=style.color, alpha=0.35)
+        panel.locator_params(axis="x", nbins=4)
+        panel.set(title="weights, activations", xlabel="MB; activations pale")
+
+
+TIMES = (WALL_S, PREDICTED_S)
+AXIS_LABELS = {EPOCH: "epoch", STEP: "step", WALL_S: "wall time, s", PREDICTED_S: "predicted time of the pipeline, s"}
+_BY = {EPOCH: "epoch", STEP: "step", WALL_S: "wall time", PREDICTED_S: "predicted time"}
+
+
+def courses_of(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple[str, str]]:
+    """(curve, axis) of all that can be drawn: the main ones, the training loss by time, and the others by epoch."""
+    first, others = main_courses(metric, groups), dict.fromkeys(_curves(groups))
+    rest = [(name, EPOCH) for name in others if name not in {name for name, _ in first}]
+    by_time = [(TRAIN_LOSS, axis) for axis in TIMES if TRAIN_LOSS in others]
+    return [*first, *_drawable(by_time, groups), *sorted(rest, key=lambda each: each[0] in ALL_THROUGHPUTS)]
+
+
+def main_courses(metric: str | None, groups: Sequence[SweepGroup]) -> list[tuple[str, str]]:
+    """Courses of the ranked column's metric, or of that column itself, and of the training loss."""
+    available = _curves(groups)
+    ranked = next((name for name in (metric_of(groups, metric), metric) if name in available), None)
+    wanted = [(ranked, axis) for axis in AXES] if ranked else []
+    wanted += [(TRAIN_LOSS, STEP)] if TRAIN_LOSS in available else []
+    return _drawable(wanted, groups)
+
+
+def _drawable(wanted: Sequence[tuple[str, str]], groups: Sequence[SweepGroup]) -> list[tuple[str, str]]:
+    return [each for each in wanted if any(group.course(*each) for group in groups)]
+
+
+def _curves(groups: Sequence[SweepGroup]) -> list[str]:
+    return [name for group in groups for run in group.counted for name in run.curves]
+
+
+def heading(name: str, axis: str) -> str:
+    """Title of a course, such as `top1 by epoch`."""
+    return f"{quantity(name)} by {_BY[axis]}"
+
+
+def quantity(name: str) -> str:
+    """Label of the values of a course."""
+    return column_of(name).head.removeprefix("final ")
+
+
+def band(name: str, groups: Sequence[SweepGroup]) -> str:
+    """Description of lines and bands; only groups with several seeds have bands."""
+    counts = sorted({sum(name in run.curves for run in group.counted) for group in groups} - {0, 1})
+    if not counts:
+        return "one seed each"
+    several = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"mean and range of {several} seeds"

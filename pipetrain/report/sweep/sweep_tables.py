@@ -1,0 +1,227 @@
+"""The runs of a sweep as tables: what they came to, and what it took."""
+
+import math
+import shutil
+import textwrap
+from collections.abc import Callable, Sequence
+
+from pipetrain.report.sweep.columns import TO_TARGET, cells, column_of, decimals_of, metric_of
+from pipetrain.report.sweep.compared_run import ComparedRun
+from pipetrain.report.sweep.groups import SweepGroup, labels_of, legend_of
+from pipetrain.report.sweep.interval import Interval, between_seeds
+from pipetrain.report.text_table import counted, markdown_table, printable, text_table
+from pipetrain.tracking.throughput import ALL_THROUGHPUTS, MEASURED, PREDICTED, in_tokens
+
+Columns = Sequence[tuple[str, ...]]
+WIDTH = 120
+_LEAST_WIDTH = 72
+_MOST_STAGES = 8
+_RUNS, _STALENESS = "runs", "staleness of F by stage"
+_LEFT = (_RUNS, _STALENESS)
+"""Columns of words."""
+_SPREAD = "±: sample standard deviation over seeds; a row without it has one seed"
+_SIMULATED = (
+    "~: of the simulated pipeline, predicted from the measured times of its stages; wall time is the simulator's own"
+)
+
+
+def text(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
+    """Tables below each other for the terminal, and what there is to say about them.
+
+    Args:
+        groups: best first.
+        metric: what they are ranked by.
+        skipped: runs that cannot be read.
+    """
+    width = max(_LEAST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    tables = [_text_table(part) for columns in _tables(groups, metric) for part in _parts(columns, width)]
+    said = [*(_wrapped("", note, width) for note in notes(groups, metric)), *not_completed(groups, skipped)]
+    return "\n\n".join(filter(None, [*tables, _legend(groups, width), "\n".join(said)]))
+
+
+def markdown(groups: Sequence[SweepGroup], metric: str | None, skipped: Sequence[ComparedRun] = ()) -> str:
+    """The same in Markdown."""
+    tables = _tables(groups, metric)
+    parts = ["\n".join(markdown_table([column[0] for column in columns], _rows(columns))) for columns in tables]
+    columns = legend_of(groups)
+    legend = "\n".join(markdown_table([column[0] for column in columns], _rows(columns)) if columns else [])
+    said = (f"{note}  " for note in (*notes(groups, metric), *not_completed(groups, skipped)))
+    return "\n\n".join(filter(None, [*parts, legend, *said])) + "\n"
+
+
+def notes(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
+    """Explanations of the signs in the tables."""
+    said = [_SPREAD] if any(len(group.counted) > 1 for group in groups) else []
+    said += [_SIMULATED] if any(_speed(group) == PREDICTED for group in groups) else []
+    said += [FROM_BEST_NOTE] if difference_cells(groups, metric) else []
+    mixed = [label for label, group in zip(labels_of(groups), groups, strict=True) if len(group.commits) > 1]
+    return [*said, *([f"runs of several commits: {', '.join(mixed)}; --by commit tells them apart"] if mixed else [])]
+
+
+def not_completed(groups: Sequence[SweepGroup], skipped: Sequence[ComparedRun] = ()) -> list[str]:
+    """A line for each run that did not complete, or that was skipped, with the reason."""
+    ended = [run for group in groups for run in group.runs if run.status != "completed"]
+    damaged = [f"{run.path}: skipped, as it is damaged: {run.reason}" for run in skipped]
+    return [printable(line) for line in (*(f"{run.path}: {_ending(run)}" for run in ended), *damaged)]
+
+
+def _ending(run: ComparedRun) -> str:
+    reason = run.reason or run.status
+    return reason if reason.startswith(run.status) else f"{run.status}: {reason}"
+
+
+def _tables(groups: Sequence[SweepGroup], metric: str | None) -> tuple[Columns, ...]:
+    return (_came_to(groups, metric), _took(groups)) if groups else ()
+
+
+def _came_to(groups: Sequence[SweepGroup], metric: str | None) -> Columns:
+    evaluated = metric_of(groups, metric)
+    own = [metric, evaluated, f"best_{evaluated}"]
+    named = dict.fromkeys([*(name for name in own if name), *TO_TARGET, "wall_s"])
+    aims = any(run.aims for group in groups for run in group.runs)
+    shown = [name for name in named if any(group.values(name) for group in groups) or (aims and name == "target_s")]
+    columns = [("", *labels_of(groups))]
+    columns += [(column_of(name).head, *_cells(groups, name)) for name in shown]
+    if behind := difference_cells(groups, metric):
+        columns.insert(2, (FROM_BEST, *behind))
+    if metric not in ALL_THROUGHPUTS:
+        at = len(columns) - ("wall_s" in shown)
+        columns[at:at] = _speed_columns(groups)
+    return [*columns, (_RUNS, *map(statuses, groups))]
+
+
+def _took(groups: Sequence[SweepGroup]) -> Columns:
+    named = ("idle_share", "weight_bytes", "copies", "activation_bytes", "memory_bytes")
+    columns = [(column_of(name).head, *cells(groups, name)) for name in named]
+    return [("", *labels_of(groups)), *columns, (_STALENESS, *map(_staleness, groups))]
+
+
+def _cells(groups: Sequence[SweepGroup], name: str) -> list[str]:
+    """The cells of a column; those of the time to a target also say how many runs reached it, where others did not."""
+    found = cells(groups, name)
+    if name not in TO_TARGET:
+        return found
+    counts = [(len(group.values(name)), len(group.counted)) for group in groups]
+    return [f"{cell} ({n} of {m})" if 0 < n < m else cell for cell, (n, m) in zip(found, counts, strict=True)]
+
+
+def _speed(group: SweepGroup) -> str | None:
+    """Name of the group's throughput: measured, or, of a simulation, predicted."""
+    return next((name for name in (MEASURED, PREDICTED) if group.values(name)), None)
+
+
+def _speed_columns(groups: Sequence[SweepGroup]) -> Columns:
+    """Throughput in tokens if all groups count them, else in samples, followed by tokens if any group does."""
+    of_tokens = [any(group.values(in_tokens(name)) for name in (MEASURED, PREDICTED)) for group in groups]
+    tokens = [("tokens/s", *_speeds(groups, in_tokens))] if any(of_tokens) else []
+    return tokens if tokens and all(of_tokens) else [("samples/s", *_speeds(groups, str)), *tokens]
+
+
+def _speeds(groups: Sequence[SweepGroup], named: Callable[[str], str]) -> list[str]:
+    own = {name: cells(groups, named(name)) for name in (MEASURED, PREDICTED)}
+    signs = {MEASURED: "", PREDICTED: "~"}
+    found = [(name, own[name][index]) for index, group in enumerate(groups) if (name := _speed(group) or MEASURED)]
+    return ["-" if cell == "-" else f"{signs[name]}{cell}" for name, cell in found]
+
+
+def statuses(group: SweepGroup) -> str:
+    """Number of runs, by status if some did not complete, and of seeds if these are fewer."""
+    found, runs = group.statuses, len(group.runs)
+    seeds = len({run.seeds for run in group.runs})
+    ended = [f"{count} {status}" for status, count in sorted(found.items())]
+    if list(found) == ["completed"]:
+        ended = [str(runs) if seeds == runs else counted(runs, "run", "runs")]
+    return ", ".join([*ended, *([] if seeds == runs else [counted(seeds, "seed", "seeds")])])
+
+
+def _staleness(group: SweepGroup) -> str:
+    values = group.staleness
+    if len(values) > _MOST_STAGES:
+        more = counted(len(values) - 4, "stage", "stages")
+        return f"{values[0]} {values[1]} ... {more} ... {values[-2]} {values[-1]}"
+    return " ".join(map(str, values)) or "-"
+
+
+def _rows(columns: Columns) -> list[tuple[str, ...]]:
+    return list(zip(*(column[1:] for column in columns), strict=True))
+
+
+def _parts(columns: Columns, width: int) -> Sequence[Columns]:
+    """The columns in tables that are at most so wide; each begins with the names of the rows."""
+    names, *others = columns
+    parts: list[list[tuple[str, ...]]] = [[names]]
+    for column in others:
+        wide = sum(2 + max(map(len, each)) for each in [*parts[-1], column]) - 2
+        if wide > width and len(parts[-1]) > 1:
+            parts.append([names])
+        parts[-1].append(column)
+    return parts
+
+
+def _text_table(columns: Columns) -> str:
+    heads = [column[0] for column in columns]
+    last = "<" if heads[-1] in _LEFT else ">"
+    return "\n".join(text_table(heads, _rows(columns), "<" + ">" * (len(heads) - 2) + last))
+
+
+def _legend(groups: Sequence[SweepGroup], width: int) -> str:
+    """The meaning of row numbers: a table of the settings that differ, or a list of names if it is too wide."""
+    columns = legend_of(groups)
+    if not columns:
+        return ""
+    lines = text_table([column[0] for column in columns], _rows(columns), ">" + "<" * (len(columns) - 1))
+    if max(map(len, lines)) <= width:
+        return "\n".join(lines)
+    digits = len(str(len(groups)))
+    names = enumerate((group.name for group in groups), start=1)
+    return "\n".join(_wrapped(f"{number:>{digits}}  ", name, width) for number, name in names)
+
+
+def _wrapped(lead: str, text: str, width: int) -> str:
+    """The text wrapped at a width; a longer word, such as a path, gets its own line."""
+    return "\n".join(
+        textwrap.wrap(
+            lead + text,
+            width,
+            subsequent_indent=" " * len(lead),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
+
+
+FROM_BEST = "from the best"
+FROM_BEST_NOTE = (
+    "from the best: difference to the first row, with its 95 % confidence interval (t, seed by seed where both rows "
+    "have the same); undecided: the interval includes 0, or a row has a single seed"
+)
+
+
+def differences(groups: Sequence[SweepGroup], metric: str | None) -> list[Interval | None]:
+    """The mean of each group minus the first group's; None for the first and for groups that cannot be compared.
+
+    Args:
+        groups: best first.
+        metric: what they are ranked by.
+    """
+    best = groups[0].by_seed(metric) if metric and groups and groups[0].completed else {}
+    if metric is None or not best:
+        return [None] * len(groups)
+    compared = [group.by_seed(metric) if group.completed else {} for group in groups[1:]]
+    return [None, *(between_seeds(own, best) if own else None for own in compared)]
+
+
+def difference_cells(groups: Sequence[SweepGroup], metric: str | None) -> list[str]:
+    """The column of the table; empty where no row can be compared with the first."""
+    found = differences(groups, metric)
+    if metric is None or not any(found):
+        return []
+    decimals = decimals_of(groups, metric)
+    return ["-" if each is None else _cell(each, metric, decimals) for each in found]
+
+
+def _cell(difference: Interval, metric: str, decimals: int) -> str:
+    text = column_of(metric).text or (lambda value: f"{value:.{decimals}f}")
+    sign = "-" if difference.middle < 0 else "+"
+    spread = "" if math.isinf(difference.half) else f" ± {text(difference.half)}"
+    return f"{sign}{text(abs(difference.middle))}{spread}{'' if difference.decided else ' undecided'}"

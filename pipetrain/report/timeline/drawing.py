@@ -1,0 +1,164 @@
+"""Timelines drawn by matplotlib: as a PNG, or as an SVG whose boxes name their operation when pointed at."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from pipetrain.report.style import figure, tooltip
+from pipetrain.report.timeline.panels import (
+    FILL,
+    INK,
+    LINE,
+    MESSAGES,
+    WORDS,
+    Box,
+    Message,
+    Panel,
+    StageRows,
+    kinds_of,
+    message_colors,
+    note,
+    usual_length,
+)
+from pipetrain.schedules import Kind
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_UNIT, _LEAST, _MOST = 0.36, 7.0, 20.0
+"""Inches: of a usual operation, and the least and most of the width."""
+_ROW, _TITLE, _BAR, _BRACKET = 0.34, 0.36, 0.02, 0.22
+_HEIGHT = 0.86
+"""Height of a box in rows; the rest is the gap to the next stage."""
+_MARGIN = 0.75
+_POINTED_AT = 0.06
+"""Inches of the narrowest box with a tooltip."""
+_LETTER, _SMALL_LETTER = 0.095, 0.07
+"""Inches of a letter of a title, and of what stands at its right."""
+
+
+def draw(path: Path, panels: Sequence[Panel]) -> None:
+    """Writes the panels, one above the other over the same axis of time; stage 0 at the top of each."""
+    span = max(panel.end - panel.begin for panel in panels)
+    width = min(_MOST, max(_LEAST, _UNIT * span / usual_length(panels)))
+    title = _TITLE / _ROW
+    height = sum(len(panel.rows) + title for panel in panels)
+    with figure(path, (width + _MARGIN,), height * _ROW + 1.1) as (axes,):
+        axes.set(xlim=(0, span), ylim=(height, 0))
+        axes.grid(visible=False)
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        size = min(10.0, 10.0 * width / (_LETTER * max(len(panel.heading) for panel in panels)))
+        top, ticks = 0.0, []
+        for panel in panels:
+            _panel(axes, panel, top + title, span, width / span, size)
+            ticks += [tick for stage in panel.stages for tick in _names(axes, stage, top + title)]
+            top += title + len(panel.rows)
+        axes.set_yticks([y for y, _ in ticks], [text for _, text in ticks])
+        axes.locator_params(axis="x", steps=[1, 2, 5, 10])
+        axes.set_xlabel(f"time{f', {panels[0].unit}' if panels[0].unit else ''}")
+        _legend(axes, panels, width)
+
+
+def _names(axes: "Axes", stage: StageRows, top: float) -> Iterator[tuple[float, str]]:
+    """Yields (y, label) of the rows of a stage; replicas are numbered, in a bracket with the name of the stage."""
+    begin, end = top + stage.first, top + stage.first + stage.count - 1 + _HEIGHT
+    if stage.count == 1:
+        yield (begin + end) / 2, stage.name
+        return
+    from matplotlib.markers import TICKRIGHT
+    from matplotlib.transforms import ScaledTranslation
+
+    beside = axes.get_yaxis_transform() + ScaledTranslation(-_BRACKET, 0, axes.figure.dpi_scale_trans)
+    axes.plot(
+        [0, 0], [begin, end], transform=beside, clip_on=False,
+        color=LINE, linewidth=0.8, marker=TICKRIGHT, markersize=4, markeredgewidth=0.8,
+    )  # fmt: skip
+    axes.text(-0.003, (begin + end) / 2, stage.name, transform=beside, ha="right", va="center_baseline")
+    for replica in range(stage.count):
+        yield begin + replica + _HEIGHT / 2, str(replica)
+
+
+def _panel(axes: "Axes", panel: Panel, top: float, span: float, inches: float, size: float) -> None:
+    axes.text(0, top - 0.28, panel.heading, fontsize=size, fontweight="bold", color=INK, ha="left", va="bottom")
+    if panel.facts and span * inches > _LETTER * len(panel.heading) + _SMALL_LETTER * len(panel.facts[0]):
+        axes.text(span, top - 0.28, panel.facts[0], fontsize=9, color=LINE, ha="right", va="bottom")
+    shown = panel.between(panel.begin, panel.end)
+    for r, row in enumerate(shown.rows):
+        y = top + r
+        axes.broken_barh([(0, shown.end)], (y, _HEIGHT), facecolors="white", edgecolors="#d7dbe0", linewidth=0.6)
+        for kind in FILL:
+            for parity in (0, 1):
+                of_kind = [b for b in row if b.operation.kind is kind and b.operation.minibatch % 2 == parity]
+                _bars(axes, of_kind, y, FILL[kind][parity])
+        _updates(axes, row, y, inches)
+        for box in row:
+            if box.operation.kind in FILL:
+                _label(axes, box, y, shown, inches)
+    for r, waits in enumerate(shown.messages):
+        _messages(axes, waits, top + r)
+
+
+def _bars(axes: "Axes", row: Sequence[Box], y: float, color: str) -> None:
+    ranges = [(box.start, box.end - box.start) for box in row]
+    axes.broken_barh(ranges, (y, _HEIGHT), facecolors=color, edgecolors=LINE, linewidth=0.6)
+
+
+def _updates(axes: "Axes", row: Sequence[Box], y: float, inches: float) -> None:
+    """As bars that can be seen even where they take no time."""
+    least = _BAR / inches
+    ranges = [
+        (min(box.start, box.end - least), max(least, box.end - box.start))
+        for box in row
+        if box.operation.kind is Kind.UPDATE
+    ]
+    axes.broken_barh(ranges, (y, _HEIGHT), facecolors=INK)
+
+
+def _messages(axes: "Axes", waits: Sequence[Message], y: float) -> None:
+    """As lines under the boxes."""
+    for what, color in MESSAGES.items():
+        ranges = [(m.start, m.end - m.start) for m in waits if m.what == what]
+        axes.broken_barh(ranges, (y + _HEIGHT, (1 - _HEIGHT) / 2), facecolors=color)
+
+
+def _label(axes: "Axes", box: Box, y: float, panel: Panel, inches: float) -> None:
+    """Writes what has room in a box, and above it lays what an SVG names the operation by when pointed at."""
+    from matplotlib.patches import Rectangle
+
+    begin, end = max(box.start, 0.0), min(box.end, panel.end)
+    middle, width = (begin + end) / 2, (end - begin) * inches
+    for text, place, most, weight in (
+        (box.label(panel.num_microbatches), 0.36, 8.5, "bold"),
+        (box.read or "", 0.74, 6.5, "normal"),
+    ):
+        size = min(most, (width - 0.03) * 72 / (0.64 * max(1, len(text))))
+        if size >= 3.5:
+            axes.text(
+                middle, y + place * _HEIGHT, text, in_layout=False,
+                fontsize=size, fontweight=weight, color=INK, ha="center", va="center_baseline",
+            )  # fmt: skip
+    if width >= _POINTED_AT:
+        axes.add_artist(Rectangle((begin, y), end - begin, _HEIGHT, alpha=0, in_layout=False, gid=tooltip(box.name)))
+
+
+def _legend(axes: "Axes", panels: Sequence[Panel], width: float) -> None:
+    """Under the axis of time, `width` inches wide."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(facecolor=color, edgecolor=LINE, linewidth=0.6, label=text) for text, color in _colors(panels)]
+    axes.figure.legend(
+        handles=handles, loc="outside lower left", ncols=len(handles), handlelength=1.1, alignment="left",
+        title="\n".join(wrap(note(panels), int(width / _LETTER * 1.4))), title_fontsize=8.5,
+    )  # fmt: skip
+
+
+def _colors(panels: Sequence[Panel]) -> Iterator[tuple[str, str]]:
+    kinds = kinds_of(panels)
+    for kind, (light, _) in FILL.items():
+        if kind in kinds:
+            yield WORDS[kind], light
+    yield WORDS[Kind.UPDATE], INK
+    yield "idle", "white"
+    yield from message_colors(panels).items()

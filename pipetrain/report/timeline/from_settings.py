@@ -1,0 +1,213 @@
+"""A timeline of settings, played with given times instead of being run."""
+
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pipetrain.config.composition import combinations
+from pipetrain.errors import ConfigError
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.program.pipeline_graph import SteadyPipeline
+from pipetrain.program.playback import Slice, idle_shares, play
+from pipetrain.program.replication import Replication
+from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_flight, steady_state
+from pipetrain.program.text_grid import grid
+from pipetrain.program.times import StageTimes
+from pipetrain.report.text_table import text_table
+from pipetrain.report.timeline.panels import Panel, boxes, number
+from pipetrain.run.compose import ComposedPhase, composed_phases
+
+
+@dataclass(frozen=True)
+class GivenTimes:
+    """The times of the options: for each, one number for all stages or links, or one number each.
+
+    Attributes:
+        forward, backward, recomputation: of a microbatch; recomputation None: as the forward.
+        update: of an optimizer step.
+        link: latency of a message.
+        message_bytes, link_bandwidth: what the transmission of a message follows from; None: it takes no time.
+        seconds: whether the unit is the second.
+    """
+
+    forward: Sequence[float] = (1.0,)
+    backward: Sequence[float] = (2.0,)
+    recomputation: Sequence[float] | None = None
+    update: Sequence[float] = (0.0,)
+    link: Sequence[float] = (0.0,)
+    message_bytes: Sequence[float] | None = None
+    link_bandwidth: Sequence[float] | None = None
+    seconds: bool = False
+
+    def times(self, num_stages: int, num_microbatches: int) -> StageTimes:
+        """The times of a number of stages and the links between them.
+
+        Raises:
+            ConfigError: an option has too few or too many numbers, or one out of range.
+        """
+        forward = _for_each("--forward-time", self.forward, num_stages, "stages", above=True)
+        recomputation = _for_each("--recompute-time", self.recomputation or forward, num_stages, "stages")
+        backward = _for_each("--backward-time", self.backward, num_stages, "stages", above=True)
+        update = _for_each("--update-time", self.update, num_stages, "stages")
+        latency = _for_each("--link-time", self.link, num_stages - 1, "links")
+        transmission = self._transmission(num_stages - 1)
+        return StageTimes(forward, recomputation, backward, update, num_microbatches, latency, transmission)
+
+    def _transmission(self, links: int) -> list[float]:
+        if self.message_bytes is None and self.link_bandwidth is None:
+            return [0.0] * links
+        if self.message_bytes is None or self.link_bandwidth is None:
+            raise ConfigError("--message-bytes and --link-bandwidth go together; --link-time alone is the time itself")
+        sizes = _for_each("--message-bytes", self.message_bytes, links, "links")
+        speeds = _for_each("--link-bandwidth", self.link_bandwidth, links, "links", above=True)
+        return [size / speed for size, speed in zip(sizes, speeds, strict=True)]
+
+
+def _for_each(option: str, values: Sequence[float], count: int, of: str, *, above: bool = False) -> list[float]:
+    shown = f"{option} {','.join(f'{value:g}' for value in values)}"
+    if any(not (value > 0 if above else value >= 0) or value == float("inf") for value in values):
+        raise ConfigError(f"{shown}: must be {'above 0' if above else 'at least 0'}, and finite")
+    if len(values) not in (1, count):
+        raise ConfigError(f"{shown}: {len(values)} numbers for {count} {of}; give one for each, or one for all")
+    return list(values) * count if len(values) == 1 else list(values)
+
+
+_MOST_MINIBATCHES, _MOST_PANELS = 16, 12
+"""Minibatches drawn by default; panels drawn at most."""
+_IN_TITLE = ("method=", "schedule=", "partition.stages=", "train.microbatches=", "phases=")
+
+
+def timeline_of_settings(
+    overrides: Sequence[str], minibatches: int | None, given: GivenTimes
+) -> tuple[list[Panel], list[str]]:
+    """A panel for each phase and each member of a sweep, and what to print of them.
+
+    Where there are several, all end with the shortest, so that their speeds can be compared.
+
+    Raises:
+        ConfigError: the settings cannot run, or the times do not match the stages.
+    """
+    every = (phase for chosen in combinations(overrides) for phase in titled_phases(chosen))
+    phases = list(itertools.islice(every, _MOST_PANELS + 1))
+    if len(phases) > _MOST_PANELS:
+        raise ConfigError(
+            f"{' '.join(overrides)}: {_MOST_PANELS} timelines at most fit in one figure; choose fewer values or phases"
+        )
+    count = minibatches or max(_usual(phase.rules) for _, phase in phases)
+    timelines = [PhaseTimeline(title, phase, min(count, phase.steps or count), given) for title, phase in phases]
+    panels = [timeline.panel() for timeline in timelines]
+    end = min(panel.end for panel in panels)
+    return [replace(panel, end=end) for panel in panels], [line for each in timelines for line in each.lines()]
+
+
+def titled_phases(overrides: Sequence[str]) -> Iterator[tuple[str, ComposedPhase]]:
+    """The phases that these overrides of `pipetrain run` choose, each with a title that says so."""
+    phases = composed_phases(overrides)
+    others = [word for word in overrides if not word.startswith((*_IN_TITLE, "hydra."))]
+    for index, phase in enumerate(phases):
+        chosen = [f"{group}={phase.names[group]}" for group in ("method", "schedule")] + others
+        size = [f"D = {phase.rules.num_stages}", f"N = {phase.rules.num_microbatches}"]
+        prefix = f"phase {index}: " if len(phases) > 1 else ""
+        yield prefix + ", ".join([*chosen, *size]), phase
+
+
+def _usual(rules: PipelineRules) -> int:
+    """As many minibatches as fill the pipeline twice."""
+    return min(_MOST_MINIBATCHES, max(2, _filled(rules)))
+
+
+def _filled(rules: PipelineRules) -> int:
+    return 2 * minibatches_held(rules.list_schedule, rules.num_stages, rules.num_microbatches)
+
+
+@dataclass(frozen=True)
+class PhaseTimeline:
+    """The operation lists of a phase over some minibatches, played with given times."""
+
+    title: str
+    phase: ComposedPhase
+    minibatches: int
+    given_times: GivenTimes
+
+    def panel(self) -> Panel:
+        """The panel to draw."""
+        rules = self._rules
+        rows = [
+            list(boxes(row, rules.planned(w, self.minibatches), 0, rules.replicas.counts[r]))
+            for w, (row, (r, _)) in enumerate(zip(self._slices, rules.replicas.places, strict=True))
+        ]
+        firsts = [rules.replicas.workers_of(r)[0] for r in range(rules.num_stages)]
+        facts = (
+            f"steady state: {self._rate()}",
+            f"idle share in steady state, by stage: {', '.join(f'{share:.1%}' for share in self._steady.idle)}",
+            f"most microbatches in flight, by stage: {', '.join(str(self._peaks()[w]) for w in firsts)}",
+        )
+        unit = "s" if self.given_times.seconds else ""
+        end = max(row[-1].end for row in rows)
+        idle = sum(self._steady.idle[r] for r, _ in rules.replicas.places) / len(rows)
+        return Panel(
+            self.title, rules.num_microbatches, unit, rows, 0.0, end,
+            facts=facts, idle_share=idle, replicas=rules.replicas,
+        )  # fmt: skip
+
+    def lines(self) -> Iterator[str]:
+        """Lines to print."""
+        yield self.title
+        heads = (
+            "stage",
+            "in flight",
+            "idle share: steady state",
+            f"of {self.minibatches} minibatches with fill and drain",
+        )
+        replicas = self._rules.replicas
+        steady = [self._steady.idle[r] for r, _ in replicas.places]
+        shares = zip(steady, idle_shares(self._slices), strict=True)
+        rows = [
+            (label, str(peak), *(f"{share:.1%}" for share in both))
+            for label, peak, both in zip(replicas.labels, self._peaks(), shares, strict=True)
+        ]
+        yield from text_table(heads, rows, ">>>>")
+        yield f"steady state: {self._rate()}"
+        yield from _grid(self._rules, self.minibatches)
+        yield ""
+
+    @property
+    def _rules(self) -> PipelineRules:
+        return self.phase.rules
+
+    @cached_property
+    def _times(self) -> StageTimes:
+        return self.given_times.times(self._rules.num_stages, self._rules.num_microbatches)
+
+    @cached_property
+    def _slices(self) -> list[list[Slice]]:
+        rules, times = self._rules, replace(self._times, replicas=self._rules.replicas)
+        lists = rules.lists(self.minibatches)
+        return play(lists, times.duration, rules.segments, times.transfer, times.occupation, rules.replicas)
+
+    @cached_property
+    def _steady(self) -> Steady:
+        rules, stages = self._rules, self._rules.num_stages
+        cycles = [rules.steady_cycle(r) for r in range(stages)]
+        replication = Replication(rules.replicas.counts, [0.0] * stages)
+        return steady_state(SteadyPipeline(cycles, self._times, replication, rules.segments))
+
+    def _peaks(self) -> list[int]:
+        lists = self._rules.lists(_filled(self._rules))
+        return [peak_in_flight(operations, self._rules.num_microbatches) for operations in lists]
+
+    def _rate(self) -> str:
+        rate = 1.0 / self._steady.period
+        if not self.given_times.seconds:
+            return f"{number(rate)} minibatches in a unit of time"
+        return f"{number(rate)} minibatches/s, {number(self.phase.batch_size * rate)} samples/s"
+
+
+def _grid(rules: PipelineRules, minibatches: int) -> list[str]:
+    """Lines of the grid; empty if it is too wide for the terminal."""
+    drawn = grid(rules.lists(minibatches), replicas=rules.replicas).splitlines()
+    if max(map(len, drawn)) > shutil.get_terminal_size((120, 24)).columns:
+        return []
+    return ["one column per operation, whatever its duration:", *drawn]

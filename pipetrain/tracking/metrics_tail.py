@@ -1,0 +1,81 @@
+"""Follows metrics.jsonl, which another process writes, on the terminal of this one."""
+
+import json
+import os
+import threading
+import time
+from typing import TextIO
+
+from pipetrain.tracking.progress import ProgressBar
+from pipetrain.tracking.records import Record
+from pipetrain.tracking.run_directory import RunDirectory
+
+_POLL_SECONDS = 0.2
+
+
+class MetricsTail:
+    """Shows what another process writes to metrics.jsonl, so that this process alone writes to the terminal.
+
+    Args:
+        run: the run directory.
+        bar: shows the records.
+        after_step: where a resumed run goes on; what was recorded before is not shown.
+    """
+
+    def __init__(self, run: RunDirectory, bar: ProgressBar, after_step: int = 0) -> None:
+        self._path = run.metrics
+        self._bar = bar
+        self._after = after_step
+        self._file: TextIO | None = None
+        self._rest = ""
+        self._begun = False
+        self._shown = self._known = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
+        self._started = time.time()
+        self._thread.start()
+
+    def _follow(self) -> None:
+        stopping = False
+        while not stopping:
+            stopping = self._stop.wait(_POLL_SECONDS)
+            self._open()
+            self._read()
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self) -> None:
+        """Opens the file, and opens it again once a resumed run's worker has put another in its place."""
+        if not self._path.is_file():
+            return
+        there = self._path.stat()
+        # a file that an earlier run left here is replaced when the workers start
+        fresh = there.st_mtime >= self._started - 1
+        if self._file is None and fresh:
+            self._file = self._path.open(encoding="utf-8")
+        elif self._file is not None and os.fstat(self._file.fileno()).st_ino != there.st_ino:
+            self._file.close()
+            self._file, self._rest, self._begun = self._path.open(encoding="utf-8"), "", False
+            self._known = self._shown  # a worker whose file was removed has written it again
+
+    def _read(self) -> None:
+        if self._file is None:
+            return
+        *lines, self._rest = (self._rest + self._file.read()).split("\n")
+        for line in lines:
+            self._show(json.loads(line))
+
+    def _show(self, record: Record) -> None:
+        # after its start a run may have yet to be evaluated at the step that it goes on from
+        self._begun = self._begun or (record["kind"] == "start" and record["step"] == self._after)
+        if record["step"] > self._after or (self._begun and record["step"] == self._after):
+            if self._known:
+                self._known -= 1
+                return
+            self._shown += 1
+            self._bar.update(record)
+
+    def close(self) -> None:
+        """Shows what is left, and ends."""
+        self._stop.set()
+        self._thread.join()

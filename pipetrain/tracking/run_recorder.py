@@ -1,0 +1,301 @@
+"""Records a run in the process of the last stage: losses, metrics, throughput."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pipetrain.device_queue import HostCopies, queues
+from pipetrain.errors import DivergedError
+from pipetrain.losses import StepLoss
+from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.tracking import records
+from pipetrain.tracking.evaluations import Evaluations
+from pipetrain.tracking.records import MetricsFile, Record
+from pipetrain.tracking.run_directory import RunDirectory
+from pipetrain.tracking.tensorboard import TensorBoardWriter
+from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, THROUGHPUTS, Throughput, WallClock, in_tokens
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """The run that is recorded.
+
+    Attributes:
+        directory: where.
+        steps_per_epoch: minibatches of an epoch.
+        samples: those of a step's minibatch; steps count from 0.
+        rates: the learning rates of a step, counted from 0, as fields of its record.
+        every_steps: steps between records.
+        simulated: whether all stages share this process, so that the wall time is the simulator's.
+        counts_tokens: whether what the loss counts are tokens.
+        config: the configuration, resolved.
+        lower_is_better: the names of metrics, in addition to loss and perplexity, that fall as the model improves.
+        hyperparameters: what was set, by name on the command line.
+    """
+
+    directory: RunDirectory
+    steps_per_epoch: int
+    samples: Callable[[int], int]
+    rates: Callable[[int], Record]
+    every_steps: int = 1
+    simulated: bool = False
+    counts_tokens: bool = False
+    config: Mapping[str, Any] = field(default_factory=dict)
+    lower_is_better: Sequence[str] = ()
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ResumedProgress:
+    """A checkpoint's record of the steps before it.
+
+    Attributes:
+        progress: as `Recorder.progress` gave it, and the `step`.
+        history: as `Recorder.history` gave it.
+    """
+
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    history: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+Show = Callable[[Record], None]
+LOSSES = "run.losses"
+TOKENS = "run.tokens"
+_NO_EARLIER_STEPS = ResumedProgress()
+
+
+class _Unread(NamedTuple):
+    """The loss of a step that a device may have yet to find.
+
+    Attributes:
+        minibatch: of the step.
+        counted: what it is the mean over.
+        mean: on its way to the host.
+    """
+
+    minibatch: int
+    counted: int
+    mean: HostCopies
+
+
+class Recorder:
+    """The record of a run: takes each step's loss and each evaluation's metrics, and writes metrics.jsonl.
+
+    A loss that a device has yet to find is read, and its step recorded, when the next one comes or the pipeline has
+    drained. So the device has something to do while the host waits.
+
+    Args:
+        recorded: the run.
+        earlier: the record of the steps before, of a run that is resumed.
+        show: is given every record.
+    """
+
+    def __init__(
+        self, recorded: RecordedRun, earlier: ResumedProgress = _NO_EARLIER_STEPS, show: Show = lambda _record: None
+    ) -> None:
+        progress, history = earlier.progress, earlier.history
+        self._resumed_at: int = progress.get("step", 0)
+        self._recorded = recorded
+        self._evaluation_due: bool = progress.get("evaluation_due", False)
+        self._file = MetricsFile(recorded.directory, self._resumed_at, evaluated=not self._evaluation_due)
+        self._board = self._new_board()
+        self._show = show
+        self._last = time.perf_counter()
+        self._drains_after = 0
+        self._unread: list[_Unread] = []
+        self.clock = WallClock(progress)
+        self.evaluations = Evaluations(progress, recorded.lower_is_better)
+        self.losses: list[float] = history[LOSSES].tolist() if LOSSES in history else []
+        self._tokens: list[int] = history[TOKENS].tolist() if TOKENS in history else [0] * len(self.losses)
+        self._throughputs = {
+            name: Throughput(recorded.samples, history[f"run.{name}"].tolist() if f"run.{name}" in history else ())
+            for name in THROUGHPUTS
+        }
+        self._speed_name = SIMULATOR if recorded.simulated else MEASURED
+        self._speed = self._throughputs[self._speed_name]
+
+    def _new_board(self) -> TensorBoardWriter:
+        """TensorBoard's file, in which the points after those of the checkpoint are superseded."""
+        run, step = self._recorded.directory, self._resumed_at
+        goes_on = step or run.tensorboard.exists()  # of an attempt that failed
+        if not self._evaluation_due:
+            return TensorBoardWriter(run, step + 1 if goes_on else None)
+        board = TensorBoardWriter(run, step)  # an evaluation at this very step may have been written, too
+        for record in records.read_records(run):
+            if record["step"] == step and record["kind"] == "interval":
+                board.interval(record)
+            elif record["step"] == step and record["kind"] == "epoch":
+                board.epoch(record)
+        return board
+
+    def start(self) -> None:
+        """Starts the clock. Call it when a run starts or is resumed, once its processes are connected."""
+        self.clock.start()
+        rates = self._recorded.rates(0)
+        self._board.start(self._recorded.config, rates_by_stage=len(rates) > 1)
+        due = {"evaluation_due": True} if self._evaluation_due else {}
+        self._write({**self._record("start", self._resumed_at), **due})
+
+    def begin(self, interval: DrainInterval) -> None:
+        """Starts the time of the interval's first step. Call it when training goes on after something else."""
+        self._drains_after = interval.start + interval.minibatches
+        self._last = time.perf_counter()
+
+    def step(self, minibatch: int, loss: StepLoss) -> None:
+        """Records the loss of `minibatch`, after its update.
+
+        Raises:
+            DivergedError: its loss is not finite; on a device that queues, that of the step before.
+        """
+        self._unread.append(_Unread(minibatch, loss.count, HostCopies([loss.mean])))
+        self._read(all_but=1 if queues(loss.mean.device) else 0)
+
+    def drain(self, predicted: Sequence[float] = ()) -> None:
+        """Ends the interval, after every stage has drained: its last step has lasted until now.
+
+        Args:
+            predicted: seconds that each of its steps would take with every stage on a device of its own, where they
+                are simulated.
+
+        Raises:
+            DivergedError: as `step`.
+        """
+        self._read()
+        step = len(self.losses)
+        self._speed.prolong(time.perf_counter() - self._last)
+        for minibatch, seconds in enumerate(predicted, start=step - len(predicted)):
+            self._throughputs[PREDICTED].add(minibatch, seconds)
+        if step == self._drains_after and self._due(step):
+            self._interval(step)
+
+    def extra_drain(self, step: int, cause: str) -> None:
+        """Records a drain after `step` steps that the settings do not ask for, and what caused it."""
+        self._write({**self._record("drain", step), "cause": cause})
+
+    def _due(self, step: int) -> bool:
+        return step % self._recorded.every_steps == 0
+
+    def _read(self, all_but: int = 0) -> None:
+        """Reads losses, waiting for them, but for the last ones, and records their steps.
+
+        A step lasts from the moment when the loss before it was known to that of its own.
+        """
+        while len(self._unread) > all_but:
+            minibatch, counted, mean = self._unread.pop(0)
+            value = mean.take()[0].item()
+            began, self._last = self._last, time.perf_counter()
+            self.losses.append(value)
+            self._tokens.append(counted)
+            self._speed.add(minibatch, self._last - began)
+            if not math.isfinite(value):
+                self._unread = []  # the run ends here
+                raise DivergedError(minibatch + 1, value)
+            if self._due(minibatch + 1) and minibatch + 1 != self._drains_after:  # the last step lasts until the drain
+                self._interval(minibatch + 1)
+
+    def _interval(self, step: int) -> None:
+        first = max(0, step - self._recorded.every_steps)
+        record = {
+            **self._record("interval", step),
+            **self._amounts(first, step),
+            "train_s": round(self._speed.train_s(first, step), 6),
+            "loss": _mean(self.losses[first:step]),
+            **self._recorded.rates(step - 1),
+            **self._speeds([self._speed_name], lambda each: _rounded(each.of(first, step))),
+        }
+        self._board.interval(record)
+        self._write(record)
+
+    def epoch(self, step: int, reports: Sequence[Mapping[str, Any]]) -> None:
+        """Records the end of an epoch or of the run, with what was measured of each stage so far."""
+        first = (self._epoch_of(step) - 1) * self._recorded.steps_per_epoch
+        measured = [name for name, each in self._throughputs.items() if each.seconds]
+        record = {
+            **self._record("epoch", step),
+            **self._amounts(first, step),
+            "train_s": round(self._speed.train_s(first, step), 6),
+            "loss": _mean(self.losses[first:step]),
+            **self._speeds(measured, lambda each: _rounded(each.of(first, step))),
+            **records.stage_fields(reports),
+        }
+        self._board.epoch(record)
+        self._write(record)
+
+    def evaluation(self, step: int, metrics: Mapping[str, float], seconds: float) -> None:
+        """Records the metrics of an evaluation after `step` steps, which took so long."""
+        self.clock.spend("eval_s", seconds)
+        self.evaluations.add(step, self._epoch_of(step), metrics)
+        record = {**self._record("eval", step), "eval_s": round(seconds, 4), **records.evaluation_fields(metrics)}
+        self._board.evaluation(record)
+        self._write(record)
+
+    def _epoch_of(self, step: int) -> int:
+        """The epoch, counted from 1, of a step counted from 1."""
+        return -(-step // self._recorded.steps_per_epoch)
+
+    def _record(self, kind: str, step: int) -> Record:
+        return {"kind": kind, "step": step, "epoch": self._epoch_of(step), "wall_s": round(self.clock.wall_s, 4)}
+
+    def _write(self, record: Record) -> None:
+        self._file.write(record)
+        self._show(record)
+
+    def summary(self) -> dict[str, Any]:
+        """Losses, times, throughput and metrics for the summary."""
+        steps = len(self.losses)
+        return {
+            "steps": steps,
+            "epochs": round(steps / self._recorded.steps_per_epoch, 4),
+            **self._amounts(0, steps),
+            "train_s": sum(self._throughputs[name].train_s(0, steps) for name in (MEASURED, SIMULATOR)),
+            **self.clock.fields(),
+            **self._speeds(THROUGHPUTS, Throughput.of_run),
+            **self.evaluations.fields(),
+        }
+
+    def _amounts(self, first: int, last: int) -> dict[str, int]:
+        """Number of samples of these steps, and of tokens if the loss counts tokens."""
+        samples = {"samples": self._speed.samples(first, last)}
+        return {**samples, "tokens": sum(self._tokens[first:last])} if self._recorded.counts_tokens else samples
+
+    def _speeds(self, names: Sequence[str], value: Callable[[Throughput], float | None]) -> dict[str, float | None]:
+        """Throughputs in samples, and in tokens where that is what the loss counts."""
+        speeds = {name: value(self._throughputs[name]) for name in names}
+        if not self._recorded.counts_tokens:
+            return speeds
+        of_tokens = {name: self._throughputs[name].counting(self._tokens.__getitem__) for name in names}
+        return {**speeds, **{in_tokens(name): value(each) for name, each in of_tokens.items()}}
+
+    def progress(self) -> dict[str, Any]:
+        """Fields of this record in a checkpoint, without its history."""
+        return {**self.clock.fields(), **self.evaluations.fields()}
+
+    def history(self) -> dict[str, Tensor]:
+        """Losses and seconds of every step so far, float32 (steps,), and their tokens, int64.
+
+        Raises:
+            DivergedError: as `step`.
+        """
+        self._read()
+        seconds = {f"run.{name}": each.seconds for name, each in self._throughputs.items() if each.seconds}
+        series = {LOSSES: self.losses, **seconds}
+        floats = {name: torch.tensor(values, dtype=torch.float32) for name, values in series.items()}
+        return {**floats, TOKENS: torch.tensor(self._tokens)} if self._recorded.counts_tokens else floats
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        """Closes the files; what was set and what came of it go to TensorBoard's page of hyperparameters."""
+        self._file.close()
+        self._board.close(self._recorded.hyperparameters, summary)
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return sum(losses) / len(losses)
+
+
+def _rounded(speed: float | None) -> float | None:
+    return None if speed is None else round(speed, 2)
