@@ -1,6 +1,6 @@
 """Memory of weights that nobody reads any more, lent to the weights that are made next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,11 +12,35 @@ _FIRST, _LAST = 3, 2
 
 
 def _owners(tensor: Tensor) -> int:
-    """How many tensors share the memory of this one, itself included, whoever holds them."""
+    """Number of tensors that share the memory of this one, itself included, as C++ counts them."""
     return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
 _ONE = _owners(torch.empty(1))
+
+
+def check_counts() -> None:
+    """Checks that torch counts every kind of reader of a tensor's memory.
+
+    Raises:
+        RuntimeError: it does not, so memory in use would look free and be overwritten.
+    """
+    readers: Mapping[str, Callable[[Tensor], object]] = {
+        "a view": lambda lent: lent[:1],
+        "a detached tensor": lambda lent: lent.detach(),
+        "a tensor saved for backward": lambda lent: torch.ones(2, requires_grad=True) * lent,
+    }
+    for kind, read in readers.items():
+        memory = torch.empty(2)
+        with torch.enable_grad():
+            reader = read(memory.data)
+        counted = _owners(memory) > _ONE
+        del reader
+        if not counted or _owners(memory) != _ONE:
+            raise RuntimeError(f"torch {torch.__version__} miscounts {kind} in torch._C._storage_Use_Count")
+
+
+check_counts()
 
 
 class SpareMemory:

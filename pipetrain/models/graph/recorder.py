@@ -3,6 +3,8 @@
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from threading import RLock, get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +26,7 @@ _READS = {
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, fx.Node)
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 _AUTOCAST = torch.amp.autocast_mode.autocast
+_ONE_AT_A_TIME = RLock()
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 
 
@@ -111,22 +114,37 @@ class Recorder(TorchFunctionMode):
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Also sees calls of modules and of autograd functions, and regions of autocast."""
-        call, enter, leave = nn.Module.__call__, _AUTOCAST.__enter__, _AUTOCAST.__exit__
-        nn.Module.__call__ = lambda module, *args, **kwargs: self._module(call, module, args, kwargs)  # type: ignore[method-assign]
-        # what `apply` of every autograd function looks up, also where that was bound earlier
-        base: Any = torch.autograd.Function.__mro__[1]
-        base.apply = classmethod(lambda cls, *args: self._applied(super(base, cls).apply, cls, args))  # type: ignore[misc]
-        _AUTOCAST.__enter__ = lambda region: self._entered(enter, region)  # type: ignore[method-assign]
-        _AUTOCAST.__exit__ = lambda region, *error: self._left(leave, region, error)  # type: ignore[method-assign]
+        """Also sees calls of modules and of autograd functions, and regions of autocast, in the calling thread alone.
+
+        torch has no hook for these three, so they are patched:
+
+        1. The patches are seen by all threads. In any other thread than this one they call what they replace.
+        2. Each recording puts back what it found, so no two may overlap: others wait.
+        3. `Function.apply` is looked up in its base class by every autograd function, also where it was bound earlier.
+        """
+        function_base: Any = torch.autograd.Function.__mro__[1]
+        thread = get_ident()
+
+        def apply(function: Any, *args: Any) -> Any:
+            original = super(function_base, function).apply  # type: ignore[misc]
+            return self._applied(original, function, args) if get_ident() == thread else original(*args)
+
+        def only_here(recorded: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *args, **kwargs: (recorded if get_ident() == thread else original)(*args, **kwargs)
+
         self._gradients = torch.is_grad_enabled()
-        try:
-            with self:
+        with _ONE_AT_A_TIME, self:
+            call, enter, leave = nn.Module.__call__, _AUTOCAST.__enter__, _AUTOCAST.__exit__
+            nn.Module.__call__ = only_here(partial(self._module, call), call)  # type: ignore[method-assign]
+            function_base.apply = classmethod(apply)
+            _AUTOCAST.__enter__ = only_here(partial(self._entered, enter), enter)  # type: ignore[method-assign]
+            _AUTOCAST.__exit__ = only_here(partial(self._left, leave), leave)  # type: ignore[method-assign]
+            try:
                 yield
-        finally:
-            nn.Module.__call__ = call  # type: ignore[method-assign]
-            _AUTOCAST.__enter__, _AUTOCAST.__exit__ = enter, leave  # type: ignore[method-assign]
-            del base.apply
+            finally:
+                nn.Module.__call__ = call  # type: ignore[method-assign]
+                _AUTOCAST.__enter__, _AUTOCAST.__exit__ = enter, leave  # type: ignore[method-assign]
+                del function_base.apply
 
     # -- what the forward calls ---------------------------------------------------------------------------------------
 
@@ -159,7 +177,7 @@ class Recorder(TorchFunctionMode):
         self._define(self._add("call_function", func, args, kwargs, written), result)
         return result
 
-    def _module(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def _module(self, call: Callable[..., Any], module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         path = self._paths.get(id(module))
         if self._quiet or path is None:
             return call(module, *args, **kwargs)
@@ -215,7 +233,7 @@ class Recorder(TorchFunctionMode):
         self._regions.append(Region(region.device, region.fast_dtype, region._enabled))
         return enter(region)
 
-    def _left(self, leave: Callable[..., Any], region: Any, error: Any) -> Any:
+    def _left(self, leave: Callable[..., Any], region: Any, *error: Any) -> Any:
         self._regions.pop()
         return leave(region, *error)
 

@@ -134,7 +134,7 @@ class _Copy:
         for region in reversed(entered):
             self.graph.call_function(torch.amp._exit_autocast, (region,))
         if before is not None:
-            self.graph.call_function(torch._C._set_grad_enabled, (before,))
+            self.graph.call_function(torch.set_grad_enabled, (before,))
         return copy
 
     def _argument(self, value: Any) -> Any:
@@ -157,7 +157,7 @@ class _Copy:
 
 def _without_gradients() -> bool:
     before = torch.is_grad_enabled()
-    torch._C._set_grad_enabled(False)  # noqa: FBT003
+    torch.set_grad_enabled(False)
     return before
 
 
