@@ -8,7 +8,7 @@ from torch import fx, nn
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain, out_of_place
-from pipetrain.models.graph import one_sample
+from pipetrain.models.graph.one_sample import questions
 from pipetrain.models.graph.agreement import agrees
 from pipetrain.models.graph.cuts import cuts_of
 from pipetrain.models.graph.example import Example
@@ -31,7 +31,7 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
     _check_names(model, example.names)
     out_of_place(model)
     graphs = graphs_of(model, example, output)
-    asked = one_sample.questions((graphs.training, graphs.evaluation))
+    asked = questions((graphs.training, graphs.evaluation))
     chain = _chain(model, graphs, without=asked)
     if asked and not agrees(chain, example.resized(1, example.length), output):
         chain = _chain(model, graphs, without=set())
