@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import pipetrain
-from pipetrain.weights import spare_memory
+from pipetrain.weights import buffer_pool
 
 PACKAGE = Path(pipetrain.__file__).parent
 APIS = {
@@ -134,10 +134,10 @@ def test_check_sees_attributes_imports_and_paths_in_strings():
 
 
 def test_every_reader_of_memory_is_counted(monkeypatch):
-    spare_memory.check_counts()
-    monkeypatch.setattr(torch._C, "_storage_Use_Count", lambda _storage: spare_memory._ONE)
+    buffer_pool.check_use_count()
+    monkeypatch.setattr(torch._C, "_storage_Use_Count", lambda _storage: buffer_pool._UNSHARED)
     with pytest.raises(RuntimeError, match=rf"torch {torch.__version__.partition('+')[0]}.*a view"):
-        spare_memory.check_counts()
+        buffer_pool.check_use_count()
 
 
 def test_storage_of_a_view_has_the_identity_of_its_base():

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError, as_configured
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.seeding import key
 
@@ -51,14 +51,14 @@ class ASP(Method):
         return key(self.seed, minibatch_of_run, _PURPOSE) % self.independent_replicas
 
     @override
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """The version after the last update that this replica's own gradient made; after a drain the first."""
-        t, start = moment.operation.minibatch, moment.minibatch_of_run - moment.operation.minibatch
+        t, start = at.operation.minibatch, at.minibatch_of_run - at.operation.minibatch
         own = self.replica(start + t)
         return WeightRead(next((s + 1 for s in reversed(range(t)) if self.replica(start + s) == own), 0))
 
     @override
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         return forward
 
     @override

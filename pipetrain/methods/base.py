@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.optim import Optimizer
 
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.statistic import WeightStatistic
 
@@ -39,17 +39,17 @@ class Method:
         """Whether it compares versions of different stages, the same only where all stages have as many replicas."""
         return False
 
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """The weights that F reads."""
-        return WeightRead(moment.newest)
+        return WeightRead(at.newest)
 
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         """The weights that B reads; `forward` is what F of the same microbatch read."""
-        return WeightRead(moment.newest)
+        return WeightRead(at.newest)
 
-    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         """The weights that a repetition of F reads: those of B unless the method says otherwise."""
-        return self.backward(moment, forward)
+        return self.backward(at, forward)
 
     def weight_versions(self, context: StageContext) -> int:
         """The most sets of weights that the stage may hold at one time, predictions and corrections included."""

@@ -20,7 +20,7 @@ Settings = Mapping[str, Any]
 LAST_GRADIENT = "last_gradient"
 
 
-def as_seen(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Settings) -> list[Tensor]:
+def effective_gradients(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Settings) -> list[Tensor]:
     """The gradients that an update rule computes with: plus weight decay, unless that is decoupled."""
     decay = 0.0 if settings.get("decoupled_weight_decay") else settings.get("weight_decay", 0.0)
     if decay:
@@ -49,7 +49,7 @@ class DeltaRule:
 
     states: Callable[[Settings], tuple[str, ...]]
     delta: Callable[[Sequence[State], Settings, int], list[Tensor]]
-    kept_gradients: Callable[[Sequence[Tensor], Sequence[Tensor], Settings], list[Tensor]] = as_seen
+    kept_gradients: Callable[[Sequence[Tensor], Sequence[Tensor], Settings], list[Tensor]] = effective_gradients
     passes: int = 0
 
 
@@ -76,7 +76,7 @@ def sgd_delta(states: Sequence[State], settings: Settings, _updates: int) -> lis
 
 def sgd_kept_gradients(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Settings) -> list[Tensor]:
     """Without momentum the gradients by themselves, under Nesterov's those that its update sees."""
-    return as_seen(gradients, weights, settings) if settings["momentum"] else list(gradients)
+    return effective_gradients(gradients, weights, settings) if settings["momentum"] else list(gradients)
 
 
 def adam_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:

@@ -1,10 +1,10 @@
 """A stage's optimizer: torch.optim's, with its learning rate, and the step that it would take next (Δ)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from pipetrain.device_queue import together
 from pipetrain.errors import ConfigError
@@ -148,3 +148,20 @@ class StageOptimizer:
             self._made[name] = int(values.get("step", 0))
             devices = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
             self.optimizer.state[p] = {key: value.to(devices[key]) for key, value in values.items()}
+
+
+_DEVICES: dict[type[Optimizer], tuple[str, ...]] = {
+    SGD: ("cpu", "cuda"),
+    Adam: ("cpu", "cuda"),
+    AdamW: ("cpu", "cuda"),
+    Adagrad: ("cpu",),  # torch 2.11 refuses it on CUDA
+}
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def can_be_fused(optimizer: Optimizer, parameters: Iterable[Tensor]) -> bool:
+    """Whether the same optimizer of these parameters may be built with `fused=True`: the user's own choice stays."""
+    settings, devices = optimizer.defaults, _DEVICES.get(type(optimizer), ())
+    chosen = any(settings.get(form) is not None for form in ("fused", "foreach"))
+    other = any(settings.get(form) for form in ("capturable", "differentiable"))
+    return not (chosen or other) and all(p.device.type in devices and p.dtype in _DTYPES for p in parameters)

@@ -13,11 +13,9 @@ from pipetrain.methods import Method
 from pipetrain.models.ties import Tie
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import StageContext
-from pipetrain.stage.carried_state import CarriedState
-from pipetrain.stage.gradient_sum import GradientSum
-from pipetrain.stage.loss_scaler import LossScaler
-from pipetrain.stage.measurements import Measurements
-from pipetrain.stage.timing import Clock
+from pipetrain.stage.gradients import GradientSum, LossScaler
+from pipetrain.stage.measurements import Clock, Measurements
+from pipetrain.stage.recurrent_state import RecurrentState
 from pipetrain.tensors import dense_copy, is_dense, leaves_over
 from pipetrain.weights.versions import Weights
 
@@ -36,7 +34,7 @@ class BaseStage(ABC):
 
     full_names: dict[str, str]
     """Local name -> the tensor's name in the whole model."""
-    carried: CarriedState
+    carried: RecurrentState
     """What its layers carry from minibatch to minibatch."""
     ties: Sequence[Tie] = ()
     """All weights that stages of the pipeline share."""
@@ -56,7 +54,7 @@ class BaseStage(ABC):
     ) -> None:
         self.index = index
         self.device = device
-        separate(parameters)
+        separate_storages(parameters)
         self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
         trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
         self.optimizer = build_optimizer(trainable)
@@ -108,7 +106,7 @@ class BaseStage(ABC):
         """Lets the next backward add to the minibatch's gradient at these leaves, by weight name."""
         if self.gradients.empty:
             # a gradient that begins takes the memory of a set of weights, which none may hold in reserve beside it
-            self.weights.spare.trim()
+            self.weights.pool.trim()
         self.gradients.attach(leaves)
 
     def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:
@@ -185,7 +183,7 @@ class BaseStage(ABC):
         }
 
 
-def separate(parameters: Mapping[str, nn.Parameter]) -> None:
+def separate_storages(parameters: Mapping[str, nn.Parameter]) -> None:
     """Gives every parameter a storage of its own, by which a saved tensor is recognized."""
     seen: set[int] = set()
     for parameter in parameters.values():

@@ -12,8 +12,8 @@ from typing_extensions import override
 from pipetrain.arithmetic import Arithmetic
 from pipetrain.models.carrier import carriers
 from pipetrain.seeding import key, may_draw, python_draws
-from pipetrain.stage import recurrent
-from pipetrain.stage.carried_state import CarriedState
+from pipetrain.stage import cudnn_rnn
+from pipetrain.stage.recurrent_state import RecurrentState
 from pipetrain.tensors import Tensors
 
 _PLAIN = Arithmetic()
@@ -49,7 +49,7 @@ class StageModule(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.first = first
         self.seed = seed
-        self.carried = CarriedState(
+        self.carried = RecurrentState(
             {
                 f"layers.{index}{'.' * bool(name)}{name}": carrier
                 for index, layer in enumerate(layers, start=first)
@@ -85,7 +85,7 @@ class StageModule(nn.Module):
         ]
 
     @contextmanager
-    def reading(self, weights: Mapping[str, Tensor], *, rebound: bool = False) -> Iterator[None]:
+    def using_weights(self, weights: Mapping[str, Tensor], *, rebound: bool = False) -> Iterator[None]:
         """Computes with `weights` (by parameter name) in place of those it holds; `rebound`: its backward with others.
 
         torch.func.functional_call does the same at a hundred times the cost, which a small microbatch feels.
@@ -105,12 +105,12 @@ class StageModule(nn.Module):
         if self.device.type != "cuda":
             return nullcontext()
         if self.arithmetic.compiled:  # hooks of its parts do not reach a compiled layer
-            return recurrent.cudnn_off()
+            return cudnn_rnn.cudnn_off()
         if self.arithmetic.mixed:  # autocast packs casts of the weights before cuDNN sees them
-            return recurrent.without_cudnn(self._recurrent)
-        return recurrent.noticed(self._recurrent)
+            return cudnn_rnn.without_cudnn(self._recurrent)
+        return cudnn_rnn.tracking_forwards(self._recurrent)
 
-    def hold(self, weights: Mapping[str, Tensor] | None) -> None:
+    def set_default_weights(self, weights: Mapping[str, Tensor] | None) -> None:
         """From here on computes with `weights`, tensors over the memory of the parameters; None: with the parameters.
 
         Most operations of a synchronous schedule read the same tensors, which then need not be put in each time.
@@ -127,7 +127,7 @@ class StageModule(nn.Module):
             module._flat_weight_refs = [None if w is None else weakref.ref(w) for w in module._flat_weights]
 
     @contextmanager
-    def spare_buffers(self) -> Iterator[None]:
+    def scratch_buffers(self) -> Iterator[None]:
         """Computes with copies of the buffers, which are then forgotten."""
         buffers = [slots[name] for slots, name in self._buffer_slots]
         try:
@@ -191,7 +191,7 @@ def reseed(seed: int) -> None:
         torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
 
-class Arrive(torch.autograd.Function):
+class NonLeafInputs(torch.autograd.Function):
     """Wraps the inputs as non-leaf tensors, so that in-place first layers are allowed.
 
     Autograd would copy a gradient into a leaf if another branch still uses it; here it is only looked at.

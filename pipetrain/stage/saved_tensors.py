@@ -1,15 +1,68 @@
-"""What autograd saves in a forward: weights by name, so that the backward finds whichever version its method names."""
+"""Tensors that autograd saves in a forward: weights and casts by name, so that a backward may read other versions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
-from pipetrain.stage import recurrent
+from pipetrain.stage import cudnn_rnn
 from pipetrain.stage.measurements import ActivationBytes
-from pipetrain.stage.weight_casts import Cast, WeightCasts
+
+
+class Cast(NamedTuple):
+    """A cast of a weight, or of a part of one.
+
+    Attributes:
+        name: of the weight.
+        size, stride, offset: of the part.
+        dtype: what it was cast to.
+    """
+
+    name: str
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+    def of(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """The same cast of these weights."""
+        return weights[self.name].as_strided(self.size, self.stride, self.offset).to(self.dtype)
+
+
+class WeightCasts(TorchDispatchMode):
+    """Notices each cast of a weight in the operations that run under it, autocast's included.
+
+    Args:
+        weights: by name.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._names = {weight.untyped_storage().data_ptr(): name for name, weight in weights.items()}
+        self._casts: dict[int, tuple[StorageWeakRef, Cast]] = {}
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        returned = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and returned.dtype != args[0].dtype:
+            source = args[0]
+            name = self._names.get(source.untyped_storage().data_ptr())
+            if name is not None:
+                cast = Cast(name, source.size(), source.stride(), int(source.storage_offset()), returned.dtype)
+                storage = returned.untyped_storage()
+                self._casts[storage.data_ptr()] = StorageWeakRef(storage), cast
+        return returned
+
+    def of(self, tensor: Tensor) -> Cast | None:
+        """The cast that a tensor is, or is a view of; None where it is no such."""
+        found = self._casts.get(tensor.untyped_storage().data_ptr())
+        # memory of a cast that is gone may be another's by now
+        return found[1] if found is not None and not found[0].expired() else None
 
 
 class _WeightView(NamedTuple):
@@ -89,9 +142,9 @@ class SavedTensors:
         cast = self._casts.of(tensor) if self._casts is not None and tensor.numel() else None
         if cast is not None:
             return _CastView(cast, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
-        layer = recurrent.running()
-        if name is None and layer is not None and recurrent.is_packed_copy(tensor, layer):
-            return _PackedCopy(layer, [self._pack(weight) for weight in recurrent.weights_of(layer)], tensor.size())
+        layer = cudnn_rnn.running_layer()
+        if name is None and layer is not None and cudnn_rnn.is_packed_copy(tensor, layer):
+            return _PackedCopy(layer, [self._pack(weight) for weight in cudnn_rnn.weights_of(layer)], tensor.size())
         if name is None or tensor.dtype != self._dtypes[name]:
             self._sizes[storage.data_ptr()] = storage.nbytes()
             # a node that keeps its own output would keep itself alive where no backward comes
@@ -104,7 +157,7 @@ class SavedTensors:
         if isinstance(saved, _CastView):
             return saved.cast.of(self.backward_weights).as_strided(saved.size, saved.stride, saved.offset)
         if isinstance(saved, _PackedCopy):
-            return recurrent.packed(saved.layer, [self._unpack(weight) for weight in saved.weights], saved.size)
+            return cudnn_rnn.packed_copy(saved.layer, [self._unpack(weight) for weight in saved.weights], saved.size)
         if isinstance(saved, _WeightView):
             weight = self.backward_weights[saved.name]
             view = weight.as_strided(saved.size, saved.stride, saved.offset)

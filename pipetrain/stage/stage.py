@@ -17,15 +17,12 @@ from pipetrain.models.ties import Tie, layers_of_stage
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage, BuildOptimizer
-from pipetrain.stage.carried_state import State
-from pipetrain.stage.final_gradients import FinalGradients, OnGradient
-from pipetrain.stage.forward_graph import ForwardGraph
-from pipetrain.stage.in_place_check import InPlaceCheck
-from pipetrain.stage.loss_scaler import LossScaler
+from pipetrain.stage.forward_graph import ForwardGraph, InPlaceCheck
+from pipetrain.stage.gradients import GradientReadyHooks, LossScaler, OnGradient
 from pipetrain.stage.measurements import ActivationBytes
-from pipetrain.stage.module import Arrive, MicrobatchId, StageModule
-from pipetrain.stage.saved_tensors import SavedTensors
-from pipetrain.stage.weight_casts import WeightCasts
+from pipetrain.stage.module import MicrobatchId, NonLeafInputs, StageModule
+from pipetrain.stage.recurrent_state import State
+from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
 
 _PLAIN = Arithmetic()
@@ -124,8 +121,8 @@ class Stage(BaseStage):
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
         self._held_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
         self._in_place = InPlaceCheck()
-        self._final_gradients = FinalGradients(self.full_names)
-        self.on_final_gradient: OnGradient | None = None
+        self._final_gradients = GradientReadyHooks(self.full_names)
+        self.on_gradient_ready: OnGradient | None = None
 
     # -- forward and recomputation -------------------------------------------------------------------------------
 
@@ -169,7 +166,7 @@ class Stage(BaseStage):
             activations: what becomes of them.
         """
         record = self._in_flight[microbatch]
-        with self.module.spare_buffers(), self.carried.aside({microbatch[1]: record.carried}):
+        with self.module.scratch_buffers(), self.carried.aside({microbatch[1]: record.carried}):
             graph = self._compute(
                 microbatch, record.inputs if inputs is None else inputs, record.targets, read, activations
             )
@@ -210,7 +207,7 @@ class Stage(BaseStage):
         arrived, input_gradients = self._arrived(inputs)
         with saved.hooks() if saved else nullcontext():
             self._in_place.begin(arrived)
-            with self.module.reading(leaves, rebound=rebound):
+            with self.module.using_weights(leaves, rebound=rebound):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
             self._in_place.end(arrived)
             if shapes not in self._held_outputs:
@@ -253,7 +250,7 @@ class Stage(BaseStage):
             return self.leaves(weights)
         if self._newest_leaves is None:
             self._newest_leaves = self.leaves(weights)
-            self.module.hold(self._newest_leaves)
+            self.module.set_default_weights(self._newest_leaves)
         return self._newest_leaves
 
     @override
@@ -261,7 +258,7 @@ class Stage(BaseStage):
         if keep and self._newest_leaves is not None:
             # of memory that is an older version's from here on, and goes with its readers
             self._newest_leaves = None
-            self.module.hold(None)
+            self.module.set_default_weights(None)
         super().update(minibatch, gradients, keep=keep, steady=steady)
 
     def _arrived(self, inputs: Tensors) -> tuple[Tensors, list[Tensor | None]]:
@@ -270,7 +267,7 @@ class Stage(BaseStage):
         if not leaves:
             return inputs, []
         gradients: list[Tensor | None] = [None] * len(leaves)
-        through = iter(Arrive.apply(gradients, *leaves))
+        through = iter(NonLeafInputs.apply(gradients, *leaves))
         return tuple(next(through) if tensor.is_floating_point() else tensor for tensor in inputs), gradients
 
     def _differentiable(self, inputs: Tensors) -> list[Tensor]:
@@ -312,7 +309,7 @@ class Stage(BaseStage):
                 output_gradients = [torch.full_like(outputs[0], record.targets.loss_weight * scale)]
             else:
                 output_gradients = list(itertools.islice(arriving, len(outputs)))
-            with self._told_of_gradients(graph) if final else nullcontext():
+            with self._gradient_ready_hooks(graph) if final else nullcontext():
                 input_gradients += self._backward(graph, output_gradients, weights)
             self.measurements.backward.setdefault(microbatch[0], []).append(read.version)
         if self.scaler is not None:
@@ -346,15 +343,15 @@ class Stage(BaseStage):
             raise RuntimeError(f"stage {self.index}: version {graph.number} was overwritten before B read it")
         self.attach_gradients(graph.leaves)
         # a layer that checkpoints itself reads the module's parameters again here
-        with self.module.reading(graph.leaves):
+        with self.module.using_weights(graph.leaves):
             foreign_storages = graph.backward(gradients)
         self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
         return graph.gradients_of_inputs()
 
-    def _told_of_gradients(self, graph: ForwardGraph) -> AbstractContextManager[None]:
-        """Around the last backward of a minibatch: tells `on_final_gradient`, if anybody asks, of each whole sum."""
-        told = self.on_final_gradient
-        return nullcontext() if told is None else self._final_gradients.told_to(told, graph.leaves)
+    def _gradient_ready_hooks(self, graph: ForwardGraph) -> AbstractContextManager[None]:
+        """Around the last backward of a minibatch: tells `on_gradient_ready`, if anybody asks, of each whole sum."""
+        told = self.on_gradient_ready
+        return nullcontext() if told is None else self._final_gradients.notifying(told, graph.leaves)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 

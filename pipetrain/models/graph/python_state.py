@@ -1,21 +1,26 @@
-"""What Python keeps from one forward of a module to the next, and a graph cannot repeat: attributes, random states."""
+"""What Python keeps from one forward of a module to the next, such as attributes, and which line changes it."""
 
 import functools
 import itertools
 import pickle
 import random
 import sys
+import sysconfig
 import types
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.models.graph.recorder import REGISTRIES, tensors_in
+from pipetrain.models.graph.recorder import REGISTRIES, Recorder, is_user_code, source_location, tensors_in
 from pipetrain.models.graph.sizes import Size
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
@@ -34,7 +39,7 @@ Seen = dict[int, tuple[Any, Any]]
 """By its id an object, which so stays alive, and what it was copied to."""
 
 
-class Place(NamedTuple):
+class StateLocation(NamedTuple):
     """Where Python keeps something.
 
     Attributes:
@@ -50,14 +55,16 @@ class Place(NamedTuple):
         """Whether it is the state of a default generator of random numbers."""
         return self.path is None and self.name in _DEFAULTS
 
-    def held(self, module: nn.Module) -> "Held":
+    def snapshot(self, module: nn.Module) -> "Snapshot":
         """What is kept there."""
         if self.path is None:
-            return Held(_print(_DEFAULTS[self.name]() if self.is_generator else dict(_globals(module)).get(self.name)))
+            return Snapshot(
+                _comparable(_DEFAULTS[self.name]() if self.is_generator else dict(_globals(module)).get(self.name))
+            )
         part = module.get_submodule(self.path)
         if self.name in part._buffers or self.name in part._parameters:
-            return Held(_Same(getattr(part, self.name)))
-        return _held(vars(part).get(self.name), {})
+            return Snapshot(_Identity(getattr(part, self.name)))
+        return _snapshot(vars(part).get(self.name), {})
 
     def described(self, module: nn.Module) -> str:
         """What a forward did that left something else there."""
@@ -68,7 +75,7 @@ class Place(NamedTuple):
         return f"changes the attribute `{self.name}`"
 
 
-class Held(NamedTuple):
+class Snapshot(NamedTuple):
     """What is kept in a place, equal as long as it is the same.
 
     Attributes:
@@ -77,30 +84,32 @@ class Held(NamedTuple):
     """
 
     value: Any
-    tensors: tuple["_Same", ...] = ()
+    tensors: tuple["_Identity", ...] = ()
 
 
-def generators() -> dict[Place, Held]:
+def generators() -> dict[StateLocation, Snapshot]:
     """The states of the default generators of Python and numpy."""
-    return {Place(None, name): Held(_print(state())) for name, state in _DEFAULTS.items()}
+    return {StateLocation(None, name): Snapshot(_comparable(state())) for name, state in _DEFAULTS.items()}
 
 
-def python_state(module: nn.Module) -> dict[Place, Held]:
+def python_state(module: nn.Module) -> dict[StateLocation, Snapshot]:
     """What attributes of the module's parts and globals of their files hold."""
     seen: Seen = {}
-    state = {Place(None, name): Held(_print(value, seen)) for name, value in _globals(module)}
+    state = {StateLocation(None, name): Snapshot(_comparable(value, seen)) for name, value in _globals(module)}
     for path, part in module.named_modules():
         for name, value in vars(part).items():
             if name not in REGISTRIES and (name not in _OF_ALL_MODULES or value):
-                state[Place(path, name)] = _held(value, seen)
+                state[StateLocation(path, name)] = _snapshot(value, seen)
         for name, tensor in itertools.chain(part._buffers.items(), part._parameters.items()):
-            state[Place(path, name)] = Held(_Same(tensor))
+            state[StateLocation(path, name)] = Snapshot(_Identity(tensor))
     return state
 
 
-def changes(before: Mapping[Place, Held], after: Mapping[Place, Held], read: Container[Place]) -> list[Place]:
+def changes(
+    before: Mapping[StateLocation, Snapshot], after: Mapping[StateLocation, Snapshot], read: Container[StateLocation]
+) -> list[StateLocation]:
     """The places where something else is kept; where only tensors are others, those that a forward has `read`."""
-    none = Held(None)
+    none = Snapshot(None)
     pairs = ((place, before.get(place, none), after.get(place, none)) for place in {**before, **after})
     return [place for place, a, b in pairs if a.value != b.value or (place in read and a.tensors != b.tensors)]
 
@@ -120,7 +129,7 @@ def _is_torchs(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ("torch", "builtins")
 
 
-class _Same:
+class _Identity:
     """Equal to itself alone, and alive as long as it is compared."""
 
     def __init__(self, value: Any) -> None:
@@ -128,18 +137,18 @@ class _Same:
 
     @override
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._value is other._value
+        return isinstance(other, _Identity) and self._value is other._value
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _held(value: Any, seen: Seen) -> Held:
+def _snapshot(value: Any, seen: Seen) -> Snapshot:
     if isinstance(value, _PLAIN):
-        return Held(_print(value))
-    return Held(_print(value, seen), tuple(_Same(tensor) for tensor in tensors_in(value)))
+        return Snapshot(_comparable(value))
+    return Snapshot(_comparable(value, seen), tuple(_Identity(tensor) for tensor in tensors_in(value)))
 
 
-def _print(value: Any, seen: Seen | None = None, depth: int = 0) -> Any:
+def _comparable(value: Any, seen: Seen | None = None, depth: int = 0) -> Any:
     """A copy of a value in tuples; of tensors and modules only that they are there."""
     seen = {} if seen is None else seen
     if isinstance(value, Tensor):
@@ -156,7 +165,7 @@ def _print(value: Any, seen: Seen | None = None, depth: int = 0) -> Any:
         return type(value).__name__
     if id(value) not in seen:
         seen[id(value)] = value, None
-        seen[id(value)] = value, tuple(_print(part, seen, depth + 1) for part in _parts(value))
+        seen[id(value)] = value, tuple(_comparable(part, seen, depth + 1) for part in _parts(value))
     return type(value).__name__, seen[id(value)][1]
 
 
@@ -181,3 +190,96 @@ def _is_looked_into(value: Any) -> bool:
     library = type(value).__module__.partition(".")[0]
     closed = library in sys.stdlib_module_names and library not in _OPEN_LIBRARIES
     return hasattr(value, "__dict__") and not isinstance(value, type) and not closed and library != "torch"
+
+
+_WATCHED_LIBRARIES = {"numpy", "sympy", "mpmath"}
+_Trace = Callable[[FrameType, str, Any], Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change by code that a graph does not repeat.
+
+    Attributes:
+        module: the innermost one whose code does it; None for a global, which other processes have for themselves.
+        reason: what is changed, with the user's line.
+    """
+
+    module: nn.Module | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class _CodeLocation:
+    """A line of the user's code; `module` is the one that it belongs to, None where that is called as a whole."""
+
+    line: str
+    module: nn.Module | None
+
+
+class ChangeWatcher:
+    """Compares, between any two lines of the user's code, what is kept in some places.
+
+    Args:
+        places: which may change.
+        module: that has them.
+        recorder: of its forward.
+    """
+
+    def __init__(self, places: Iterable[StateLocation], module: nn.Module, recorder: Recorder) -> None:
+        self._module = module
+        self._recorder = recorder
+        self._held = {place: place.snapshot(module) for place in places}
+        self._at = _CodeLocation("", module)
+        self._modules: dict[FrameType, nn.Module | None] = {}
+        self._before: Any = None
+        self.changes: list[Change] = []
+
+    def __enter__(self) -> "ChangeWatcher":
+        self._before = sys.gettrace()
+        sys.settrace(self._entered)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(self._before)
+        self._compare()
+
+    def _entered(self, frame: FrameType, _event: str, _argument: Any) -> _Trace | None:
+        if not _is_watched(frame):
+            return None
+        self._modules[frame] = self._recorder.inside
+        return self._moved(frame, "call", None)
+
+    def _moved(self, frame: FrameType, event: str, _argument: Any) -> _Trace:
+        self._compare()
+        at: FrameType | None = frame
+        if event == "return":
+            del self._modules[frame]
+            while at is not None and at not in self._modules:
+                at = at.f_back
+        if at is not None:
+            self._at = _CodeLocation(source_location(at.f_code.co_filename, at.f_lineno), self._modules[at])
+        return self._moved
+
+    def _compare(self) -> None:
+        for place, before in self._held.items():
+            after = place.snapshot(self._module)
+            if after != before:
+                self._held[place] = after
+                if self._at.module is not None:
+                    reason = f"the forward {place.described(self._module)} ({self._at.line})"
+                    everywhere = place.path is None and not place.is_generator
+                    self.changes.append(Change(None if everywhere else self._at.module, reason))
+
+
+def _is_watched(frame: FrameType) -> bool:
+    return is_user_code(frame) and not _is_library_code(frame.f_code.co_filename)
+
+
+@cache
+def _is_library_code(file: str) -> bool:
+    """Whether a file is of Python's own or of what torch calls without data: too many lines to stop at."""
+    path = Path(file)
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return bool(_WATCHED_LIBRARIES & set(path.parts))
+    return path.is_relative_to(sysconfig.get_path("stdlib"))

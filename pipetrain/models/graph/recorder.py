@@ -1,10 +1,14 @@
-"""Records what a forward computes: torch's functions, and the modules that are called as a whole."""
+"""Records what a forward computes, the functions of torch and the modules called as a whole, with the user's lines."""
 
 import operator
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from threading import RLock, get_ident
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -14,9 +18,39 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 from typing_extensions import override
 
-from pipetrain.models.graph.expectations import SameWay
-from pipetrain.models.graph.place import current_line
-from pipetrain.models.graph.sizes import Operation, Size
+from pipetrain.models.graph.sizes import Operation, SameBranch, Size
+
+_NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}")
+
+
+def current_line() -> str:
+    """`file.py:12` of the innermost frame outside torch and pipetrain."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_code(frame):
+        frame = frame.f_back
+    return "" if frame is None else source_location(frame.f_code.co_filename, frame.f_lineno)
+
+
+def line_of(error: BaseException) -> str:
+    """The same of the frame that an error was raised in."""
+    traceback, line = error.__traceback__, ""
+    while traceback is not None:
+        if is_user_code(traceback.tb_frame):
+            line = source_location(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return line
+
+
+def source_location(file: str, line: int) -> str:
+    """`file.py:12`, as seen from the current folder."""
+    path = Path(file)
+    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
+
+
+def is_user_code(frame: FrameType) -> bool:
+    """Whether it is outside torch and pipetrain."""
+    return not frame.f_code.co_filename.startswith((*_NOT_THE_USERS, "<"))
+
 
 _SHAPE = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
 _READS = {
@@ -82,7 +116,7 @@ class Recorder(TorchFunctionMode):
 
     # -- what the recording is told -----------------------------------------------------------------------------------
 
-    def argument(self, tensor: Tensor, name: str) -> None:
+    def add_input(self, tensor: Tensor, name: str) -> None:
         """Makes `tensor` an input of the graph."""
         self._define(self.graph.placeholder(name), tensor)
 
@@ -107,10 +141,10 @@ class Recorder(TorchFunctionMode):
             return {key: self.node_of(each) for key, each in value.items()}
         raise UntraceableError(f"a {type(value).__name__} is passed on")
 
-    def compared(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
+    def on_comparison(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
         """Keeps the outcome of a comparison of sizes, which decided about the way that the forward took."""
         if not self._quiet:
-            self._add("call_function", SameWay(operation, outcome, current_line()), (left, right), {})
+            self._add("call_function", SameBranch(operation, outcome, current_line()), (left, right), {})
 
     @contextmanager
     def recording(self) -> Iterator[None]:

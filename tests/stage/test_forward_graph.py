@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipetrain.stage.in_place_check import InPlaceCheck
+from pipetrain.stage.forward_graph import InPlaceCheck
 
 
 @pytest.mark.parametrize("changes", [False, True])

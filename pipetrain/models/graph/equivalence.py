@@ -1,4 +1,4 @@
-"""Whether layers that were cut along a graph give what the module itself gives."""
+"""Checks that layers cut along a graph compute what the module itself does."""
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from pipetrain.errors import ConfigError
 from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.graph.copies import without_cache
-from pipetrain.models.graph.example import SAMPLES, Example
-from pipetrain.models.graph.outputs import selected
+from pipetrain.models.graph.example import SAMPLES, Example, select_outputs
 from pipetrain.models.graph.python_state import changes, python_state
+from pipetrain.models.graph.tracing import disable_generation_cache
 from pipetrain.seeding import python_draws
 from pipetrain.tensors import Tensors
 
@@ -23,7 +22,7 @@ _SHORT = 16
 _TOLERANCE = 1e-4
 
 
-def agrees(chain: LayerChain, example: Example, output: str | None, tolerance: float = _TOLERANCE) -> bool:
+def matches_eager(chain: LayerChain, example: Example, output: str | None, tolerance: float = _TOLERANCE) -> bool:
     """Whether they give the same for these inputs, in evaluation; not where one of them fails.
 
     Args:
@@ -41,7 +40,7 @@ def agrees(chain: LayerChain, example: Example, output: str | None, tolerance: f
     return all(_same(one, other, tolerance) for one, other in zip(ours, plain, strict=True))
 
 
-def trains_alike(chain: LayerChain, example: Example, output: str | None, seed: int) -> bool:
+def trains_like_eager(chain: LayerChain, example: Example, output: str | None, seed: int) -> bool:
     """Whether they give the same bits in training: outputs, gradients and buffers.
 
     Python, numpy and torch draw the same numbers for both. If the module itself does not give the same bits again,
@@ -85,7 +84,7 @@ def _trained(
 ) -> tuple[list[Tensor | None], bool]:
     """Outputs, gradients and buffers of the last of the inputs, and whether Python keeps for the module what it did."""
     copied = copy.deepcopy(chain)
-    without_cache(copied.module)
+    disable_generation_cache(copied.module)
     before = python_state(copied.module)
     with _seeded(seed):
         for example in inputs:
@@ -107,7 +106,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 def _returned(module: nn.Module, example: Example, output: str | None) -> Tensors:
     named = dict(zip(example.names, example.tensors, strict=False))
-    return selected(module(**named) if named else module(*example.tensors), output)[0]
+    return select_outputs(module(**named) if named else module(*example.tensors), output)[0]
 
 
 def _of_layers(chain: LayerChain, example: Example) -> Tensors:

@@ -14,7 +14,7 @@ States = dict[int, State]
 """Number of a microbatch -> what its last forward left."""
 
 
-class CarriedState:
+class RecurrentState:
     """Lends the carriers of a stage the state of whichever microbatch they compute.
 
     What a forward left is never changed afterwards, so that a recomputation can begin with it again.
@@ -43,7 +43,7 @@ class CarriedState:
         if epoch:
             self._states = {}
         elif restored:
-            by_carrier = [_dealt(restored[name], num_microbatches) for name in self._carriers]
+            by_carrier = [_split_among_microbatches(restored[name], num_microbatches) for name in self._carriers]
             self._states = dict(enumerate(zip(*by_carrier, strict=True)))
 
     def begin_evaluation(self) -> None:
@@ -62,7 +62,7 @@ class CarriedState:
             for carrier, tensors in zip(carriers, self.of(microbatch), strict=True):
                 carrier.carried = tensors
             yield
-            self._states[microbatch] = tuple(_kept(carrier.carried or ()) for carrier in carriers)
+            self._states[microbatch] = tuple(_copied(carrier.carried or ()) for carrier in carriers)
         finally:
             for carrier in carriers:
                 carrier.carried = None
@@ -93,11 +93,11 @@ class CarriedState:
         self._restored = tensors
 
 
-def _kept(tensors: Tensors) -> Tensors:
+def _copied(tensors: Tensors) -> Tensors:
     """Copies in memory of their own: a last hidden state may be a view of all activations."""
     return tuple(tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors)
 
 
-def _dealt(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
+def _split_among_microbatches(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
     parts = [tensor.tensor_split(num_microbatches) for tensor in tensors]
     return list(zip(*parts, strict=True)) if parts else [()] * num_microbatches
