@@ -47,7 +47,7 @@ class ASP(Method):
         return int(self.replicas[0])
 
     def replica(self, minibatch_of_run: int) -> int:
-        """Whose gradient arrives as that of a minibatch."""
+        """The replica whose gradient arrives as that of a minibatch."""
         return key(self.seed, minibatch_of_run, _PURPOSE) % self.independent_replicas
 
     @override
@@ -63,5 +63,5 @@ class ASP(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """One for each replica, of which one has the newest; in the first round after a drain also that."""
+        """One for each replica, and in the first round after a drain the newest."""
         return self.independent_replicas + 1

@@ -46,7 +46,7 @@ class ITiMePReSt(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """Those stashed, and the scaled one that a backward is using."""
+        """The stashed versions, and the scaled one of a backward."""
         return context.delay + 2 if context.delay else 1
 
     @override

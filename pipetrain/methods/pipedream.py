@@ -38,5 +38,5 @@ class PipeDream(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """One more than the updates that a stashed version waits for."""
+        """Number of updates that a stashed version waits for, plus one."""
         return (context.entry_delay if self.vertical_sync else context.delay) + 1

@@ -52,7 +52,7 @@ class PipeMare(Method):
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """The newest, and with T2 what a backward is using."""
+        """The newest, and with T2 the corrected one of a backward."""
         return 2 if self.t2 else 1
 
     @override

@@ -13,12 +13,12 @@ _running: ContextVar[nn.RNNBase | None] = ContextVar("running", default=None)
 
 
 def running_layer() -> nn.RNNBase | None:
-    """The recurrent layer whose forward is under way, where `noticed` has it told."""
+    """The recurrent layer whose forward is running, inside of `tracking_forwards`."""
     return _running.get()
 
 
 def tracking_forwards(layers: Sequence[nn.RNNBase]) -> AbstractContextManager[Any]:
-    """The context in which the layers tell `running` of their forwards."""
+    """Context in which `running_layer` knows which of the layers is running."""
     return _around_forwards(layers, _marked_running)
 
 
@@ -96,7 +96,7 @@ def _marked_running(layer: nn.RNNBase) -> Iterator[None]:
 def _around_forwards(
     layers: Sequence[nn.RNNBase], context: Callable[[nn.RNNBase], AbstractContextManager[None]]
 ) -> Iterator[None]:
-    """Enters a context around each forward of the layers, be it one that fails."""
+    """Enters a context around each forward of the layers, also if it raises an error."""
     entered = ExitStack()
 
     def enter(layer: Any, _inputs: object) -> None:

@@ -1,4 +1,4 @@
-"""A stage's gradients: their sum over microbatches, notice of each that is final, and the scale of the loss."""
+"""A stage's gradients: their sum over microbatches, hooks for final ones, and the scale of the loss."""
 
 import math
 from collections import Counter
@@ -25,7 +25,7 @@ class GradientSum:
 
     @property
     def empty(self) -> bool:
-        """Whether the minibatch has no gradient yet."""
+        """True if the minibatch has no gradient yet."""
         return not self._sums
 
     def attach(self, leaves: Mapping[str, Tensor]) -> None:
@@ -73,7 +73,7 @@ class GradientSum:
         self._sums = sums
 
     def take(self) -> dict[str, Tensor]:
-        """The sums, which then begin anew, no leaf attached."""
+        """The sums; resets them, with no leaf attached."""
         sums, self._sums = self.tensors, {}
         return sums
 
@@ -83,11 +83,11 @@ OnGradient = Callable[[str, Tensor], None]
 
 
 class GradientReadyHooks:
-    """Tells of the gradient of each weight as soon as the last backward of a minibatch has found it.
+    """Reports the gradient of each weight as soon as the last backward of a minibatch has completed it.
 
-    A layer whose backward runs others inside, such as one that checkpoints itself with use_reentrant=True, may add to a
-    weight several times. The first minibatch, of which nothing is told, shows whether the stage has one; then nothing
-    is told of any.
+    A layer whose backward runs other backwards inside, such as one that checkpoints itself with use_reentrant=True, may
+    add to a weight several times. The first minibatch, for which nothing is reported, shows if the stage has such a
+    layer; if so, nothing is ever reported.
 
     Args:
         full_names: name of a weight -> its name in the whole model.
@@ -98,11 +98,11 @@ class GradientReadyHooks:
         self._whole_at_once: bool | None = None
 
     @contextmanager
-    def notifying(self, told: OnGradient, leaves: Mapping[str, Tensor]) -> Iterator[None]:
+    def notifying(self, on_gradient: OnGradient, leaves: Mapping[str, Tensor]) -> Iterator[None]:
         """A context for the last backward of a minibatch, which adds to the gradients of these leaves, by name.
 
         Raises:
-            RuntimeError: the backward adds to a weight that was already told of.
+            RuntimeError: the backward adds to a gradient that was already reported.
         """
         additions: Counter[str] = Counter()
 
@@ -111,7 +111,7 @@ class GradientReadyHooks:
             if self._whole_at_once:
                 self._check_once(name, additions[name])
                 assert leaf.grad is not None
-                told(name, leaf.grad)
+                on_gradient(name, leaf.grad)
 
         with ExitStack() as hooks:
             for name, leaf in leaves.items():
@@ -150,7 +150,7 @@ class LossScaler:
         self._in_a_row = 0
 
     def passes(self, squared_norms: Iterable[float]) -> bool:
-        """Whether the gradients of these squared norms may be applied; changes the factor after them."""
+        """True if all norms are finite, so that the gradients may be applied; adjusts the factor."""
         finite = all(map(math.isfinite, squared_norms))
         if not finite:
             self.scale /= 2
@@ -162,11 +162,11 @@ class LossScaler:
         return finite
 
     def report(self) -> dict[str, float]:
-        """What `summary.json` says of it."""
+        """The factor and the number of skipped updates, for `summary.json`."""
         return {"loss_scale": self.scale, "skipped_updates": self.skipped}
 
     def state(self) -> Tensor:
-        """What a checkpoint keeps, float64."""
+        """State for checkpoints: (scale, skipped, updates in a row), float64."""
         return torch.tensor([self.scale, self.skipped, self._in_a_row], dtype=torch.float64)
 
     def load_state(self, state: Tensor) -> None:

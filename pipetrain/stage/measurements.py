@@ -21,24 +21,24 @@ from pipetrain.schedules import Operation
 
 
 class ActivationBytes(NamedTuple):
-    """What a forward keeps for its backward, weights aside.
+    """Bytes that a forward keeps for its backward, without weights.
 
     Attributes:
-        made: of its own making.
+        made: of tensors that it made.
         inputs: of its inputs.
     """
 
     made: int = 0
     inputs: int = 0
 
-    def beside(self, stored: Iterable[Tensor]) -> int:
-        """With the inputs stored for a recomputation, of which `inputs` are a part."""
+    def total(self, stored: Iterable[Tensor]) -> int:
+        """Total with the inputs stored for a recomputation, which include `inputs`."""
         return self.made + max(self.inputs, sum(tensor.nbytes for tensor in stored))
 
 
 @dataclass
 class Measurements:
-    """What was seen while the stage ran.
+    """Staleness and activation memory of a running stage.
 
     Attributes:
         forward, backward: minibatch under way -> the versions that its microbatches have read.
@@ -126,7 +126,7 @@ class Clock:
 
 
 def _origin(device: torch.device) -> tuple[Any, float]:
-    """An event of the device, and the host's time when it happened."""
+    """An event of the device, and the host's time of it."""
     found = event(device, timed=True)
     found.synchronize()
     return found, time.perf_counter()
@@ -134,11 +134,11 @@ def _origin(device: torch.device) -> tuple[Any, float]:
 
 _PROCESS = Path("/proc/self")
 _FORGET_PEAK = "5"
-"""What Linux's `clear_refs` takes for it."""
+"""Value for `/proc/self/clear_refs` that resets the peak (proc(5))."""
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Has the peak begin anew, as the runs of a sweep may be in one process; outside Linux the CPU's stays."""
+    """Resets the peak, since several runs of a sweep may share a process; has no effect for CPUs outside Linux."""
     if device.type == "cuda":
         if torch.cuda.is_initialized():
             torch.cuda.reset_peak_memory_stats(device)
@@ -148,9 +148,9 @@ def reset_peak_memory(device: torch.device) -> None:
 
 
 def memory_report(device: torch.device) -> dict[str, Any]:
-    """What is reported of a stage's memory: its tensors at most; on CUDA also what lies about them.
+    """Peak bytes of a stage's tensors; on CUDA also of the allocator and the device.
 
-    The allocator keeps memory for later tensors, and beside it a process has its context and the buffers of NCCL.
+    The allocator keeps memory for later tensors; a process also has its context and the buffers of NCCL.
     """
     report = {"peak_memory_bytes": peak_memory_bytes(device)}
     if device.type == "cuda":
@@ -161,7 +161,7 @@ def memory_report(device: torch.device) -> dict[str, Any]:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Bytes of the device's allocator; on the CPU those of the whole process, since nothing tells its stages apart."""
+    """Peak bytes of the device's allocator; on the CPU of the whole process."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     with contextlib.suppress(OSError):

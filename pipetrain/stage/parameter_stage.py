@@ -41,7 +41,7 @@ class ParameterStage(BaseStage):
 
     @override
     def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
-        """As any stage; the history that stands in for a pipeline is longer than what the method holds in one."""
+        """Enters a phase; allows any number of versions, as the simulation keeps more than a pipeline would."""
         super().enter(method, context, start, fresh=fresh, predicts=predicts)
         self.versions_allowed = math.inf
 

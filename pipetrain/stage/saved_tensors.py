@@ -30,7 +30,7 @@ class Cast(NamedTuple):
     dtype: torch.dtype
 
     def of(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """The same cast of these weights."""
+        """The cast of other weights."""
         return weights[self.name].as_strided(self.size, self.stride, self.offset).to(self.dtype)
 
 
@@ -98,10 +98,10 @@ _Saved = _WeightView | _CastView | _Kept | _PackedCopy
 class SavedTensors:
     """The hooks around one forward, and the weights that its backward is to find.
 
-    A saved tensor whose storage belongs to a weight is kept as a name and a geometry. Where the backward reads other
-    weights, so is a cast of a weight, and the copy that cuDNN packs of all weights of a recurrent layer is packed anew.
-    Any other is kept as it is, with its version counter: hooks switch autograd's own check off, and an operation in
-    place would go unnoticed.
+    A saved tensor whose storage belongs to a weight is kept as a name and a geometry. If the backward reads other
+    weights, so is a cast of a weight, and the copy that cuDNN packs of a recurrent layer's weights is packed again. Any
+    other tensor is kept as it is, with its version counter: hooks switch off autograd's own check for operations in
+    place.
 
     Args:
         forward_weights: name -> tensor, of the forward.
@@ -119,7 +119,7 @@ class SavedTensors:
         self.backward_weights: Mapping[str, Tensor] = {}
 
     def activation_bytes(self, inputs: Sequence[Tensor]) -> ActivationBytes:
-        """Bytes that the forward keeps for its backward, weights aside: of its own making, and of these inputs.
+        """Bytes that the forward keeps for its backward, without weights: of tensors that it made, and of these inputs.
 
         Inputs may be parts of one storage, such as the microbatches of a minibatch, and count by their own size.
         """

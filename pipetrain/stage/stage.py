@@ -44,7 +44,7 @@ class WeightedTargets:
 
 @dataclass(eq=False)
 class _InFlight:
-    """What a stage keeps of a microbatch between its forward and its backward.
+    """State of a microbatch between its forward and its backward.
 
     Attributes:
         inputs: what a recomputation starts from, where the stage recomputes from its own input.
@@ -60,15 +60,15 @@ class _InFlight:
 
     @property
     def bytes(self) -> int:
-        """Of the activations held."""
+        """Bytes of the activations."""
         if self.graph is not None:
-            return self.graph.bytes.beside(self.inputs)
-        return _UNMEASURED.beside([*self.inputs, *itertools.chain.from_iterable(self.carried)])
+            return self.graph.bytes.total(self.inputs)
+        return _UNMEASURED.total([*self.inputs, *itertools.chain.from_iterable(self.carried)])
 
 
 @dataclass(frozen=True)
 class StageSpec:
-    """Which part of a model a stage is, and where and how it computes.
+    """The part of a model that a stage is, and where and how it computes.
 
     Attributes:
         index: r.
@@ -119,9 +119,9 @@ class Stage(BaseStage):
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
-        self._held_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
+        self._aliased_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
         self._in_place = InPlaceCheck()
-        self._final_gradients = GradientReadyHooks(self.full_names)
+        self._ready_hooks = GradientReadyHooks(self.full_names)
         self.on_gradient_ready: OnGradient | None = None
 
     # -- forward and recomputation -------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Stage(BaseStage):
         if activations is Activations.DROPPED:
             record.carried = self.carried.of(microbatch[1])
         graph = self._compute(microbatch, inputs, record.targets, read, activations)
-        held = self._held_outputs[tuple(tensor.shape for tensor in inputs)]
+        held = self._aliased_outputs[tuple(tensor.shape for tensor in inputs)]
         record.graph = None if activations is Activations.DROPPED else graph
         self._in_flight[microbatch] = record
         self.measurements.forward.setdefault(microbatch[0], []).append(read.version)
@@ -204,14 +204,14 @@ class Stage(BaseStage):
         unmeasured = shapes not in self._activation_bytes and activations is not Activations.DROPPED
         casts = WeightCasts(weights) if rebound and self.module.arithmetic.mixed else None
         saved = SavedTensors(weights, casts) if rebound or unmeasured else None
-        arrived, input_gradients = self._arrived(inputs)
+        arrived, input_gradients = self._non_leaf_inputs(inputs)
         with saved.hooks() if saved else nullcontext():
             self._in_place.begin(arrived)
             with self.module.using_weights(leaves, rebound=rebound):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
             self._in_place.end(arrived)
-            if shapes not in self._held_outputs:
-                self._held_outputs[shapes] = self._held(outputs, weights)
+            if shapes not in self._aliased_outputs:
+                self._aliased_outputs[shapes] = self._aliases(outputs, weights)
             if targets is not None:
                 assert self.loss is not None
                 outputs = (self.loss(*outputs, *targets.tensors),)
@@ -232,10 +232,11 @@ class Stage(BaseStage):
             graph.unbind()
         return graph
 
-    def _held(self, outputs: Tensors, weights: Mapping[str, Tensor]) -> frozenset[int]:
-        """Which outputs are memory of a weight or a buffer, where an update may write before they are sent.
+    def _aliases(self, outputs: Tensors, weights: Mapping[str, Tensor]) -> frozenset[int]:
+        """Indices of outputs that share memory with a weight or a buffer.
 
-        That depends on the layers, so a look at the first outputs of their shapes is enough.
+        An update may write there before they are sent. That depends on the layers, so the first outputs of each shape
+        show it.
         """
         held = storage_pointers([*weights.values(), *self.buffers.values()])
         return frozenset(r for r, each in enumerate(outputs) if each.numel() and storage_pointers([each]) <= held)
@@ -261,8 +262,8 @@ class Stage(BaseStage):
             self.module.set_default_weights(None)
         super().update(minibatch, gradients, keep=keep, steady=steady)
 
-    def _arrived(self, inputs: Tensors) -> tuple[Tensors, list[Tensor | None]]:
-        """The inputs as autograd is to see them, and where it will leave the gradients of the differentiable ones."""
+    def _non_leaf_inputs(self, inputs: Tensors) -> tuple[Tensors, list[Tensor | None]]:
+        """The inputs for autograd, and the list that will receive the gradients of the differentiable ones."""
         leaves = [tensor.detach().requires_grad_() for tensor in self._differentiable(inputs)]
         if not leaves:
             return inputs, []
@@ -317,7 +318,7 @@ class Stage(BaseStage):
         return tuple(input_gradients)
 
     def _rescaled(self, gradients: Tensors) -> Tensors:
-        """The gradients that arrive, times this stage's factor in the place of the one that they were sent with."""
+        """The arriving gradients, scaled by this stage's factor instead of the sender's."""
         if self.scaler is None or not gradients:
             return gradients
         *tensors, sent_with = gradients
@@ -349,9 +350,10 @@ class Stage(BaseStage):
         return graph.gradients_of_inputs()
 
     def _gradient_ready_hooks(self, graph: ForwardGraph) -> AbstractContextManager[None]:
-        """Around the last backward of a minibatch: tells `on_gradient_ready`, if anybody asks, of each whole sum."""
-        told = self.on_gradient_ready
-        return nullcontext() if told is None else self._final_gradients.notifying(told, graph.leaves)
+        """Context for the last backward of a minibatch: reports each final gradient to `on_gradient_ready`, if set."""
+        if self.on_gradient_ready is None:
+            return nullcontext()
+        return self._ready_hooks.notifying(self.on_gradient_ready, graph.leaves)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 

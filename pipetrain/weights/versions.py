@@ -17,8 +17,8 @@ from pipetrain.weights.storage_meter import StorageMeter
 class WeightVersion:
     """The weights of a stage after `number` updates: name -> tensor.
 
-    An update in place turns the newest version into the next one: `number` then changes, so whoever read these tensors
-    before can tell that they hold other weights now.
+    An update in place turns the newest version into the next one: `number` then changes, which shows an
+    earlier reader that the tensors now hold other weights.
     """
 
     number: int
@@ -103,7 +103,7 @@ class Weights:
     def _keep_newest(self) -> None:
         began = time.perf_counter()
         self._kept[self.newest.number] = self.newest
-        # whoever read this version holds its storage, so the copy becomes the newest, not the old one
+        # readers of this version refer to its storage, so the copy becomes the newest
         for name, tensor in self.pool.copy(self.newest.tensors).items():
             self._parameters[name].data = tensor
         self.newest = WeightVersion(self.newest.number, self._tensors())

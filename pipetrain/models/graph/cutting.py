@@ -43,7 +43,7 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
 
 
 def _chain(model: nn.Module, graphs: Graphs, without: set[fx.Node]) -> LayerChain:
-    """The chain, whose layers leave out some nodes."""
+    """The chain; its layers leave out the nodes `without`."""
     training, evaluation = Liveness(graphs.training, model), Liveness(graphs.evaluation, model)
     starts = [(0, 0), *cut_positions(training, evaluation), (len(training.nodes), len(evaluation.nodes))]
     layers: list[nn.Module] = [
@@ -56,7 +56,7 @@ def _chain(model: nn.Module, graphs: Graphs, without: set[fx.Node]) -> LayerChai
 
 
 def _labels(flow: Liveness, starts: Sequence[int]) -> list[str]:
-    """Of each layer its first module with a matrix, a kernel or a table of weights."""
+    """Names of the layers: their first module with a weight of two dimensions or more, and a number if needed."""
     labels: list[str] = []
     for i, (first, last) in enumerate(itertools.pairwise(starts)):
         anchor = next((each for each in flow.anchors if first <= each < last), None)
@@ -77,7 +77,7 @@ def _check_names(model: nn.Module, names: Sequence[str]) -> None:
 
 
 def _hold_unused(model: nn.Module, layers: list[nn.Module]) -> None:
-    """Gives the last layer the parameters and buffers that the forward does not use: checkpoints have them, too."""
+    """Gives the last layer the parameters and buffers that the forward does not use; checkpoints contain them."""
     held = {id(tensor) for layer in layers for tensor in itertools.chain(layer.parameters(), layer.buffers())}
     unused = [name for name, tensor in _named_tensors(model) if id(tensor) not in held]
     if unused:
@@ -137,7 +137,7 @@ class Segment(nn.Module):
 
 
 class ParameterHolder(nn.Module):
-    """Parameters and buffers of a larger module by themselves, under their names there."""
+    """Parameters and buffers of a larger module, under their names there."""
 
     def __init__(self, names: Iterable[str], whole: nn.Module) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class ParameterHolder(nn.Module):
 
 @dataclass
 class GraphRange:
-    """A stretch of a graph.
+    """Consecutive nodes of a graph.
 
     Attributes:
         flow: of the whole graph.
@@ -165,7 +165,7 @@ class GraphRange:
     last: int
 
     def graph(self, without: Set[fx.Node]) -> fx.Graph:
-        """The stretch as a graph of its own, from what crosses its beginning to what crosses its end.
+        """A graph from the tensors that cross the start of the range to those that cross its end.
 
         Args:
             without: nodes that are left out.
@@ -184,7 +184,7 @@ class GraphRange:
 
 
 class _Copy:
-    """A graph that begins with the tensors that arrive, and gets copies of another's nodes."""
+    """A new graph with the arriving tensors as inputs, to which nodes of another graph are copied."""
 
     def __init__(self, flow: Liveness, arriving: Sequence[fx.Node]) -> None:
         self.graph = fx.Graph()
@@ -194,12 +194,12 @@ class _Copy:
         self._device: fx.Node | None = None
 
     def check_shapes(self) -> None:
-        """Has the inputs of the model held against what the recording relies on."""
+        """Adds checks of the shapes of the model's inputs."""
         for node in self._arriving:
             self.graph.call_function(SameShape(node.meta["expected"]), (self._copies[node],))
 
     def of(self, node: fx.Node) -> fx.Node:
-        """The copy, and those of what it needs and can be computed anew."""
+        """Copy of a node; copies what it needs, too, if that does not arrive."""
         if node not in self._copies:
             if is_size_of_tensor(node) and node.args[0] not in self._copies:
                 copy = self._size_of_another(node)
@@ -247,7 +247,7 @@ def _disable_grad() -> bool:
 
 
 def _enter_autocast(device: str, dtype: torch.dtype, enabled: bool, here: torch.device) -> Any:  # noqa: FBT001
-    """Enters a region of autocast; one that was recorded on the CPU is for the device where the layer is computed."""
+    """Enters a region of autocast; one recorded on the CPU applies to the device where the layer runs."""
     if device == "cpu" and torch.amp.is_autocast_available(here.type):
         device = here.type
     return torch.amp._enter_autocast(device, dtype, enabled, False)  # noqa: FBT003
@@ -271,7 +271,7 @@ def _attribute(name: str) -> str:
 
 
 def batch_size_branches(graphs: Iterable[fx.Graph]) -> set[fx.Node]:
-    """The comparisons of the number of samples that come out otherwise for a single one."""
+    """Comparisons of the batch size whose outcome differs for a single sample."""
     nodes = (node for graph in graphs for node in graph.nodes if isinstance(node.target, SameBranch))
     return {node for node in nodes if _is_of_samples(node) and not _holds_for_one(node)}
 

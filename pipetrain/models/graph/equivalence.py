@@ -23,13 +23,13 @@ _TOLERANCE = 1e-4
 
 
 def matches_eager(chain: LayerChain, example: Example, output: str | None, tolerance: float = _TOLERANCE) -> bool:
-    """Whether they give the same for these inputs, in evaluation; not where one of them fails.
+    """True if a chain and its module return the same for these inputs in evaluation; False if one of them fails.
 
     Args:
         chain: with its module.
         example: the inputs.
         output: the entry of what the module returns that goes to the loss; None: see `outputs.selected`.
-        tolerance: relative; a tenth of it is allowed beside zero.
+        tolerance: relative; the absolute one is a tenth of it.
     """
     with torch.no_grad(), torch.random.fork_rng(devices=[]), _evaluating([chain.module, *chain.layers]):
         try:
@@ -41,7 +41,7 @@ def matches_eager(chain: LayerChain, example: Example, output: str | None, toler
 
 
 def trains_like_eager(chain: LayerChain, example: Example, output: str | None, seed: int) -> bool:
-    """Whether they give the same bits in training: outputs, gradients and buffers.
+    """True if a chain and its module compute the same bits in training: outputs, gradients and buffers.
 
     Python, numpy and torch draw the same numbers for both. If the module itself does not give the same bits again,
     about the same is enough.
@@ -82,7 +82,7 @@ def _trains_alike(chain: LayerChain, inputs: Sequence[Example], output: str | No
 def _trained(
     chain: LayerChain, inputs: Sequence[Example], output: str | None, seed: int, *, in_layers: bool
 ) -> tuple[list[Tensor | None], bool]:
-    """Outputs, gradients and buffers of the last of the inputs, and whether Python keeps for the module what it did."""
+    """Outputs, gradients and buffers for the last of the inputs; True if no Python state of the module changed."""
     copied = copy.deepcopy(chain)
     disable_generation_cache(copied.module)
     before = python_state(copied.module)
@@ -98,7 +98,7 @@ def _trained(
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Python, numpy and torch draw from this seed inside, and as ever behind it."""
+    """Seeds Python, numpy and torch; restores their generators afterwards."""
     with python_draws(seed), torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.default_generator.manual_seed(seed)
         yield

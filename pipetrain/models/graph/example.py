@@ -10,7 +10,7 @@ from torch import Tensor
 from pipetrain.errors import ConfigError
 
 SAMPLES = (5, 3)
-"""Of the two recordings that tell what follows from the number of samples."""
+"""Batch sizes of the two recordings, by which sizes that follow from the batch size are recognized."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ _PREFERRED = "logits"
 
 
 def select_outputs(returned: Any, wanted: str | None) -> tuple[tuple[Tensor, ...], str | None]:
-    """The tensors for the loss, and the name of the one that was picked by name; None where none was.
+    """The tensors for the loss, and the name of the one picked by name, if any.
 
     A tensor is taken as it is, and a plain tuple or list as so many arguments of the loss. Of a dict, a ModelOutput or
     a named tuple it is the entry `wanted`, else `logits`, else the first tensor.

@@ -1,4 +1,4 @@
-"""What Python keeps from one forward of a module to the next, such as attributes, and which line changes it."""
+"""Python state that lasts from one forward to the next, such as attributes, and the lines that change it."""
 
 import functools
 import itertools
@@ -30,21 +30,21 @@ _GLOBALS = (bool, int, float, list, dict, set, *_GENERATORS)
 _OF_ALL_MODULES = vars(nn.Module()).keys()
 _DEEPEST = 5
 _LONGEST = 1000
-"""Of longer containers only the length is looked at."""
+"""Of longer containers only the length is compared."""
 _OPEN_LIBRARIES = ("types", "argparse")
-"""Of Python's own: their objects are namespaces."""
+"""Modules of the standard library whose objects are compared by their attributes."""
 _DEFAULTS: dict[str, Callable[[], Any]] = {"random": random.getstate, "numpy.random": np.random.get_state}
 
 Seen = dict[int, tuple[Any, Any]]
-"""By its id an object, which so stays alive, and what it was copied to."""
+"""Id of an object -> the object, which stays alive, and its copy."""
 
 
 class StateLocation(NamedTuple):
-    """Where Python keeps something.
+    """An attribute of a submodule, a global, or a default generator of random numbers.
 
     Attributes:
-        path: of the submodule that has it as an attribute; None where it belongs to none.
-        name: of the attribute, the global or the default generator.
+        path: the submodule's; None for globals and generators.
+        name: of the attribute, the global or the generator.
     """
 
     path: str | None
@@ -52,11 +52,11 @@ class StateLocation(NamedTuple):
 
     @property
     def is_generator(self) -> bool:
-        """Whether it is the state of a default generator of random numbers."""
+        """True for the state of a default generator of random numbers."""
         return self.path is None and self.name in _DEFAULTS
 
     def snapshot(self, module: nn.Module) -> "Snapshot":
-        """What is kept there."""
+        """The present content."""
         if self.path is None:
             return Snapshot(
                 _comparable(_DEFAULTS[self.name]() if self.is_generator else dict(_globals(module)).get(self.name))
@@ -67,7 +67,7 @@ class StateLocation(NamedTuple):
         return _snapshot(vars(part).get(self.name), {})
 
     def described(self, module: nn.Module) -> str:
-        """What a forward did that left something else there."""
+        """Description of a change, for messages; its subject is the forward."""
         if self.path is None:
             return f"draws numbers from {self.name}" if self.is_generator else f"changes the global {self.name}"
         if self.name in module.get_submodule(self.path)._buffers:
@@ -76,11 +76,11 @@ class StateLocation(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What is kept in a place, equal as long as it is the same.
+    """Content of a location, which compares equal as long as it does not change.
 
     Attributes:
-        value: in tuples, without its tensors.
-        tensors: each equal to itself alone.
+        value: as nested tuples, without tensors.
+        tensors: compared by identity.
     """
 
     value: Any
@@ -88,12 +88,12 @@ class Snapshot(NamedTuple):
 
 
 def generators() -> dict[StateLocation, Snapshot]:
-    """The states of the default generators of Python and numpy."""
+    """States of the default generators of Python and numpy."""
     return {StateLocation(None, name): Snapshot(_comparable(state())) for name, state in _DEFAULTS.items()}
 
 
 def python_state(module: nn.Module) -> dict[StateLocation, Snapshot]:
-    """What attributes of the module's parts and globals of their files hold."""
+    """Contents of the attributes of all submodules, and of the globals of their files."""
     seen: Seen = {}
     state = {StateLocation(None, name): Snapshot(_comparable(value, seen)) for name, value in _globals(module)}
     for path, part in module.named_modules():
@@ -108,14 +108,14 @@ def python_state(module: nn.Module) -> dict[StateLocation, Snapshot]:
 def changes(
     before: Mapping[StateLocation, Snapshot], after: Mapping[StateLocation, Snapshot], read: Container[StateLocation]
 ) -> list[StateLocation]:
-    """The places where something else is kept; where only tensors are others, those that a forward has `read`."""
+    """Locations whose value changed; those whose tensors alone did if they are in `read`."""
     none = Snapshot(None)
     pairs = ((place, before.get(place, none), after.get(place, none)) for place in {**before, **after})
     return [place for place, a, b in pairs if a.value != b.value or (place in read and a.tensors != b.tensors)]
 
 
 def _globals(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Those of the files that the classes of its parts are defined in, and attributes of the classes themselves."""
+    """Globals of the files that define the submodules' classes, and attributes of these classes."""
     kinds = {kind for part in module.modules() for kind in type(part).__mro__ if not _is_torchs(kind)}
     files = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in kinds if kind.__module__ in sys.modules}
     owners = {**files, **{f"{kind.__module__}.{kind.__qualname__}": vars(kind) for kind in kinds}}
@@ -130,7 +130,7 @@ def _is_torchs(kind: type) -> bool:
 
 
 class _Identity:
-    """Equal to itself alone, and alive as long as it is compared."""
+    """Compares a value by identity, and keeps it alive."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -149,7 +149,7 @@ def _snapshot(value: Any, seen: Seen) -> Snapshot:
 
 
 def _comparable(value: Any, seen: Seen | None = None, depth: int = 0) -> Any:
-    """A copy of a value in tuples; of tensors and modules only that they are there."""
+    """Copy of a value as nested tuples; tensors and modules become their names."""
     seen = {} if seen is None else seen
     if isinstance(value, Tensor):
         return "Tensor"
@@ -170,7 +170,7 @@ def _comparable(value: Any, seen: Seen | None = None, depth: int = 0) -> Any:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """What an object is made of, tensors left out."""
+    """The parts of an object, without tensors."""
     if isinstance(value, Mapping):
         return itertools.chain.from_iterable(value.items()) if len(value) <= _LONGEST else (len(value),)
     if isinstance(value, _SEQUENCES):
@@ -198,10 +198,10 @@ _Trace = Callable[[FrameType, str, Any], Any]
 
 @dataclass(frozen=True)
 class Change:
-    """A change by code that a graph does not repeat.
+    """A change of Python state by code that a graph does not repeat.
 
     Attributes:
-        module: the innermost one whose code does it; None for a global, which other processes have for themselves.
+        module: the innermost one whose code makes it; None for a global, since each process has its own.
         reason: what is changed, with the user's line.
     """
 
@@ -211,18 +211,18 @@ class Change:
 
 @dataclass(frozen=True)
 class _CodeLocation:
-    """A line of the user's code; `module` is the one that it belongs to, None where that is called as a whole."""
+    """A line of the user's code, in `module`; None in a module that is called as a whole."""
 
     line: str
     module: nn.Module | None
 
 
 class ChangeWatcher:
-    """Compares, between any two lines of the user's code, what is kept in some places.
+    """Compares some locations between any two lines of the user's code.
 
     Args:
-        places: which may change.
-        module: that has them.
+        places: the locations.
+        module: the module that is recorded.
         recorder: of its forward.
     """
 
@@ -278,7 +278,7 @@ def _is_watched(frame: FrameType) -> bool:
 
 @cache
 def _is_library_code(file: str) -> bool:
-    """Whether a file is of Python's own or of what torch calls without data: too many lines to stop at."""
+    """True for files of the standard library and of installed packages, which are too many lines to stop at."""
     path = Path(file)
     if {"site-packages", "dist-packages"} & set(path.parts):
         return bool(_WATCHED_LIBRARIES & set(path.parts))

@@ -32,7 +32,7 @@ def current_line() -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """The same of the frame that an error was raised in."""
+    """`file.py:12` of the innermost frame outside torch and pipetrain that an error was raised in."""
     traceback, line = error.__traceback__, ""
     while traceback is not None:
         if is_user_code(traceback.tb_frame):
@@ -42,13 +42,13 @@ def line_of(error: BaseException) -> str:
 
 
 def source_location(file: str, line: int) -> str:
-    """`file.py:12`, as seen from the current folder."""
+    """`file.py:12`, relative to the current folder."""
     path = Path(file)
     return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
 
 
 def is_user_code(frame: FrameType) -> bool:
-    """Whether it is outside torch and pipetrain."""
+    """True if a frame is outside torch and pipetrain."""
     return not frame.f_code.co_filename.startswith((*_NOT_THE_USERS, "<"))
 
 
@@ -65,7 +65,7 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.Transformer, nn.TransformerEncod
 
 
 class UntraceableError(Exception):
-    """Something that a graph cannot repeat; `line` is the user's."""
+    """The forward does something that a graph cannot repeat, at `line` of the user's code."""
 
     def __init__(self, reason: str, line: str | None = None) -> None:
         super().__init__(reason)
@@ -73,21 +73,29 @@ class UntraceableError(Exception):
 
 
 class WholeModuleError(Exception):
-    """A module that is called as a whole raised an error on tensors without data."""
+    """A module that is called as a whole fails on tensors without data."""
 
 
 class Recorder(TorchFunctionMode):
-    """What a module computes while this mode is on, as a graph of torch.fx.
+    """Records what a module computes while this mode is active, as a graph of torch.fx.
 
-    A node is a function of torch's or a module that is called as a whole: one of torch.nn's, one without children, or
-    one of an `opaque` class. Nodes know in `meta` the shape and storage of their tensor, the storages that they write,
-    the line of the user's code, the innermost module that was being looked into, and the autocast regions around them.
+    A node is a function of torch or a module that is called as a whole: one of torch.nn, one without children, or one
+    of an `opaque` class. The `meta` of a node has the shape and storage of its tensor, the storages that it writes, the
+    line of the user's code, the innermost module that is not called as a whole, and the autocast regions around it.
+
+    1. A mode of torch sees every function of torch, but no calls of modules: `recording` patches these.
+    2. Whatever runs inside of a module that is called as a whole, or of torch's functions, is not recorded (`_quiet`).
+    3. A tensor is recognized by its id, so all are kept alive (`_alive`) until the end.
+    4. Sizes of tensors become `Size`, which remembers how it was computed. A comparison of sizes decides which branch
+       is recorded, and becomes a node that checks its outcome in every minibatch.
+    5. Anything that a graph cannot repeat raises an UntraceableError, and the innermost module is called as a whole in
+       the next recording.
 
     Args:
         module: whose forward is recorded.
         opaque: further classes of modules that are called as a whole.
-        with_data: (path of such a module, its arguments) -> what it returns, where it needs values and the recording
-            has none; None where it has.
+        with_data: (path of such a module, args, kwargs) -> its output, for modules that fail on tensors without data;
+            None if the recording has data.
     """
 
     def __init__(
@@ -111,10 +119,10 @@ class Recorder(TorchFunctionMode):
 
     @property
     def inside(self) -> nn.Module | None:
-        """The innermost module that is being looked into; None inside of what is called as a whole."""
+        """The innermost module that is not called as a whole; None inside of one that is."""
         return self.open[-1] if self.open and not self._quiet else None
 
-    # -- what the recording is told -----------------------------------------------------------------------------------
+    # -- inputs, outputs, comparisons ---------------------------------------------------------------------------------
 
     def add_input(self, tensor: Tensor, name: str) -> None:
         """Makes `tensor` an input of the graph."""
@@ -142,7 +150,7 @@ class Recorder(TorchFunctionMode):
         raise UntraceableError(f"a {type(value).__name__} is passed on")
 
     def on_comparison(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
-        """Keeps the outcome of a comparison of sizes, which decided about the way that the forward took."""
+        """Records a comparison of sizes and its outcome, which decided on a branch of the forward."""
         if not self._quiet:
             self._add("call_function", SameBranch(operation, outcome, current_line()), (left, right), {})
 
@@ -241,7 +249,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _another(self, tensor: Tensor) -> Tensor:
-        """A tensor that is none of those before: a module may return its input now, and something else next time."""
+        """A tensor other than the module's inputs: it may return its input now, and something else next time."""
         return tensor.view_as(tensor) if id(tensor) in self._nodes else tensor
 
     def _computed(self, path: str, call: Callable[[], Any], args: Any, kwargs: Any) -> Any:
@@ -294,7 +302,7 @@ class Recorder(TorchFunctionMode):
         return node
 
     def _define(self, node: fx.Node, value: Any) -> None:
-        """Knows from here on which node a tensor is, and those inside of tuples and dicts."""
+        """Maps a tensor, or those inside of tuples and dicts, to a node."""
         if isinstance(value, Tensor):
             if id(value) not in self._nodes and id(value) not in self._names:
                 self._nodes[id(value)] = node
@@ -327,7 +335,7 @@ class Recorder(TorchFunctionMode):
 
 
 class Region(NamedTuple):
-    """A region of autocast in the forward: the innermost one of a kind of device is what counts there."""
+    """A region of autocast in the forward; of several for a device type, the innermost applies."""
 
     device: str
     dtype: torch.dtype
@@ -335,7 +343,7 @@ class Region(NamedTuple):
 
 
 class _Applied:
-    """Calls an autograd function of the user's, which brings a backward of its own."""
+    """Calls an autograd function of the user's."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -354,7 +362,7 @@ class _Applied:
 
 
 def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors that are neither parameters nor buffers but plain attributes, or in lists and dicts of these."""
+    """Tensors that are plain attributes, or in lists and dicts that are, and neither parameters nor buffers."""
     found: dict[str, Tensor] = {}
     for path, part in module.named_modules():
         own = {key: value for key, value in vars(part).items() if key not in REGISTRIES}
@@ -365,7 +373,7 @@ def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:
-    """The tensors of a tuple, list or dict, and of those in it; a tensor itself."""
+    """All tensors of nested tuples, lists and dicts; a tensor itself."""
     if isinstance(tree, Tensor):
         yield tree
     for _, part in _parts(tree):
@@ -373,7 +381,7 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
 
 
 def _parts(tree: Any) -> Iterable[tuple[Any, Any]]:
-    """The entries of a tuple, list or dict, with what they are looked up by."""
+    """(key or index, entry) of a tuple, list or dict."""
     if isinstance(tree, Mapping):
         return tree.items()
     return enumerate(tree) if isinstance(tree, tuple | list) else ()

@@ -17,19 +17,19 @@ _COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
 
 
 class Listener(Protocol):
-    """Who is told that the forward took its way by a comparison of sizes."""
+    """Receives the comparisons of sizes."""
 
     def on_comparison(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
-        """Takes note of the comparison and its outcome."""
+        """Called with each comparison and its outcome."""
 
 
 class Size(int):
-    """An int of which it is known how it follows from tensors.
+    """An int that knows how it was computed from tensors.
 
     Attributes:
         operation: torch.Tensor.size, or arithmetic on sizes.
         operands: (tensor, dimension), or sizes and other ints.
-        listener: told of comparisons.
+        listener: receives comparisons.
     """
 
     operation: Operation
@@ -89,7 +89,7 @@ for _name in _COMPARISONS:
 
 @dataclass(frozen=True)
 class SameBranch:
-    """A comparison of sizes that decided which way the forward took.
+    """A comparison of sizes that decided on a branch of the forward.
 
     Attributes:
         operation: of Python's operators.
@@ -102,7 +102,7 @@ class SameBranch:
     line: str
 
     def __call__(self, left: Any, right: Any) -> None:
-        """Compares the sizes of this minibatch.
+        """Checks the comparison for this minibatch.
 
         Raises:
             RunError: the outcome is another one.
@@ -123,7 +123,7 @@ class SameShape:
     shape: tuple[int | None, ...]
 
     def __call__(self, tensor: Tensor) -> None:
-        """Holds a tensor against the shape.
+        """Checks the shape of a tensor.
 
         Raises:
             RunError: it has another.

@@ -47,7 +47,7 @@ class ModuleCopies:
 
     @property
     def have_values(self) -> bool:
-        """Whether the weights of the copies, and inputs, have values."""
+        """True if the copies' weights, and inputs, have values."""
         return self._fake is None
 
     @property
@@ -67,7 +67,7 @@ class ModuleCopies:
         return module.train(training)
 
     def returned(self, path: str, args: Any, kwargs: Any, *, training: bool) -> Any:
-        """What a submodule returns for arguments of these shapes, tried on some values as it cannot do without."""
+        """Output of a submodule for arguments of these shapes, computed with placeholder values."""
         assert self._fake is not None
         with unset_fake_temporarily(), torch.random.fork_rng(devices=[]):
             module = copy.deepcopy(self.model.get_submodule(path)).train(training)
@@ -129,7 +129,7 @@ class CannotEnterError(Exception):
 
 @dataclass(frozen=True)
 class Recording:
-    """What was recorded.
+    """A recorded forward.
 
     Attributes:
         graph: its nodes' `meta` is what the recorder knows of them.
@@ -143,7 +143,7 @@ class Recording:
 
 
 class TracingSession:
-    """Where forwards of one copy of a module are recorded, one after the other.
+    """Records forwards of one copy of a module, one after the other.
 
     Args:
         copies: of the module.
@@ -176,7 +176,7 @@ class TracingSession:
         return replace(recording, changes=changes(before, {**self._state, **drawn}, _read(recording.graph)))
 
     def find_changes(self, example: Example, places: Sequence[StateLocation]) -> list[Change]:
-        """What code that a graph does not repeat changes of these places in a forward for these inputs."""
+        """Changes of these locations, in a forward for these inputs, by code that a graph does not repeat."""
         recorder = self._recorder()
         watch = ChangeWatcher(places, self.module, recorder)
         with python_generators_kept(), watch:
@@ -195,7 +195,7 @@ class TracingSession:
         except UntraceableError as error:
             raise CannotEnterError(recorder.failed_in, f"{error} ({error.line})") from error
         except Exception as error:
-            raise self._meaning(error, recorder.failed_in) from error
+            raise self._translated(error, recorder.failed_in) from error
 
     def _performed(self, example: Example, recorder: Recorder) -> Recording:
         with self._copies.mode, torch.set_grad_enabled(self._training):
@@ -209,8 +209,8 @@ class TracingSession:
             recorder.graph.output(tuple(recorder.node_of(tensor) for tensor in outputs))
         return Recording(recorder.graph, picked)
 
-    def _meaning(self, error: Exception, entered: nn.Module | None) -> Exception:
-        """What an error of the forward tells: without values, any module may fail that needs them."""
+    def _translated(self, error: Exception, entered: nn.Module | None) -> Exception:
+        """The error to raise for one of the forward: without values, modules that need them fail."""
         whole = isinstance(error, WholeModuleError)
         cause = (error.__cause__ if whole else None) or error
         if self._copies.have_values:
@@ -233,7 +233,7 @@ def _numbered(i: int) -> str:
 
 @dataclass(frozen=True)
 class Graphs:
-    """What a module computes in both modes.
+    """The graphs of a module in both modes.
 
     Attributes:
         training, evaluation: their nodes' `meta` is what the recorder knows of them; `other_shape` and `other_value`
@@ -300,7 +300,7 @@ class _Tracer:
         return first
 
     def _compared(self, first: Recording, session: TracingSession, *, training: bool) -> tuple[bool, fx.Node | None]:
-        """Whether the length may differ, and the first node that is another in a second recording, of fewer samples."""
+        """True if the length may differ; the first node that differs in a second recording, of fewer samples."""
         length = self.example.length
         if length is not None:
             with suppress(NeedsValuesError, CannotEnterError, ConfigError):  # of a model for inputs of one length
@@ -383,7 +383,7 @@ def _replace(node: fx.Node, value: Any) -> None:
 
 
 def _has_effect(node: fx.Node) -> bool:
-    """Whether a node does something although nothing uses its result."""
+    """True if a node is needed even if nothing uses its result."""
     if isinstance(node.target, SameBranch):
         return bool(node.all_input_nodes)
     return node.op in ("placeholder", "output", "call_module") or bool(node.meta.get("writes"))
