@@ -14,24 +14,28 @@ from pipetrain.stage import cudnn_rnn
 from pipetrain.stage.measurements import ActivationBytes
 
 
-class Cast(NamedTuple):
-    """A cast of a weight, or of a part of one.
+class Geometry(NamedTuple):
+    """Size, strides and offset of a view: the arguments of `Tensor.as_strided`."""
 
-    Attributes:
-        name: of the weight.
-        size, stride, offset: of the part.
-        dtype: what it was cast to.
-    """
-
-    name: str
     size: torch.Size
     stride: tuple[int, ...]
     offset: int
+
+
+def _geometry(tensor: Tensor) -> Geometry:
+    return Geometry(tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+
+
+class Cast(NamedTuple):
+    """A cast of a weight, or of a part of one, to `dtype`."""
+
+    name: str
+    part: Geometry
     dtype: torch.dtype
 
     def of(self, weights: Mapping[str, Tensor]) -> Tensor:
         """The cast of other weights."""
-        return weights[self.name].as_strided(self.size, self.stride, self.offset).to(self.dtype)
+        return weights[self.name].as_strided(*self.part).to(self.dtype)
 
 
 class WeightCasts(TorchDispatchMode):
@@ -53,9 +57,8 @@ class WeightCasts(TorchDispatchMode):
             source = args[0]
             name = self._names.get(source.untyped_storage().data_ptr())
             if name is not None:
-                cast = Cast(name, source.size(), source.stride(), int(source.storage_offset()), returned.dtype)
                 storage = returned.untyped_storage()
-                self._casts[storage.data_ptr()] = StorageWeakRef(storage), cast
+                self._casts[storage.data_ptr()] = StorageWeakRef(storage), Cast(name, _geometry(source), returned.dtype)
         return returned
 
     def of(self, tensor: Tensor) -> Cast | None:
@@ -67,18 +70,14 @@ class WeightCasts(TorchDispatchMode):
 
 class _WeightView(NamedTuple):
     name: str
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
+    part: Geometry
     conjugate: bool
     negative: bool
 
 
 class _CastView(NamedTuple):
     cast: Cast
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
+    part: Geometry
 
 
 class _Kept(NamedTuple):
@@ -141,7 +140,7 @@ class SavedTensors:
         name = self._names.get(storage.data_ptr()) if tensor.numel() else None
         cast = self._casts.of(tensor) if self._casts is not None and tensor.numel() else None
         if cast is not None:
-            return _CastView(cast, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+            return _CastView(cast, _geometry(tensor))
         layer = cudnn_rnn.running_layer()
         if name is None and layer is not None and cudnn_rnn.is_packed_copy(tensor, layer):
             return _PackedCopy(layer, [self._pack(weight) for weight in cudnn_rnn.weights_of(layer)], tensor.size())
@@ -149,18 +148,15 @@ class SavedTensors:
             self._sizes[storage.data_ptr()] = storage.nbytes()
             # a node that keeps its own output would keep itself alive where no backward comes
             return _Kept(tensor.detach(), tensor._version)
-        return _WeightView(
-            name, tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.is_conj(), tensor.is_neg()
-        )
+        return _WeightView(name, _geometry(tensor), tensor.is_conj(), tensor.is_neg())
 
     def _unpack(self, saved: _Saved) -> Tensor:
         if isinstance(saved, _CastView):
-            return saved.cast.of(self.backward_weights).as_strided(saved.size, saved.stride, saved.offset)
+            return saved.cast.of(self.backward_weights).as_strided(*saved.part)
         if isinstance(saved, _PackedCopy):
             return cudnn_rnn.packed_copy(saved.layer, [self._unpack(weight) for weight in saved.weights], saved.size)
         if isinstance(saved, _WeightView):
-            weight = self.backward_weights[saved.name]
-            view = weight.as_strided(saved.size, saved.stride, saved.offset)
+            view = self.backward_weights[saved.name].as_strided(*saved.part)
             view = view.conj() if saved.conjugate else view
             return torch._neg_view(view) if saved.negative else view
         if saved.tensor._version != saved.version:

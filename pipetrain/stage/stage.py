@@ -17,7 +17,7 @@ from pipetrain.models.ties import Tie, layers_of_stage
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage, BuildOptimizer
-from pipetrain.stage.forward_graph import ForwardGraph, InPlaceCheck
+from pipetrain.stage.forward_graph import ForwardGraph
 from pipetrain.stage.gradients import GradientReadyHooks, LossScaler, OnGradient
 from pipetrain.stage.measurements import ActivationBytes
 from pipetrain.stage.module import MicrobatchId, NonLeafInputs, StageModule
@@ -120,7 +120,7 @@ class Stage(BaseStage):
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
         self._aliased_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
-        self._in_place = InPlaceCheck()
+        self._changes_inputs: bool | None = None  # unknown before the first forward
         self._ready_hooks = GradientReadyHooks(self.full_names)
         self.on_gradient_ready: OnGradient | None = None
 
@@ -178,7 +178,7 @@ class Stage(BaseStage):
         self, microbatch: MicrobatchId, inputs: Tensors, read: WeightRead, activations: Activations, record: _InFlight
     ) -> Tensors:
         if record.inputs:
-            record.inputs = self._in_place.stored(inputs)
+            record.inputs = inputs if self._changes_inputs is False else tuple(tensor.clone() for tensor in inputs)
         if activations is Activations.DROPPED:
             record.carried = self.carried.of(microbatch[1])
         graph = self._compute(microbatch, inputs, record.targets, read, activations)
@@ -206,10 +206,11 @@ class Stage(BaseStage):
         saved = SavedTensors(weights, casts) if rebound or unmeasured else None
         arrived, input_gradients = self._non_leaf_inputs(inputs)
         with saved.hooks() if saved else nullcontext():
-            self._in_place.begin(arrived)
+            versions = [tensor._version for tensor in arrived]
             with self.module.using_weights(leaves, rebound=rebound):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
-            self._in_place.end(arrived)
+            if self._changes_inputs is None:
+                self._changes_inputs = versions != [tensor._version for tensor in arrived]
             if shapes not in self._aliased_outputs:
                 self._aliased_outputs[shapes] = self._aliases(outputs, weights)
             if targets is not None:
