@@ -27,7 +27,7 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
     Args:
         model: whose submodules and parameters the layers compute with.
         example: its inputs.
-        output: which entry of what the forward returns goes to the loss; None: see `outputs.selected`.
+        output: which entry of what the forward returns goes to the loss; None: see `select_outputs`.
 
     Raises:
         ConfigError: no graph can repeat what its forward does.

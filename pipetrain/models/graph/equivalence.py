@@ -28,7 +28,7 @@ def matches_eager(chain: LayerChain, example: Example, output: str | None, toler
     Args:
         chain: with its module.
         example: the inputs.
-        output: the entry of what the module returns that goes to the loss; None: see `outputs.selected`.
+        output: the entry of what the module returns that goes to the loss; None: see `select_outputs`.
         tolerance: relative; the absolute one is a tenth of it.
     """
     with torch.no_grad(), torch.random.fork_rng(devices=[]), _evaluating([chain.module, *chain.layers]):
@@ -49,7 +49,7 @@ def trains_like_eager(chain: LayerChain, example: Example, output: str | None, s
     Args:
         chain: with its module; both are left as they are.
         example: the inputs; first a few short ones of them are tried.
-        output: see `agrees`.
+        output: see `matches_eager`.
         seed: of all random draws.
 
     Raises:

@@ -148,7 +148,7 @@ class TracingSession:
     Args:
         copies: of the module.
         opaque: classes of modules that are called as a whole.
-        output: the entry of what it returns that goes to the loss; None: see `outputs.selected`.
+        output: the entry of what it returns that goes to the loss; None: see `select_outputs`.
         training: in which mode.
     """
 
