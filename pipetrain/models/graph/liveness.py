@@ -14,7 +14,7 @@ SizePair = tuple[int, int]
 
 
 class Liveness:
-    """The tensors that flow through a graph; position p is the place before node p.
+    """The tensors that flow through a graph; position p is just before node p.
 
     Sizes, constants, parameters, and what is computed from sizes and constants alone are free: they cross no position,
     as each layer that needs them computes them again.
@@ -189,9 +189,9 @@ def cut_positions(training: Liveness, evaluation: Liveness) -> list[tuple[int, i
 
 
 def _candidates(flow: Liveness) -> list[int]:
-    """The cheapest place between each two nodes with weights, the last of several."""
-    places = [_cheapest(flow, a + 1, b) for a, b in itertools.pairwise(flow.anchors)]
-    return [place for place in places if place is not None]
+    """The cheapest position between each two nodes with weights, the last of several."""
+    positions = (_cheapest(flow, a + 1, b) for a, b in itertools.pairwise(flow.anchors))
+    return [position for position in positions if position is not None]
 
 
 def _cheapest(flow: Liveness, first: int, last: int) -> int | None:

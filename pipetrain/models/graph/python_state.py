@@ -110,8 +110,8 @@ def changes(
 ) -> list[StateLocation]:
     """Locations whose value changed; those whose tensors alone did if they are in `read`."""
     none = Snapshot(None)
-    pairs = ((place, before.get(place, none), after.get(place, none)) for place in {**before, **after})
-    return [place for place, a, b in pairs if a.value != b.value or (place in read and a.tensors != b.tensors)]
+    pairs = ((location, before.get(location, none), after.get(location, none)) for location in {**before, **after})
+    return [location for location, a, b in pairs if a.value != b.value or (location in read and a.tensors != b.tensors)]
 
 
 def _globals(module: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -221,15 +221,15 @@ class ChangeWatcher:
     """Compares some locations between any two lines of the user's code.
 
     Args:
-        places: the locations.
+        locations: of Python state.
         module: the module that is recorded.
         recorder: of its forward.
     """
 
-    def __init__(self, places: Iterable[StateLocation], module: nn.Module, recorder: Recorder) -> None:
+    def __init__(self, locations: Iterable[StateLocation], module: nn.Module, recorder: Recorder) -> None:
         self._module = module
         self._recorder = recorder
-        self._held = {place: place.snapshot(module) for place in places}
+        self._held = {location: location.snapshot(module) for location in locations}
         self._at = _CodeLocation("", module)
         self._modules: dict[FrameType, nn.Module | None] = {}
         self._before: Any = None
@@ -262,13 +262,13 @@ class ChangeWatcher:
         return self._moved
 
     def _compare(self) -> None:
-        for place, before in self._held.items():
-            after = place.snapshot(self._module)
+        for location, before in self._held.items():
+            after = location.snapshot(self._module)
             if after != before:
-                self._held[place] = after
+                self._held[location] = after
                 if self._at.module is not None:
-                    reason = f"the forward {place.described(self._module)} ({self._at.line})"
-                    everywhere = place.path is None and not place.is_generator
+                    reason = f"the forward {location.described(self._module)} ({self._at.line})"
+                    everywhere = location.path is None and not location.is_generator
                     self.changes.append(Change(None if everywhere else self._at.module, reason))
 
 

@@ -134,7 +134,7 @@ class Recording:
     Attributes:
         graph: its nodes' `meta` is what the recorder knows of them.
         picked: the name of the output that goes to the loss, where there are others.
-        changes: the places where Python keeps something else after the forward than before.
+        changes: the locations of Python state that the forward changed.
     """
 
     graph: fx.Graph
@@ -175,10 +175,10 @@ class TracingSession:
         self._state = python_state(self.module)
         return replace(recording, changes=changes(before, {**self._state, **drawn}, _read(recording.graph)))
 
-    def find_changes(self, example: Example, places: Sequence[StateLocation]) -> list[Change]:
+    def find_changes(self, example: Example, locations: Sequence[StateLocation]) -> list[Change]:
         """Changes of these locations, in a forward for these inputs, by code that a graph does not repeat."""
         recorder = self._recorder()
-        watch = ChangeWatcher(places, self.module, recorder)
+        watch = ChangeWatcher(locations, self.module, recorder)
         with python_generators_kept(), watch:
             self._recorded(example, recorder)
         return watch.changes
@@ -315,7 +315,7 @@ class _Tracer:
         second = session.record(example)
         if changed := set(second.changes) - set(self._draws(first)):
             # what follows from the number of samples is the same again
-            again = [place for place in session.record(example).changes if place in changed]
+            again = [location for location in session.record(example).changes if location in changed]
             self._check(again, length, training=training)
         different = _first_difference(first.graph, second.graph)
         if different is None:
@@ -323,23 +323,23 @@ class _Tracer:
         return different
 
     def _check(
-        self, places: Sequence[StateLocation], length: int | None, *, training: bool, of_parts: bool = False
+        self, locations: Sequence[StateLocation], length: int | None, *, training: bool, of_parts: bool = False
     ) -> None:
-        """Finds what changes these places; unless a part that is called as a whole does, no graph can repeat it.
+        """Checks that only parts that are called as a whole change these locations.
 
         Raises:
             CannotEnterError: for the first module that does; not for the model itself where `of_parts` alone is asked.
         """
-        if not places:
+        if not locations:
             return
         session, example = self._session(training=training), self.example.resized(SAMPLES[0], length)
-        for change in session.find_changes(example, places) or session.find_changes(example, places):
+        for change in session.find_changes(example, locations) or session.find_changes(example, locations):
             if not of_parts or change.module is not session.module:
                 raise CannotEnterError(change.module, change.reason)
 
     @staticmethod
     def _draws(recording: Recording) -> list[StateLocation]:
-        return [place for place in recording.changes if place.is_generator]
+        return [location for location in recording.changes if location.is_generator]
 
     def _session(self, *, training: bool) -> TracingSession:
         return TracingSession(self.copies, tuple(self.opaque), self.output, training=training)
