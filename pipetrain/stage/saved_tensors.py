@@ -13,17 +13,12 @@ from typing_extensions import override
 from pipetrain.stage import cudnn_rnn
 from pipetrain.stage.measurements import ActivationBytes
 
-
-class Geometry(NamedTuple):
-    """Size, strides and offset of a view: the arguments of `Tensor.as_strided`."""
-
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
+Geometry = tuple[torch.Size, tuple[int, ...], int]
+"""Size, strides and offset of a view: the arguments of `Tensor.as_strided`."""
 
 
 def _geometry(tensor: Tensor) -> Geometry:
-    return Geometry(tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+    return tensor.size(), tensor.stride(), int(tensor.storage_offset())
 
 
 class Cast(NamedTuple):
