@@ -62,8 +62,8 @@ from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
 from pipetrain.schedules.operation import Kind, Operation
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 from pipetrain.schedules.sequential import Sequential
+from pipetrain.stage.measurements import Clock
 from pipetrain.stage.stage import Stage
-from pipetrain.stage.timing import Clock
 
 STAGES, WARM_UP = 2, 3
 MICROBATCHES = (2, 4, 8)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipetrain.optim.lr_schedules import LearningRateSchedule
     from pipetrain.optim.prediction import DeltaRule
     from pipetrain.program.drain_interval import DrainInterval
-    from pipetrain.program.weight_reads import Moment, StageContext, WeightRead, WeightTransform
+    from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead, WeightTransform
     from pipetrain.schedules.base import Family, ListSchedule, Schedule
     from pipetrain.schedules.operation import Kind, Operation
     from pipetrain.schedules.placement import Placement
@@ -36,11 +36,12 @@ _HOMES = {
     "ListSchedule": "schedules.base",
     "Loader": "data.loader",
     "Method": "methods.base",
-    "Moment": "program.weight_reads",
+    "Moment": "program.weight_reads",  # former name of ReadContext
     "Operation": "schedules.operation",
     "Phase": "executors.phase",
     "PipelineRules": "executors.phase",
     "Placement": "schedules.placement",
+    "ReadContext": "program.weight_reads",
     "RunHooks": "executors.hooks",
     "Schedule": "schedules.base",
     "StageContext": "program.weight_reads",
@@ -64,11 +65,11 @@ __all__ = [
     "ListSchedule",
     "Loader",
     "Method",
-    "Moment",
     "Operation",
     "Phase",
     "PipelineRules",
     "Placement",
+    "ReadContext",
     "RunHooks",
     "Schedule",
     "StageContext",

@@ -24,16 +24,15 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import Activations, PlannedOperation, rebinds_weights
 from pipetrain.schedules import Kind
 from pipetrain.stage.module import AtLayer, MicrobatchId, StageModule
-from pipetrain.stage.saved_tensors import SavedTensors
-from pipetrain.stage.unit_stage import UnitStage
-from pipetrain.stage.weight_casts import WeightCasts
+from pipetrain.stage.parameter_stage import ParameterStage
+from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
 
 
 class _Reader:
     """Reads a stage's weights when the stage would, ahead of the one pass through the model that uses them."""
 
-    def __init__(self, stage: UnitStage, rules: PipelineRules, interval: DrainInterval) -> None:
+    def __init__(self, stage: ParameterStage, rules: PipelineRules, interval: DrainInterval) -> None:
         self.stage = stage
         self._cursor = ReadCursor(stage, rules, interval)
         self._num_microbatches = rules.num_microbatches
@@ -106,7 +105,7 @@ class _Reader:
             queue.clear()
         for version in set(weights.held()) - {self.stage.updates}:
             weights.release(version)
-        weights.spare.free()
+        weights.pool.free()
 
 
 class _Rejoin(torch.autograd.Function):
@@ -155,14 +154,14 @@ class FinegrainedExecutor(OneProcess):
 
     def __init__(
         self,
-        stages: Sequence[UnitStage],
+        stages: Sequence[ParameterStage],
         model: WholeModel,
         phases: Sequence[Phase],
         hooks: RunHooks,
         clip_norm: float | None = None,
     ) -> None:
         super().__init__(phases, hooks, clip_norm)
-        self.stages: list[UnitStage] = list(stages)
+        self.stages: list[ParameterStage] = list(stages)
         self._model = model
 
     @property
@@ -237,7 +236,7 @@ class _Pass:
             began_with = carried.of(j)
             value = self._forward(used, lambda layer, tensors: self._store(stored, layer, tensors))[0].detach()
             used = [reader.recomputation() for reader in self.readers]
-            with self.model.module.spare_buffers(), carried.aside({j: began_with}):
+            with self.model.module.scratch_buffers(), carried.aside({j: began_with}):
                 loss, leaves, saved = self._forward(used, lambda layer, tensors: self._rejoin(stored, layer, tensors))
         if saved is not None:
             saved.backward_weights = self._backward_weights(used)
@@ -253,7 +252,10 @@ class _Pass:
         rebound = any(reader.rebinds for reader in self.readers)
         casts = WeightCasts(_merged(weights)) if rebound and self.model.module.arithmetic.mixed else None
         saved = SavedTensors(_merged(weights), casts) if rebound else None
-        with saved.hooks() if saved else nullcontext(), self.model.module.reading(_merged(leaves), rebound=rebound):
+        with (
+            saved.hooks() if saved else nullcontext(),
+            self.model.module.using_weights(_merged(leaves), rebound=rebound),
+        ):
             outputs = self.model.module(*self.inputs, microbatch=self.microbatch, at_layer=at_layer)
             return self.model.loss(*outputs, *self.targets), leaves, saved
 

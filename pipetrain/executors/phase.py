@@ -9,7 +9,7 @@ from pipetrain.methods import Method
 from pipetrain.program.planned_operations import PlannedOperation, planned_operations
 from pipetrain.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
 from pipetrain.program.validation import checked_lists
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead, answer, closed_moment
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead, closed_form_context, query_method
 from pipetrain.schedules import Kind, ListSchedule, Operation, Schedule
 from pipetrain.schedules.operation import forward
 
@@ -129,23 +129,23 @@ class PipelineRules:
         Raises:
             InvariantError: by the closed forms it reads something else.
         """
-        moment = self._moment(stage, planned.operation, start)
-        expected = self._expected(stage, moment, start)
-        if newest != moment.newest or planned.read != expected:
+        at = self._read_context(stage, planned.operation, start)
+        expected = self._expected(stage, at, start)
+        if newest != at.newest or planned.read != expected:
             raise InvariantError(
                 f"stage {stage}: {planned.operation} reads {planned.read} after {newest} updates, and by the formulas "
-                f"of {self.schedule.name} and {self.method.name} it reads {expected} after {moment.newest}"
+                f"of {self.schedule.name} and {self.method.name} it reads {expected} after {at.newest}"
             )
 
-    def _moment(self, stage: int, operation: Operation, start: int) -> Moment:
-        return closed_moment(self.list_schedule, self.contexts[stage], operation, self._lead(stage), start)
+    def _read_context(self, stage: int, operation: Operation, start: int) -> ReadContext:
+        return closed_form_context(self.list_schedule, self.contexts[stage], operation, self._lead(stage), start)
 
-    def _expected(self, stage: int, moment: Moment, start: int) -> WeightRead:
-        operation = moment.operation
+    def _expected(self, stage: int, at: ReadContext, start: int) -> WeightRead:
+        operation = at.operation
         if operation.kind is Kind.FORWARD:
-            return answer(self.method, moment, None)
-        at_forward = self._moment(stage, forward(operation.minibatch, operation.microbatch or 0), start)
-        return answer(self.method, moment, answer(self.method, at_forward, None))
+            return query_method(self.method, at, None)
+        at_forward = self._read_context(stage, forward(operation.minibatch, operation.microbatch or 0), start)
+        return query_method(self.method, at, query_method(self.method, at_forward, None))
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from pipetrain.optim.stage_optimizer import Rate, StageOptimizer
 from pipetrain.planner.finegrained import names_of, weight_units
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.module import StageModule
+from pipetrain.stage.parameter_stage import ParameterStage
 from pipetrain.stage.stage import Stage, StageSpec
-from pipetrain.stage.unit_stage import UnitStage
 
 Bounds = Sequence[tuple[int, int]]
 """(first layer, last layer exclusive) of each stage."""
@@ -164,7 +164,7 @@ def build_finegrained_pipeline(
     units = weight_units(chain)
     module = StageModule(chain.layers, 0, training.seed, training.arithmetic, training.device, ends=True)
     stages = [
-        UnitStage(r, names_of(units[first:last]), module, training.stage_optimizer, training.device)
+        ParameterStage(r, names_of(units[first:last]), module, training.stage_optimizer, training.device)
         for r, (first, last) in enumerate(bounds)
     ]
     segments = None if recompute_boundaries is None else tuple(recompute_boundaries)

@@ -75,4 +75,4 @@ class ReadCursor(Generic[AnyStage]):
         self._entered = max(self._entered, planned.operation.minibatch)
         self._done += 1
         if self.next is None:
-            self.stage.weights.spare.free()
+            self.stage.weights.pool.free()

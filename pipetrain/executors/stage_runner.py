@@ -227,7 +227,7 @@ class StageRunner:
         whole = self.cursor.start + operation.minibatch, operation.microbatch
         with self.stage.clock.waiting("recv", operation):
             received = None if self._last else self._ports.receive_gradients(whole)
-        self.stage.on_final_gradient = self._ports.put_gradient if self._completes(operation) else None
+        self.stage.on_gradient_ready = self._ports.put_gradient if self._completes(operation) else None
         with self.stage.clock.computing():
             gradients = self.stage.backward(self._microbatches(operation), received, read, planned.activations)
         if not self._first:

@@ -33,7 +33,7 @@ from pipetrain.run.device import device_at
 from pipetrain.run.freed_memory import freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
 from pipetrain.run.stage_reports import of_stages
-from pipetrain.stage.peak_memory import forget_peak_memory
+from pipetrain.stage.measurements import reset_peak_memory
 from pipetrain.tracking.run_recorder import Show
 
 _PRECEDENCE_SECONDS = 1.0
@@ -59,7 +59,7 @@ def _switched(job: Job) -> AbstractContextManager[None]:
 
 def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
     device = device_at(job.device, 0)
-    forget_peak_memory(device)
+    reset_peak_memory(device)
     parts = build_parts(job, range(job.num_stages), device, show)
     gate = AdmissionGate(alone=True)
     hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)

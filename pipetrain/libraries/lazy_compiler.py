@@ -1,7 +1,9 @@
 """torch's compiler, imported when something is compiled.
 
-Some functions of torch, such as those of optimizers, import it when they are first called, only to tell it to leave
-them alone. That takes nearly as long as importing torch itself.
+`torch.optim.Optimizer.step` and a few more are wrapped by `torch._disable_dynamo`, which at the first call imports the
+compiler (1.5 s, about as long as torch itself) only to have the function excluded from compilation. Once torch excludes
+them without the import, this module can go. tests/test_private_apis.py checks that torch asks the stand-in for nothing
+else; if it does, the compiler is imported, which is slow and not wrong.
 """
 
 import importlib

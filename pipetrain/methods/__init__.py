@@ -1,4 +1,4 @@
-"""Which weights a stage reads: one small file for each cure of weight staleness."""
+"""Methods against weight staleness, one file each: they decide which weights a stage reads."""
 
 from pipetrain.methods.base import Method
 

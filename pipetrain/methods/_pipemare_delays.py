@@ -15,7 +15,7 @@ def forward_delay(context: StageContext) -> int:
     return -(-(2 * (context.num_stages - 1 - context.stage) + 1) // context.num_microbatches)
 
 
-def rescheduled(delay: float, update: int, anneal_steps: int) -> float:
+def t1_lr_scale(delay: float, update: int, anneal_steps: int) -> float:
     """T1: what the learning rate is multiplied by, delay^-p with p = 1 - min(k/K, 1) (PipeMare § 3.1)."""
     return float(delay ** (min(update / anneal_steps, 1.0) - 1.0))
 

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError, as_configured
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.seeding import key
 
@@ -40,23 +40,23 @@ class ASP(Method):
         return int(self.replicas[0]) if isinstance(self.replicas, list | tuple) else 1
 
     def replica(self, minibatch_of_run: int) -> int:
-        """Whose gradient arrives as that of a minibatch."""
+        """The replica whose gradient arrives as that of a minibatch."""
         return key(self.seed, minibatch_of_run, _PURPOSE) % self.independent_replicas
 
     @override
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """The version after the last update that this replica's own gradient made; after a drain the first."""
-        t, start = moment.operation.minibatch, moment.minibatch_of_run - moment.operation.minibatch
+        t, start = at.operation.minibatch, at.minibatch_of_run - at.operation.minibatch
         own = self.replica(start + t)
         return WeightRead(next((s + 1 for s in reversed(range(t)) if self.replica(start + s) == own), 0))
 
     @override
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         return forward
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """One for each replica, of which one has the newest; in the first round after a drain also that."""
+        """One for each replica, and in the first round after a drain the newest."""
         return self.independent_replicas + 1
 
     @override

@@ -1,9 +1,9 @@
-"""What a method is: the answer to which weights a stage reads and how its learning rate is scaled, and nothing else."""
+"""The base of all methods, which decide which weights a stage reads and how its learning rate is scaled."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 
 if TYPE_CHECKING:  # a plan asks methods without waiting for torch
@@ -33,32 +33,32 @@ class Method:
 
     @property
     def independent_replicas(self) -> int:
-        """Replicas of the whole model that do not wait for each other; 1: those of a stage average their gradients."""
+        """Number of replicas of the whole model that do not wait for each other; 1 if they average gradients."""
         return 1
 
     @property
     def needs_even_replicas(self) -> bool:
-        """Whether it compares versions of different stages, the same only where all stages have as many replicas."""
+        """True if it compares versions across stages, which needs equal numbers of replicas."""
         return False
 
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """The weights that F reads."""
-        return WeightRead(moment.newest)
+        return WeightRead(at.newest)
 
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         """The weights that B reads; `forward` is what F of the same microbatch read."""
-        return WeightRead(moment.newest)
+        return WeightRead(at.newest)
 
-    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
-        """The weights that a repetition of F reads: those of B unless the method says otherwise."""
-        return self.backward(moment, forward)
+    def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
+        """The weights that a recomputation of F reads; by default those of B."""
+        return self.backward(at, forward)
 
     def weight_versions(self, context: StageContext) -> int:
-        """The most sets of weights that the stage may hold at one time, predictions and corrections included."""
+        """Largest number of sets of weights that the stage holds at a time, with predictions and corrections."""
         return 1
 
     def learning_rate_scale(self, context: StageContext, update: int) -> float:
-        """What the stage's learning rate is multiplied by at an update counted from the start of the phase."""
+        """Factor of the stage's learning rate at an update, counted from the start of the phase."""
         return 1.0
 
     def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> "WeightStatistic | None":
@@ -80,5 +80,5 @@ class Method:
         """
 
     def notes(self, contexts: list[StageContext]) -> list[str]:
-        """What the user should know before the run starts, a line each."""
+        """Lines shown to the user before the run starts: information and warnings."""
         return []

@@ -8,9 +8,9 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
-from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay, rescheduled
+from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay, t1_lr_scale
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.seeding import key
 
@@ -68,18 +68,16 @@ class Hogwild(Method):
         return int(-mean * math.log1p(drawn * math.expm1(-largest / mean)))
 
     @override
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """W_{t-τ}, or an older one where the schedule has not made that yet."""
-        return WeightRead(
-            max(0, min(moment.newest, moment.update - self.delay(moment.context, moment.minibatch_of_run)))
-        )
+        return WeightRead(max(0, min(at.newest, at.update - self.delay(at.context, at.minibatch_of_run))))
 
     @override
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         return forward
 
     @override
-    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         return forward
 
     @override
@@ -89,7 +87,7 @@ class Hogwild(Method):
 
     @override
     def learning_rate_scale(self, context: StageContext, update: int) -> float:
-        return rescheduled(self.mean(context), update, self.anneal_steps) if self.t1 else 1.0
+        return t1_lr_scale(self.mean(context), update, self.anneal_steps) if self.t1 else 1.0
 
     @override
     def check(self, num_stages: int, num_microbatches: int) -> None:

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import Scaled
 
@@ -35,18 +35,18 @@ class ITiMePReSt(Method):
         return 2.0 - math.exp(self.staleness_decay * updates)
 
     @override
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         """The stashed version times the factor of its age."""
-        age = moment.newest - forward.version
+        age = at.newest - forward.version
         return WeightRead(forward.version, Scaled(self._factor(age)) if age else None)
 
     @override
-    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         return forward
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """Those stashed, and the scaled one that a backward is using."""
+        """The stashed versions, and the scaled one of a backward."""
         return context.delay + 2 if context.delay else 1
 
     @override

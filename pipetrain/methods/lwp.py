@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
+from pipetrain.weights.statistic import UpdateAverage
 from pipetrain.weights.transforms import Corrected
-from pipetrain.weights.update_average import UpdateAverage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,10 +22,10 @@ class LinearWeightPrediction(Method):
     family: ClassVar[Family] = Family.CONTINUOUS
 
     @override
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """The prediction, which lives only during F."""
-        steps = moment.updates_until_backward
-        return WeightRead(moment.newest, Corrected(-steps) if steps else None)
+        steps = at.updates_until_backward
+        return WeightRead(at.newest, Corrected(-steps) if steps else None)
 
     @override
     def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> UpdateAverage:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 
 
@@ -28,15 +28,15 @@ class PipeDream(Method):
         return self.vertical_sync
 
     @override
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """W_now, or with vertical sync the version that was stage 0's newest when the microbatch entered."""
-        return WeightRead(moment.entry if self.vertical_sync else moment.newest)
+        return WeightRead(at.entry if self.vertical_sync else at.newest)
 
     @override
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         return forward
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """One more than the updates that a stashed version waits for."""
+        """Number of updates that a stashed version waits for, plus one."""
         return (context.entry_delay if self.vertical_sync else context.delay) + 1

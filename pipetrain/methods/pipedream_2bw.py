@@ -5,7 +5,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 
 
@@ -16,12 +16,12 @@ class PipeDream2BW(Method):
     family: ClassVar[Family] = Family.DOUBLE_BUFFERED
 
     @override
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """The version before the one that the minibatch's gradient is applied to."""
-        return WeightRead(max(0, moment.update - 1))
+        return WeightRead(max(0, at.update - 1))
 
     @override
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         return forward
 
     @override

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError
-from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay, rescheduled
+from pipetrain.methods._pipemare_delays import check_anneal_steps, forward_delay, t1_lr_scale
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
+from pipetrain.weights.statistic import UpdateAverage
 from pipetrain.weights.transforms import Corrected
-from pipetrain.weights.update_average import UpdateAverage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,24 +42,24 @@ class PipeMare(Method):
             raise ConfigError(f"method.decay={self.decay}: between 0 and 1, such as 0.5 (CIFAR-10) or 0.1 (IWSLT-14)")
 
     @override
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         """The newest weights, with T2 corrected by as many updates as F is behind."""
-        return WeightRead(moment.newest, Corrected(forward_delay(moment.context)) if self.t2 else None)
+        return WeightRead(at.newest, Corrected(forward_delay(at.context)) if self.t2 else None)
 
     @override
-    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         """The newest weights, with T2 corrected by as many updates as F is behind the recomputation (app. D)."""
-        behind = forward_delay(moment.context) - -(-moment.lead // moment.context.num_microbatches)
-        return WeightRead(moment.newest, Corrected(behind) if self.t2 and behind else None)
+        behind = forward_delay(at.context) - -(-at.lead // at.context.num_microbatches)
+        return WeightRead(at.newest, Corrected(behind) if self.t2 and behind else None)
 
     @override
     def weight_versions(self, context: StageContext) -> int:
-        """The newest, and with T2 what a backward is using."""
+        """The newest, and with T2 the corrected one of a backward."""
         return 2 if self.t2 else 1
 
     @override
     def learning_rate_scale(self, context: StageContext, update: int) -> float:
-        return rescheduled(forward_delay(context), update, self.anneal_steps) if self.t1 else 1.0
+        return t1_lr_scale(forward_delay(context), update, self.anneal_steps) if self.t1 else 1.0
 
     @override
     def statistic(self, context: StageContext, weights: "Mapping[str, Tensor]") -> UpdateAverage | None:

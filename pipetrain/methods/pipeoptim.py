@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import predicted
 
@@ -21,9 +21,9 @@ class PipeOptim(Method):
     needs_prediction: ClassVar[bool] = True
 
     @override
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """The prediction, which lives only during F."""
-        return WeightRead(moment.newest, predicted(moment.updates_until_backward))
+        return WeightRead(at.newest, predicted(at.updates_until_backward))
 
     @override
     def weight_versions(self, context: StageContext) -> int:

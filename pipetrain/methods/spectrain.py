@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.weights.transforms import predicted
 
@@ -30,12 +30,12 @@ class SpecTrain(Method):
         return True
 
     @override
-    def forward(self, moment: Moment) -> WeightRead:
-        return WeightRead(moment.newest, predicted(moment.context.stage // 2 + moment.updates_until_backward))
+    def forward(self, at: ReadContext) -> WeightRead:
+        return WeightRead(at.newest, predicted(at.context.stage // 2 + at.updates_until_backward))
 
     @override
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
-        return WeightRead(moment.newest, predicted(moment.context.stage // 2))
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
+        return WeightRead(at.newest, predicted(at.context.stage // 2))
 
     @override
     def weight_versions(self, context: StageContext) -> int:

@@ -5,7 +5,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.methods.base import Method
-from pipetrain.program.weight_reads import Moment, StageContext, WeightRead
+from pipetrain.program.weight_reads import ReadContext, StageContext, WeightRead
 from pipetrain.schedules.base import Family
 
 
@@ -21,9 +21,9 @@ class TiMePReSt(Method):
         return True
 
     @override
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """The version that stage 0 had when the minibatch entered."""
-        return WeightRead(moment.entry)
+        return WeightRead(at.entry)
 
     @override
     def weight_versions(self, context: StageContext) -> int:

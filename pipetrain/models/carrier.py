@@ -12,7 +12,7 @@ class Carrier(nn.Module):
     """A module whose forward can begin with the state that its last forward left.
 
     The state is no parameter and no buffer: neither `state_dict()` nor an export holds it. A pipeline lends each
-    microbatch the state of its own rows (`stage.carried_state`); `carrying` does so for a plain model.
+    microbatch the state of its own rows (`stage.recurrent_state`); `carrying` does so for a plain model.
 
     Attributes:
         carried: what the next forward begins with, tensors (samples, ...); empty at the beginning of the data. None, as

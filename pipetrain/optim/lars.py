@@ -13,7 +13,7 @@ from pipetrain.number_range import BELOW_ONE, NOT_NEGATIVE, POSITIVE
 
 
 class LARS(Optimizer):
-    """SGD with momentum whose rate each weight has of its own, by its norm over that of its gradient.
+    """SGD with momentum and a separate rate for each weight: the ratio of its norm to its gradient's.
 
     v ← m·v + γ·λ·(g + β·w), w ← w - v, with λ = η·‖w‖ / (‖g‖ + β·‖w‖) (algorithm 1). Where a weight or its gradient is
     zero, as biases are at first, λ is 1, or the weight would never move.

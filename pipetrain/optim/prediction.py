@@ -13,14 +13,14 @@ from pipetrain.device_queue import queues
 from pipetrain.errors import ConfigError
 
 State = Mapping[str, Any]
-"""What an optimizer holds for one parameter: torch's own, and `LAST_GRADIENT` where the rule keeps one."""
+"""State of an optimizer for one parameter: torch's, and `LAST_GRADIENT` if the rule keeps one."""
 Settings = Mapping[str, Any]
-"""Those of a parameter group: `lr`, `momentum`, `betas`, ..."""
+"""Settings of a parameter group: `lr`, `momentum`, `betas`, ..."""
 
 LAST_GRADIENT = "last_gradient"
 
 
-def as_seen(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Settings) -> list[Tensor]:
+def effective_gradients(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Settings) -> list[Tensor]:
     """The gradients that an update rule computes with: plus weight decay, unless that is decoupled."""
     decay = 0.0 if settings.get("decoupled_weight_decay") else settings.get("weight_decay", 0.0)
     if decay:
@@ -33,7 +33,7 @@ def as_seen(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Se
 
 @dataclass(frozen=True, slots=True)
 class DeltaRule:
-    """How Δ of one kind of optimizer is found: the step of its last update, from what it holds after it.
+    """Rule for Δ of one kind of optimizer: the step of its last update, computed from its state after it.
 
     Table I of PipeOptim has three such rules; docs/methods.md derives the others. All of them work on lists of weights,
     an operation at a time: on a device, launching it for each weight alone would take longer than carrying it out.
@@ -49,7 +49,7 @@ class DeltaRule:
 
     states: Callable[[Settings], tuple[str, ...]]
     delta: Callable[[Sequence[State], Settings, int], list[Tensor]]
-    kept_gradients: Callable[[Sequence[Tensor], Sequence[Tensor], Settings], list[Tensor]] = as_seen
+    kept_gradients: Callable[[Sequence[Tensor], Sequence[Tensor], Settings], list[Tensor]] = effective_gradients
     passes: int = 0
 
 
@@ -58,7 +58,7 @@ def _all(states: Sequence[State], name: str) -> list[Tensor]:
 
 
 def sgd_states(settings: Settings) -> tuple[str, ...]:
-    """The momentum buffer, under Nesterov's beside the last gradient; without momentum that alone."""
+    """The momentum buffer, with Nesterov's also the last gradient; without momentum only the gradient."""
     if not settings["momentum"]:
         return (LAST_GRADIENT,)
     return ("momentum_buffer", LAST_GRADIENT) if settings["nesterov"] else ("momentum_buffer",)
@@ -75,8 +75,8 @@ def sgd_delta(states: Sequence[State], settings: Settings, _updates: int) -> lis
 
 
 def sgd_kept_gradients(gradients: Sequence[Tensor], weights: Sequence[Tensor], settings: Settings) -> list[Tensor]:
-    """Without momentum the gradients by themselves, under Nesterov's those that its update sees."""
-    return as_seen(gradients, weights, settings) if settings["momentum"] else list(gradients)
+    """Without momentum the gradients themselves, with Nesterov's those that its update computes with."""
+    return effective_gradients(gradients, weights, settings) if settings["momentum"] else list(gradients)
 
 
 def adam_delta(states: Sequence[State], settings: Settings, updates: int) -> list[Tensor]:
@@ -193,7 +193,7 @@ def delta_rule(optimizer: Optimizer) -> DeltaRule:
 
 
 def known_rule(optimizer: Optimizer) -> DeltaRule | None:
-    """The same; None where there is none."""
+    """The rule that gives Δ for this optimizer, if any."""
     try:
         return delta_rule(optimizer)
     except ConfigError:
@@ -201,7 +201,7 @@ def known_rule(optimizer: Optimizer) -> DeltaRule | None:
 
 
 def _nearest_rule(kind: type) -> tuple[type | None, object]:
-    """The class among its bases that has a rule of its own, itself first, and the rule."""
+    """The nearest class of its bases, itself included, that has a rule, and the rule."""
     for base in kind.__mro__:
         if "delta_rule" in vars(base):
             return base, vars(base)["delta_rule"]
@@ -211,5 +211,5 @@ def _nearest_rule(kind: type) -> tuple[type | None, object]:
 
 
 def _steps_alike(kind: type[Optimizer], base: type) -> bool:
-    """Whether both have one `step`; torch wraps that of each class of which it makes an optimizer."""
+    """True if both have the same `step`, which torch wraps for each class."""
     return inspect.unwrap(kind.step) is inspect.unwrap(base.step)  # type: ignore[attr-defined]

@@ -1,10 +1,10 @@
 """A stage's optimizer: torch.optim's, with its learning rate, and the step that it would take next (Δ)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from pipetrain.device_queue import together
 from pipetrain.errors import ConfigError
@@ -14,7 +14,7 @@ Rate = Callable[[int], float]
 """The learning rate of the stage's update number k, from 0."""
 
 _NUMBERS = ("step", "mu_product")
-"""States that torch keeps on the host, wherever the weights are, unless told to be `fused` or `capturable`."""
+"""States that torch keeps on the host, wherever the weights are, unless `fused` or `capturable` is set."""
 
 
 class StageOptimizer:
@@ -24,7 +24,7 @@ class StageOptimizer:
         build: makes the torch optimizer from a list of parameters.
         parameters: name -> parameter, those that require a gradient; may be empty.
         rate: the learning rate of update k.
-        updates: how many updates the parameters have behind them.
+        updates: number of updates that the parameters have had.
 
     Attributes:
         scale: what a method multiplies the rate of update k by.
@@ -70,7 +70,7 @@ class StageOptimizer:
         self.updates += 1
 
     def _together(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> list[list[str]]:
-        """The weights that one call of torch's step takes: its fused SGD takes no first gradient beside later ones."""
+        """Weights for each call of torch's step, whose fused SGD does not mix first gradients with later ones."""
         if not (optimizer.defaults.get("fused") and optimizer.defaults.get("momentum")):
             return [list(gradients)]
         later = {name: "momentum_buffer" in optimizer.state[self.parameters[name]] for name in gradients}
@@ -85,7 +85,7 @@ class StageOptimizer:
                 state.pop(LAST_GRADIENT, None)
 
     def _last_gradients(self, optimizer: Optimizer, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What the prediction rule takes of these gradients, as they are before the update."""
+        """The part of these gradients that the prediction rule needs, as they are before the update."""
         if not self._keeps_last_gradients:
             return {}
         rule, settings = known_rule(optimizer), optimizer.param_groups[0]
@@ -148,3 +148,20 @@ class StageOptimizer:
             self._made[name] = int(values.get("step", 0))
             devices = {key: p.device if follow or key not in _NUMBERS else "cpu" for key in values}
             self.optimizer.state[p] = {key: value.to(devices[key]) for key, value in values.items()}
+
+
+_DEVICES: dict[type[Optimizer], tuple[str, ...]] = {
+    SGD: ("cpu", "cuda"),
+    Adam: ("cpu", "cuda"),
+    AdamW: ("cpu", "cuda"),
+    Adagrad: ("cpu",),  # torch 2.11 refuses it on CUDA
+}
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def can_be_fused(optimizer: Optimizer, parameters: Iterable[Tensor]) -> bool:
+    """True if the optimizer may be rebuilt with `fused=True`: torch supports it and the user chose no other form."""
+    settings, devices = optimizer.defaults, _DEVICES.get(type(optimizer), ())
+    chosen = any(settings.get(form) is not None for form in ("fused", "foreach"))
+    other = any(settings.get(form) for form in ("capturable", "differentiable"))
+    return not (chosen or other) and all(p.device.type in devices and p.dtype in _DTYPES for p in parameters)

@@ -69,7 +69,7 @@ class TorchScheduler(LearningRateSchedule):
 
 
 class _Played:
-    """The rates of a scheduler so far; behind its end, which some have, the last one stays."""
+    """The rates of a scheduler so far; after its end, if it has one, the last rate."""
 
     def __init__(self, optimizer: SGD, scheduler: LRScheduler) -> None:
         self.rates = [_rate(optimizer)]

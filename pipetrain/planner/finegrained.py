@@ -15,7 +15,7 @@ from pipetrain.planner.plan import Plan, StagePlan
 
 
 @dataclass
-class Unit:
+class ParameterGroup:
     """A weight and its bias, and the buffers of the module that holds them or of those that follow without weights.
 
     Attributes:
@@ -30,13 +30,13 @@ class Unit:
     buffers: dict[str, str] = field(default_factory=dict)
 
 
-def weight_units(chain: LayerChain) -> list[Unit]:
+def weight_units(chain: LayerChain) -> list[ParameterGroup]:
     """The units of a model in the order of its layers, and inside a layer of its modules (PipeMare § 4.1).
 
     Raises:
         ConfigError: the model has none.
     """
-    units: list[Unit] = []
+    units: list[ParameterGroup] = []
     orphans: dict[str, str] = {}
     seen: set[int] = set()
     for i, layer in enumerate(chain.layers):
@@ -44,7 +44,7 @@ def weight_units(chain: LayerChain) -> list[Unit]:
         for path, module in layer.named_modules():
             prefix = f"{path}." if path else ""
             for members in _pairs(module, seen):
-                unit = Unit(full[prefix + members[0]], i)
+                unit = ParameterGroup(full[prefix + members[0]], i)
                 unit.parameters = {f"layers.{i}.{prefix}{member}": full[prefix + member] for member in members}
                 units.append(unit)
             buffers = {f"layers.{i}.{prefix}{name}": full[prefix + name] for name in _buffers(module, seen)}
@@ -79,12 +79,12 @@ def stage_bounds(units: int, stages: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(first))
 
 
-def names_of(units: Sequence[Unit]) -> dict[str, str]:
+def names_of(units: Sequence[ParameterGroup]) -> dict[str, str]:
     """Name in the module of all layers -> name in the whole model, of the parameters and buffers of these units."""
     return {local: full for unit in units for local, full in {**unit.parameters, **unit.buffers}.items()}
 
 
-def stages_of_layers(units: Sequence[Unit], bounds: Sequence[tuple[int, int]]) -> dict[int, int]:
+def stages_of_layers(units: Sequence[ParameterGroup], bounds: Sequence[tuple[int, int]]) -> dict[int, int]:
     """Layer -> stage, for the layers that begin with the first unit of a stage."""
     first_unit: dict[int, int] = {}
     for u, unit in enumerate(units):

@@ -5,7 +5,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from pipetrain.program.weight_reads import Moment, ReadPolicy, StageContext, WeightRead, answer
+from pipetrain.program.weight_reads import ReadContext, ReadPolicy, StageContext, WeightRead, query_method
 from pipetrain.schedules.operation import Kind, Operation, backward, forward
 
 
@@ -54,8 +54,8 @@ def planned_operations(
         lead: microbatch steps between a recomputation and its backward.
         start: minibatches of the run before the list.
     """
-    moments = _moments(context, operations, _entries(first_stage), lead, start)
-    reads = list(_reads(policy, moments))
+    contexts = _read_contexts(context, operations, _entries(first_stage), lead, start)
+    reads = list(_reads(policy, contexts))
     activations = _activations(operations, reads, context.num_microbatches)
     last_reader = {read.version: index for index, read in enumerate(reads)}
     releases = [last_reader[read.version] == index for index, read in enumerate(reads)]
@@ -67,15 +67,15 @@ def rebinds_weights(planned: Sequence[PlannedOperation]) -> bool:
     return any(each.activations is Activations.REBOUND for each in planned)
 
 
-def _reads(policy: ReadPolicy, moments: Iterator[Moment]) -> Iterator[WeightRead]:
+def _reads(policy: ReadPolicy, contexts: Iterator[ReadContext]) -> Iterator[WeightRead]:
     forwards: dict[tuple[int, int], WeightRead] = {}
-    for moment in moments:
-        op = moment.operation
+    for at in contexts:
+        op = at.operation
         if op.kind is Kind.UPDATE:
-            yield _shared(WeightRead(moment.newest))
+            yield _shared(WeightRead(at.newest))
             continue
         microbatch = op.minibatch, op.microbatch or 0
-        read = _shared(answer(policy, moment, forwards.get(microbatch)))
+        read = _shared(query_method(policy, at, forwards.get(microbatch)))
         forwards.setdefault(microbatch, read)
         yield read
 
@@ -86,19 +86,19 @@ def _shared(read: WeightRead) -> WeightRead:
     return read
 
 
-def _moments(
+def _read_contexts(
     context: StageContext, operations: Sequence[Operation], entries: dict[tuple[int, int], int], lead: int, start: int
-) -> Iterator[Moment]:
+) -> Iterator[ReadContext]:
     newest = _updates_before(operations)
     position = {op: i for i, op in enumerate(operations)}
     whole = any(op.kind is Kind.BACKWARD and op.microbatch is None for op in operations)
     for index, op in enumerate(operations):
         if op.kind is Kind.UPDATE:
-            yield Moment(context, op, newest[index], newest[index], 0, start + op.minibatch)
+            yield ReadContext(context, op, newest[index], newest[index], 0, start + op.minibatch)
             continue
         t, j = op.minibatch, op.microbatch or 0
         there, back = newest[position[forward(t, j)]], newest[position[backward(t, None if whole else j)]]
-        yield Moment(context, op, newest[index], entries[t, j], back - there, start + t, lead)
+        yield ReadContext(context, op, newest[index], entries[t, j], back - there, start + t, lead)
 
 
 def _activations(operations: Sequence[Operation], reads: Sequence[WeightRead], N: int) -> list[Activations]:

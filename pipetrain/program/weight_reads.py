@@ -1,4 +1,4 @@
-"""What a method is asked, and what it answers: at this moment, which weights does this operation read?"""
+"""What a method is asked, and what it answers: at this at, which weights does this operation read?"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -85,7 +85,7 @@ class StageContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ReadContext:
     """What a stage can know when it starts a forward, recomputation or backward, all of it known before it runs.
 
     Attributes:
@@ -113,35 +113,38 @@ class Moment:
         return self.context.update_of(self.operation.minibatch)
 
 
+Moment = ReadContext  # its former name, for methods outside pipetrain
+
+
 class ReadPolicy(Protocol):
     """The part of a method that needs no tensors: which weights an operation reads."""
 
-    def forward(self, moment: Moment) -> WeightRead:
+    def forward(self, at: ReadContext) -> WeightRead:
         """The weights that F reads."""
         ...
 
-    def recomputation(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def recomputation(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         """The weights that R reads, given what its F read."""
         ...
 
-    def backward(self, moment: Moment, forward: WeightRead) -> WeightRead:
+    def backward(self, at: ReadContext, forward: WeightRead) -> WeightRead:
         """The weights that B reads, given what its F read."""
         ...
 
 
-def answer(policy: ReadPolicy, moment: Moment, forward: WeightRead | None) -> WeightRead:
-    """What the operation of `moment` reads under `policy`; `forward` is what its F read, None where it is the F."""
-    if moment.operation.kind is Kind.FORWARD:
-        return policy.forward(moment)
-    assert forward is not None, f"{moment.operation} before its forward"
-    ask = policy.recomputation if moment.operation.kind is Kind.RECOMPUTATION else policy.backward
-    return ask(moment, forward)
+def query_method(policy: ReadPolicy, at: ReadContext, forward: WeightRead | None) -> WeightRead:
+    """What the operation of `at` reads under `policy`; `forward` is what its F read, None where it is the F."""
+    if at.operation.kind is Kind.FORWARD:
+        return policy.forward(at)
+    assert forward is not None, f"{at.operation} before its forward"
+    ask = policy.recomputation if at.operation.kind is Kind.RECOMPUTATION else policy.backward
+    return ask(at, forward)
 
 
-def closed_moment(
+def closed_form_context(
     schedule: ListSchedule, context: StageContext, op: Operation, lead: int = 0, start: int = 0
-) -> Moment:
-    """The moment of an operation by the schedule's closed forms, not off its list: what ran is held against it."""
+) -> ReadContext:
+    """The context of an operation by the schedule's closed forms, not off its list: what ran is held against it."""
     r, D, N = context.stage, context.num_stages, context.num_microbatches
     t, j = op.minibatch, op.microbatch or 0
     own = context.update_of(t)
@@ -153,7 +156,7 @@ def closed_moment(
     else:
         newest = own if schedule.synchronous else max(0, (own * N + j - lead) // N)
     entry = schedule.newest_at_forward(0, D, N, t, j)
-    return Moment(context, op, newest, entry, own - at_forward, start + t, lead)
+    return ReadContext(context, op, newest, entry, own - at_forward, start + t, lead)
 
 
 def staleness(version: int, update: int) -> int:

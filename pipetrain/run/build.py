@@ -27,8 +27,8 @@ from pipetrain.losses import Loss, Metric, Metrics
 from pipetrain.methods import Method
 from pipetrain.models.chain import Inputs, LayerChain, chain_of, is_cut_along_graph
 from pipetrain.models.ties import untie
-from pipetrain.optim.fused import can_be_fused
 from pipetrain.optim.lr_schedules import LearningRateSchedule
+from pipetrain.optim.stage_optimizer import can_be_fused
 from pipetrain.optim.torch_schedulers import TorchScheduler
 from pipetrain.planner.automatic import Automatic
 from pipetrain.planner.finegrained import FineGrained, stages_of_layers, weight_units

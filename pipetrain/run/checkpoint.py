@@ -16,7 +16,7 @@ from pipetrain.run import manifest, tensor_file
 from pipetrain.run.checkpoint_names import Kind, TensorName
 from pipetrain.run.checkpoint_progress import progress_fault
 from pipetrain.stage.base import BaseStage
-from pipetrain.stage.loss_scaler import LossScaler
+from pipetrain.stage.gradients import LossScaler
 from pipetrain.tensors import Tensors
 from pipetrain.tracking import strict_json
 from pipetrain.tracking.run_directory import RunDirectory

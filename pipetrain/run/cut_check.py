@@ -25,10 +25,10 @@ def check_training(chain: LayerChain, inputs: Inputs, output: str | None, seed: 
         ConfigError: they differ.
     """
     # as with the recording itself, modules of torch that nobody else needs
-    from pipetrain.models.graph.agreement import trains_alike
+    from pipetrain.models.graph.equivalence import trains_like_eager
     from pipetrain.models.graph.example import Example
 
-    if trains_alike(chain, Example.of(inputs), output, seed):
+    if trains_like_eager(chain, Example.of(inputs), output, seed):
         return
     raise ConfigError(
         f"model: {type(chain.module).__name__} cannot be cut into stages: in training, its layers give different "
@@ -49,11 +49,11 @@ def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmet
     Raises:
         ConfigError: they give other outputs.
     """
-    from pipetrain.models.graph.agreement import agrees
+    from pipetrain.models.graph.equivalence import matches_eager
     from pipetrain.models.graph.example import Example
 
     with arithmetic.computing(torch.device("cpu")):
-        same = agrees(copy.deepcopy(chain), Example.of(inputs), output, _TOLERANCE)
+        same = matches_eager(copy.deepcopy(chain), Example.of(inputs), output, _TOLERANCE)
     if not same:
         raise ConfigError(
             f"train.precision={arithmetic.precision}: in stages, {type(chain.module).__name__} gives different "

@@ -18,7 +18,7 @@ from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.profile import ProfiledLayer
 from pipetrain.run.freed_memory import freed_memory_kept
-from pipetrain.stage.module import Arrive, StageModule
+from pipetrain.stage.module import NonLeafInputs, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.tensors import Tensors, storage_pointers
 
@@ -204,7 +204,7 @@ class _Layer:
         if not floating:
             return self._inputs
         leaves = [tensor.detach().requires_grad_() for tensor in floating]
-        through = iter(Arrive.apply(self._input_gradients, *leaves))
+        through = iter(NonLeafInputs.apply(self._input_gradients, *leaves))
         return tuple(next(through) if tensor.is_floating_point() else tensor for tensor in self._inputs)
 
     def _count(self, saved: SavedTensors, outputs: Tensors) -> None:

@@ -16,7 +16,7 @@ from typing_extensions import override
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.stage.weight_casts import WeightCasts
+from pipetrain.stage.saved_tensors import WeightCasts
 from pipetrain.tensors import Tensors, new_leaves_sharing_memory, storage_pointers
 
 _SAMPLES = 4

@@ -14,7 +14,7 @@ from pipetrain.run.build import Data
 from pipetrain.run.decoder import Decoder
 from pipetrain.run.stage_reports import of_stages
 from pipetrain.run.timetable import Timetable
-from pipetrain.stage.peak_memory import memory_report
+from pipetrain.stage.measurements import memory_report
 from pipetrain.tracking.evaluations import lower_is_better, reaches
 from pipetrain.tracking.run_recorder import Recorder
 

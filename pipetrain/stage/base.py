@@ -1,4 +1,4 @@
-"""What every stage has, wherever its layers are computed: weights, optimizer, gradients and measurements."""
+"""The base of all stages: weights, optimizer, gradients and measurements."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +13,9 @@ from pipetrain.methods import Method
 from pipetrain.models.ties import Tie
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import StageContext
-from pipetrain.stage.carried_state import CarriedState
-from pipetrain.stage.gradient_sum import GradientSum
-from pipetrain.stage.loss_scaler import LossScaler
-from pipetrain.stage.measurements import Measurements
-from pipetrain.stage.timing import Clock
+from pipetrain.stage.gradients import GradientSum, LossScaler
+from pipetrain.stage.measurements import Clock, Measurements
+from pipetrain.stage.recurrent_state import RecurrentState
 from pipetrain.tensors import dense_copy, is_dense, new_leaves_sharing_memory
 from pipetrain.weights.versions import Weights
 
@@ -36,16 +34,16 @@ class BaseStage(ABC):
 
     full_names: dict[str, str]
     """Local name -> the tensor's name in the whole model."""
-    carried: CarriedState
-    """What its layers carry from minibatch to minibatch."""
+    carried: RecurrentState
+    """State of recurrent layers that lasts from minibatch to minibatch."""
     ties: Sequence[Tie] = ()
     """All weights that stages of the pipeline share."""
     scaler: LossScaler | None = None
-    """Where the loss is scaled."""
+    """Factor of the loss; None if it is not scaled."""
     layers: str = ""
-    """Which layers of the chain it has, such as `3-5`."""
+    """Indices of its layers in the chain, such as `3-5`."""
     replica: int = 0
-    """Its number among those that hold the same layers."""
+    """Index among the stage's replicas."""
 
     def __init__(
         self,
@@ -56,7 +54,7 @@ class BaseStage(ABC):
     ) -> None:
         self.index = index
         self.device = device
-        separate(parameters)
+        separate_storages(parameters)
         self.requires_grad = {name: parameter.requires_grad for name, parameter in parameters.items()}
         trainable = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
         self.optimizer = build_optimizer(trainable)
@@ -69,7 +67,7 @@ class BaseStage(ABC):
 
     @property
     def updates(self) -> int:
-        """How many updates made the newest weights."""
+        """Number of updates that made the newest weights."""
         return self.weights.newest.number
 
     def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
@@ -107,8 +105,8 @@ class BaseStage(ABC):
     def attach_gradients(self, leaves: Mapping[str, Tensor]) -> None:
         """Lets the next backward add to the minibatch's gradient at these leaves, by weight name."""
         if self.gradients.empty:
-            # a gradient that begins takes the memory of a set of weights, which none may hold in reserve beside it
-            self.weights.spare.trim()
+            # the gradients need the memory of a set of weights, so the pool must not hold a free set as well
+            self.weights.pool.trim()
         self.gradients.attach(leaves)
 
     def update(self, minibatch: int, gradients: dict[str, Tensor], *, keep: bool, steady: bool) -> None:
@@ -139,7 +137,7 @@ class BaseStage(ABC):
 
     @property
     def shares_weights(self) -> bool:
-        """Whether it shares a weight with another stage."""
+        """True if it shares a weight with another stage."""
         return bool(self._tied)
 
     @property
@@ -149,12 +147,12 @@ class BaseStage(ABC):
         return {full: sums[local] for local, full in self._tied.items() if local in sums}
 
     def take_over(self, totals: Mapping[str, Tensor]) -> None:
-        """Puts what all stages have found of shared weights together in the place of its own part."""
+        """Replaces its own gradients of shared weights by their sums over all stages."""
         sums = self.gradients.tensors
         sums.update({local: totals[full] for local, full in self._tied.items() if full in totals})
 
     def counted(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Those of its gradients, by local name, that a norm over all stages finds here: each weight's in one stage."""
+        """Gradients, by local name, that this stage adds to a norm over all stages; a shared weight counts once."""
         return {local: each for local, each in gradients.items() if self.full_names[local] not in self.copied}
 
     @abstractmethod
@@ -173,7 +171,7 @@ class BaseStage(ABC):
         self._restored_statistics = dict(statistics)
 
     def report(self) -> dict[str, Any]:
-        """What `summary.json` says of the stage's measured weights, activations and staleness; bytes."""
+        """Weight versions, bytes of weights and activations, and staleness, as measured, for `summary.json`."""
         self.weights.meter.read()
         return {
             "weight_versions_max": self.weights.meter.versions_max,
@@ -185,8 +183,8 @@ class BaseStage(ABC):
         }
 
 
-def separate(parameters: Mapping[str, nn.Parameter]) -> None:
-    """Gives every parameter a storage of its own, by which a saved tensor is recognized."""
+def separate_storages(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Gives every parameter its own storage, by which saved tensors are recognized."""
     seen: set[int] = set()
     for parameter in parameters.values():
         storage = parameter.untyped_storage()

@@ -1,4 +1,4 @@
-"""What one forward leaves behind for its backward: autograd's graph, and the weights that it finds there."""
+"""The graph of one forward, with the weights that its backward reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class ForwardGraph:
 
     @property
     def overwritten(self) -> bool:
-        """Whether an update has changed the weights that the backward is to read."""
+        """True if an update has changed the weights that the backward reads."""
         return self.version is None or self.version.number != self.number
 
     def backward(self, gradients: Sequence[Tensor]) -> set[int]:
@@ -74,6 +74,6 @@ class ForwardGraph:
         return storage_pointers([*output_gradients, *self.input_gradients])
 
     def gradients_of_inputs(self) -> list[Tensor]:
-        """What goes to the stage before: zeros where there is no gradient."""
+        """Gradients for the previous stage; zeros for inputs without one."""
         pairs = zip(self.inputs, self.input_gradients, strict=True)
         return [torch.zeros_like(tensor) if gradient is None else gradient for tensor, gradient in pairs]

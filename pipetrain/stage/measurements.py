@@ -1,33 +1,44 @@
-"""Staleness and activation bytes, measured while a stage runs."""
+"""Staleness, activation bytes, times and peak memory, measured while a stage runs."""
 
-from collections.abc import Iterable
+import contextlib
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from pipetrain.device_queue import event, queues
+from pipetrain.program.times import TimeSpan, Wait
 from pipetrain.program.weight_reads import staleness
+from pipetrain.schedules import Operation
 
 
 class ActivationBytes(NamedTuple):
-    """What a forward keeps for its backward, weights aside.
+    """Bytes that a forward keeps for its backward, without weights.
 
     Attributes:
-        made: of its own making.
+        made: of tensors that it made.
         inputs: of its inputs.
     """
 
     made: int = 0
     inputs: int = 0
 
-    def beside(self, stored: Iterable[Tensor]) -> int:
-        """With the inputs stored for a recomputation, of which `inputs` are a part."""
+    def total(self, stored: Iterable[Tensor]) -> int:
+        """Total with the inputs stored for a recomputation, which include `inputs`."""
         return self.made + max(self.inputs, sum(tensor.nbytes for tensor in stored))
 
 
 @dataclass
 class Measurements:
-    """What was seen while the stage ran.
+    """Staleness and activation memory of a running stage.
 
     Attributes:
         forward, backward: minibatch under way -> the versions that its microbatches have read.
@@ -55,3 +66,106 @@ class Measurements:
     def hold(self, activation_bytes: int) -> None:
         """Takes a reading of the activations that the stage holds."""
         self.activation_bytes_peak = max(self.activation_bytes_peak, activation_bytes)
+
+
+class Clock:
+    """Collects the computing time of operations; where `traced`, also the time of sending and receiving.
+
+    A device may queue an operation rather than carry it out; events are then recorded around it, and read when asked.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.traced = False
+        self._device = device
+        self._queues = queues(device)
+        self._spans: list[TimeSpan] = []
+        self._waits: list[Wait] = []
+        self._origin: tuple[Any, float] | None = None
+        self._events: list[tuple[Any, Any]] = []
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Times the block as one operation."""
+        if self._queues:
+            self._origin = self._origin or _origin(self._device)
+            start = event(self._device, timed=True)
+            yield
+            self._events.append((start, event(self._device, timed=True)))
+        else:
+            began = time.perf_counter()
+            yield
+            self._spans.append(TimeSpan(began, time.perf_counter() - began))
+
+    @contextmanager
+    def waiting(self, what: str, of: Operation) -> Iterator[None]:
+        """Times the block, on the host, as a message's."""
+        if not self.traced:
+            yield
+            return
+        began = time.perf_counter()
+        yield
+        self._waits.append(Wait(what, of, TimeSpan(began, time.perf_counter() - began)))
+
+    def take(self) -> list[TimeSpan]:
+        """The computing time of each operation since the last call, in order; waits for the device."""
+        if self._origin is not None:
+            event, host = self._origin
+            self._events[-1][1].synchronize()
+            self._spans = [
+                TimeSpan(host + event.elapsed_time(start) / 1000, start.elapsed_time(end) / 1000)
+                for start, end in self._events
+            ]
+            self._events, self._origin = [], None
+        spans, self._spans = self._spans, []
+        return spans
+
+    def take_waits(self) -> list[Wait]:
+        """The messages' time since the last call."""
+        waits, self._waits = self._waits, []
+        return waits
+
+
+def _origin(device: torch.device) -> tuple[Any, float]:
+    """An event of the device, and the host's time of it."""
+    found = event(device, timed=True)
+    found.synchronize()
+    return found, time.perf_counter()
+
+
+_PROCESS = Path("/proc/self")
+_FORGET_PEAK = "5"
+"""Value for `/proc/self/clear_refs` that resets the peak (proc(5))."""
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Resets the peak, since several runs of a sweep may share a process; has no effect for CPUs outside Linux."""
+    if device.type == "cuda":
+        if torch.cuda.is_initialized():
+            torch.cuda.reset_peak_memory_stats(device)
+        return
+    with contextlib.suppress(OSError):
+        (_PROCESS / "clear_refs").write_text(_FORGET_PEAK)
+
+
+def memory_report(device: torch.device) -> dict[str, Any]:
+    """Peak bytes of a stage's tensors; on CUDA also of the allocator and the device.
+
+    The allocator keeps memory for later tensors; a process also has its context and the buffers of NCCL.
+    """
+    report = {"peak_memory_bytes": peak_memory_bytes(device)}
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        report["peak_reserved_memory_bytes"] = int(torch.cuda.max_memory_reserved(device))
+        report["device_memory_bytes"] = int(total - free)
+    return report
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Peak bytes of the device's allocator; on the CPU of the whole process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    with contextlib.suppress(OSError):
+        if found := re.search(r"^VmHWM:\s*(\d+) kB$", (_PROCESS / "status").read_text(), re.MULTILINE):
+            return int(found[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

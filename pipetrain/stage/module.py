@@ -1,4 +1,4 @@
-"""The module of a stage: its layers, computing with whichever weights they are lent."""
+"""The module of a stage: its layers, which compute with the weights that are put in."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,8 +12,8 @@ from typing_extensions import override
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.models.carrier import carriers
 from pipetrain.seeding import key, may_draw, python_draws
-from pipetrain.stage import recurrent
-from pipetrain.stage.carried_state import CarriedState
+from pipetrain.stage import cudnn_rnn
+from pipetrain.stage.recurrent_state import RecurrentState
 from pipetrain.tensors import Tensors
 
 _PLAIN = ComputeOptions()
@@ -49,7 +49,7 @@ class StageModule(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.first = first
         self.seed = seed
-        self.carried = CarriedState(
+        self.carried = RecurrentState(
             {
                 f"layers.{index}{'.' * bool(name)}{name}": carrier
                 for index, layer in enumerate(layers, start=first)
@@ -85,7 +85,7 @@ class StageModule(nn.Module):
         ]
 
     @contextmanager
-    def reading(self, weights: Mapping[str, Tensor], *, rebound: bool = False) -> Iterator[None]:
+    def using_weights(self, weights: Mapping[str, Tensor], *, rebound: bool = False) -> Iterator[None]:
         """Computes with `weights` (by parameter name) in place of those it holds; `rebound`: its backward with others.
 
         torch.func.functional_call does the same at a hundred times the cost, which a small microbatch feels.
@@ -101,16 +101,16 @@ class StageModule(nn.Module):
                 self._put(self._held)
 
     def _rebinding(self) -> AbstractContextManager[Any]:
-        """Around a forward with recurrent layers whose backward reads other weights than those that cuDNN packs."""
+        """Context for a forward of recurrent layers whose backward reads other weights than cuDNN packs."""
         if self.device.type != "cuda":
             return nullcontext()
         if self.arithmetic.compiled:  # hooks of its parts do not reach a compiled layer
-            return recurrent.cudnn_off()
+            return cudnn_rnn.cudnn_off()
         if self.arithmetic.mixed:  # autocast packs casts of the weights before cuDNN sees them
-            return recurrent.without_cudnn(self._recurrent)
-        return recurrent.noticed(self._recurrent)
+            return cudnn_rnn.without_cudnn(self._recurrent)
+        return cudnn_rnn.tracking_forwards(self._recurrent)
 
-    def hold(self, weights: Mapping[str, Tensor] | None) -> None:
+    def set_default_weights(self, weights: Mapping[str, Tensor] | None) -> None:
         """From here on computes with `weights`, tensors over the memory of the parameters; None: with the parameters.
 
         Most operations of a synchronous schedule read the same tensors, which then need not be put in each time.
@@ -122,13 +122,13 @@ class StageModule(nn.Module):
         for slots, name, full in self._slots:
             slots[name] = weights[full]  # type: ignore[assignment]
         for module in self._recurrent:
-            # torch keeps a list of its own, which would hold other weights until the next forward
+            # torch keeps a list of the weights, too, which would hold others until the next forward
             module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
             module._flat_weight_refs = [None if w is None else weakref.ref(w) for w in module._flat_weights]
 
     @contextmanager
-    def spare_buffers(self) -> Iterator[None]:
-        """Computes with copies of the buffers, which are then forgotten."""
+    def scratch_buffers(self) -> Iterator[None]:
+        """Computes with copies of the buffers, which are discarded afterwards."""
         buffers = [slots[name] for slots, name in self._buffer_slots]
         try:
             for (slots, name), buffer in zip(self._buffer_slots, buffers, strict=True):
@@ -158,10 +158,10 @@ class StageModule(nn.Module):
         return self.arithmetic.cast_outputs(tensors) if self._ends else tensors
 
     def _drawing(self, index: int, layer: Callable[..., Any], seed: int, tensors: Tensors) -> Any:
-        """What a layer returns that draws from this seed.
+        """Output of a layer, with all generators seeded.
 
-        Seeds for Python and numpy cost as much as a small layer. They are for those that draw at their first training,
-        and those whose files import a generator, with which they may draw later.
+        Seeding Python and numpy costs as much as a small layer. It is done for layers that draw from them in their
+        first training forward, and for those whose files import a generator, which may be used later.
         """
         reseed(seed)
         if self._python_draws.get(index, True):
@@ -191,7 +191,7 @@ def reseed(seed: int) -> None:
         torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
 
 
-class Arrive(torch.autograd.Function):
+class NonLeafInputs(torch.autograd.Function):
     """Wraps the inputs as non-leaf tensors, so that in-place first layers are allowed.
 
     Autograd would copy a gradient into a leaf if another branch still uses it; here it is only looked at.
@@ -200,7 +200,7 @@ class Arrive(torch.autograd.Function):
     @staticmethod
     @override
     def forward(ctx: Any, gradients: list[Tensor | None], *tensors: Tensor) -> Tensors:
-        """The same memory as other tensors, without the leaves' ban on changes in place."""
+        """Tensors over the same memory that, unlike leaves, may be changed in place."""
         ctx.set_materialize_grads(False)
         ctx.gradients = gradients
         return tuple(tensor.data for tensor in tensors)
@@ -208,6 +208,6 @@ class Arrive(torch.autograd.Function):
     @staticmethod
     @override
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Leaves the gradients as they come in the list, None where there is none."""
+        """Puts the gradients into the list; None for inputs without one."""
         ctx.gradients[:] = gradients
         return None, *(None for _ in gradients)

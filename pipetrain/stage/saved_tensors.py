@@ -1,31 +1,78 @@
-"""What autograd saves in a forward: weights by name, so that the backward finds whichever version its method names."""
+"""Tensors that autograd saves in a forward: weights and casts by name, so that a backward may read other versions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
-from pipetrain.stage import recurrent
+from pipetrain.stage import cudnn_rnn
 from pipetrain.stage.measurements import ActivationBytes
-from pipetrain.stage.weight_casts import Cast, WeightCasts
+
+Geometry = tuple[torch.Size, tuple[int, ...], int]
+"""Size, strides and offset of a view: the arguments of `Tensor.as_strided`."""
+
+
+def _geometry(tensor: Tensor) -> Geometry:
+    return tensor.size(), tensor.stride(), int(tensor.storage_offset())
+
+
+class Cast(NamedTuple):
+    """A cast of a weight, or of a part of one, to `dtype`."""
+
+    name: str
+    part: Geometry
+    dtype: torch.dtype
+
+    def of(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """The cast of other weights."""
+        return weights[self.name].as_strided(*self.part).to(self.dtype)
+
+
+class WeightCasts(TorchDispatchMode):
+    """Notices each cast of a weight in the operations that run under it, autocast's included.
+
+    Args:
+        weights: by name.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._names = {weight.untyped_storage().data_ptr(): name for name, weight in weights.items()}
+        self._casts: dict[int, tuple[StorageWeakRef, Cast]] = {}
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        returned = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and returned.dtype != args[0].dtype:
+            source = args[0]
+            name = self._names.get(source.untyped_storage().data_ptr())
+            if name is not None:
+                storage = returned.untyped_storage()
+                self._casts[storage.data_ptr()] = StorageWeakRef(storage), Cast(name, _geometry(source), returned.dtype)
+        return returned
+
+    def of(self, tensor: Tensor) -> Cast | None:
+        """The cast that a tensor is, or is a view of; None where it is no such."""
+        found = self._casts.get(tensor.untyped_storage().data_ptr())
+        # memory of a cast that is gone may be another's by now
+        return found[1] if found is not None and not found[0].expired() else None
 
 
 class _WeightView(NamedTuple):
     name: str
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
+    part: Geometry
     conjugate: bool
     negative: bool
 
 
 class _CastView(NamedTuple):
     cast: Cast
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
+    part: Geometry
 
 
 class _Kept(NamedTuple):
@@ -45,10 +92,10 @@ _Saved = _WeightView | _CastView | _Kept | _PackedCopy
 class SavedTensors:
     """The hooks around one forward, and the weights that its backward is to find.
 
-    A saved tensor whose storage belongs to a weight is kept as a name and a geometry. Where the backward reads other
-    weights, so is a cast of a weight, and the copy that cuDNN packs of all weights of a recurrent layer is packed anew.
-    Any other is kept as it is, with its version counter: hooks switch autograd's own check off, and an operation in
-    place would go unnoticed.
+    A saved tensor whose storage belongs to a weight is kept as a name and a geometry. If the backward reads other
+    weights, so is a cast of a weight, and the copy that cuDNN packs of a recurrent layer's weights is packed again. Any
+    other tensor is kept as it is, with its version counter: hooks switch off autograd's own check for operations in
+    place.
 
     Args:
         forward_weights: name -> tensor, of the forward.
@@ -66,7 +113,7 @@ class SavedTensors:
         self.backward_weights: Mapping[str, Tensor] = {}
 
     def activation_bytes(self, inputs: Sequence[Tensor]) -> ActivationBytes:
-        """Bytes that the forward keeps for its backward, weights aside: of its own making, and of these inputs.
+        """Bytes that the forward keeps for its backward, without weights: of tensors that it made, and of these inputs.
 
         Inputs may be parts of one storage, such as the microbatches of a minibatch, and count by their own size.
         """
@@ -88,26 +135,23 @@ class SavedTensors:
         name = self._names.get(storage.data_ptr()) if tensor.numel() else None
         cast = self._casts.of(tensor) if self._casts is not None and tensor.numel() else None
         if cast is not None:
-            return _CastView(cast, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
-        layer = recurrent.running()
-        if name is None and layer is not None and recurrent.is_packed_copy(tensor, layer):
-            return _PackedCopy(layer, [self._pack(weight) for weight in recurrent.weights_of(layer)], tensor.size())
+            return _CastView(cast, _geometry(tensor))
+        layer = cudnn_rnn.running_layer()
+        if name is None and layer is not None and cudnn_rnn.is_packed_copy(tensor, layer):
+            return _PackedCopy(layer, [self._pack(weight) for weight in cudnn_rnn.weights_of(layer)], tensor.size())
         if name is None or tensor.dtype != self._dtypes[name]:
             self._sizes[storage.data_ptr()] = storage.nbytes()
             # a node that keeps its own output would keep itself alive where no backward comes
             return _Kept(tensor.detach(), tensor._version)
-        return _WeightView(
-            name, tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.is_conj(), tensor.is_neg()
-        )
+        return _WeightView(name, _geometry(tensor), tensor.is_conj(), tensor.is_neg())
 
     def _unpack(self, saved: _Saved) -> Tensor:
         if isinstance(saved, _CastView):
-            return saved.cast.of(self.backward_weights).as_strided(saved.size, saved.stride, saved.offset)
+            return saved.cast.of(self.backward_weights).as_strided(*saved.part)
         if isinstance(saved, _PackedCopy):
-            return recurrent.packed(saved.layer, [self._unpack(weight) for weight in saved.weights], saved.size)
+            return cudnn_rnn.packed_copy(saved.layer, [self._unpack(weight) for weight in saved.weights], saved.size)
         if isinstance(saved, _WeightView):
-            weight = self.backward_weights[saved.name]
-            view = weight.as_strided(saved.size, saved.stride, saved.offset)
+            view = self.backward_weights[saved.name].as_strided(*saved.part)
             view = view.conj() if saved.conjugate else view
             return torch._neg_view(view) if saved.negative else view
         if saved.tensor._version != saved.version:

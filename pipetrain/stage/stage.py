@@ -17,15 +17,12 @@ from pipetrain.models.ties import Tie, layers_of_stage
 from pipetrain.program.planned_operations import Activations
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.stage.base import BaseStage, BuildOptimizer
-from pipetrain.stage.carried_state import State
-from pipetrain.stage.final_gradients import FinalGradients, OnGradient
 from pipetrain.stage.forward_graph import ForwardGraph
-from pipetrain.stage.in_place_check import InPlaceCheck
-from pipetrain.stage.loss_scaler import LossScaler
+from pipetrain.stage.gradients import GradientReadyHooks, LossScaler, OnGradient
 from pipetrain.stage.measurements import ActivationBytes
-from pipetrain.stage.module import Arrive, MicrobatchId, StageModule
-from pipetrain.stage.saved_tensors import SavedTensors
-from pipetrain.stage.weight_casts import WeightCasts
+from pipetrain.stage.module import MicrobatchId, NonLeafInputs, StageModule
+from pipetrain.stage.recurrent_state import State
+from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
 from pipetrain.tensors import Tensors, storage_pointers
 
 _PLAIN = ComputeOptions()
@@ -47,7 +44,7 @@ class WeightedTargets:
 
 @dataclass(eq=False)
 class _InFlight:
-    """What a stage keeps of a microbatch between its forward and its backward.
+    """State of a microbatch between its forward and its backward.
 
     Attributes:
         inputs: what a recomputation starts from, where the stage recomputes from its own input.
@@ -63,15 +60,15 @@ class _InFlight:
 
     @property
     def bytes(self) -> int:
-        """Of the activations held."""
+        """Bytes of the activations."""
         if self.graph is not None:
-            return self.graph.bytes.beside(self.inputs)
-        return _UNMEASURED.beside([*self.inputs, *itertools.chain.from_iterable(self.carried)])
+            return self.graph.bytes.total(self.inputs)
+        return _UNMEASURED.total([*self.inputs, *itertools.chain.from_iterable(self.carried)])
 
 
 @dataclass(frozen=True)
 class StageSpec:
-    """Which part of a model a stage is, and where and how it computes.
+    """The part of a model that a stage is, and where and how it computes.
 
     Attributes:
         index: r.
@@ -122,10 +119,10 @@ class Stage(BaseStage):
         self._in_flight: dict[MicrobatchId, _InFlight] = {}
         self._newest_leaves: dict[str, Tensor] | None = None
         self._activation_bytes: dict[tuple[torch.Size, ...], ActivationBytes] = {}
-        self._held_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
-        self._in_place = InPlaceCheck()
-        self._final_gradients = FinalGradients(self.full_names)
-        self.on_final_gradient: OnGradient | None = None
+        self._aliased_outputs: dict[tuple[torch.Size, ...], frozenset[int]] = {}
+        self._changes_inputs: bool | None = None  # unknown before the first forward
+        self._ready_hooks = GradientReadyHooks(self.full_names)
+        self.on_gradient_ready: OnGradient | None = None
 
     # -- forward and recomputation -------------------------------------------------------------------------------
 
@@ -169,7 +166,7 @@ class Stage(BaseStage):
             activations: what becomes of them.
         """
         record = self._in_flight[microbatch]
-        with self.module.spare_buffers(), self.carried.aside({microbatch[1]: record.carried}):
+        with self.module.scratch_buffers(), self.carried.aside({microbatch[1]: record.carried}):
             graph = self._compute(
                 microbatch, record.inputs if inputs is None else inputs, record.targets, read, activations
             )
@@ -181,11 +178,11 @@ class Stage(BaseStage):
         self, microbatch: MicrobatchId, inputs: Tensors, read: WeightRead, activations: Activations, record: _InFlight
     ) -> Tensors:
         if record.inputs:
-            record.inputs = self._in_place.stored(inputs)
+            record.inputs = inputs if self._changes_inputs is False else tuple(tensor.clone() for tensor in inputs)
         if activations is Activations.DROPPED:
             record.carried = self.carried.of(microbatch[1])
         graph = self._compute(microbatch, inputs, record.targets, read, activations)
-        held = self._held_outputs[tuple(tensor.shape for tensor in inputs)]
+        held = self._aliased_outputs[tuple(tensor.shape for tensor in inputs)]
         record.graph = None if activations is Activations.DROPPED else graph
         self._in_flight[microbatch] = record
         self.measurements.forward.setdefault(microbatch[0], []).append(read.version)
@@ -207,14 +204,15 @@ class Stage(BaseStage):
         unmeasured = shapes not in self._activation_bytes and activations is not Activations.DROPPED
         casts = WeightCasts(weights) if rebound and self.module.arithmetic.mixed else None
         saved = SavedTensors(weights, casts) if rebound or unmeasured else None
-        arrived, input_gradients = self._arrived(inputs)
+        arrived, input_gradients = self._non_leaf_inputs(inputs)
         with saved.hooks() if saved else nullcontext():
-            self._in_place.begin(arrived)
-            with self.module.reading(leaves, rebound=rebound):
+            versions = [tensor._version for tensor in arrived]
+            with self.module.using_weights(leaves, rebound=rebound):
                 outputs: Tensors = self.module(*arrived, microbatch=microbatch)
-            self._in_place.end(arrived)
-            if shapes not in self._held_outputs:
-                self._held_outputs[shapes] = self._held(outputs, weights)
+            if self._changes_inputs is None:
+                self._changes_inputs = versions != [tensor._version for tensor in arrived]
+            if shapes not in self._aliased_outputs:
+                self._aliased_outputs[shapes] = self._aliases(outputs, weights)
             if targets is not None:
                 assert self.loss is not None
                 outputs = (self.loss(*outputs, *targets.tensors),)
@@ -235,10 +233,11 @@ class Stage(BaseStage):
             graph.unbind()
         return graph
 
-    def _held(self, outputs: Tensors, weights: Mapping[str, Tensor]) -> frozenset[int]:
-        """Which outputs are memory of a weight or a buffer, where an update may write before they are sent.
+    def _aliases(self, outputs: Tensors, weights: Mapping[str, Tensor]) -> frozenset[int]:
+        """Indices of outputs that share memory with a weight or a buffer.
 
-        That depends on the layers, so a look at the first outputs of their shapes is enough.
+        An update may write there before they are sent. That depends on the layers, so the first outputs of each shape
+        show it.
         """
         held = storage_pointers([*weights.values(), *self.buffers.values()])
         return frozenset(r for r, each in enumerate(outputs) if each.numel() and storage_pointers([each]) <= held)
@@ -253,7 +252,7 @@ class Stage(BaseStage):
             return self.leaves(weights)
         if self._newest_leaves is None:
             self._newest_leaves = self.leaves(weights)
-            self.module.hold(self._newest_leaves)
+            self.module.set_default_weights(self._newest_leaves)
         return self._newest_leaves
 
     @override
@@ -261,16 +260,16 @@ class Stage(BaseStage):
         if keep and self._newest_leaves is not None:
             # of memory that is an older version's from here on, and goes with its readers
             self._newest_leaves = None
-            self.module.hold(None)
+            self.module.set_default_weights(None)
         super().update(minibatch, gradients, keep=keep, steady=steady)
 
-    def _arrived(self, inputs: Tensors) -> tuple[Tensors, list[Tensor | None]]:
-        """The inputs as autograd is to see them, and where it will leave the gradients of the differentiable ones."""
+    def _non_leaf_inputs(self, inputs: Tensors) -> tuple[Tensors, list[Tensor | None]]:
+        """The inputs for autograd, and the list that will receive the gradients of the differentiable ones."""
         leaves = [tensor.detach().requires_grad_() for tensor in self._differentiable(inputs)]
         if not leaves:
             return inputs, []
         gradients: list[Tensor | None] = [None] * len(leaves)
-        through = iter(Arrive.apply(gradients, *leaves))
+        through = iter(NonLeafInputs.apply(gradients, *leaves))
         return tuple(next(through) if tensor.is_floating_point() else tensor for tensor in inputs), gradients
 
     def _differentiable(self, inputs: Tensors) -> list[Tensor]:
@@ -312,7 +311,7 @@ class Stage(BaseStage):
                 output_gradients = [torch.full_like(outputs[0], record.targets.loss_weight * scale)]
             else:
                 output_gradients = list(itertools.islice(arriving, len(outputs)))
-            with self._told_of_gradients(graph) if final else nullcontext():
+            with self._gradient_ready_hooks(graph) if final else nullcontext():
                 input_gradients += self._backward(graph, output_gradients, weights)
             self.measurements.backward.setdefault(microbatch[0], []).append(read.version)
         if self.scaler is not None:
@@ -320,7 +319,7 @@ class Stage(BaseStage):
         return tuple(input_gradients)
 
     def _rescaled(self, gradients: Tensors) -> Tensors:
-        """The gradients that arrive, times this stage's factor in the place of the one that they were sent with."""
+        """The arriving gradients, scaled by this stage's factor instead of the sender's."""
         if self.scaler is None or not gradients:
             return gradients
         *tensors, sent_with = gradients
@@ -346,15 +345,16 @@ class Stage(BaseStage):
             raise RuntimeError(f"stage {self.index}: version {graph.number} was overwritten before B read it")
         self.attach_gradients(graph.leaves)
         # a layer that checkpoints itself reads the module's parameters again here
-        with self.module.reading(graph.leaves):
+        with self.module.using_weights(graph.leaves):
             foreign_storages = graph.backward(gradients)
         self.gradients.harvest(foreign_storages, reuse_leaves=graph.leaves is self._newest_leaves)
         return graph.gradients_of_inputs()
 
-    def _told_of_gradients(self, graph: ForwardGraph) -> AbstractContextManager[None]:
-        """Around the last backward of a minibatch: tells `on_final_gradient`, if anybody asks, of each whole sum."""
-        told = self.on_final_gradient
-        return nullcontext() if told is None else self._final_gradients.told_to(told, graph.leaves)
+    def _gradient_ready_hooks(self, graph: ForwardGraph) -> AbstractContextManager[None]:
+        """Context for the last backward of a minibatch: reports each final gradient to `on_gradient_ready`, if set."""
+        if self.on_gradient_ready is None:
+            return nullcontext()
+        return self._ready_hooks.notifying(self.on_gradient_ready, graph.leaves)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 

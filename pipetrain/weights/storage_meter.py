@@ -28,7 +28,7 @@ class _Seen(NamedTuple):
 
 @dataclass
 class StorageMeter:
-    """The sets of weights in memory, whoever holds them.
+    """The sets of weights in memory, whatever refers to them.
 
     Memory that is kept for another set counts for the last one that it held.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from pipetrain.program.weight_reads import WeightTransform
-from pipetrain.weights.update_average import UpdateAverage
+from pipetrain.weights.statistic import UpdateAverage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ class Predicted(WeightTransform):
     def apply(self, version: "WeightVersion", weights: "Weights") -> "dict[str, Tensor]":
         """The predicted weights; those that have no Δ yet are left out."""
         deltas = weights.optimizer.deltas()
-        return _shifted(version, weights, deltas, -self.steps * weights.optimizer.next_learning_rate)
+        return _moved_along(version, weights, deltas, -self.steps * weights.optimizer.next_learning_rate)
 
 
 def predicted(steps: int) -> Predicted | None:
@@ -62,7 +62,7 @@ class Corrected(WeightTransform):
         """
         if not isinstance(weights.statistic, UpdateAverage):
             raise RuntimeError(f"{self} needs the running average of weight changes; Method.statistic keeps another")
-        return _shifted(version, weights, weights.statistic.average, -self.steps)
+        return _moved_along(version, weights, weights.statistic.average, -self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +81,26 @@ class Scaled(WeightTransform):
         import torch
 
         if _queued(version.tensors):
-            scaled = weights.spare.copy(version.tensors)
+            scaled = weights.pool.copy(version.tensors)
             torch._foreach_mul_(list(scaled.values()), self.factor)
             return scaled
-        scaled = weights.spare.like(version.tensors)
+        scaled = weights.pool.empty_like(version.tensors)
         for name, tensor in version.tensors.items():
             torch.mul(tensor, self.factor, out=scaled[name])
         return scaled
 
 
-def _shifted(
+def _moved_along(
     version: "WeightVersion", weights: "Weights", directions: "Mapping[str, Tensor]", by: float
 ) -> "dict[str, Tensor]":
     import torch
 
     start = {name: version.tensors[name] for name in directions}
     if _queued(start):
-        shifted = weights.spare.copy(start)
+        shifted = weights.pool.copy(start)
         torch._foreach_add_(list(shifted.values()), list(directions.values()), alpha=by)
         return shifted
-    shifted = weights.spare.like(start)
+    shifted = weights.pool.empty_like(start)
     for name, direction in directions.items():
         torch.add(version.tensors[name], direction, alpha=by, out=shifted[name])
     return shifted

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import WeightTransform
-from pipetrain.weights.spare_memory import SpareMemory
+from pipetrain.weights.buffer_pool import WeightBufferPool
 from pipetrain.weights.statistic import WeightStatistic
 from pipetrain.weights.storage_meter import StorageMeter
 
@@ -17,8 +17,8 @@ from pipetrain.weights.storage_meter import StorageMeter
 class WeightVersion:
     """The weights of a stage after `number` updates: name -> tensor.
 
-    An update in place turns the newest version into the next one: `number` then changes, so whoever read these tensors
-    before can tell that they hold other weights now.
+    An update in place turns the newest version into the next one: `number` then changes, which shows an
+    earlier reader that the tensors now hold other weights.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Weights:
     Attributes:
         copy_seconds: time spent so far on copying versions that are kept; on CUDA, on asking for it.
         statistic: what the method of the present phase keeps of the updates, if anything.
-        spare: memory of versions and predictions past, for those to come.
+        pool: memory of past versions and predictions, for new ones.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], optimizer: StageOptimizer) -> None:
@@ -43,7 +43,7 @@ class Weights:
         self.optimizer = optimizer
         self.newest = WeightVersion(0, self._tensors())
         self._kept: dict[int, WeightVersion] = {}
-        self.spare = SpareMemory()
+        self.pool = WeightBufferPool()
         self.copy_seconds = 0.0
         self.statistic: WeightStatistic | None = None
         self.meter = StorageMeter()
@@ -93,9 +93,9 @@ class Weights:
         if keep:
             self._keep_newest()
         else:
-            before = self.spare.copy(before)
+            before = self.pool.copy(before)
         self.optimizer.step(gradients)
-        self.spare.adopt(gradients, self.newest.tensors)
+        self.pool.donate(gradients, self.newest.tensors)
         self.newest.number += 1
         if statistic is not None:
             statistic.follow(before, self.trainable)
@@ -103,13 +103,13 @@ class Weights:
     def _keep_newest(self) -> None:
         began = time.perf_counter()
         self._kept[self.newest.number] = self.newest
-        # whoever read this version holds its storage, so the copy becomes the newest, not the old one
-        for name, tensor in self.spare.copy(self.newest.tensors).items():
+        # readers of this version refer to its storage, so the copy becomes the newest
+        for name, tensor in self.pool.copy(self.newest.tensors).items():
             self._parameters[name].data = tensor
         self.newest = WeightVersion(self.newest.number, self._tensors())
         self.copy_seconds += time.perf_counter() - began
         self.meter.watch(self.newest.tensors)
 
     def release(self, number: int) -> None:
-        """Drops a version; its memory is spare when the last reader releases it."""
+        """Drops a version; its memory is free when the last reader is gone."""
         self._kept.pop(number, None)

@@ -12,7 +12,7 @@ from pipetrain.config.phases import expand_phases, phases_of
 from pipetrain.errors import ConfigError
 from pipetrain.run import checkpoint
 from pipetrain.run.checkpoint_names import Kind
-from pipetrain.weights.update_average import UpdateAverage
+from pipetrain.weights.statistic import UpdateAverage
 
 NAMES = {"schedule": "1f1b", "method": "pipeoptim", "model": "lenet5"}
 CONFIG = {

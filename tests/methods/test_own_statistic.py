@@ -61,8 +61,8 @@ class Polyak(Method):
 
     name, family = "polyak", Family.CONTINUOUS
 
-    def forward(self, moment):
-        return WeightRead(moment.newest, Averaged())
+    def forward(self, at):
+        return WeightRead(at.newest, Averaged())
 
     @override
     def statistic(self, context, weights):

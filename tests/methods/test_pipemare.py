@@ -8,7 +8,7 @@ from support.moments import CONTEXT
 
 from pipetrain.errors import ConfigError
 from pipetrain.methods.pipemare import PipeMare
-from pipetrain.program.weight_reads import Moment, WeightRead
+from pipetrain.program.weight_reads import ReadContext, WeightRead
 from pipetrain.schedules.operation import Kind, forward
 from pipetrain.weights.transforms import Corrected
 
@@ -18,10 +18,10 @@ from pipetrain.weights.transforms import Corrected
 )
 def test_recomputation_ahead_of_its_backward_is_corrected_by_fewer_steps(lead, N, corrected):
     context = replace(CONTEXT, num_microbatches=N)
-    moment = Moment(
+    at = ReadContext(
         context, forward(4).like(Kind.RECOMPUTATION), 3, 1, updates_until_backward=2, minibatch_of_run=4, lead=lead
     )
-    assert PipeMare().recomputation(moment, WeightRead(2)) == WeightRead(3, Corrected(corrected) if corrected else None)
+    assert PipeMare().recomputation(at, WeightRead(2)) == WeightRead(3, Corrected(corrected) if corrected else None)
 
 
 @pytest.mark.parametrize(

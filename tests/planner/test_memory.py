@@ -21,7 +21,7 @@ from pipetrain.program.weight_reads import WeightRead
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
-from pipetrain.weights.update_average import UpdateAverage
+from pipetrain.weights.statistic import UpdateAverage
 
 SIZES = StageSizes(weights=100.0, activations=12.0, inputs=4.0)
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.methods.pipedream import PipeDream
-from pipetrain.program.weight_reads import StageContext, WeightRead, answer, closed_moment, staleness
+from pipetrain.program.weight_reads import StageContext, WeightRead, closed_form_context, query_method, staleness
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.operation import Kind, backward, forward
 
@@ -27,17 +27,17 @@ def test_weight_read_counted_from_elsewhere_keeps_its_transform():
 
 def test_backward_cannot_be_asked_before_its_forward():
     context = StageContext.under(OneFOneB(), 1, 3, 1)
-    moment = closed_moment(OneFOneB(), context, backward(2))
-    assert answer(PipeDream(), moment, WeightRead(1)) == WeightRead(1)
+    at = closed_form_context(OneFOneB(), context, backward(2))
+    assert query_method(PipeDream(), at, WeightRead(1)) == WeightRead(1)
     with pytest.raises(AssertionError, match=r"B2\.0 before its forward"):
-        answer(PipeDream(), moment, None)
+        query_method(PipeDream(), at, None)
 
 
 def test_moment_by_closed_forms_counts_minibatches_of_the_run_from_its_start():
     context = StageContext.under(OneFOneB(), 0, 3, 1)
-    moment = closed_moment(OneFOneB(), context, forward(4), start=100)
-    assert (moment.operation.minibatch, moment.minibatch_of_run) == (4, 104)
-    assert (moment.newest, moment.updates_until_backward) == (2, 2)
+    at = closed_form_context(OneFOneB(), context, forward(4), start=100)
+    assert (at.operation.minibatch, at.minibatch_of_run) == (4, 104)
+    assert (at.newest, at.updates_until_backward) == (2, 2)
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 6))
@@ -49,4 +49,4 @@ def test_newest_version_by_closed_forms_is_that_of_the_list(D, N, M):
             if op.kind is Kind.UPDATE:
                 updates += 1
             else:
-                assert closed_moment(OneFOneB(), context, op).newest == updates
+                assert closed_form_context(OneFOneB(), context, op).newest == updates

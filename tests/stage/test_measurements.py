@@ -1,5 +1,8 @@
 """Weight versions are held to what the method declares, and staleness is measured while a stage runs."""
 
+import platform
+import time
+
 import pytest
 import torch
 from support.methods import METHODS, MethodCase, fitting_cases
@@ -10,7 +13,8 @@ from pipetrain.errors import InvariantError
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.stage.measurements import Measurements
+from pipetrain.schedules.operation import forward
+from pipetrain.stage.measurements import Clock, Measurements, peak_memory_bytes, reset_peak_memory
 
 
 class Greedy(PipeDream):
@@ -68,3 +72,45 @@ def test_staleness_is_the_updates_between_reading_and_applying():
     measured.settle(8, newest=8, steady=True)
     assert (measured.forward_staleness, measured.backward_staleness) == ({3, 4}, {0})
     assert measured.forward == measured.backward == {}
+
+
+def test_clock_gives_the_time_of_each_operation_once_and_in_order():
+    clock = Clock(torch.device("cpu"))
+    for seconds in (0.01, 0.0):
+        with clock.computing():
+            time.sleep(seconds)
+    first, second = clock.take()
+    assert first.seconds >= 0.01
+    assert second.start >= first.start + first.seconds
+    assert clock.take() == []
+
+
+def test_clock_times_messages_only_where_they_are_traced():
+    clock = Clock(torch.device("cpu"))
+    with clock.waiting("recv", forward(0, 0)):
+        pass
+    assert clock.take_waits() == []
+    clock.traced = True
+    with clock.waiting("send", forward(1, 0)):
+        time.sleep(0.01)
+    (wait,) = clock.take_waits()
+    assert (wait.what, wait.of) == ("send", forward(1, 0))
+    assert wait.span.seconds >= 0.01
+    assert clock.take_waits() == []
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="only Linux can forget a peak")
+def test_peak_begins_anew():
+    size = 256 * 2**20
+    held = torch.ones(size, dtype=torch.uint8)
+    before = peak_memory_bytes(CPU)
+    assert before > size
+    del held
+    reset_peak_memory(CPU)
+    after = peak_memory_bytes(CPU)
+    assert after < before - size // 2
+    torch.ones(size, dtype=torch.uint8)
+    assert peak_memory_bytes(CPU) > after + size // 2

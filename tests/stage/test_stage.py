@@ -173,6 +173,16 @@ def test_first_layer_may_work_in_place_on_the_input(activations):
     torch.testing.assert_close(dx, wanted)
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_stored_inputs_are_copied_until_a_forward_left_them_alone(changes):
+    stage, copied = stage_of(Function(lambda linear, x: linear(x.mul_(2.0) if changes else x), nn.Linear(3, 3))), []
+    for t in range(2):
+        x = torch.randn(2, 3)
+        stage.forward((t, 0), (x,), WeightRead(0), Activations.DROPPED, store=True)
+        copied.append(stage._in_flight[t, 0].inputs[0] is not x)
+    assert copied == [True, changes]
+
+
 @pytest.mark.parametrize("activations", [Activations.KEPT, Activations.REBOUND])
 def test_operation_in_place_that_corrupts_what_the_backward_needs_is_an_error(activations):
     def layer(linear, x):

@@ -7,8 +7,8 @@ from torch import nn
 
 from pipetrain.optim.stage_optimizer import StageOptimizer
 from pipetrain.program.weight_reads import WeightRead
+from pipetrain.weights.statistic import UpdateAverage
 from pipetrain.weights.transforms import Corrected, Predicted, Scaled
-from pipetrain.weights.update_average import UpdateAverage
 from pipetrain.weights.versions import Weights
 
 

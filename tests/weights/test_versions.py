@@ -108,7 +108,7 @@ def test_prediction_takes_the_memory_of_the_gradient_applied_last(versions):
     weights, _ = versions
     weights.update(gradient(), keep=False)
     weights.read(1, Predicted(1))
-    weights.spare.free()  # as the next gradient does when it begins
+    weights.pool.free()  # as the next gradient does when it begins
     applied = gradient()
     pointers = {name: tensor.data_ptr() for name, tensor in applied.items()}
     weights.update(applied, keep=False)
@@ -209,7 +209,7 @@ def test_prediction_is_spare_when_its_forward_ends_and_freed_when_a_gradient_beg
         read = WeightRead(stage.updates, Spied(2))
         output = stage.forward((0, 0), (torch.randn(2, 4),), read, Activations.REBOUND, store=False)
         assert len(made) == 4
-        again = stage.weights.spare.like(stage.weights.newest.tensors)
+        again = stage.weights.pool.empty_like(stage.weights.newest.tensors)
         assert {StorageWeakRef(tensor.untyped_storage()) for tensor in again.values()} == set(made)
         del again
         (gradient,) = stage.backward([(0, 0)], (torch.ones_like(output[0]),), newest(stage), Activations.REBOUND)
@@ -241,7 +241,7 @@ def test_lstm_keeps_no_weights_once_its_forward_is_over(activations):
         stage.backward(
             [(0, 0)], (torch.ones(2, 4),), read if activations is Activations.KEPT else newest(stage), activations
         )
-    stage.weights.spare.free()
+    stage.weights.pool.free()
     stage.weights.meter.mark()
     assert stage.weights.meter.versions_since == 1
 

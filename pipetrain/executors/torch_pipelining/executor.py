@@ -110,7 +110,7 @@ class TorchPipeliningExecutor(ManyProcesses):
 
         def forward(stage: Stage, tensors: Tensors) -> Tensors:
             copies = tuple(tensor.clone() for tensor in tensors)  # a first layer may work in place
-            with stage.module.spare_buffers(), stage.carried.aside({}), torch.no_grad():
+            with stage.module.scratch_buffers(), stage.carried.aside({}), torch.no_grad():
                 outputs: Tensors = stage.module(*copies, microbatch=(0, 0))
             first, last = stage.index == 0, stage.index == self.num_stages - 1
             shapes[stage.index] = Shapes.of(tensors, outputs, first=first, last=last)

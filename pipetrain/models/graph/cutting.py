@@ -2,19 +2,23 @@
 
 import inspect
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
 
-from torch import fx, nn
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import map_aggregate
+from typing_extensions import override
 
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain, out_of_place
-from pipetrain.models.graph import one_sample
-from pipetrain.models.graph.agreement import agrees
-from pipetrain.models.graph.cuts import cuts_of
-from pipetrain.models.graph.example import Example
-from pipetrain.models.graph.flow import Flow
-from pipetrain.models.graph.segment import Held, Part, Segment
-from pipetrain.models.graph.trace import Graphs, graphs_of
+from pipetrain.models.graph.equivalence import matches_eager
+from pipetrain.models.graph.example import SAMPLES, Example
+from pipetrain.models.graph.liveness import Liveness, cut_positions, is_size_of_tensor, size_pair, sizes_of
+from pipetrain.models.graph.recorder import plain_tensors
+from pipetrain.models.graph.sizes import SameBranch, SameShape
+from pipetrain.models.graph.tracing import Graphs, trace
 
 
 def cut_along_graph(model: nn.Module, example: Example, output: str | None = None) -> LayerChain:
@@ -23,27 +27,27 @@ def cut_along_graph(model: nn.Module, example: Example, output: str | None = Non
     Args:
         model: whose submodules and parameters the layers compute with.
         example: its inputs.
-        output: which entry of what the forward returns goes to the loss; None: see `outputs.selected`.
+        output: which entry of what the forward returns goes to the loss; None: see `select_outputs`.
 
     Raises:
         ConfigError: no graph can repeat what its forward does.
     """
     _check_names(model, example.names)
     out_of_place(model)
-    graphs = graphs_of(model, example, output)
-    asked = one_sample.questions((graphs.training, graphs.evaluation))
+    graphs = trace(model, example, output)
+    asked = batch_size_branches((graphs.training, graphs.evaluation))
     chain = _chain(model, graphs, without=asked)
-    if asked and not agrees(chain, example.resized(1, example.length), output):
+    if asked and not matches_eager(chain, example.resized(1, example.length), output):
         chain = _chain(model, graphs, without=set())
     return chain
 
 
 def _chain(model: nn.Module, graphs: Graphs, without: set[fx.Node]) -> LayerChain:
-    """The chain, whose layers leave out some nodes."""
-    training, evaluation = Flow(graphs.training, model), Flow(graphs.evaluation, model)
-    starts = [(0, 0), *cuts_of(training, evaluation), (len(training.nodes), len(evaluation.nodes))]
+    """The chain; its layers leave out the nodes `without`."""
+    training, evaluation = Liveness(graphs.training, model), Liveness(graphs.evaluation, model)
+    starts = [(0, 0), *cut_positions(training, evaluation), (len(training.nodes), len(evaluation.nodes))]
     layers: list[nn.Module] = [
-        Segment(Part(training, a, b).graph(without), Part(evaluation, c, d).graph(without), model)
+        Segment(GraphRange(training, a, b).graph(without), GraphRange(evaluation, c, d).graph(without), model)
         for (a, c), (b, d) in itertools.pairwise(starts)
     ]
     _hold_unused(model, layers)
@@ -51,8 +55,8 @@ def _chain(model: nn.Module, graphs: Graphs, without: set[fx.Node]) -> LayerChai
     return LayerChain(model, layers, labels, _notes(graphs, model), recorded=True)
 
 
-def _labels(flow: Flow, starts: Sequence[int]) -> list[str]:
-    """Of each layer its first module with a matrix, a kernel or a table of weights."""
+def _labels(flow: Liveness, starts: Sequence[int]) -> list[str]:
+    """Names of the layers: their first module with a weight of two dimensions or more, and a number if needed."""
     labels: list[str] = []
     for i, (first, last) in enumerate(itertools.pairwise(starts)):
         anchor = next((each for each in flow.anchors if first <= each < last), None)
@@ -73,11 +77,11 @@ def _check_names(model: nn.Module, names: Sequence[str]) -> None:
 
 
 def _hold_unused(model: nn.Module, layers: list[nn.Module]) -> None:
-    """Gives the last layer the parameters and buffers that the forward does not use: checkpoints have them, too."""
+    """Gives the last layer the parameters and buffers that the forward does not use; checkpoints contain them."""
     held = {id(tensor) for layer in layers for tensor in itertools.chain(layer.parameters(), layer.buffers())}
     unused = [name for name, tensor in _named_tensors(model) if id(tensor) not in held]
     if unused:
-        layers[-1].add_module("unused", Held(unused, model))
+        layers[-1].add_module("unused", ParameterHolder(unused, model))
 
 
 def _named_tensors(model: nn.Module) -> Iterable[tuple[str, object]]:
@@ -90,3 +94,194 @@ def _notes(graphs: Graphs, model: nn.Module) -> list[str]:
         returned = f"of what {type(model).__name__} returns, `{graphs.picked}` goes to the loss"
         notes.append(f"model: {returned}; model.output names another")
     return notes
+
+
+Program = Callable[..., Any]
+
+
+class Segment(nn.Module):
+    """A layer that repeats a part of what the forward of a larger module does.
+
+    Args:
+        training, evaluation: the graphs of its part in both modes; modules and tensors under their names in `whole`.
+        whole: the larger module, whose own submodules and parameters the segment computes with.
+    """
+
+    def __init__(self, training: fx.Graph, evaluation: fx.Graph, whole: nn.Module) -> None:
+        super().__init__()
+        nodes = [*training.nodes, *evaluation.nodes]
+        self._add_modules([node for node in nodes if node.op == "call_module"], whole)
+        self._add_constants([node for node in nodes if node.op == "get_attr" and node.meta["constant"]], whole)
+        self._add_tensors([node for node in nodes if node.op == "get_attr" and not node.meta["constant"]], whole)
+        self._programs = {True: _compiled(training), False: _compiled(evaluation)}
+
+    def _add_modules(self, nodes: Sequence[fx.Node], whole: nn.Module) -> None:
+        for path in dict.fromkeys(str(node.target) for node in nodes):
+            self.add_module(_attribute(path), whole.get_submodule(path))
+        _rename(nodes, "")
+
+    def _add_constants(self, nodes: Sequence[fx.Node], whole: nn.Module) -> None:
+        constants = plain_tensors(whole) if nodes else {}
+        for name in dict.fromkeys(str(node.target) for node in nodes):
+            setattr(self, _attribute(name), constants[name])
+        _rename(nodes, "")
+
+    def _add_tensors(self, nodes: Sequence[fx.Node], whole: nn.Module) -> None:
+        if nodes:
+            self.held = ParameterHolder(dict.fromkeys(str(node.target) for node in nodes), whole)
+        _rename(nodes, "held.")
+
+    @override
+    def forward(self, *tensors: Tensor) -> Any:
+        return self._programs[self.training](self, *tensors)
+
+
+class ParameterHolder(nn.Module):
+    """Parameters and buffers of a larger module, under their names there."""
+
+    def __init__(self, names: Iterable[str], whole: nn.Module) -> None:
+        super().__init__()
+        for name in names:
+            path, _, last = name.rpartition(".")
+            owner = whole.get_submodule(path)
+            tensor = getattr(owner, last)
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(_attribute(name), tensor)
+            else:
+                self.register_buffer(_attribute(name), tensor, persistent=last not in owner._non_persistent_buffers_set)
+
+
+@dataclass
+class GraphRange:
+    """Consecutive nodes of a graph.
+
+    Attributes:
+        flow: of the whole graph.
+        first, last: positions, `last` exclusive.
+    """
+
+    flow: Liveness
+    first: int
+    last: int
+
+    def graph(self, without: Set[fx.Node]) -> fx.Graph:
+        """A graph from the tensors that cross the start of the range to those that cross its end.
+
+        Args:
+            without: nodes that are left out.
+        """
+        flow = self.flow
+        copy = _Copy(flow, flow.inputs if self.first == 0 else flow.crossing(self.first))
+        if self.first == 0:
+            copy.check_shapes()
+        for node in flow.nodes[self.first : self.last]:
+            if node.op not in ("placeholder", "output") and not flow.is_free(node) and node not in without:
+                copy.of(node)
+        ends = self.last == len(flow.nodes)
+        outputs = tuple(copy.of(node) for node in (flow.outputs if ends else flow.crossing(self.last)))
+        copy.graph.output(outputs if len(outputs) > 1 else outputs[0])
+        return copy.graph
+
+
+class _Copy:
+    """A new graph with the arriving tensors as inputs, to which nodes of another graph are copied."""
+
+    def __init__(self, flow: Liveness, arriving: Sequence[fx.Node]) -> None:
+        self.graph = fx.Graph()
+        self._flow = flow
+        self._arriving = arriving
+        self._copies = {node: self.graph.placeholder(node.name) for node in arriving}
+        self._device: fx.Node | None = None
+
+    def check_shapes(self) -> None:
+        """Adds checks of the shapes of the model's inputs."""
+        for node in self._arriving:
+            self.graph.call_function(SameShape(node.meta["expected"]), (self._copies[node],))
+
+    def of(self, node: fx.Node) -> fx.Node:
+        """Copy of a node; copies what it needs, too, if that does not arrive."""
+        if node not in self._copies:
+            if is_size_of_tensor(node) and node.args[0] not in self._copies:
+                copy = self._size_of_another(node)
+            else:
+                copy = self._copied(node)
+            self._copies[node] = copy
+        return self._copies[node]
+
+    def _copied(self, node: fx.Node) -> fx.Node:
+        args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)
+        before = self.graph.call_function(_disable_grad) if node.meta["detached"] else None
+        entered = [
+            self.graph.call_function(_enter_autocast, (*region, self._here())) for region in node.meta["regions"]
+        ]
+        copy = self.graph.create_node(node.op, node.target, args, kwargs, node.name)
+        copy.meta = node.meta
+        for region in reversed(entered):
+            self.graph.call_function(torch.amp._exit_autocast, (region,))
+        if before is not None:
+            self.graph.call_function(torch.set_grad_enabled, (before,))
+        return copy
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return self.of(value)
+        # constants are made where the layer is computed
+        return self._here() if isinstance(value, torch.device) else value
+
+    def _here(self) -> fx.Node:
+        if self._device is None:
+            self._device = self.graph.call_function(getattr, (next(iter(self._copies.values())), "device"))
+        return self._device
+
+    def _size_of_another(self, node: fx.Node) -> fx.Node:
+        for tensor in self._arriving:
+            if size_pair(node) in (sizes := sizes_of(tensor)):
+                return self.graph.call_function(torch.Tensor.size, (self._copies[tensor], sizes.index(size_pair(node))))
+        raise AssertionError(f"{node} was to be had from what crosses")
+
+
+def _disable_grad() -> bool:
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    return before
+
+
+def _enter_autocast(device: str, dtype: torch.dtype, enabled: bool, here: torch.device) -> Any:  # noqa: FBT001
+    """Enters a region of autocast; one recorded on the CPU applies to the device where the layer runs."""
+    if device == "cpu" and torch.amp.is_autocast_available(here.type):
+        device = here.type
+    return torch.amp._enter_autocast(device, dtype, enabled, False)  # noqa: FBT003
+
+
+def _compiled(graph: fx.Graph) -> Program:
+    code = graph.python_code("self")
+    variables = dict(code.globals)
+    exec(compile(code.src, "<layer of a traced module>", "exec"), variables)
+    program: Program = variables["forward"]
+    return program
+
+
+def _rename(nodes: Sequence[fx.Node], prefix: str) -> None:
+    for node in nodes:
+        node.target = prefix + _attribute(str(node.target))
+
+
+def _attribute(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def batch_size_branches(graphs: Iterable[fx.Graph]) -> set[fx.Node]:
+    """Comparisons of the batch size whose outcome differs for a single sample."""
+    nodes = (node for graph in graphs for node in graph.nodes if isinstance(node.target, SameBranch))
+    return {node for node in nodes if _is_of_samples(node) and not _holds_for_one(node)}
+
+
+def _is_of_samples(node: fx.Node) -> bool:
+    size, other = node.args
+    return isinstance(size, fx.Node) and size_pair(size) == SAMPLES and isinstance(other, int)
+
+
+def _holds_for_one(node: fx.Node) -> bool:
+    way = node.target
+    assert isinstance(way, SameBranch)
+    return way.operation(1, node.args[1]) is way.outcome

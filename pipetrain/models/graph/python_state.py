@@ -1,21 +1,26 @@
-"""What Python keeps from one forward of a module to the next, and a graph cannot repeat: attributes, random states."""
+"""Python state that lasts from one forward to the next, such as attributes, and the lines that change it."""
 
 import functools
 import itertools
 import pickle
 import random
 import sys
+import sysconfig
 import types
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
 from typing_extensions import override
 
-from pipetrain.models.graph.recorder import REGISTRIES, tensors_in
+from pipetrain.models.graph.recorder import REGISTRIES, Recorder, is_user_code, source_location, tensors_in
 from pipetrain.models.graph.sizes import Size
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
@@ -25,21 +30,21 @@ _GLOBALS = (bool, int, float, list, dict, set, *_GENERATORS)
 _OF_ALL_MODULES = vars(nn.Module()).keys()
 _DEEPEST = 5
 _LONGEST = 1000
-"""Of longer containers only the length is looked at."""
+"""Of longer containers only the length is compared."""
 _OPEN_LIBRARIES = ("types", "argparse")
-"""Of Python's own: their objects are namespaces."""
+"""Modules of the standard library whose objects are compared by their attributes."""
 _DEFAULTS: dict[str, Callable[[], Any]] = {"random": random.getstate, "numpy.random": np.random.get_state}
 
 Seen = dict[int, tuple[Any, Any]]
-"""By its id an object, which so stays alive, and what it was copied to."""
+"""Id of an object -> the object, which stays alive, and its copy."""
 
 
-class Place(NamedTuple):
-    """Where Python keeps something.
+class StateLocation(NamedTuple):
+    """An attribute of a submodule, a global, or a default generator of random numbers.
 
     Attributes:
-        path: of the submodule that has it as an attribute; None where it belongs to none.
-        name: of the attribute, the global or the default generator.
+        path: the submodule's; None for globals and generators.
+        name: of the attribute, the global or the generator.
     """
 
     path: str | None
@@ -47,20 +52,22 @@ class Place(NamedTuple):
 
     @property
     def is_generator(self) -> bool:
-        """Whether it is the state of a default generator of random numbers."""
+        """True for the state of a default generator of random numbers."""
         return self.path is None and self.name in _DEFAULTS
 
-    def held(self, module: nn.Module) -> "Held":
-        """What is kept there."""
+    def snapshot(self, module: nn.Module) -> "Snapshot":
+        """The present content."""
         if self.path is None:
-            return Held(_print(_DEFAULTS[self.name]() if self.is_generator else dict(_globals(module)).get(self.name)))
+            return Snapshot(
+                _comparable(_DEFAULTS[self.name]() if self.is_generator else dict(_globals(module)).get(self.name))
+            )
         part = module.get_submodule(self.path)
         if self.name in part._buffers or self.name in part._parameters:
-            return Held(_Same(getattr(part, self.name)))
-        return _held(vars(part).get(self.name), {})
+            return Snapshot(_Identity(getattr(part, self.name)))
+        return _snapshot(vars(part).get(self.name), {})
 
     def described(self, module: nn.Module) -> str:
-        """What a forward did that left something else there."""
+        """Description of a change, for messages; its subject is the forward."""
         if self.path is None:
             return f"draws numbers from {self.name}" if self.is_generator else f"changes the global {self.name}"
         if self.name in module.get_submodule(self.path)._buffers:
@@ -68,45 +75,47 @@ class Place(NamedTuple):
         return f"changes the attribute `{self.name}`"
 
 
-class Held(NamedTuple):
-    """What is kept in a place, equal as long as it is the same.
+class Snapshot(NamedTuple):
+    """Content of a location, which compares equal as long as it does not change.
 
     Attributes:
-        value: in tuples, without its tensors.
-        tensors: each equal to itself alone.
+        value: as nested tuples, without tensors.
+        tensors: compared by identity.
     """
 
     value: Any
-    tensors: tuple["_Same", ...] = ()
+    tensors: tuple["_Identity", ...] = ()
 
 
-def generators() -> dict[Place, Held]:
-    """The states of the default generators of Python and numpy."""
-    return {Place(None, name): Held(_print(state())) for name, state in _DEFAULTS.items()}
+def generators() -> dict[StateLocation, Snapshot]:
+    """States of the default generators of Python and numpy."""
+    return {StateLocation(None, name): Snapshot(_comparable(state())) for name, state in _DEFAULTS.items()}
 
 
-def python_state(module: nn.Module) -> dict[Place, Held]:
-    """What attributes of the module's parts and globals of their files hold."""
+def python_state(module: nn.Module) -> dict[StateLocation, Snapshot]:
+    """Contents of the attributes of all submodules, and of the globals of their files."""
     seen: Seen = {}
-    state = {Place(None, name): Held(_print(value, seen)) for name, value in _globals(module)}
+    state = {StateLocation(None, name): Snapshot(_comparable(value, seen)) for name, value in _globals(module)}
     for path, part in module.named_modules():
         for name, value in vars(part).items():
             if name not in REGISTRIES and (name not in _OF_ALL_MODULES or value):
-                state[Place(path, name)] = _held(value, seen)
+                state[StateLocation(path, name)] = _snapshot(value, seen)
         for name, tensor in itertools.chain(part._buffers.items(), part._parameters.items()):
-            state[Place(path, name)] = Held(_Same(tensor))
+            state[StateLocation(path, name)] = Snapshot(_Identity(tensor))
     return state
 
 
-def changes(before: Mapping[Place, Held], after: Mapping[Place, Held], read: Container[Place]) -> list[Place]:
-    """The places where something else is kept; where only tensors are others, those that a forward has `read`."""
-    none = Held(None)
-    pairs = ((place, before.get(place, none), after.get(place, none)) for place in {**before, **after})
-    return [place for place, a, b in pairs if a.value != b.value or (place in read and a.tensors != b.tensors)]
+def changes(
+    before: Mapping[StateLocation, Snapshot], after: Mapping[StateLocation, Snapshot], read: Container[StateLocation]
+) -> list[StateLocation]:
+    """Locations whose value changed; those whose tensors alone did if they are in `read`."""
+    none = Snapshot(None)
+    pairs = ((location, before.get(location, none), after.get(location, none)) for location in {**before, **after})
+    return [location for location, a, b in pairs if a.value != b.value or (location in read and a.tensors != b.tensors)]
 
 
 def _globals(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Those of the files that the classes of its parts are defined in, and attributes of the classes themselves."""
+    """Globals of the files that define the submodules' classes, and attributes of these classes."""
     kinds = {kind for part in module.modules() for kind in type(part).__mro__ if not _is_torchs(kind)}
     files = {kind.__module__: vars(sys.modules[kind.__module__]) for kind in kinds if kind.__module__ in sys.modules}
     owners = {**files, **{f"{kind.__module__}.{kind.__qualname__}": vars(kind) for kind in kinds}}
@@ -120,27 +129,27 @@ def _is_torchs(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ("torch", "builtins")
 
 
-class _Same:
-    """Equal to itself alone, and alive as long as it is compared."""
+class _Identity:
+    """Compares a value by identity, and keeps it alive."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
 
     @override
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._value is other._value
+        return isinstance(other, _Identity) and self._value is other._value
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _held(value: Any, seen: Seen) -> Held:
+def _snapshot(value: Any, seen: Seen) -> Snapshot:
     if isinstance(value, _PLAIN):
-        return Held(_print(value))
-    return Held(_print(value, seen), tuple(_Same(tensor) for tensor in tensors_in(value)))
+        return Snapshot(_comparable(value))
+    return Snapshot(_comparable(value, seen), tuple(_Identity(tensor) for tensor in tensors_in(value)))
 
 
-def _print(value: Any, seen: Seen | None = None, depth: int = 0) -> Any:
-    """A copy of a value in tuples; of tensors and modules only that they are there."""
+def _comparable(value: Any, seen: Seen | None = None, depth: int = 0) -> Any:
+    """Copy of a value as nested tuples; tensors and modules become their names."""
     seen = {} if seen is None else seen
     if isinstance(value, Tensor):
         return "Tensor"
@@ -156,12 +165,12 @@ def _print(value: Any, seen: Seen | None = None, depth: int = 0) -> Any:
         return type(value).__name__
     if id(value) not in seen:
         seen[id(value)] = value, None
-        seen[id(value)] = value, tuple(_print(part, seen, depth + 1) for part in _parts(value))
+        seen[id(value)] = value, tuple(_comparable(part, seen, depth + 1) for part in _parts(value))
     return type(value).__name__, seen[id(value)][1]
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """What an object is made of, tensors left out."""
+    """The parts of an object, without tensors."""
     if isinstance(value, Mapping):
         return itertools.chain.from_iterable(value.items()) if len(value) <= _LONGEST else (len(value),)
     if isinstance(value, _SEQUENCES):
@@ -181,3 +190,96 @@ def _is_looked_into(value: Any) -> bool:
     library = type(value).__module__.partition(".")[0]
     closed = library in sys.stdlib_module_names and library not in _OPEN_LIBRARIES
     return hasattr(value, "__dict__") and not isinstance(value, type) and not closed and library != "torch"
+
+
+_WATCHED_LIBRARIES = {"numpy", "sympy", "mpmath"}
+_Trace = Callable[[FrameType, str, Any], Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of Python state by code that a graph does not repeat.
+
+    Attributes:
+        module: the innermost one whose code makes it; None for a global, since each process has its own.
+        reason: what is changed, with the user's line.
+    """
+
+    module: nn.Module | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class _CodeLocation:
+    """A line of the user's code, in `module`; None in a module that is called as a whole."""
+
+    line: str
+    module: nn.Module | None
+
+
+class ChangeWatcher:
+    """Compares some locations between any two lines of the user's code.
+
+    Args:
+        locations: of Python state.
+        module: the module that is recorded.
+        recorder: of its forward.
+    """
+
+    def __init__(self, locations: Iterable[StateLocation], module: nn.Module, recorder: Recorder) -> None:
+        self._module = module
+        self._recorder = recorder
+        self._held = {location: location.snapshot(module) for location in locations}
+        self._at = _CodeLocation("", module)
+        self._modules: dict[FrameType, nn.Module | None] = {}
+        self._before: Any = None
+        self.changes: list[Change] = []
+
+    def __enter__(self) -> "ChangeWatcher":
+        self._before = sys.gettrace()
+        sys.settrace(self._entered)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(self._before)
+        self._compare()
+
+    def _entered(self, frame: FrameType, _event: str, _argument: Any) -> _Trace | None:
+        if not _is_watched(frame):
+            return None
+        self._modules[frame] = self._recorder.inside
+        return self._moved(frame, "call", None)
+
+    def _moved(self, frame: FrameType, event: str, _argument: Any) -> _Trace:
+        self._compare()
+        at: FrameType | None = frame
+        if event == "return":
+            del self._modules[frame]
+            while at is not None and at not in self._modules:
+                at = at.f_back
+        if at is not None:
+            self._at = _CodeLocation(source_location(at.f_code.co_filename, at.f_lineno), self._modules[at])
+        return self._moved
+
+    def _compare(self) -> None:
+        for location, before in self._held.items():
+            after = location.snapshot(self._module)
+            if after != before:
+                self._held[location] = after
+                if self._at.module is not None:
+                    reason = f"the forward {location.described(self._module)} ({self._at.line})"
+                    everywhere = location.path is None and not location.is_generator
+                    self.changes.append(Change(None if everywhere else self._at.module, reason))
+
+
+def _is_watched(frame: FrameType) -> bool:
+    return is_user_code(frame) and not _is_library_code(frame.f_code.co_filename)
+
+
+@cache
+def _is_library_code(file: str) -> bool:
+    """True for files of the standard library and of installed packages, which are too many lines to stop at."""
+    path = Path(file)
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return bool(_WATCHED_LIBRARIES & set(path.parts))
+    return path.is_relative_to(sysconfig.get_path("stdlib"))

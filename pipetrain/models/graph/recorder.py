@@ -1,8 +1,14 @@
-"""Records what a forward computes: torch's functions, and the modules that are called as a whole."""
+"""Records what a forward computes, the functions of torch and the modules called as a whole, with the user's lines."""
 
 import operator
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from threading import RLock, get_ident
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +18,39 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 from typing_extensions import override
 
-from pipetrain.models.graph.expectations import SameWay
-from pipetrain.models.graph.place import current_line
-from pipetrain.models.graph.sizes import Operation, Size
+from pipetrain.models.graph.sizes import Operation, SameBranch, Size
+
+_NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}")
+
+
+def current_line() -> str:
+    """`file.py:12` of the innermost frame outside torch and pipetrain."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_code(frame):
+        frame = frame.f_back
+    return "" if frame is None else source_location(frame.f_code.co_filename, frame.f_lineno)
+
+
+def line_of(error: BaseException) -> str:
+    """`file.py:12` of the innermost frame outside torch and pipetrain that an error was raised in."""
+    traceback, line = error.__traceback__, ""
+    while traceback is not None:
+        if is_user_code(traceback.tb_frame):
+            line = source_location(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return line
+
+
+def source_location(file: str, line: int) -> str:
+    """`file.py:12`, relative to the current folder."""
+    path = Path(file)
+    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
+
+
+def is_user_code(frame: FrameType) -> bool:
+    """True if a frame is outside torch and pipetrain."""
+    return not frame.f_code.co_filename.startswith((*_NOT_THE_USERS, "<"))
+
 
 _SHAPE = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
 _READS = {
@@ -24,11 +60,12 @@ _READS = {
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, fx.Node)
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 _AUTOCAST = torch.amp.autocast_mode.autocast
+_ONE_AT_A_TIME = RLock()
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 
 
 class UntraceableError(Exception):
-    """Something that a graph cannot repeat; `line` is the user's."""
+    """The forward does something that a graph cannot repeat, at `line` of the user's code."""
 
     def __init__(self, reason: str, line: str | None = None) -> None:
         super().__init__(reason)
@@ -36,21 +73,29 @@ class UntraceableError(Exception):
 
 
 class WholeModuleError(Exception):
-    """A module that is called as a whole raised an error on tensors without data."""
+    """A module that is called as a whole fails on tensors without data."""
 
 
 class Recorder(TorchFunctionMode):
-    """What a module computes while this mode is on, as a graph of torch.fx.
+    """Records what a module computes while this mode is active, as a graph of torch.fx.
 
-    A node is a function of torch's or a module that is called as a whole: one of torch.nn's, one without children, or
-    one of an `opaque` class. Nodes know in `meta` the shape and storage of their tensor, the storages that they write,
-    the line of the user's code, the innermost module that was being looked into, and the autocast regions around them.
+    A node is a function of torch or a module that is called as a whole: one of torch.nn, one without children, or one
+    of an `opaque` class. The `meta` of a node has the shape and storage of its tensor, the storages that it writes, the
+    line of the user's code, the innermost module that is not called as a whole, and the autocast regions around it.
+
+    1. A mode of torch sees every function of torch, but no calls of modules: `recording` patches these.
+    2. Whatever runs inside of a module that is called as a whole, or of torch's functions, is not recorded (`_quiet`).
+    3. A tensor is recognized by its id, so all are kept alive (`_alive`) until the end.
+    4. Sizes of tensors become `Size`, which remembers how it was computed. A comparison of sizes decides which branch
+       is recorded, and becomes a node that checks its outcome in every minibatch.
+    5. Anything that a graph cannot repeat raises an UntraceableError, and the innermost module is called as a whole in
+       the next recording.
 
     Args:
         module: whose forward is recorded.
         opaque: further classes of modules that are called as a whole.
-        with_data: (path of such a module, its arguments) -> what it returns, where it needs values and the recording
-            has none; None where it has.
+        with_data: (path of such a module, args, kwargs) -> its output, for modules that fail on tensors without data;
+            None if the recording has data.
     """
 
     def __init__(
@@ -74,12 +119,12 @@ class Recorder(TorchFunctionMode):
 
     @property
     def inside(self) -> nn.Module | None:
-        """The innermost module that is being looked into; None inside of what is called as a whole."""
+        """The innermost module that is not called as a whole; None inside of one that is."""
         return self.open[-1] if self.open and not self._quiet else None
 
-    # -- what the recording is told -----------------------------------------------------------------------------------
+    # -- inputs, outputs, comparisons ---------------------------------------------------------------------------------
 
-    def argument(self, tensor: Tensor, name: str) -> None:
+    def add_input(self, tensor: Tensor, name: str) -> None:
         """Makes `tensor` an input of the graph."""
         self._define(self.graph.placeholder(name), tensor)
 
@@ -104,29 +149,44 @@ class Recorder(TorchFunctionMode):
             return {key: self.node_of(each) for key, each in value.items()}
         raise UntraceableError(f"a {type(value).__name__} is passed on")
 
-    def compared(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
-        """Keeps the outcome of a comparison of sizes, which decided about the way that the forward took."""
+    def on_comparison(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
+        """Records a comparison of sizes and its outcome, which decided on a branch of the forward."""
         if not self._quiet:
-            self._add("call_function", SameWay(operation, outcome, current_line()), (left, right), {})
+            self._add("call_function", SameBranch(operation, outcome, current_line()), (left, right), {})
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Also sees calls of modules and of autograd functions, and regions of autocast."""
-        call, enter, leave = nn.Module.__call__, _AUTOCAST.__enter__, _AUTOCAST.__exit__
-        nn.Module.__call__ = lambda module, *args, **kwargs: self._module(call, module, args, kwargs)  # type: ignore[method-assign]
-        # what `apply` of every autograd function looks up, also where that was bound earlier
-        base: Any = torch.autograd.Function.__mro__[1]
-        base.apply = classmethod(lambda cls, *args: self._applied(super(base, cls).apply, cls, args))  # type: ignore[misc]
-        _AUTOCAST.__enter__ = lambda region: self._entered(enter, region)  # type: ignore[method-assign]
-        _AUTOCAST.__exit__ = lambda region, *error: self._left(leave, region, error)  # type: ignore[method-assign]
+        """Also sees calls of modules and of autograd functions, and regions of autocast, in the calling thread alone.
+
+        torch has no hook for these three, so they are patched:
+
+        1. The patches are seen by all threads. In any other thread than this one they call what they replace.
+        2. Each recording puts back what it found, so no two may overlap: others wait.
+        3. `Function.apply` is looked up in its base class by every autograd function, also where it was bound earlier.
+        """
+        function_base: Any = torch.autograd.Function.__mro__[1]
+        thread = get_ident()
+
+        def apply(function: Any, *args: Any) -> Any:
+            original = super(function_base, function).apply  # type: ignore[misc]
+            return self._applied(original, function, args) if get_ident() == thread else original(*args)
+
+        def only_here(recorded: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *args, **kwargs: (recorded if get_ident() == thread else original)(*args, **kwargs)
+
         self._gradients = torch.is_grad_enabled()
-        try:
-            with self:
+        with _ONE_AT_A_TIME, self:
+            call, enter, leave = nn.Module.__call__, _AUTOCAST.__enter__, _AUTOCAST.__exit__
+            nn.Module.__call__ = only_here(partial(self._module, call), call)  # type: ignore[method-assign]
+            function_base.apply = classmethod(apply)
+            _AUTOCAST.__enter__ = only_here(partial(self._entered, enter), enter)  # type: ignore[method-assign]
+            _AUTOCAST.__exit__ = only_here(partial(self._left, leave), leave)  # type: ignore[method-assign]
+            try:
                 yield
-        finally:
-            nn.Module.__call__ = call  # type: ignore[method-assign]
-            _AUTOCAST.__enter__, _AUTOCAST.__exit__ = enter, leave  # type: ignore[method-assign]
-            del base.apply
+            finally:
+                nn.Module.__call__ = call  # type: ignore[method-assign]
+                _AUTOCAST.__enter__, _AUTOCAST.__exit__ = enter, leave  # type: ignore[method-assign]
+                del function_base.apply
 
     # -- what the forward calls ---------------------------------------------------------------------------------------
 
@@ -159,7 +219,7 @@ class Recorder(TorchFunctionMode):
         self._define(self._add("call_function", func, args, kwargs, written), result)
         return result
 
-    def _module(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def _module(self, call: Callable[..., Any], module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         path = self._paths.get(id(module))
         if self._quiet or path is None:
             return call(module, *args, **kwargs)
@@ -189,7 +249,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _another(self, tensor: Tensor) -> Tensor:
-        """A tensor that is none of those before: a module may return its input now, and something else next time."""
+        """A tensor other than the module's inputs: it may return its input now, and something else next time."""
         return tensor.view_as(tensor) if id(tensor) in self._nodes else tensor
 
     def _computed(self, path: str, call: Callable[[], Any], args: Any, kwargs: Any) -> Any:
@@ -215,7 +275,7 @@ class Recorder(TorchFunctionMode):
         self._regions.append(Region(region.device, region.fast_dtype, region._enabled))
         return enter(region)
 
-    def _left(self, leave: Callable[..., Any], region: Any, error: Any) -> Any:
+    def _left(self, leave: Callable[..., Any], region: Any, *error: Any) -> Any:
         self._regions.pop()
         return leave(region, *error)
 
@@ -242,7 +302,7 @@ class Recorder(TorchFunctionMode):
         return node
 
     def _define(self, node: fx.Node, value: Any) -> None:
-        """Knows from here on which node a tensor is, and those inside of tuples and dicts."""
+        """Maps a tensor, or those inside of tuples and dicts, to a node."""
         if isinstance(value, Tensor):
             if id(value) not in self._nodes and id(value) not in self._names:
                 self._nodes[id(value)] = node
@@ -275,7 +335,7 @@ class Recorder(TorchFunctionMode):
 
 
 class Region(NamedTuple):
-    """A region of autocast in the forward: the innermost one of a kind of device is what counts there."""
+    """A region of autocast in the forward; of several for a device type, the innermost applies."""
 
     device: str
     dtype: torch.dtype
@@ -283,7 +343,7 @@ class Region(NamedTuple):
 
 
 class _Applied:
-    """Calls an autograd function of the user's, which brings a backward of its own."""
+    """Calls an autograd function of the user's."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -302,7 +362,7 @@ class _Applied:
 
 
 def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors that are neither parameters nor buffers but plain attributes, or in lists and dicts of these."""
+    """Tensors that are plain attributes, or in lists and dicts that are, and neither parameters nor buffers."""
     found: dict[str, Tensor] = {}
     for path, part in module.named_modules():
         own = {key: value for key, value in vars(part).items() if key not in REGISTRIES}
@@ -313,7 +373,7 @@ def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:
-    """The tensors of a tuple, list or dict, and of those in it; a tensor itself."""
+    """All tensors of nested tuples, lists and dicts; a tensor itself."""
     if isinstance(tree, Tensor):
         yield tree
     for _, part in _parts(tree):
@@ -321,7 +381,7 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
 
 
 def _parts(tree: Any) -> Iterable[tuple[Any, Any]]:
-    """The entries of a tuple, list or dict, with what they are looked up by."""
+    """(key or index, entry) of a tuple, list or dict."""
     if isinstance(tree, Mapping):
         return tree.items()
     return enumerate(tree) if isinstance(tree, tuple | list) else ()

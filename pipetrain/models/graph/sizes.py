@@ -1,10 +1,14 @@
-"""Sizes of tensors that remember where they come from, so that a graph computes them anew for every minibatch."""
+"""Sizes of tensors that remember where they come from, and checks of what a graph assumes of them."""
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
+from torch import Tensor
 from typing_extensions import override
+
+from pipetrain.errors import RunError
 
 Operation = Callable[..., Any]
 
@@ -13,19 +17,19 @@ _COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
 
 
 class Listener(Protocol):
-    """Who is told that the forward took its way by a comparison of sizes."""
+    """Receives the comparisons of sizes."""
 
-    def compared(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
-        """Takes note of the comparison and its outcome."""
+    def on_comparison(self, operation: Operation, left: Any, right: Any, *, outcome: bool) -> None:
+        """Called with each comparison and its outcome."""
 
 
 class Size(int):
-    """An int of which it is known how it follows from tensors.
+    """An int that knows how it was computed from tensors.
 
     Attributes:
         operation: torch.Tensor.size, or arithmetic on sizes.
         operands: (tensor, dimension), or sizes and other ints.
-        listener: told of comparisons.
+        listener: receives comparisons.
     """
 
     operation: Operation
@@ -70,7 +74,7 @@ def _comparing(operation: Operation) -> Operation:
         if not isinstance(other, int | float):
             return NotImplemented
         outcome = operation(int(size), int(other) if isinstance(other, int) else other)
-        size.listener.compared(operation, size, other, outcome=outcome)
+        size.listener.on_comparison(operation, size, other, outcome=outcome)
         return outcome
 
     return compare
@@ -81,3 +85,55 @@ for _name in _ARITHMETIC:
     setattr(Size, f"__r{_name}__", _computing(getattr(operator, _name), swapped=True))
 for _name in _COMPARISONS:
     setattr(Size, f"__{_name}__", _comparing(getattr(operator, _name)))
+
+
+@dataclass(frozen=True)
+class SameBranch:
+    """A comparison of sizes that decided on a branch of the forward.
+
+    Attributes:
+        operation: of Python's operators.
+        outcome: in the recording.
+        line: of the user's code.
+    """
+
+    operation: Operation
+    outcome: bool
+    line: str
+
+    def __call__(self, left: Any, right: Any) -> None:
+        """Checks the comparison for this minibatch.
+
+        Raises:
+            RunError: the outcome is another one.
+        """
+        if self.operation(left, right) is not self.outcome:
+            raise RunError(
+                f"model: for a size of {int(left)} the forward takes another way than in the recording that it was cut "
+                f"by ({self.line}); use data of one size, or return an nn.Sequential"
+            )
+
+    __name__ = "same_way"
+
+
+@dataclass(frozen=True)
+class SameShape:
+    """The shape of an input of the model; None for what may differ between minibatches."""
+
+    shape: tuple[int | None, ...]
+
+    def __call__(self, tensor: Tensor) -> None:
+        """Checks the shape of a tensor.
+
+        Raises:
+            RunError: it has another.
+        """
+        sizes = tensor.shape
+        if len(sizes) != len(self.shape) or any(a not in (None, b) for a, b in zip(self.shape, sizes, strict=True)):
+            wanted = ", ".join("any" if size is None else str(size) for size in self.shape)
+            raise RunError(
+                f"model: an input of shape {tuple(sizes)}, where the forward was recorded for ({wanted}); use data of "
+                "one size, or return an nn.Sequential"
+            )
+
+    __name__ = "same_shape"

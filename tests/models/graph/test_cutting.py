@@ -1,6 +1,8 @@
 import copy
 import re
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 
 import pytest
 import torch
@@ -301,3 +303,55 @@ def test_output_of_a_model_that_is_a_chain_already_is_refused():
 def test_model_without_inputs_is_refused():
     with pytest.raises(ConfigError, match="Skip cannot be cut"):
         chain_of(Skip())
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(_ctx, gradient):
+        return 2 * gradient
+
+
+def test_recording_leaves_another_thread_alone():
+    """The other thread trains from within the recorded forward, the main thread waiting, and after it."""
+
+    def train():
+        layers = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+        with torch.no_grad():
+            for weight in layers.parameters():
+                weight.copy_(torch.linspace(-1, 1, weight.numel()).view_as(weight))
+        with torch.autocast("cpu", torch.bfloat16):
+            Twice.apply(layers(torch.ones(2, 4))).float().sum().backward()
+        return [weight.grad for weight in layers.parameters()]
+
+    expected, found = train(), Queue()  # whose contents are no state of the model
+
+    def elsewhere(x):
+        for _ in range(2):
+            thread = Thread(target=lambda: found.put(train()))
+            thread.start()
+            thread.join()
+        return Twice.apply(x)
+
+    plain = cut(Calling(Twice.apply))
+    chain = cut(Calling(elsewhere))
+    assert [layer._programs[True].__code__.co_code for layer in chain.layers] == [
+        layer._programs[True].__code__.co_code for layer in plain.layers
+    ]
+    assert not found.empty()
+    while not found.empty():
+        assert all(torch.equal(a, b) for a, b in zip(found.get(), expected, strict=True))
+
+
+def test_two_threads_cut_one_after_the_other():
+    chains = []
+    threads = [Thread(target=lambda: chains.append(cut(Skip()))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [chain.labels for chain in chains] == [["first", "second", "third", "last"]] * 2
+    assert nn.Module.__call__ is nn.Module._wrapped_call_impl

@@ -1,6 +1,10 @@
+from collections import namedtuple
+
+import pytest
 import torch
 
-from pipetrain.models.graph.example import Example
+from pipetrain.errors import ConfigError
+from pipetrain.models.graph.example import Example, select_outputs
 
 
 def test_example_is_resized_in_samples_and_its_sequences_in_length():
@@ -19,3 +23,37 @@ def test_images_have_no_length():
     example = Example.of((torch.rand(2, 3, 8, 8),))
     assert example.length is None
     assert example.fixed(varied=False) == [(None, 3, 8, 8)]
+
+
+A, B = torch.zeros(1), torch.ones(1)
+Pair = namedtuple("Pair", "first logits")
+
+
+@pytest.mark.parametrize(
+    ("returned", "wanted", "tensors", "name"),
+    [
+        (A, None, (A,), None),
+        ((A, B), None, (A, B), None),
+        ((A, B), "1", (B,), "1"),
+        ({"loss": None, "logits": B, "states": A}, None, (B,), "logits"),
+        ({"logits": B, "cache": None}, None, (B,), None),
+        ({"states": A, "pooled": B}, None, (A,), "states"),
+        ({"states": A, "pooled": B}, "pooled", (B,), "pooled"),
+        (Pair(A, B), None, (B,), "logits"),
+    ],
+)
+def test_loss_gets_tensors_the_named_entry_or_the_logits(returned, wanted, tensors, name):
+    found, picked = select_outputs(returned, wanted)
+    assert [id(each) for each in found] == [id(each) for each in tensors]
+    assert picked == name
+
+
+def test_entry_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(ConfigError, match=r"model\.output=scores: the forward returns logits, states"):
+        select_outputs({"logits": A, "states": B}, "scores")
+
+
+@pytest.mark.parametrize("returned", [None, {"loss": None}, (A, None), ()])
+def test_forward_that_returns_no_tensors_is_refused(returned):
+    with pytest.raises(ConfigError, match="the forward returns"):
+        select_outputs(returned, None)

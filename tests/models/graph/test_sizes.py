@@ -8,7 +8,7 @@ class Log:
     def __init__(self):
         self.seen = []
 
-    def compared(self, operation, left, right, *, outcome):
+    def on_comparison(self, operation, left, right, *, outcome):
         self.seen.append((operation, int(left), int(right), outcome))
 
 

@@ -6,7 +6,7 @@ from support.pipelines import stage_of
 from torch import nn
 
 from pipetrain.arithmetic import ComputeOptions
-from pipetrain.stage import recurrent
+from pipetrain.stage import cudnn_rnn
 from pipetrain.stage.module import StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
 
@@ -53,7 +53,7 @@ def calls(monkeypatch):
     """What the layers were packed anew with."""
     calls = []
     monkeypatch.setattr(torch, "_cudnn_rnn_flatten_weight", flatten(calls))
-    monkeypatch.setattr(recurrent.rnn.m, "get_cudnn_mode", lambda mode: mode)
+    monkeypatch.setattr(cudnn_rnn.rnn.m, "get_cudnn_mode", lambda mode: mode)
     return calls
 
 
@@ -66,7 +66,7 @@ def forward(layer, weights, x):
     module = StageModule([layer], 0, 0)
     saved = SavedTensors(weights)
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in weights.items()}
-    with saved.hooks(), module.reading(leaves), recurrent.noticed(module._recurrent):
+    with saved.hooks(), module.using_weights(leaves), cudnn_rnn.tracking_forwards(module._recurrent):
         (output,) = module(x, microbatch=(0, 0))
     return output, saved
 
@@ -114,13 +114,13 @@ def test_packed_copy_of_another_size_than_that_of_the_forward_is_an_error(calls,
 def test_layer_runs_during_its_forward_alone_be_it_one_that_fails():
     layer, seen = nn.LSTM(3, 4), []
     net = nn.Sequential(layer)
-    layer.register_forward_hook(lambda *_: seen.append(recurrent.running()))
-    with recurrent.noticed([layer]):
+    layer.register_forward_hook(lambda *_: seen.append(cudnn_rnn.running_layer()))
+    with cudnn_rnn.tracking_forwards([layer]):
         net(torch.zeros(2, 3))
-        assert recurrent.running() is None
+        assert cudnn_rnn.running_layer() is None
         with pytest.raises(RuntimeError):
             net(torch.zeros(2, 5))
-        assert recurrent.running() is None
+        assert cudnn_rnn.running_layer() is None
     net(torch.zeros(2, 3))
     assert seen == [layer, None]
     assert len(layer._forward_pre_hooks) == 0
@@ -143,7 +143,7 @@ def test_layers_without_cudnn_leave_it_to_all_others_and_its_switches_to_the_use
     layer, other, seen = nn.GRU(3, 4), nn.Linear(3, 3), []
     for each in (layer, other):
         each.register_forward_hook(lambda *_: seen.append(switches()))
-    with recurrent.without_cudnn([layer]):
+    with cudnn_rnn.without_cudnn([layer]):
         layer(other(torch.zeros(2, 3)))
     assert seen == [(True, True, True, False), (False, True, True, False)]
     assert switches() == (True, True, True, False)
@@ -159,10 +159,12 @@ def test_layers_without_cudnn_leave_it_to_all_others_and_its_switches_to_the_use
 )
 def test_cudnn_is_left_out_only_under_mixed_precision_on_cuda(device, arithmetic, expected):
     layer, seen = nn.LSTM(3, 4), []
-    layer.register_forward_hook(lambda *_: seen.append((torch.backends.cudnn.enabled, recurrent.running() is layer)))
+    layer.register_forward_hook(
+        lambda *_: seen.append((torch.backends.cudnn.enabled, cudnn_rnn.running_layer() is layer))
+    )
     module = StageModule([layer], 0, 0, arithmetic)
     module.device = device
-    with module.reading(dict(module.named_parameters()), rebound=True):
+    with module.using_weights(dict(module.named_parameters()), rebound=True):
         layer(torch.zeros(2, 3))
     assert seen == [expected]
 

@@ -1,4 +1,4 @@
-"""What the layers of a stage carry from one minibatch to the next, apart for each microbatch."""
+"""State of recurrent layers that lasts from one minibatch to the next, separate for each microbatch."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -9,13 +9,13 @@ from pipetrain.models.carrier import Carrier
 from pipetrain.tensors import Tensors
 
 State = tuple[Tensors, ...]
-"""Of every carrier in order; no tensors at the beginning of the data."""
+"""Tensors of every carrier in order; none at the beginning of the data."""
 States = dict[int, State]
-"""Number of a microbatch -> what its last forward left."""
+"""Index of a microbatch -> state after its last forward."""
 
 
-class CarriedState:
-    """Lends the carriers of a stage the state of whichever microbatch they compute.
+class RecurrentState:
+    """Sets the state of a stage's carriers to that of the microbatch that they compute.
 
     What a forward left is never changed afterwards, so that a recomputation can begin with it again.
 
@@ -31,7 +31,7 @@ class CarriedState:
 
     @property
     def names(self) -> set[str]:
-        """Those of the carriers."""
+        """Names of the carriers."""
         return set(self._carriers)
 
     def begin(self, num_microbatches: int, *, epoch: bool) -> None:
@@ -43,33 +43,33 @@ class CarriedState:
         if epoch:
             self._states = {}
         elif restored:
-            by_carrier = [_dealt(restored[name], num_microbatches) for name in self._carriers]
+            by_carrier = [_split_among_microbatches(restored[name], num_microbatches) for name in self._carriers]
             self._states = dict(enumerate(zip(*by_carrier, strict=True)))
 
     def begin_evaluation(self) -> None:
-        """Has the evaluation that follows begin with its data."""
+        """Resets the state of evaluations."""
         self._evaluated = {}
 
     def of(self, microbatch: int) -> State:
-        """What the next forward of a microbatch begins with."""
+        """State at the start of the next forward of a microbatch."""
         return self._states.get(microbatch, ((),) * len(self._carriers))
 
     @contextmanager
     def lent(self, microbatch: int) -> Iterator[None]:
-        """Has the carriers compute a microbatch, and keeps what they leave."""
+        """Sets the carriers' state for a microbatch, and stores it afterwards."""
         carriers = self._carriers.values()
         try:
             for carrier, tensors in zip(carriers, self.of(microbatch), strict=True):
                 carrier.carried = tensors
             yield
-            self._states[microbatch] = tuple(_kept(carrier.carried or ()) for carrier in carriers)
+            self._states[microbatch] = tuple(_copied(carrier.carried or ()) for carrier in carriers)
         finally:
             for carrier in carriers:
                 carrier.carried = None
 
     @contextmanager
     def aside(self, states: States) -> Iterator[None]:
-        """Reads and writes `states` in place of the stage's own."""
+        """Reads and writes `states` instead of the stage's own."""
         own, self._states = self._states, states
         try:
             yield
@@ -77,7 +77,7 @@ class CarriedState:
             self._states = own
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Reads and writes the evaluation's in place of the stage's own."""
+        """Reads and writes the state of evaluations instead of the stage's own."""
         return self.aside(self._evaluated)
 
     def tensors(self) -> dict[str, Tensors]:
@@ -93,11 +93,11 @@ class CarriedState:
         self._restored = tensors
 
 
-def _kept(tensors: Tensors) -> Tensors:
+def _copied(tensors: Tensors) -> Tensors:
     """Copies in memory of their own: a last hidden state may be a view of all activations."""
     return tuple(tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors)
 
 
-def _dealt(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
+def _split_among_microbatches(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
     parts = [tensor.tensor_split(num_microbatches) for tensor in tensors]
     return list(zip(*parts, strict=True)) if parts else [()] * num_microbatches

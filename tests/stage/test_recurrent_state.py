@@ -14,7 +14,7 @@ from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
 from pipetrain.models.carrier import Carrier, carrying
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.stage.carried_state import CarriedState
+from pipetrain.stage.recurrent_state import RecurrentState
 
 CUTS = [2, 4]
 
@@ -50,7 +50,7 @@ def layer():
 
 @pytest.fixture
 def state(layer):
-    return CarriedState({"sum": layer})
+    return RecurrentState({"sum": layer})
 
 
 def test_each_microbatch_goes_on_where_it_ended_itself(state, layer):
@@ -82,7 +82,7 @@ def test_restored_state_is_dealt_out_to_another_number_of_microbatches(state, la
     forward(state, layer, 1, 3)
     (saved,) = state.tensors()["sum"]
     assert saved.tolist() == [1, 2, 3]
-    again = CarriedState({"sum": layer})
+    again = RecurrentState({"sum": layer})
     again.restore({"sum": (saved,)})
     again.begin(3, epoch=False)
     assert [forward(again, layer, j, 0) for j in range(3)] == [[1], [2], [3]]

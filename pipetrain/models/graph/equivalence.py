@@ -1,4 +1,4 @@
-"""Whether layers that were cut along a graph give what the module itself gives."""
+"""Checks that layers cut along a graph compute what the module itself does."""
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from pipetrain.errors import ConfigError
 from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.graph.copies import without_cache
-from pipetrain.models.graph.example import SAMPLES, Example
-from pipetrain.models.graph.outputs import selected
+from pipetrain.models.graph.example import SAMPLES, Example, select_outputs
 from pipetrain.models.graph.python_state import changes, python_state
+from pipetrain.models.graph.tracing import disable_generation_cache
 from pipetrain.seeding import python_draws
 from pipetrain.tensors import Tensors
 
@@ -23,14 +22,14 @@ _SHORT = 16
 _TOLERANCE = 1e-4
 
 
-def agrees(chain: LayerChain, example: Example, output: str | None, tolerance: float = _TOLERANCE) -> bool:
-    """Whether they give the same for these inputs, in evaluation; not where one of them fails.
+def matches_eager(chain: LayerChain, example: Example, output: str | None, tolerance: float = _TOLERANCE) -> bool:
+    """True if a chain and its module return the same for these inputs in evaluation; False if one of them fails.
 
     Args:
         chain: with its module.
         example: the inputs.
-        output: the entry of what the module returns that goes to the loss; None: see `outputs.selected`.
-        tolerance: relative; a tenth of it is allowed beside zero.
+        output: the entry of what the module returns that goes to the loss; None: see `select_outputs`.
+        tolerance: relative; the absolute one is a tenth of it.
     """
     with torch.no_grad(), torch.random.fork_rng(devices=[]), _evaluating([chain.module, *chain.layers]):
         try:
@@ -41,8 +40,8 @@ def agrees(chain: LayerChain, example: Example, output: str | None, tolerance: f
     return all(_same(one, other, tolerance) for one, other in zip(ours, plain, strict=True))
 
 
-def trains_alike(chain: LayerChain, example: Example, output: str | None, seed: int) -> bool:
-    """Whether they give the same bits in training: outputs, gradients and buffers.
+def trains_like_eager(chain: LayerChain, example: Example, output: str | None, seed: int) -> bool:
+    """True if a chain and its module compute the same bits in training: outputs, gradients and buffers.
 
     Python, numpy and torch draw the same numbers for both. If the module itself does not give the same bits again,
     about the same is enough.
@@ -50,7 +49,7 @@ def trains_alike(chain: LayerChain, example: Example, output: str | None, seed: 
     Args:
         chain: with its module; both are left as they are.
         example: the inputs; first a few short ones of them are tried.
-        output: see `agrees`.
+        output: see `matches_eager`.
         seed: of all random draws.
 
     Raises:
@@ -83,9 +82,9 @@ def _trains_alike(chain: LayerChain, inputs: Sequence[Example], output: str | No
 def _trained(
     chain: LayerChain, inputs: Sequence[Example], output: str | None, seed: int, *, in_layers: bool
 ) -> tuple[list[Tensor | None], bool]:
-    """Outputs, gradients and buffers of the last of the inputs, and whether Python keeps for the module what it did."""
+    """Outputs, gradients and buffers for the last of the inputs; True if no Python state of the module changed."""
     copied = copy.deepcopy(chain)
-    without_cache(copied.module)
+    disable_generation_cache(copied.module)
     before = python_state(copied.module)
     with _seeded(seed):
         for example in inputs:
@@ -99,7 +98,7 @@ def _trained(
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Python, numpy and torch draw from this seed inside, and as ever behind it."""
+    """Seeds Python, numpy and torch; restores their generators afterwards."""
     with python_draws(seed), torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.default_generator.manual_seed(seed)
         yield
@@ -107,7 +106,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 def _returned(module: nn.Module, example: Example, output: str | None) -> Tensors:
     named = dict(zip(example.names, example.tensors, strict=False))
-    return selected(module(**named) if named else module(*example.tensors), output)[0]
+    return select_outputs(module(**named) if named else module(*example.tensors), output)[0]
 
 
 def _of_layers(chain: LayerChain, example: Example) -> Tensors:

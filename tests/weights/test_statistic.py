@@ -2,7 +2,7 @@
 
 import torch
 
-from pipetrain.weights.update_average import UpdateAverage
+from pipetrain.weights.statistic import UpdateAverage
 
 
 def followed(decay, steps):

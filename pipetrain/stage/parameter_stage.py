@@ -10,11 +10,11 @@ from typing_extensions import override
 from pipetrain.methods import Method
 from pipetrain.program.weight_reads import StageContext
 from pipetrain.stage.base import BaseStage, BuildOptimizer
-from pipetrain.stage.carried_state import CarriedState
 from pipetrain.stage.module import StageModule
+from pipetrain.stage.recurrent_state import RecurrentState
 
 
-class UnitStage(BaseStage):
+class ParameterStage(BaseStage):
     """A stage of single weights: their versions and optimizer. The whole model computes with them.
 
     Args:
@@ -36,12 +36,12 @@ class UnitStage(BaseStage):
         super().__init__(index, parameters, build_optimizer, device)
         self.full_names = dict(names)
         # one stage answers for what the whole model carries
-        self.carried = module.carried if index == 0 else CarriedState({})
+        self.carried = module.carried if index == 0 else RecurrentState({})
         self._buffers = {name: buffer for name, buffer in held.named_buffers() if name in names}
 
     @override
     def enter(self, method: Method, context: StageContext, start: int, *, fresh: bool, predicts: bool) -> None:
-        """As any stage; the history that stands in for a pipeline is longer than what the method holds in one."""
+        """Enters a phase; allows any number of versions, as the simulation keeps more than a pipeline would."""
         super().enter(method, context, start, fresh=fresh, predicts=predicts)
         self.versions_allowed = math.inf
 

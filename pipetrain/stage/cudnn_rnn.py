@@ -12,19 +12,19 @@ from torch.backends.cudnn import rnn
 _running: ContextVar[nn.RNNBase | None] = ContextVar("running", default=None)
 
 
-def running() -> nn.RNNBase | None:
-    """The recurrent layer whose forward is under way, where `noticed` has it told."""
+def running_layer() -> nn.RNNBase | None:
+    """The recurrent layer whose forward is running, inside of `tracking_forwards`."""
     return _running.get()
 
 
-def noticed(layers: Sequence[nn.RNNBase]) -> AbstractContextManager[Any]:
-    """The context in which the layers tell `running` of their forwards."""
-    return _around(layers, _told)
+def tracking_forwards(layers: Sequence[nn.RNNBase]) -> AbstractContextManager[Any]:
+    """Context in which `running_layer` knows which of the layers is running."""
+    return _around_forwards(layers, _marked_running)
 
 
 def without_cudnn(layers: Sequence[nn.RNNBase]) -> AbstractContextManager[Any]:
     """The context in which the layers, and they alone, compute by torch's own operations, which save no packed copy."""
-    return _around(layers, lambda _layer: cudnn_off())
+    return _around_forwards(layers, lambda _layer: cudnn_off())
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def weights_of(layer: nn.RNNBase) -> list[Tensor]:
     return [weight for weight in layer._flat_weights if weight is not None]
 
 
-def packed(layer: nn.RNNBase, weights: Sequence[Tensor], size: torch.Size) -> Tensor:
+def packed_copy(layer: nn.RNNBase, weights: Sequence[Tensor], size: torch.Size) -> Tensor:
     """The copy that cuDNN makes of these weights of a layer.
 
     Args:
@@ -84,7 +84,7 @@ def packed(layer: nn.RNNBase, weights: Sequence[Tensor], size: torch.Size) -> Te
 
 
 @contextmanager
-def _told(layer: nn.RNNBase) -> Iterator[None]:
+def _marked_running(layer: nn.RNNBase) -> Iterator[None]:
     token = _running.set(layer)
     try:
         yield
@@ -93,10 +93,10 @@ def _told(layer: nn.RNNBase) -> Iterator[None]:
 
 
 @contextmanager
-def _around(
+def _around_forwards(
     layers: Sequence[nn.RNNBase], context: Callable[[nn.RNNBase], AbstractContextManager[None]]
 ) -> Iterator[None]:
-    """Enters a context around each forward of the layers, be it one that fails."""
+    """Enters a context around each forward of the layers, also if it raises an error."""
     entered = ExitStack()
 
     def enter(layer: Any, _inputs: object) -> None:

@@ -1,4 +1,4 @@
-"""What crosses each place of a graph, and where it may be cut."""
+"""The tensors that cross each position of a graph, and the positions at which it is cut."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,14 @@ from torch import fx, nn
 _RANDOM = ("rand", "normal", "bernoulli", "multinomial", "poisson", "dropout", "empty")
 
 SizePair = tuple[int, int]
-"""A size in both recordings, which tells what it stands for."""
+"""A size in both recordings, by which it is recognized."""
 
 
-class Flow:
-    """The tensors that flow through a graph; position p is the place before node p.
+class Liveness:
+    """The tensors that flow through a graph; position p is just before node p.
 
-    Sizes, constants, parameters, and what is computed from sizes and constants alone cross nothing: a layer that needs
-    them has them anew.
+    Sizes, constants, parameters, and what is computed from sizes and constants alone are free: they cross no position,
+    as each layer that needs them computes them again.
 
     Args:
         graph: its nodes' `meta` is what the recorder knows of them.
@@ -35,11 +35,11 @@ class Flow:
         self._last_use = self._found_last_use()
 
     def is_free(self, node: fx.Node) -> bool:
-        """Whether a layer has the node's value without being sent it."""
+        """True if a layer computes the node's value without receiving it."""
         return node in self._free
 
     def crossing(self, position: int) -> list[fx.Node]:
-        """The nodes before a position whose tensors nodes behind it need."""
+        """Nodes before a position whose tensors are needed after it."""
         return [node for node in self.nodes[:position] if node not in self._free and self._last_use[node] >= position]
 
     @cached_property
@@ -53,7 +53,7 @@ class Flow:
 
     @cached_property
     def may_be_cut(self) -> list[bool]:
-        """By position, whether what crosses there is all that the rest needs, and nothing of it is written later on."""
+        """By position, True if what crosses is all that later nodes need, and none of it is written later."""
         end = len(self.nodes)
         some = _covered([(first, last) for _, first, last in self._carried], end)
         together = _covered([*self._until_written(), *self._until_unpacked()], end)
@@ -95,7 +95,7 @@ class Flow:
         return free
 
     def _found_last_use(self) -> dict[fx.Node, int]:
-        """Where the last node is that is not free and needs a node, itself or through free ones."""
+        """For each node, the last node that is not free and needs it, directly or through free ones."""
         last: dict[fx.Node, int] = {}
         for node in reversed(self.nodes):
             users = (user for user in node.users if not _is_size_of(user, node))
@@ -119,7 +119,7 @@ class Flow:
         return [(born[storage] + 1, i + 1) for storage, i in last.items() if storage in born]
 
     def _until_unpacked(self) -> list[tuple[int, int]]:
-        """The positions between a node that gives several tensors and those that pick one of them."""
+        """Positions between a node that returns several tensors and the nodes that select one of them."""
         several = (node for node in self.nodes if node not in self._free and "bytes" not in node.meta)
         return [(self._index[node] + 1, self._last_use[node] + 1) for node in several]
 
@@ -134,12 +134,12 @@ class Flow:
 
 
 def is_size_of_tensor(node: fx.Node) -> bool:
-    """Whether the node is a dimension of a tensor, and not computed from other sizes."""
+    """True for a dimension of a tensor, False for a size computed from other sizes."""
     return node.target is torch.Tensor.size and "value" in node.meta
 
 
 def size_pair(node: fx.Node) -> SizePair:
-    """What a size was in both recordings."""
+    """Values of a size in both recordings."""
     return node.meta["value"], node.meta["other_value"]
 
 
@@ -153,7 +153,7 @@ def _is_size_of(user: fx.Node, node: fx.Node) -> bool:
 
 
 def _is_constant(node: fx.Node, free: set[fx.Node]) -> bool:
-    """Whether a function gives the same tensor wherever it is called, and cheaply so."""
+    """True if a node calls a function of constants alone that is neither random nor writes."""
     if node.op != "call_function" or "shape" not in node.meta or node.meta["writes"]:
         return False
     if any(word in getattr(node.target, "__name__", "") for word in _RANDOM):
@@ -162,10 +162,70 @@ def _is_constant(node: fx.Node, free: set[fx.Node]) -> bool:
 
 
 def _covered(stretches: Iterable[tuple[int, int]], end: int) -> list[bool]:
-    """For each position up to `end`, whether it lies in a stretch (first, last exclusive)."""
+    """For each position up to `end`, True if a range (first, last exclusive) contains it."""
     steps = [0] * (end + 1)
     for first, last in stretches:
         if first < last:
             steps[first] += 1
             steps[last] -= 1
     return [count > 0 for count in itertools.accumulate(steps)][:end]
+
+
+_COSTLY = 2
+"""A cut is left out if more bytes cross it than this factor times those of the cheapest cuts before and after.
+
+2 allows cuts inside residual blocks, where the block's input crosses, too."""
+
+
+def cut_positions(training: Liveness, evaluation: Liveness) -> list[tuple[int, int]]:
+    """The positions at which the two graphs are cut, with the same weights on either side."""
+    other = _Alignment(training, evaluation)
+    cuts = [(cut, other.cut(cut)) for cut in _cheap(training, _candidates(training))]
+    found: list[tuple[int, int]] = []
+    for cut, aligned in cuts:
+        if aligned is not None and (not found or aligned > found[-1][1]):
+            found.append((cut, aligned))
+    return found
+
+
+def _candidates(flow: Liveness) -> list[int]:
+    """The cheapest position between each two nodes with weights, the last of several."""
+    positions = (_cheapest(flow, a + 1, b) for a, b in itertools.pairwise(flow.anchors))
+    return [position for position in positions if position is not None]
+
+
+def _cheapest(flow: Liveness, first: int, last: int) -> int | None:
+    allowed = [position for position in range(last, first - 1, -1) if flow.may_be_cut[position]]
+    return min(allowed, key=flow.bytes_at.__getitem__, default=None)
+
+
+def _cheap(flow: Liveness, cuts: Sequence[int]) -> list[int]:
+    costs = [flow.bytes_at[cut] for cut in cuts]
+    before = itertools.accumulate(costs, min)
+    leaving = sum(node.meta["bytes"] for node in flow.outputs)
+    behind = reversed(list(itertools.accumulate(reversed(costs), min, initial=leaving))[1:])
+    limits = [_COSTLY * max(pair) for pair in zip(before, behind, strict=True)]
+    return [cut for cut, cost, limit in zip(cuts, costs, limits, strict=True) if cost <= limit]
+
+
+class _Alignment:
+    """Finds the position in a second graph that corresponds to one in the first."""
+
+    def __init__(self, one: Liveness, other: Liveness) -> None:
+        self._other = other
+        self._first, self._last = _uses(one)
+        self._other_first, self._other_last = _uses(other)
+
+    def cut(self, position: int) -> int | None:
+        """The cheapest position that has the same weights on either side; None if there is none."""
+        end = len(self._other.nodes) - 1
+        before = (self._other_last.get(name, -1) for name, i in self._last.items() if i < position)
+        behind = (self._other_first.get(name, end) for name, i in self._first.items() if i >= position)
+        first = max(len(self._other.inputs), max(before, default=-1) + 1)
+        return _cheapest(self._other, first, min(behind, default=end))
+
+
+def _uses(flow: Liveness) -> tuple[dict[str, int], dict[str, int]]:
+    """Weight name -> first node that uses it, and the same for the last."""
+    uses = [(name, i) for i, names in enumerate(flow.weights) for name in names]
+    return dict(reversed(uses)), dict(uses)

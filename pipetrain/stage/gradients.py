@@ -1,0 +1,175 @@
+"""A stage's gradients: their sum over microbatches, hooks for final ones, and the scale of the loss."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pipetrain.tensors import dense
+
+
+class GradientSum:
+    """A stage's gradient of the minibatch under way: weight name -> sum over the microbatches so far.
+
+    Autograd adds to the sums as it goes, each while its gradient is still in the cache; between backwards that go to
+    the same leaves the sums stay with them.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._leaves: Mapping[str, Tensor] = {}
+
+    @property
+    def empty(self) -> bool:
+        """True if the minibatch has no gradient yet."""
+        return not self._sums
+
+    def attach(self, leaves: Mapping[str, Tensor]) -> None:
+        """Makes the sums the `grad` of these leaves, by weight name, which are the attached ones or have no `grad`."""
+        if leaves is not self._leaves:
+            self._detach()
+            for name, leaf in leaves.items():
+                leaf.grad = self._sums.get(name)
+            self._leaves = leaves
+
+    def harvest(self, foreign_storages: set[int], *, reuse_leaves: bool) -> None:
+        """Takes over each `grad` that autograd began at the attached leaves; with `reuse_leaves` they stay attached.
+
+        Autograd may hand over memory that is another's, or one memory for several weights, and both it and optimizers
+        write in place: such a gradient is copied.
+
+        Args:
+            foreign_storages: `storage_pointers` of what else the backward was given or returned; those of the sums that
+                begin here are added.
+            reuse_leaves: whether another backward may go to the same leaves.
+        """
+        for name, leaf in self._leaves.items():
+            if name not in self._sums and leaf.grad is not None:
+                pointer = leaf.grad.untyped_storage().data_ptr()
+                self._sums[name] = leaf.grad = leaf.grad.clone() if pointer in foreign_storages else dense(leaf.grad)
+                foreign_storages.add(pointer)
+        if not reuse_leaves:
+            self._detach()
+
+    def _detach(self) -> None:
+        """Leaves the attached leaves without a `grad`, and none attached."""
+        for name, leaf in self._leaves.items():
+            if leaf.grad is not None:
+                self._sums[name], leaf.grad = leaf.grad, None
+        self._leaves = {}
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The sums, no leaf attached; a weight that no microbatch touched is absent."""
+        self._detach()
+        return self._sums
+
+    def put(self, sums: dict[str, Tensor]) -> None:
+        """Takes over sums that were made elsewhere."""
+        self._sums = sums
+
+    def take(self) -> dict[str, Tensor]:
+        """The sums; resets them, with no leaf attached."""
+        sums, self._sums = self.tensors, {}
+        return sums
+
+
+OnGradient = Callable[[str, Tensor], None]
+"""Called with the name of a weight and the sum of its gradients, while a backward still runs."""
+
+
+class GradientReadyHooks:
+    """Reports the gradient of each weight as soon as the last backward of a minibatch has completed it.
+
+    A layer whose backward runs other backwards inside, such as one that checkpoints itself with use_reentrant=True, may
+    add to a weight several times. The first minibatch, for which nothing is reported, shows if the stage has such a
+    layer; if so, nothing is ever reported.
+
+    Args:
+        full_names: name of a weight -> its name in the whole model.
+    """
+
+    def __init__(self, full_names: Mapping[str, str]) -> None:
+        self._full_names = full_names
+        self._whole_at_once: bool | None = None
+
+    @contextmanager
+    def notifying(self, on_gradient: OnGradient, leaves: Mapping[str, Tensor]) -> Iterator[None]:
+        """A context for the last backward of a minibatch, which adds to the gradients of these leaves, by name.
+
+        Raises:
+            RuntimeError: the backward adds to a gradient that was already reported.
+        """
+        additions: Counter[str] = Counter()
+
+        def added(name: str, leaf: Tensor) -> None:
+            additions[name] += 1
+            if self._whole_at_once:
+                self._check_once(name, additions[name])
+                assert leaf.grad is not None
+                on_gradient(name, leaf.grad)
+
+        with ExitStack() as hooks:
+            for name, leaf in leaves.items():
+                if leaf.requires_grad:
+                    hooks.callback(leaf.register_post_accumulate_grad_hook(partial(added, name)).remove)
+            yield
+        if self._whole_at_once is None:
+            self._whole_at_once = max(additions.values(), default=1) == 1
+
+    def _check_once(self, name: str, additions: int) -> None:
+        if additions > 1:
+            raise RuntimeError(
+                f"{self._full_names[name]}: a backward adds to its gradient {additions} times, and the first one of "
+                "the run once, so replicas have begun to average it; checkpoint the layer with use_reentrant=False"
+            )
+
+
+_FIRST = 2.0**16
+_GROWS_AFTER = 2000
+
+
+class LossScaler:
+    """A power of two that gradients are multiplied by until the update; halved when one was not finite.
+
+    As torch.amp.GradScaler does it: after a gradient that is not finite the update is skipped, and after 2,000 updates
+    in a row the factor is doubled. Where all stages hold the same gradients against it, all have the same factor.
+
+    Attributes:
+        scale: the factor.
+        skipped: updates left out so far.
+    """
+
+    def __init__(self) -> None:
+        self.scale = _FIRST
+        self.skipped = 0
+        self._in_a_row = 0
+
+    def passes(self, squared_norms: Iterable[float]) -> bool:
+        """True if all norms are finite, so that the gradients may be applied; adjusts the factor."""
+        finite = all(map(math.isfinite, squared_norms))
+        if not finite:
+            self.scale /= 2
+            self.skipped += 1
+        self._in_a_row = self._in_a_row + 1 if finite else 0
+        if self._in_a_row == _GROWS_AFTER:
+            self.scale *= 2
+            self._in_a_row = 0
+        return finite
+
+    def report(self) -> dict[str, float]:
+        """The factor and the number of skipped updates, for `summary.json`."""
+        return {"loss_scale": self.scale, "skipped_updates": self.skipped}
+
+    def state(self) -> Tensor:
+        """State for checkpoints: (scale, skipped, updates in a row), float64."""
+        return torch.tensor([self.scale, self.skipped, self._in_a_row], dtype=torch.float64)
+
+    def load_state(self, state: Tensor) -> None:
+        """Puts back what `state` gave."""
+        self.scale = state[0].item()
+        self.skipped, self._in_a_row = map(int, state[1:].tolist())
