@@ -4,7 +4,10 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 def cached_file(name: str) -> Path:
@@ -29,3 +32,20 @@ def write_cached(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         partial.replace(path)
     except OSError:
         return
+
+
+def cached_array(name: str, compute: Callable[[], NDArray[Any]], *, mapped: bool = False) -> NDArray[Any]:
+    """The array in a file of the cache, computed and written if there is none that can be read.
+
+    Args:
+        name: of the file.
+        compute: the array.
+        mapped: map the file into memory, so that processes share it, instead of reading it.
+    """
+    path = cached_file(name)
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except (OSError, ValueError, EOFError):  # there is none, or a damaged one
+        array = compute()
+        write_cached(path, lambda file: np.save(file, array, allow_pickle=False))
+    return array

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
-from pipetrain.data.sentence_vocabulary import BEGINNING, END, PADDING, SentenceVocabulary, vocabulary_of
+from pipetrain.data.vocabulary import BEGINNING, END, PADDING, SentenceVocabulary
 from pipetrain.decoding import Generation, Marks
 from pipetrain.tensors import Tensors
 
@@ -51,7 +51,7 @@ class CaptionedVideos:
     def __init__(self, videos: Videos, words: SentenceVocabulary, longest: int) -> None:
         self.videos = videos
         numbers = [index for index in range(len(videos)) for _ in videos.captions(index)]
-        captions = words.encode(_captions(videos))
+        captions = words.encode_lines(_captions(videos))
         self._samples = [(index, ids[:longest]) for index, ids in zip(numbers, captions, strict=True)]
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class CaptionDataset:
             longest: words that a caption is cut to.
             least: how often a word must occur in training captions; a rarer one is unknown.
         """
-        words = vocabulary_of(lambda: _captions(train), "words", None, least)
+        words = SentenceVocabulary.learned(lambda: _captions(train), "words", None, least)
         splits = [CaptionedVideos(videos, words, longest) for videos in (train, evaluation)]
         return cls(splits[0], splits[1], words, longest, train.frames(0).shape[1])
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pipetrain.data.length_buckets import bucketed
-from pipetrain.data.sentence_vocabulary import BEGINNING, END, PADDING
 from pipetrain.data.sentences import Sentences
+from pipetrain.data.vocabulary import BEGINNING, END, PADDING
 from pipetrain.tensors import Tensors
 
 Pair = tuple[tuple[Tensor, Tensor], Tensor]

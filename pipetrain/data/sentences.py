@@ -1,16 +1,12 @@
 """The sentences of a text as token ids, made once and then read from a cache."""
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipetrain.data.cache import cached_file, write_cached
-from pipetrain.data.sentence_vocabulary import Lines, SentenceVocabulary
-
-_Ids = NDArray[np.int32]
+from pipetrain.data.cache import cached_array
+from pipetrain.data.vocabulary import Ids, Lines, SentenceVocabulary, lines_digest
 
 
 class Sentences:
@@ -20,7 +16,7 @@ class Sentences:
         array: the number of sentences, their lengths, and then their ids.
     """
 
-    def __init__(self, array: _Ids) -> None:
+    def __init__(self, array: Ids) -> None:
         count = int(array[0])
         self.lengths: list[int] = array[1 : count + 1].tolist()
         self._ids = array[count + 1 :]
@@ -34,7 +30,7 @@ class Sentences:
         return ids
 
 
-def as_array(sentences: Iterable[Sequence[int]]) -> _Ids:
+def as_array(sentences: Iterable[Sequence[int]]) -> Ids:
     """The array that holds these sentences."""
     lengths: list[int] = []
 
@@ -47,17 +43,9 @@ def as_array(sentences: Iterable[Sequence[int]]) -> _Ids:
 
 
 def encoded(lines: Lines, vocabulary: SentenceVocabulary) -> Sentences:
-    """The lines as ids, without marks, from the cache if they have been encoded before.
+    """The lines as ids, without special tokens, from the cache if they have been encoded before.
 
     All processes share the memory of the cached file.
     """
-    digest = hashlib.sha256(vocabulary.sha256.encode())
-    for line in lines():
-        digest.update(line.encode() + b"\n")
-    path = cached_file(f"tokens-{digest.hexdigest()[:32]}.npy")
-    try:
-        return Sentences(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError, EOFError):  # there is none, or a damaged one
-        array = as_array(vocabulary.encode(lines()))
-        write_cached(path, lambda file: np.save(file, array, allow_pickle=False))
-        return Sentences(array)
+    name = f"tokens-{lines_digest(vocabulary.sha256, lines)}.npy"
+    return Sentences(cached_array(name, lambda: as_array(vocabulary.encode_lines(lines())), mapped=True))

@@ -6,8 +6,8 @@ from functools import cached_property
 from itertools import chain
 
 from pipetrain.data.sentence_pairs import SentencePairs
-from pipetrain.data.sentence_vocabulary import BEGINNING, END, PADDING, SentenceVocabulary, vocabulary_of
 from pipetrain.data.sentences import Sentences, encoded
+from pipetrain.data.vocabulary import BEGINNING, END, PADDING, Lines, SentenceVocabulary
 from pipetrain.decoding import Generation, Marks
 from pipetrain.errors import ConfigError, check_whole
 
@@ -45,13 +45,14 @@ class TokenSettings:
 
     def vocabularies(self, text: ParallelText) -> tuple[SentenceVocabulary, SentenceVocabulary]:
         """Those of source and target."""
+
+        def learned(lines: Lines) -> SentenceVocabulary:
+            return SentenceVocabulary.learned(lines, self.tokens, self.vocabulary_size)
+
         if self.joint:
-            both = vocabulary_of(lambda: chain(_side(text, 0), _side(text, 1)), self.tokens, self.vocabulary_size)
+            both = learned(lambda: chain(_side(text, 0), _side(text, 1)))
             return both, both
-        return (
-            vocabulary_of(lambda: _side(text, 0), self.tokens, self.vocabulary_size),
-            vocabulary_of(lambda: _side(text, 1), self.tokens, self.vocabulary_size),
-        )
+        return learned(lambda: _side(text, 0)), learned(lambda: _side(text, 1))
 
     def plain(self, text: str) -> str:
         """The text without the marks of its subwords."""

@@ -3,7 +3,7 @@
 import torch
 
 from pipetrain.data.captions import CaptionDataset
-from pipetrain.data.sentence_vocabulary import BEGINNING, END, PADDING, UNKNOWN
+from pipetrain.data.vocabulary import BEGINNING, END, PADDING, UNKNOWN
 
 
 class Videos:
@@ -26,7 +26,7 @@ DATASET = CaptionDataset.of(
 
 
 def ids(caption):
-    return next(DATASET.words.encode([caption]))
+    return next(DATASET.words.encode_lines([caption]))
 
 
 def test_each_caption_is_a_sample_with_the_words_before_and_after():
@@ -62,13 +62,13 @@ def test_decoding_has_one_sample_for_each_video_with_all_its_captions():
 
 def test_words_are_in_lower_case_without_punctuation_the_frequent_ones_first():
     words = CaptionDataset.of(Videos(["A cat, a dog.", "a dog's dog"]), Videos(["a"]), longest=9).words
-    assert next(words.encode(["a dog cat dog's"])) == [4, 5, 6, 7]
+    assert next(words.encode_lines(["a dog cat dog's"])) == [4, 5, 6, 7]
     assert words.decode([1, 4, 5, 2, 0, 0]) == "a dog"
 
 
 def test_rare_words_are_unknown():
     words = CaptionDataset.of(Videos(["a cat", "a dog"]), Videos(["a"]), longest=9, least=2).words
-    assert next(words.encode(["a cat"])) == [4, UNKNOWN]
+    assert next(words.encode_lines(["a cat"])) == [4, UNKNOWN]
     assert words.decode([4, UNKNOWN]) == "a <unk>"
 
 

@@ -1,8 +1,8 @@
 import torch
 
 from pipetrain.data.sentence_pairs import SentencePairs
-from pipetrain.data.sentence_vocabulary import BEGINNING, END, PADDING
 from pipetrain.data.sentences import Sentences, as_array
+from pipetrain.data.vocabulary import BEGINNING, END, PADDING
 
 SOURCES, TARGETS = [[7, 8, 9], [], [6], [5, 5]], [[11], [12, 13], [14, 15, 16, 17], [18]]
 

@@ -1,7 +1,7 @@
 import pytest
 
-from pipetrain.data.sentence_vocabulary import vocabulary_of
 from pipetrain.data.sentences import Sentences, as_array, encoded
+from pipetrain.data.vocabulary import SentenceVocabulary
 
 IDS = [[7, 8, 9], [], [6], [5, 5]]
 TEXT = ["ein Hund", "", "eine Katze"]
@@ -15,7 +15,7 @@ def cache(monkeypatch, tmp_path):
 
 @pytest.fixture
 def vocabulary():
-    return vocabulary_of(lambda: TEXT, "words", None)
+    return SentenceVocabulary.learned(lambda: TEXT, "words", None)
 
 
 def listed(sentences):
@@ -30,14 +30,14 @@ def test_sentences_come_back_as_they_were_and_know_their_lengths():
 
 def test_text_is_encoded_once_and_then_read_from_the_cache(cache, vocabulary, monkeypatch):
     first = listed(encoded(lambda: TEXT, vocabulary))
-    assert first == list(vocabulary.encode(TEXT))
+    assert first == list(vocabulary.encode_lines(TEXT))
     monkeypatch.setattr("pipetrain.data.sentences.as_array", None)
     assert listed(encoded(lambda: TEXT, vocabulary)) == first
     assert len(list(cache.glob("tokens-*"))) == 1
 
 
 def test_other_text_or_vocabulary_is_encoded_anew(cache, vocabulary):
-    other = vocabulary_of(lambda: TEXT, "bpe", 270)
+    other = SentenceVocabulary.learned(lambda: TEXT, "bpe", 270)
     found = [encoded(lambda text=text: text, each) for text in (TEXT, TEXT[1:]) for each in (vocabulary, other)]
     assert len(list(cache.glob("tokens-*"))) == len(found)
 

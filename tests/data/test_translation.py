@@ -1,7 +1,7 @@
 import pytest
 
-from pipetrain.data.sentence_vocabulary import END, MARKS, UNKNOWN
 from pipetrain.data.translation import TokenSettings, TranslationDataset
+from pipetrain.data.vocabulary import END, SPECIAL_TOKENS, UNKNOWN
 from pipetrain.errors import ConfigError
 
 TRAIN = [("ein Hund", "a dog"), ("", "nothing"), ("eine Katze und ein Hund", "a cat and a dog"), ("zwei", "two")]
@@ -16,15 +16,15 @@ def built(train=TRAIN, evaluation=EVAL, **settings):
 
 def test_each_language_has_the_vocabulary_of_its_training_text():
     data = built()
-    assert data.source_vocabulary_size == len(MARKS) + len({"ein", "Hund", "eine", "Katze", "und", "zwei"})
-    assert data.target_vocabulary_size == len(MARKS) + len({"a", "dog", "nothing", "cat", "and", "two"})
+    assert data.source_vocabulary_size == len(SPECIAL_TOKENS) + len({"ein", "Hund", "eine", "Katze", "und", "zwei"})
+    assert data.target_vocabulary_size == len(SPECIAL_TOKENS) + len({"a", "dog", "nothing", "cat", "and", "two"})
     assert data.eval.source(2).tolist()[-2:] == [UNKNOWN, END]
     assert (data.padding, data.joint_vocabulary) == (0, False)
 
 
 def test_joint_vocabulary_has_the_words_of_both_languages():
     data = built(joint=True)
-    assert data.source_vocabulary_size == data.target_vocabulary_size == len(MARKS) + 12
+    assert data.source_vocabulary_size == data.target_vocabulary_size == len(SPECIAL_TOKENS) + 12
     (source, prefix), _ = built([("a b", "a b")] * 2, joint=True).train[0]
     assert source.tolist()[:2] == prefix.tolist()[1:]
 

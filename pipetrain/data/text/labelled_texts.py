@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pipetrain.data.length_buckets import bucketed
-from pipetrain.data.sentence_vocabulary import PADDING, SentenceVocabulary, vocabulary_of
+from pipetrain.data.vocabulary import PADDING, SentenceVocabulary
 from pipetrain.errors import check_whole
 from pipetrain.number_range import NumberRange
 from pipetrain.seeding import key
@@ -72,11 +72,11 @@ class Pieces:
         Raises:
             ConfigError: there is no such kind, or its size is out of range.
         """
-        return vocabulary_of(lambda: map(self._apart, texts), self.kind, self.vocabulary_size)
+        return SentenceVocabulary.learned(lambda: map(self._apart, texts), self.kind, self.vocabulary_size)
 
     def ids(self, texts: Sequence[str], vocabulary: SentenceVocabulary) -> Iterator[Sequence[int]]:
         """The ids of each text."""
-        return (ids[: self.max_length] for ids in vocabulary.encode(map(self._apart, texts)))
+        return (ids[: self.max_length] for ids in vocabulary.encode_lines(map(self._apart, texts)))
 
     def _apart(self, text: str) -> str:
         return " ".join(_WORD.findall(text.lower()) if self.kind == "words" else text.split())

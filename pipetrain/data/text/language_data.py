@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipetrain.data.text.byte_pairs import BytePairVocabulary
-from pipetrain.data.text.vocabulary import CharacterVocabulary, Ids, Vocabulary, WordVocabulary
 from pipetrain.data.text.windows import CarriedWindows, TokenSource, Windows
+from pipetrain.data.vocabulary import CharacterVocabulary, Ids, TokenizerVocabulary, Vocabulary, WordVocabulary
 from pipetrain.errors import ConfigError, check_whole
 
 KINDS = ("characters", "bpe", "words")
@@ -61,7 +60,7 @@ class TokenKind:
             return CharacterVocabulary.of(train + evaluation)
         if self.kind == "words":
             return WordVocabulary.of(train, self.size)
-        return BytePairVocabulary.learned(train, self.size)
+        return TokenizerVocabulary.byte_pairs(train, self.size)
 
 
 def language_data(
@@ -88,7 +87,7 @@ def language_data(
 
 
 def _encoded(vocabulary: Vocabulary, text: str) -> Ids:
-    return vocabulary.encode_once(text) if isinstance(vocabulary, BytePairVocabulary) else vocabulary.encode(text)
+    return vocabulary.encode_once(text) if isinstance(vocabulary, TokenizerVocabulary) else vocabulary.encode(text)
 
 
 def windows(source: TokenSource, positions: int, *, carried: bool) -> Windows:

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pipetrain.data.text.byte_pairs import BytePairVocabulary
 from pipetrain.data.text.language_data import LanguageData, windows
-from pipetrain.data.text.vocabulary import CharacterVocabulary, Vocabulary
 from pipetrain.data.text.windows import TokenSource
+from pipetrain.data.vocabulary import CharacterVocabulary, TokenizerVocabulary, Vocabulary
 from pipetrain.errors import ConfigError, check_whole, is_whole, one_line
 
 _LOOKED_AT = 2**28
@@ -57,7 +56,7 @@ def token_files(
 
 def _vocabulary(folder: Path, tokenizer: str | None) -> Vocabulary | None:
     if tokenizer is not None:
-        return BytePairVocabulary.read(Path(tokenizer).expanduser(), f"dataset.tokenizer={tokenizer}")
+        return TokenizerVocabulary.read(Path(tokenizer).expanduser(), f"dataset.tokenizer={tokenizer}")
     characters = _meta(folder).get("itos")
     if isinstance(characters, dict):
         characters = [characters.get(str(i), "") for i in range(len(characters))]
