@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipetrain.data import fashion
 from pipetrain.data.downloads import download_lock
+from pipetrain.data.fashion import MEAN, STD
 from pipetrain.data.images import CropFlip, ImageDataset, InMemory, Normalize
 from pipetrain.errors import ConfigError, one_line
 
@@ -46,9 +46,7 @@ _IDX = tuple(f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in 
 # Mean and deviation over all training pixels. MNIST: PyTorch's own example. CIFAR-10: the pixels' own; the often copied
 # deviation 0.2023, 0.1994, 0.2010 is the mean of each image's. CIFAR-100: weiaicunzai/pytorch-cifar100.
 _MNIST = Source("MNIST", "MNIST/raw", _IDX, "the four idx files, unpacked", 10, (0.1307,), (0.3081,), flip=False)
-_FASHION = Source(
-    "FashionMNIST", "FashionMNIST/raw", _IDX, "the four idx files, unpacked", 10, fashion.MEAN, fashion.STD
-)
+_FASHION = Source("FashionMNIST", "FashionMNIST/raw", _IDX, "the four idx files, unpacked", 10, MEAN, STD)
 _CIFAR10 = Source(
     "CIFAR10",
     "cifar-10-batches-py",

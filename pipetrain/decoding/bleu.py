@@ -5,8 +5,6 @@ from itertools import zip_longest
 
 from pipetrain.decoding.measured import Measured
 
-NAME = "bleu"
-
 
 def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Measured:
     """BLEU from 0 to 100, with sacrebleu's signature.

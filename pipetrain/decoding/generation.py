@@ -8,16 +8,17 @@ from typing import Any
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pipetrain.decoding import bleu, meteor
 from pipetrain.decoding.beam import beam_search
+from pipetrain.decoding.bleu import bleu
 from pipetrain.decoding.generator import WholeModel
 from pipetrain.decoding.marks import Marks
 from pipetrain.decoding.measured import Measured
+from pipetrain.decoding.meteor import meteor
 from pipetrain.decoding.options import DecodingOptions
 from pipetrain.tensors import Tensors
 
 Metric = Callable[[Sequence[str], Sequence[Sequence[str]]], Measured]
-METRICS: Mapping[str, Metric] = {bleu.NAME: bleu.bleu, meteor.NAME: meteor.meteor}
+METRICS: Mapping[str, Metric] = {"bleu": bleu, "meteor": meteor}
 """By name: (texts, the references of each) -> the metric."""
 _ALWAYS = 10
 
@@ -43,7 +44,7 @@ class Generation:
     detokenize: Callable[[list[int]], str]
     marks: Marks
     longest: int
-    metrics: Sequence[str] = (bleu.NAME,)
+    metrics: Sequence[str] = ("bleu",)
     collate: Callable[[list[Tensors]], Tensors] | None = None
     longest_by_source: float = math.inf
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from pipetrain.decoding.measured import Measured
 
-NAME = "meteor"
-
 
 def meteor(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Measured:
     """The mean of the texts' METEOR scores from 0 to 1, each of its best reference.

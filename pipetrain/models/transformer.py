@@ -8,11 +8,18 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole
-from pipetrain.models import transformer_layers
 from pipetrain.models.cached_attention import attended, keys_and_values
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.shared_embeddings import check_shared, embedding_pair
-from pipetrain.models.transformer_layers import Blocks, causal
+from pipetrain.models.transformer_layers import (
+    Blocks,
+    EmbedSource,
+    EmbedTarget,
+    causal,
+    decoder_blocks,
+    of_decoder,
+    of_encoder,
+)
 from pipetrain.number_range import BELOW_ONE
 from pipetrain.tensors import Tensors
 
@@ -66,7 +73,7 @@ class Transformer(nn.Module):
         """The state before the first token: the padding, then keys and values of each block for memory and tokens."""
         memory, padding = self._encoded(source)
         state, none = [padding], memory[:, :0]
-        for block in transformer_layers.decoder_blocks(self.decoder):
+        for block in decoder_blocks(self.decoder):
             state += [*keys_and_values(block.multihead_attn, memory), none, none]
         return tuple(state)
 
@@ -75,7 +82,7 @@ class Transformer(nn.Module):
         padding, *cached = state
         hidden = self.target_embedding(tokens[:, None], first=cached[2].shape[1])
         after = [padding]
-        for i, block in enumerate(transformer_layers.decoder_blocks(self.decoder)):
+        for i, block in enumerate(decoder_blocks(self.decoder)):
             of_memory, earlier = cached[4 * i : 4 * i + 2], cached[4 * i + 2 : 4 * i + 4]
             latest = keys_and_values(block.self_attn, hidden)
             of_tokens = [torch.cat(pair, 1) for pair in zip(earlier, latest, strict=True)]
@@ -166,9 +173,9 @@ def _draw(model: Transformer) -> None:
 
 def _layers(model: Transformer) -> list[nn.Module]:
     return [
-        transformer_layers.EmbedSource(model.source_embedding, model.dropout),
-        *transformer_layers.of_encoder(model.encoder),
-        transformer_layers.EmbedTarget(model.target_embedding, model.dropout),
-        *transformer_layers.of_decoder(model.decoder),
+        EmbedSource(model.source_embedding, model.dropout),
+        *of_encoder(model.encoder),
+        EmbedTarget(model.target_embedding, model.dropout),
+        *of_decoder(model.decoder),
         model.head,
     ]
