@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from pipetrain.data.labels import LabelRange
-from pipetrain.data.own_code import asked_for, sample_of, target_of
-from pipetrain.data.token_ids import TokenRange
+from pipetrain.data.ranges import LabelRange, TokenRange
+from pipetrain.data.samples import naming_errors, sample_of, target_of
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
@@ -56,7 +55,7 @@ class Fetch:
     def names(self) -> tuple[str, ...]:
         """The names of the inputs, where a sample or the data set's `collate` gives a dict of them."""
         pairs = self._pairs(0, [0])
-        with asked_for(f"{type(self.dataset).__name__}.collate of sample 0"):
+        with naming_errors(f"{type(self.dataset).__name__}.collate of sample 0"):
             inputs = self.dataset.collate(pairs)[0] if hasattr(self.dataset, "collate") else pairs[0][0]
         return tuple(inputs) if isinstance(inputs, Mapping) else ()
 
@@ -100,7 +99,7 @@ def _generator_kept() -> Iterator[Callable[[int], object]]:
 
 
 def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:
-    with asked_for(f"{type(dataset).__name__}.collate of samples {indices[0]} to {indices[-1]}"):
+    with naming_errors(f"{type(dataset).__name__}.collate of samples {indices[0]} to {indices[-1]}"):
         collated = dataset.collate(pairs)
     if not isinstance(collated, tuple | list) or len(collated) != 2:
         raise ConfigError(

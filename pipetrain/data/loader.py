@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
-from pipetrain.data.epoch_order import order_of
 from pipetrain.data.fetch import Fetch, Minibatch
-from pipetrain.data.labels import LabelRange
+from pipetrain.data.order import order_of
+from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.reader_process import context, leave_signals
-from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError, DataError, RunError, as_configured, check_whole, one_line
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.tensors import Tensors
@@ -248,3 +247,17 @@ def _check_counts(*, batch_size: int, microbatches: int, limit: int | None, work
     check_whole("dataset.workers", workers, least=0)
     if limit is not None:
         check_whole("dataset.limit", limit, least=1, otherwise="or null for all samples")
+
+
+def split(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
+    """The microbatches of a minibatch, as views: every tensor cut along dimension 0 by `torch.tensor_split`.
+
+    The first ones are a sample larger where `num_microbatches` does not divide the minibatch.
+    """
+    return list(zip(*(torch.tensor_split(tensor, num_microbatches) for tensor in tensors), strict=True))
+
+
+def microbatch_sizes(samples: int, num_microbatches: int) -> list[int]:
+    """The samples of each microbatch that `split` makes of a minibatch of so many samples."""
+    size, larger = divmod(samples, num_microbatches)
+    return [size + (index < larger) for index in range(num_microbatches)]

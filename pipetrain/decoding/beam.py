@@ -1,21 +1,112 @@
 """Beam search: the most probable texts that a model generates, a whole minibatch side by side."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from pipetrain.decoding.generator import Generator
-from pipetrain.decoding.marks import Marks
-from pipetrain.decoding.options import DecodingOptions
 from pipetrain.tensors import Tensors
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """An encoder and decoder whose state between two tokens is a tuple of tensors, samples in dimension 0 of each.
+
+    The search repeats, reorders and drops the rows of all of them alike.
+    """
+
+    def begin(self, *source: Tensor) -> Tensors:
+        """The state before the first token, given the encoder's padded inputs (n, positions, …)."""
+        ...
+
+    def step(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """The logits of the next token (n, vocabulary) after the latest tokens (n,), and the state then."""
+        ...
+
+
+class WholeModel(Protocol):
+    """An assembled model in evaluation mode.
+
+    Attributes:
+        module: the model's own module, with the weights of all stages.
+    """
+
+    module: nn.Module
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """What the last layer returns for these inputs of the first."""
+        ...
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The ids of a vocabulary that stand for no text.
+
+    Attributes:
+        beginning: what a decoder reads first.
+        end: after the last token.
+        padding: of shorter sequences in a minibatch.
+    """
+
+    beginning: int
+    end: int
+    padding: int = 0
+
+
+_CPU = torch.device("cpu")
+
+
+def _ignore_words(_description: str) -> None:
+    pass
+
+
+def _ignore_texts(_texts: Sequence[str], _references: Sequence[Sequence[str]]) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class DecodingOptions:
+    """How to decode.
+
+    Attributes:
+        beam_width: hypotheses of a sample that are followed side by side; 1 is greedy search.
+        length_penalty: the exponent α by which longer texts are favored; 0 compares sums of log-probabilities.
+        length_penalty_form: `fairseq` divides by length^α, `gnmt` by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14).
+        batch_size: samples that are decoded together.
+        limit: samples at most; None: all.
+        device: where the model is.
+        on_progress: told in words what is decoded.
+        on_texts: told the texts that were generated, and the references of each.
+    """
+
+    beam_width: int = 5
+    length_penalty: float = 1.0
+    length_penalty_form: str = "fairseq"
+    batch_size: int = 64
+    limit: int | None = None
+    device: torch.device = _CPU
+    on_progress: Callable[[str], None] = _ignore_words
+    on_texts: Callable[[Sequence[str], Sequence[Sequence[str]]], None] = _ignore_texts
+
+    def divisor(self, length: int) -> float:
+        """What the log-probability of a text of so many tokens, the end included, is divided by."""
+        base = length if self.length_penalty_form == "fairseq" else (5 + length) / 6
+        return float(base**self.length_penalty)
+
+    @property
+    def search(self) -> str:
+        """The search in words, as a record of a metric needs it."""
+        if self.beam_width == 1:
+            return "greedy"
+        return f"beam:{self.beam_width}|length_penalty:{self.length_penalty:g}|form:{self.length_penalty_form}"
 
 
 @torch.no_grad()
 def beam_search(
-    model: Generator, source: Tensors, marks: Marks, longest: Sequence[int], options: DecodingOptions
+    model: Generator, source: Tensors, marks: SpecialTokens, longest: Sequence[int], options: DecodingOptions
 ) -> list[list[int]]:
     """The best text of each sample: its token ids, without marks.
 
@@ -60,7 +151,7 @@ class _Found:
 class _Beams:
     """The hypotheses of the samples that are not done, `beam_width` rows of each one after the other."""
 
-    def __init__(self, longest: Sequence[int], marks: Marks, options: DecodingOptions) -> None:
+    def __init__(self, longest: Sequence[int], marks: SpecialTokens, options: DecodingOptions) -> None:
         count = len(longest)
         self._marks = marks
         self._options = options

@@ -8,16 +8,11 @@ from typing import Any
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pipetrain.decoding.beam import beam_search
-from pipetrain.decoding.bleu import bleu
-from pipetrain.decoding.generator import WholeModel
-from pipetrain.decoding.marks import Marks
-from pipetrain.decoding.measured import Measured
-from pipetrain.decoding.meteor import meteor
-from pipetrain.decoding.options import DecodingOptions
+from pipetrain.decoding.beam import DecodingOptions, SpecialTokens, WholeModel, beam_search
+from pipetrain.decoding.metrics import MetricValue, bleu, meteor
 from pipetrain.tensors import Tensors
 
-Metric = Callable[[Sequence[str], Sequence[Sequence[str]]], Measured]
+Metric = Callable[[Sequence[str], Sequence[Sequence[str]]], MetricValue]
 METRICS: Mapping[str, Metric] = {"bleu": bleu, "meteor": meteor}
 """By name: (texts, the references of each) -> the metric."""
 _ALWAYS = 10
@@ -42,7 +37,7 @@ class Generation:
     sources: Sequence[Tensors]
     references: Sequence[Sequence[str]]
     detokenize: Callable[[list[int]], str]
-    marks: Marks
+    marks: SpecialTokens
     longest: int
     metrics: Sequence[str] = ("bleu",)
     collate: Callable[[list[Tensors]], Tensors] | None = None
@@ -55,13 +50,13 @@ class Generation:
             return None
         return f"{type(model.module).__name__} has no method {' and no '.join(missing)} to generate text with"
 
-    def measure(self, model: WholeModel, options: DecodingOptions) -> dict[str, Measured]:
+    def measure(self, model: WholeModel, options: DecodingOptions) -> dict[str, MetricValue]:
         """The metrics of a model's texts, by name."""
         texts = self.texts(model, options)
         references = self.references[: len(texts)]
         options.on_texts(texts, references)
         found = {name: METRICS[name](texts, references) for name in self.metrics}
-        return {name: Measured(value, f"{how}|{options.search}") for name, (value, how) in found.items()}
+        return {name: MetricValue(value, f"{how}|{options.search}") for name, (value, how) in found.items()}
 
     def texts(self, model: WholeModel, options: DecodingOptions) -> list[str]:
         """The text that a model generates for each of the first `options.limit` samples."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def uncollected(library: str) -> Iterator[None]:
+def gc_paused(library: str) -> Iterator[None]:
     """Around imports, of which `library` is the first. The collector does not run, and leaves what they brought alone.
 
     Nothing happens where it is imported already: what an earlier run of a sweep has left is to be collected.

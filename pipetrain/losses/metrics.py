@@ -35,7 +35,7 @@ class Metrics:
     fresh: Mapping[str, Metric] = field(default_factory=dict)
     lower_is_better: tuple[str, ...] = ()
 
-    def begin(self) -> "Evaluated":
+    def begin(self) -> "RunningMetrics":
         """The metrics of one evaluation.
 
         Raises:
@@ -47,7 +47,7 @@ class Metrics:
                 copies[name] = copy.deepcopy(metric)
             except Exception as error:
                 raise RunError(f"metrics.{name}: cannot be copied for an evaluation: {described(error)}") from error
-        return Evaluated(copies)
+        return RunningMetrics(copies)
 
     def __bool__(self) -> bool:
         return bool(self.fresh)
@@ -56,7 +56,7 @@ class Metrics:
 NO_METRICS = Metrics()
 
 
-class Evaluated:
+class RunningMetrics:
     """The metrics of one evaluation. One process updates them in the order of the minibatches, so their bits are those
     of a single process, wherever the stages are.
 

@@ -1,6 +1,9 @@
 """The Transformer for translation (Vaswani et al. 2017)."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -8,20 +11,168 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole
-from pipetrain.models.cached_attention import attended, keys_and_values
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.shared_embeddings import check_shared, embedding_pair
-from pipetrain.models.transformer_layers import (
-    Blocks,
-    EmbedSource,
-    EmbedTarget,
-    causal,
-    decoder_blocks,
-    of_decoder,
-    of_encoder,
-)
+from pipetrain.models.translation_layers import check_shared, embedding_pair
 from pipetrain.number_range import BELOW_ONE
 from pipetrain.tensors import Tensors
+
+
+def keys_and_values(attention: nn.MultiheadAttention, x: Tensor) -> tuple[Tensor, Tensor]:
+    """What `attention` makes of x (n, positions, width) for others to attend to, both of the same shape."""
+    width = attention.embed_dim
+    keys, values = F.linear(x, attention.in_proj_weight[width:], attention.in_proj_bias[width:]).split(width, -1)
+    return keys, values
+
+
+def cached_attention(
+    attention: nn.MultiheadAttention, x: Tensor, cached: Sequence[Tensor], padding: Tensor | None = None
+) -> Tensor:
+    """What `attention` returns for x (n, positions, width) and these keys and values, those of `padding` aside."""
+    width = attention.embed_dim
+    queries = F.linear(x, attention.in_proj_weight[:width], attention.in_proj_bias[:width])
+    seen = None if padding is None else padding.logical_not()[:, None, None]
+    query, key, value = (_heads(tensor, attention.num_heads) for tensor in (queries, *cached))
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+    return attention.out_proj(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """One block of the encoder and one of the decoder, which the others are copies of."""
+
+    encoder: nn.TransformerEncoderLayer
+    decoder: nn.TransformerDecoderLayer
+
+    @classmethod
+    def of(cls, width: int, heads: int, feedforward: int, dropout: float) -> Self:
+        """Blocks without dropout of attention weights and hidden units, which torch's have and fairseq's have not."""
+        encoder = nn.TransformerEncoderLayer(width, heads, feedforward, dropout, batch_first=True)
+        decoder = nn.TransformerDecoderLayer(width, heads, feedforward, dropout, batch_first=True)
+        for attention in (encoder.self_attn, decoder.self_attn, decoder.multihead_attn):
+            attention.dropout = 0.0
+        encoder.dropout.p = decoder.dropout.p = 0.0
+        return cls(encoder, decoder)
+
+
+class EmbedSource(nn.Module):
+    """The first layer: source and target ids to vectors of the source, its padding, and the target as it came."""
+
+    def __init__(self, embedding: nn.Embedding, dropout: nn.Dropout) -> None:
+        super().__init__()
+        self.embedding, self.dropout = embedding, dropout
+
+    @override
+    def forward(self, source: Tensor, target: Tensor) -> Tensors:
+        return self.dropout(self.embedding(source)), source.eq(self.embedding.padding_idx), target  # type: ignore[arg-type]
+
+
+class EncoderAttention(nn.Module):
+    """Self-attention of an encoder block."""
+
+    def __init__(self, block: nn.TransformerEncoderLayer) -> None:
+        super().__init__()
+        self.attention, self.dropout, self.norm = block.self_attn, block.dropout1, block.norm1
+
+    @override
+    def forward(self, x: Tensor, padding: Tensor, target: Tensor) -> Tensors:
+        y = self.attention(x, x, x, key_padding_mask=padding, need_weights=False)[0]
+        return self.norm(x + self.dropout(y)), padding, target
+
+
+class FeedForward(nn.Module):
+    """Two linear maps and a ReLU between them, at every position; what else comes is passed on."""
+
+    def __init__(
+        self,
+        block: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer,
+        dropout: nn.Dropout,
+        norm: nn.LayerNorm,
+        *,
+        relays: bool = True,
+    ) -> None:
+        super().__init__()
+        self.linear1, self.linear2 = block.linear1, block.linear2
+        self.dropout, self.norm = dropout, norm
+        self.relays = relays
+
+    @override
+    def forward(self, x: Tensor, *others: Tensor) -> Tensors:
+        y = self.linear2(F.relu(self.linear1(x)))
+        result = self.norm(x + self.dropout(y))
+        return (result, *others) if self.relays else (result,)
+
+
+class EmbedTarget(nn.Module):
+    """The decoder's first layer: vectors of the target, the encoder's output and its padding."""
+
+    def __init__(self, embedding: nn.Embedding, dropout: nn.Dropout) -> None:
+        super().__init__()
+        self.embedding, self.dropout = embedding, dropout
+
+    @override
+    def forward(self, memory: Tensor, padding: Tensor, target: Tensor) -> Tensors:
+        return self.dropout(self.embedding(target)), memory, padding
+
+
+class DecoderAttention(nn.Module):
+    """Self-attention of a decoder block: a position sees none that comes later."""
+
+    def __init__(self, block: nn.TransformerDecoderLayer) -> None:
+        super().__init__()
+        self.attention, self.dropout, self.norm = block.self_attn, block.dropout1, block.norm1
+
+    @override
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
+        y = self.attention(x, x, x, attn_mask=causal_mask(x), is_causal=True, need_weights=False)[0]
+        return self.norm(x + self.dropout(y)), memory, padding
+
+
+class CrossAttention(nn.Module):
+    """Attention of a decoder block to the encoder's output."""
+
+    def __init__(self, block: nn.TransformerDecoderLayer) -> None:
+        super().__init__()
+        self.attention, self.dropout, self.norm = block.multihead_attn, block.dropout2, block.norm2
+
+    @override
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
+        y = self.attention(x, memory, memory, key_padding_mask=padding, need_weights=False)[0]
+        return self.norm(x + self.dropout(y)), memory, padding
+
+
+def causal_mask(x: Tensor) -> Tensor:
+    """Which positions of x (n, positions, width) are hidden from each: (positions, positions), True for later ones."""
+    return torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+
+
+def encoder_layers(encoder: nn.TransformerEncoder) -> list[nn.Module]:
+    """Two layers for each block."""
+    layers: list[nn.Module] = []
+    for block in encoder.layers:
+        assert isinstance(block, nn.TransformerEncoderLayer)
+        layers += [EncoderAttention(block), FeedForward(block, block.dropout2, block.norm2)]
+    return layers
+
+
+def decoder_layers(decoder: nn.TransformerDecoder) -> list[nn.Module]:
+    """Three layers for each block; behind the last one nobody needs the encoder's output."""
+    blocks = decoder_blocks(decoder)
+    layers: list[nn.Module] = []
+    for block in blocks:
+        last = block is blocks[-1]
+        feed_forward = FeedForward(block, block.dropout3, block.norm3, relays=not last)
+        layers += [DecoderAttention(block), CrossAttention(block), feed_forward]
+    return layers
+
+
+def decoder_blocks(decoder: nn.TransformerDecoder) -> list[nn.TransformerDecoderLayer]:
+    """The blocks by their type."""
+    return [block for block in decoder.layers if isinstance(block, nn.TransformerDecoderLayer)]
+
 
 _TARGET, _ALL = "target", "all"
 
@@ -65,7 +216,7 @@ class Transformer(nn.Module):
         memory, padding = self._encoded(source)
         embedded = self.dropout(self.target_embedding(target))
         hidden = self.decoder(
-            embedded, memory, tgt_mask=causal(embedded), tgt_is_causal=True, memory_key_padding_mask=padding
+            embedded, memory, tgt_mask=causal_mask(embedded), tgt_is_causal=True, memory_key_padding_mask=padding
         )
         return self.head(hidden)  # type: ignore[no-any-return]
 
@@ -86,8 +237,8 @@ class Transformer(nn.Module):
             of_memory, earlier = cached[4 * i : 4 * i + 2], cached[4 * i + 2 : 4 * i + 4]
             latest = keys_and_values(block.self_attn, hidden)
             of_tokens = [torch.cat(pair, 1) for pair in zip(earlier, latest, strict=True)]
-            hidden = block.norm1(hidden + attended(block.self_attn, hidden, of_tokens))
-            hidden = block.norm2(hidden + attended(block.multihead_attn, hidden, of_memory, padding))
+            hidden = block.norm1(hidden + cached_attention(block.self_attn, hidden, of_tokens))
+            hidden = block.norm2(hidden + cached_attention(block.multihead_attn, hidden, of_memory, padding))
             hidden = block.norm3(hidden + block.linear2(F.relu(block.linear1(hidden))))
             after += [*of_memory, *of_tokens]
         return self.head(hidden[:, 0]), tuple(after)
@@ -174,8 +325,8 @@ def _draw(model: Transformer) -> None:
 def _layers(model: Transformer) -> list[nn.Module]:
     return [
         EmbedSource(model.source_embedding, model.dropout),
-        *of_encoder(model.encoder),
+        *encoder_layers(model.encoder),
         EmbedTarget(model.target_embedding, model.dropout),
-        *of_decoder(model.decoder),
+        *decoder_layers(model.decoder),
         model.head,
     ]

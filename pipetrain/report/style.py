@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetrain.libraries.imports import uncollected
+from pipetrain.libraries.imports import gc_paused
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,7 @@ def figure_of_rows(
 
 @contextmanager
 def _sheet(path: Path, width: float, height: float) -> Iterator["Figure"]:
-    with uncollected("matplotlib"):
+    with gc_paused("matplotlib"):
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from pipetrain.config.settings import Settings
-from pipetrain.decoding import DecodingOptions, Measured
+from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.models.assembly import assembled
-from pipetrain.models.chain import LayerChain
+from pipetrain.models.chain import LayerChain, assemble
 from pipetrain.run.build import evaluation_batch_size
 from pipetrain.seeding import key
 
@@ -70,7 +69,7 @@ class Decoder:
         """
         self.hooks.on_progress("assembling the model")
         whole = {**state, **{name: state[first] for name, first in self.aliases.items()}}
-        return self.metrics(assembled(self.chain, whole, self.options.device))
+        return self.metrics(assemble(self.chain, whole, self.options.device))
 
     def metrics(self, model: LayerChain) -> dict[str, float]:
         """The metrics of an assembled model; what the data set draws at random disturbs nobody else.
@@ -87,8 +86,8 @@ class Decoder:
             named = f"{', '.join(self.decoding.metrics)} by name"
             shown = ", ".join(found) if isinstance(found, Mapping) else f"a {type(found).__name__}"
             raise ConfigError(f"dataset: `decoding.measure` must return {named}, not {shown}")
-        self.signatures = {name: each.signature for name, each in found.items() if isinstance(each, Measured)}
-        return {name: float(each.value if isinstance(each, Measured) else each) for name, each in found.items()}
+        self.signatures = {name: each.signature for name, each in found.items() if isinstance(each, MetricValue)}
+        return {name: float(each.value if isinstance(each, MetricValue) else each) for name, each in found.items()}
 
     def _progress(self, words: str) -> None:
         if self.hooks.gate.ends:

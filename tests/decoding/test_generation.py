@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.decoding import DecodingOptions, Generation, Marks
+from pipetrain.decoding import DecodingOptions, Generation, SpecialTokens
 
 WORDS = ["<pad>", "<s>", "</s>", "one", "two", "three", "four"]
-MARKS = Marks(beginning=1, end=2)
+MARKS = SpecialTokens(beginning=1, end=2)
 
 
 class Echo(nn.Module):

@@ -10,7 +10,7 @@ from support import small_model, tied_model
 from support.worker_pool import distributed, job, settings, simulated
 
 from pipetrain.config.overrides import parsed
-from pipetrain.decoding import DecodingOptions, Measured
+from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
@@ -38,7 +38,7 @@ def decoder(measure, hooks=None, metrics=("bleu",)):
 
 def test_metrics_are_of_the_state_and_signatures_are_kept():
     def measure(model, _options):
-        return {"bias": Measured(model.module.state_dict()["6.bias"].sum().item(), "summed"), "plain": 1}
+        return {"bias": MetricValue(model.module.state_dict()["6.bias"].sum().item(), "summed"), "plain": 1}
 
     made = decoder(measure, metrics=("bias", "plain"))
     state = {**small_model.build(1, 4).module.state_dict(), "6.bias": torch.full((4,), 2.0)}
@@ -135,7 +135,7 @@ def test_names_of_metrics_are_known_before_a_run():
 S2VT = {
     "model": {"_target_": "pipetrain.models.s2vt.build", "hidden": 24, "embedding": 12},
     "dataset": {
-        "_target_": "pipetrain.data.moving_shapes.synthetic_moving_shapes",
+        "_target_": "pipetrain.data.video.moving_shapes.synthetic_moving_shapes",
         "train": 16,
         "eval": 6,
         "frames": 3,

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipetrain.data.text.language_data import LanguageData, windows
-from pipetrain.data.text.windows import TokenSource
+from pipetrain.data.text.language import LanguageData, TokenSource, windows
 from pipetrain.data.vocabulary import CharacterVocabulary, TokenizerVocabulary, Vocabulary
 from pipetrain.errors import ConfigError, check_whole, is_whole, one_line
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from pipetrain.models import alexnet_cifar, lenet, resnet_cifar, torchvision_models, vgg_cifar
+from pipetrain.models import resnet_cifar, small_images, torchvision_models
 from pipetrain.models.chain import LayerChain
 from pipetrain.reproduce.activation_count import ActivationCount, count
 from pipetrain.reproduce.comparison import Comparison, Value
@@ -178,10 +178,10 @@ def _built(model: str, dataset: str) -> LayerChain:
     if model.startswith("ResNet-"):
         return resnet_cifar.build(int(model.removeprefix("ResNet-")), 3, 10)
     if model == "LeNet-5":
-        return lenet.build(1, 10, (28, 28))
+        return small_images.lenet5(1, 10, (28, 28))
     if model == "AlexNet":
-        return alexnet_cifar.build(3, 10)
-    return vgg_cifar.build(3, 10) if dataset == "CIFAR-10" else torchvision_models.vgg16(3, 1000)
+        return small_images.alexnet_cifar(3, 10)
+    return small_images.vgg16_cifar(3, 10) if dataset == "CIFAR-10" else torchvision_models.vgg16(3, 1000)
 
 
 def _verdicts(tables: Tables) -> Mapping[str, Verdict]:
