@@ -21,7 +21,7 @@ from pipetrain.data.images.folder import (
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+SHARED = Path(__file__).resolve().parents[3].parent / "shared"
 COLORS = {"blue": (0, 0, 250), "red": (250, 0, 0)}
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.cifar_files import cifar_batch, write_cifar10, write_pickle
 
-from pipetrain.data.images.common import mnist_cifar
+from pipetrain.data.images import mnist_cifar
 from pipetrain.data.images.mnist_cifar import FASHION_MEAN, FASHION_STD, fashion_mnist_mini
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
@@ -178,7 +178,7 @@ def test_images_without_as_many_labels_are_refused(tmp_path):
         mnist_cifar.mnist(str(tmp_path))
 
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+SHARED = Path(__file__).resolve().parents[3].parent / "shared"
 
 
 @pytest.fixture(scope="module")

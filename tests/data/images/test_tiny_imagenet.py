@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
+from pipetrain.data.images import imagenet as module
 from pipetrain.data.images.common import Normalize
-from pipetrain.data.images.common import imagenet as module
 from pipetrain.data.images.folder import IMAGENET_MEAN, IMAGENET_STD
 from pipetrain.data.images.imagenet import tiny_imagenet
 from pipetrain.errors import ConfigError
