@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pipetrain.decoding.beam import DecodingOptions, SpecialTokens, WholeModel, beam_search
 from pipetrain.decoding.metrics import MetricValue, bleu, meteor
+from pipetrain.libraries.imports import require
 from pipetrain.tensors import Tensors
 
 Metric = Callable[[Sequence[str], Sequence[Sequence[str]]], MetricValue]
@@ -44,7 +45,13 @@ class Generation:
     longest_by_source: float = math.inf
 
     def problem(self, model: WholeModel) -> str | None:
-        """Why no text can be generated from a model; None where it can."""
+        """Why no text can be generated from a model, None if it can be.
+
+        Raises:
+            ConfigError: a metric needs a package that is not installed.
+        """
+        if "meteor" in self.metrics:
+            require("eval.decode=true: METEOR", ("nltk",), "video", "; or set eval.decode=false")
         missing = [name for name in ("begin", "step") if not callable(getattr(model.module, name, None))]
         if not missing:
             return None

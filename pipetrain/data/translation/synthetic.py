@@ -6,6 +6,7 @@ from functools import cache
 
 from pipetrain.data.translation.dataset import ParallelText, TokenSettings, TranslationDataset
 from pipetrain.errors import check_whole
+from pipetrain.libraries.imports import require
 from pipetrain.seeding import key
 
 _TRAIN, _EVAL = range(2)
@@ -38,8 +39,9 @@ def synthetic_en_de(
     The seed is the data set's own, so that runs of different seeds see the same pairs.
 
     Raises:
-        ConfigError: a count is below 1, or the vocabulary too small.
+        ConfigError: a count is below 1, the vocabulary too small, or a package is not installed.
     """
+    require("dataset=synthetic_en_de", ("babel", "num2words"), "translation")
     for name, count in {"train": train, "eval": eval}.items():
         check_whole(f"dataset.{name}", count, least=1)
     settings = TokenSettings(vocabulary_size=vocabulary_size, joint=joint, batch_tokens=batch_tokens)

@@ -12,6 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError, one_line
+from pipetrain.libraries.imports import require
 
 _DAMAGE = (
     OSError, ValueError, KeyError, EOFError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error,
@@ -81,13 +82,9 @@ class HdfFile(FeatureFile):
 
     @override
     def _open(self) -> Any:
-        try:
-            import h5py
-        except ImportError as error:
-            raise ConfigError(
-                f"{self.path}: reading HDF5 needs h5py, which is not installed; `pip install pipetrain[hdf5]`, or "
-                "write the arrays to an .npz file"
-            ) from error
+        require(f"{self.path}: HDF5", ("h5py",), "video", "; or write the arrays to an .npz file")
+        import h5py
+
         return h5py.File(self.path, "r")
 
     @override

@@ -1,4 +1,5 @@
 import re
+import sys
 
 import pytest
 
@@ -39,3 +40,10 @@ def test_evaluation_pairs_are_others_than_those_trained_on(data):
 def test_split_without_pairs_is_refused(name):
     with pytest.raises(ConfigError, match=f"dataset.{name}=0"):
         synthetic_en_de(**{name: 0})
+
+
+def test_missing_packages_are_named_with_the_extra_that_brings_them(monkeypatch):
+    for name in ("babel", "num2words"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError, match=r"synthetic_en_de needs babel and num2words.*\"pipetrain\[translation\]\""):
+        synthetic_en_de()

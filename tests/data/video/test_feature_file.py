@@ -49,7 +49,7 @@ def test_pickled_arrays_are_not_loaded(tmp_path):
 def test_hdf5_without_its_library_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "features.h5").touch()
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ConfigError, match=r"features.h5: reading HDF5 needs h5py.*pip install pipetrain\[hdf5\]"):
+    with pytest.raises(ConfigError, match=r"features.h5: HDF5 needs h5py.*pip install \"pipetrain\[video\]\""):
         feature_file(tmp_path / "features.h5")
 
 
