@@ -12,9 +12,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 OPTIONAL = PROJECT["optional-dependencies"]
 DEPENDENCIES = [Requirement(line) for line in PROJECT["dependencies"]]
 EXTRAS = [Requirement(line) for extra, lines in OPTIONAL.items() if extra != "dev" for line in lines]
+# SQLAlchemy 1.4.0 has no wheel
 LOWEST = [
     requirement for requirement in (*DEPENDENCIES, *EXTRAS) if requirement.name != "sqlalchemy"
-]  # no wheel of 1.4.0
+]
 
 
 def pinned(file):
