@@ -13,9 +13,7 @@ OPTIONAL = PROJECT["optional-dependencies"]
 DEPENDENCIES = [Requirement(line) for line in PROJECT["dependencies"]]
 EXTRAS = [Requirement(line) for extra, lines in OPTIONAL.items() if extra != "dev" for line in lines]
 # SQLAlchemy 1.4.0 has no wheel
-LOWEST = [
-    requirement for requirement in (*DEPENDENCIES, *EXTRAS) if requirement.name != "sqlalchemy"
-]
+LOWEST = [requirement for requirement in (*DEPENDENCIES, *EXTRAS) if requirement.name != "sqlalchemy"]
 
 
 def pinned(file):

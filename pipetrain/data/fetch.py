@@ -46,11 +46,12 @@ class Fetch:
             ConfigError: they do not fit together, or a label or token id is out of range.
             DataError: the data set's code raised an exception.
         """
-        if not self.decodes:
-            alone = _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
-            return None, self._known_labels(alone, indices)
-        inputs, targets = self._collated(self._pairs(epoch, indices), indices)
-        return inputs and self._known_tokens(inputs, indices), targets and self._known_labels(targets, indices)
+        inputs, targets = self._read(epoch, indices)
+        if inputs is not None and self.tokens is not None:
+            self.tokens.check(inputs, indices)
+        if targets is not None and self.labels is not None:
+            self.labels.check(targets[0], indices)
+        return inputs, targets
 
     def names(self) -> tuple[str, ...]:
         """The names of the inputs, where a sample or the data set's `collate` gives a dict of them."""
@@ -59,7 +60,10 @@ class Fetch:
             inputs = self.dataset.collate(pairs)[0] if hasattr(self.dataset, "collate") else pairs[0][0]
         return tuple(inputs) if isinstance(inputs, Mapping) else ()
 
-    def _collated(self, pairs: list[Sequence[Any]], indices: Sequence[int]) -> Minibatch:
+    def _read(self, epoch: int, indices: Sequence[int]) -> Minibatch:
+        if not self.decodes:
+            return None, _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
+        pairs = self._pairs(epoch, indices)
         if hasattr(self.dataset, "collate"):
             inputs, targets = _by_data_set(self.dataset, pairs, indices)
             return inputs if self.inputs else None, targets if self.targets else None
@@ -67,16 +71,6 @@ class Fetch:
             _collate([pair[0] for pair in pairs], "inputs", indices) if self.inputs else None,
             _collate([pair[1] for pair in pairs], "targets", indices) if self.targets else None,
         )
-
-    def _known_tokens(self, inputs: Tensors, indices: Sequence[int]) -> Tensors:
-        if self.tokens is not None:
-            self.tokens.check(inputs, indices)
-        return inputs
-
-    def _known_labels(self, targets: Tensors, indices: Sequence[int]) -> Tensors:
-        if self.labels is not None:
-            self.labels.check(targets[0], indices)
-        return targets
 
     def _pairs(self, epoch: int, indices: Sequence[int]) -> list[Sequence[Any]]:
         with _generator_kept() as reseed:

@@ -36,10 +36,6 @@ def sample_of(split: Any, index: int) -> Sequence[Any]:
     """
     with naming_errors(f"sample {index}"):
         sample = split[index]
-    return _as_pair(sample, index)
-
-
-def _as_pair(sample: Any, index: int) -> Sequence[Any]:
     if isinstance(sample, tuple | list) and len(sample) == 2:
         return sample
     if isinstance(sample, Mapping) and sample:
@@ -67,25 +63,37 @@ Key = str | Sequence[str]
 """What is taken out of a dict: the value of a name, or a dict of those of several."""
 
 
-class NamedSamples:
-    """A split whose samples are dicts, as one of pairs; whatever else the split has, this has, too.
+class _Wrapper:
+    """Has all attributes of the object that it wraps."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_wrapped":  # those that Python looks for in a copy that is not filled yet
+            raise AttributeError(name)
+        return getattr(self._wrapped, name)
+
+
+class NamedSamples(_Wrapper):
+    """A split whose samples are dicts, as one of pairs.
 
     Args:
         split: map-style.
-        target: what is the target.
-        inputs: what is the input; None: all else, as a dict where there are several.
+        target: keys of the target.
+        inputs: keys of the input; None: all other keys, as a dict if there are several.
     """
 
     def __init__(self, split: Any, target: Key, inputs: Key | None = None) -> None:
-        self._split = split
+        super().__init__(split)
         self._target = target
         self._inputs = inputs
 
     def __len__(self) -> int:
-        return len(self._split)
+        return len(self._wrapped)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        sample = self._split[index]
+        sample = self._wrapped[index]
         if not isinstance(sample, Mapping):
             raise ConfigError(
                 f"dataset.target_key={self._target}: works only with samples that are dicts, and sample {index} "
@@ -95,29 +103,19 @@ class NamedSamples:
         if self._inputs is not None:
             return _taken(sample, self._inputs, "input_key", index), target
         used = [self._target] if isinstance(self._target, str) else self._target
-        others = [name for name in sample if name not in used]
-        if not others:
+        rest = [name for name in sample if name not in used]
+        if not rest:
             raise ConfigError(f"dataset.target_key={self._target}: leaves no input in sample {index}")
-        return _taken(sample, others[0] if len(others) == 1 else others, "input_key", index), target
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_split":  # those that Python looks for in a copy that is not filled yet
-            raise AttributeError(name)
-        return getattr(self._split, name)
+        return _taken(sample, rest[0] if len(rest) == 1 else rest, "input_key", index), target
 
 
-class NamedData:
-    """A data object whose samples are dicts, as one of pairs; whatever else the object has, this has, too."""
+class NamedData(_Wrapper):
+    """A data object whose samples are dicts, as one of pairs."""
 
     def __init__(self, dataset: Any, target: Key, inputs: Key | None = None) -> None:
-        self._dataset = dataset
+        super().__init__(dataset)
         self.train = NamedSamples(dataset.train, target, inputs)
         self.eval = NamedSamples(dataset.eval, target, inputs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_dataset":
-            raise AttributeError(name)
-        return getattr(self._dataset, name)
 
 
 def _taken(sample: Mapping[Any, Any], key: Key, setting: str, index: int) -> Any:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 # a process that has encoded in threads of its own and is then forked warns, and the workers of a loader are forked
@@ -53,6 +55,10 @@ class Vocabulary(ABC):
         Raises:
             ConfigError: it has something that the vocabulary cannot express.
         """
+
+    def encode_once(self, text: str) -> Ids:
+        """As `encode`; vocabularies that take seconds for a book keep the ids in the cache."""
+        return self.encode(text)
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
@@ -198,8 +204,8 @@ class TokenizerVocabulary(Vocabulary):
         parts = self.tokenizer.encode_batch_fast(list(_parts(text)), add_special_tokens=False)
         return np.concatenate([np.empty(0, dtype=np.int32), *(np.array(part.ids, dtype=np.int32) for part in parts)])
 
+    @override
     def encode_once(self, text: str) -> Ids:
-        """As `encode`, from the cache if the text has been encoded before: a book takes seconds."""
         return cached_array(f"tokens-{_digest([self.sha256, text])[:32]}.npy", lambda: self.encode(text))
 
     @override
@@ -249,6 +255,11 @@ class SentenceVocabulary(TokenizerVocabulary):
     def decode(self, ids: Iterable[int]) -> str:
         """The text of these ids; special tokens are left out, but for unknown words."""
         return super().decode(i for i in ids if i == UNKNOWN or i >= len(SPECIAL_TOKENS)).strip()
+
+
+def pad(sequences: Iterable[Tensor]) -> Tensor:
+    """Sequences of ids, (positions,) each, as one tensor (n, positions)."""
+    return pad_sequence(list(sequences), batch_first=True, padding_value=PADDING)
 
 
 def lines_digest(prefix: str, lines: Lines) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from pipetrain.tensors import Tensors
 
 
-@runtime_checkable
 class Generator(Protocol):
     """An encoder and decoder whose state between two tokens is a tuple of tensors, samples in dimension 0 of each.
 

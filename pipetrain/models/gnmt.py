@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole, is_whole
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.translation_layers import embedding_pair
+from pipetrain.models.translation_layers import EmbedSource, EmbedTarget, embedding_pair
 from pipetrain.number_range import BELOW_ONE
 from pipetrain.tensors import Tensors
 
@@ -40,30 +40,6 @@ def encode_both_ways(lstm: nn.LSTM, x: Tensor, padding: Tensor) -> Tensor:
 def lstms_of(side: nn.ModuleList) -> list[nn.LSTM]:
     """The LSTMs of the encoder or the decoder, by their type."""
     return [lstm for lstm in side if isinstance(lstm, nn.LSTM)]
-
-
-class EmbedSource(nn.Module):
-    """The first layer: source and target ids to vectors of the source, its padding, and the target as it came."""
-
-    def __init__(self, embedding: nn.Embedding) -> None:
-        super().__init__()
-        self.embedding = embedding
-
-    @override
-    def forward(self, source: Tensor, target: Tensor) -> Tensors:
-        return self.embedding(source), source.eq(self.embedding.padding_idx), target  # type: ignore[arg-type]
-
-
-class EmbedTarget(nn.Module):
-    """The decoder's first layer: vectors of the target, the encoder's output and its padding."""
-
-    def __init__(self, embedding: nn.Embedding) -> None:
-        super().__init__()
-        self.embedding = embedding
-
-    @override
-    def forward(self, memory: Tensor, padding: Tensor, target: Tensor) -> Tensors:
-        return self.embedding(target), memory, padding
 
 
 class _Recurrent(nn.Module):
@@ -245,10 +221,10 @@ def _layers(model: GNMT) -> list[nn.Module]:
     first, *later = lstms_of(model.encoder)
     attending, *others = lstms_of(model.decoder)
     return [
-        EmbedSource(model.source_embedding),
+        EmbedSource(model.source_embedding, nn.Identity()),
         BothWays(first, model.dropout),
         *(EncoderLSTM(lstm, model.dropout, residual=i > 0) for i, lstm in enumerate(later)),
-        EmbedTarget(model.target_embedding),
+        EmbedTarget(model.target_embedding, nn.Identity()),
         AttendingLSTM(attending, model.dropout, model.attention),
         *(DecoderLSTM(lstm, model.dropout, residual=i > 0, last=lstm is others[-1]) for i, lstm in enumerate(others)),
         model.head,

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError, check_whole
+from pipetrain.errors import ConfigError, as_configured, check_whole
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.translation_layers import check_shared, embedding_pair
+from pipetrain.models.translation_layers import EmbedSource, EmbedTarget, embedding_pair
 from pipetrain.number_range import BELOW_ONE
 from pipetrain.tensors import Tensors
 
@@ -58,18 +58,6 @@ class Blocks:
         return cls(encoder, decoder)
 
 
-class EmbedSource(nn.Module):
-    """The first layer: source and target ids to vectors of the source, its padding, and the target as it came."""
-
-    def __init__(self, embedding: nn.Embedding, dropout: nn.Dropout) -> None:
-        super().__init__()
-        self.embedding, self.dropout = embedding, dropout
-
-    @override
-    def forward(self, source: Tensor, target: Tensor) -> Tensors:
-        return self.dropout(self.embedding(source)), source.eq(self.embedding.padding_idx), target  # type: ignore[arg-type]
-
-
 class EncoderAttention(nn.Module):
     """Self-attention of an encoder block."""
 
@@ -104,18 +92,6 @@ class FeedForward(nn.Module):
         y = self.linear2(F.relu(self.linear1(x)))
         result = self.norm(x + self.dropout(y))
         return (result, *others) if self.relays else (result,)
-
-
-class EmbedTarget(nn.Module):
-    """The decoder's first layer: vectors of the target, the encoder's output and its padding."""
-
-    def __init__(self, embedding: nn.Embedding, dropout: nn.Dropout) -> None:
-        super().__init__()
-        self.embedding, self.dropout = embedding, dropout
-
-    @override
-    def forward(self, memory: Tensor, padding: Tensor, target: Tensor) -> Tensors:
-        return self.dropout(self.embedding(target)), memory, padding
 
 
 class DecoderAttention(nn.Module):
@@ -283,7 +259,10 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         ConfigError: an option is out of its range, or does not go with another.
     """
     _check(layers, width, feedforward, heads, dropout)
-    check_shared(shared_embeddings, (_TARGET, _ALL))
+    if shared_embeddings not in (None, _TARGET, _ALL):
+        raise ConfigError(
+            f"model.shared_embeddings={as_configured(shared_embeddings)}: one of {_TARGET}, {_ALL}, or null for none"
+        )
     embeddings = embedding_pair(
         lambda size: Embedding(size, width, padding),
         (source_vocabulary_size, target_vocabulary_size),

@@ -1,11 +1,13 @@
-"""The embeddings of a translation model's two languages, and which weights they share with each other and the head."""
+"""Embeddings of a translation model's two languages, as layers of its chain."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from torch import nn
+from torch import Tensor, nn
+from typing_extensions import override
 
-from pipetrain.errors import ConfigError, as_configured
+from pipetrain.errors import ConfigError
+from pipetrain.tensors import Tensors
 
 _Embedding = TypeVar("_Embedding", bound=nn.Embedding)
 
@@ -35,13 +37,25 @@ def embedding_pair(
     return source, target
 
 
-def check_shared(shared: str | None, choices: tuple[str, ...]) -> None:
-    """Checks the setting `model.shared_embeddings`.
+class EmbedSource(nn.Module):
+    """The first layer: source and target ids to vectors of the source, its padding, and the target as it came."""
 
-    Raises:
-        ConfigError: it is none of `choices`, and not null.
-    """
-    if shared is not None and shared not in choices:
-        raise ConfigError(
-            f"model.shared_embeddings={as_configured(shared)}: one of {', '.join(choices)}, or null for none"
-        )
+    def __init__(self, embedding: nn.Embedding, dropout: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.dropout = embedding, dropout
+
+    @override
+    def forward(self, source: Tensor, target: Tensor) -> Tensors:
+        return self.dropout(self.embedding(source)), source.eq(self.embedding.padding_idx), target  # type: ignore[arg-type]
+
+
+class EmbedTarget(nn.Module):
+    """The decoder's first layer: vectors of the target, the encoder's output and its padding."""
+
+    def __init__(self, embedding: nn.Embedding, dropout: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.dropout = embedding, dropout
+
+    @override
+    def forward(self, memory: Tensor, padding: Tensor, target: Tensor) -> Tensors:
+        return self.dropout(self.embedding(target)), memory, padding

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from pipetrain.data.order import length_buckets
-from pipetrain.data.vocabulary import PADDING, SentenceVocabulary
+from pipetrain.data.vocabulary import PADDING, SentenceVocabulary, pad
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.number_range import NumberRange
 from pipetrain.seeding import key
@@ -113,7 +112,7 @@ class LabelledTexts:
 
     def collate(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Ids (n, positions), the shorter texts padded, and classes (n,)."""
-        ids = pad_sequence([ids for ids, _ in pairs], batch_first=True, padding_value=PADDING)
+        ids = pad(ids for ids, _ in pairs)
         return ids, torch.stack([label for _, label in pairs])
 
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipetrain.data.vocabulary import CharacterVocabulary, Ids, TokenizerVocabulary, Vocabulary, WordVocabulary
+from pipetrain.data.vocabulary import CharacterVocabulary, TokenizerVocabulary, Vocabulary, WordVocabulary
 from pipetrain.errors import ConfigError, check_whole
 
 
@@ -179,14 +179,10 @@ def language_data(
     """
     vocabulary = tokens.vocabulary(*texts)
     splits = [
-        windows(TokenSource(_encoded(vocabulary, text), vocabulary.size, name), positions, carried=carried)
+        windows(TokenSource(vocabulary.encode_once(text), vocabulary.size, name), positions, carried=carried)
         for text, name in zip(texts, names, strict=True)
     ]
     return LanguageData(splits[0], splits[1], vocabulary.size, positions, vocabulary)
-
-
-def _encoded(vocabulary: Vocabulary, text: str) -> Ids:
-    return vocabulary.encode_once(text) if isinstance(vocabulary, TokenizerVocabulary) else vocabulary.encode(text)
 
 
 def windows(source: TokenSource, positions: int, *, carried: bool) -> Windows:

@@ -6,11 +6,10 @@ from itertools import chain
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from pipetrain.data.cache import cached_array
 from pipetrain.data.order import length_buckets
-from pipetrain.data.vocabulary import BEGINNING, END, PADDING, Ids, Lines, SentenceVocabulary, lines_digest
+from pipetrain.data.vocabulary import BEGINNING, END, Ids, Lines, SentenceVocabulary, lines_digest, pad
 from pipetrain.tensors import Tensors
 
 
@@ -98,8 +97,4 @@ class SentencePairs:
     def collate(self, pairs: Sequence[Pair]) -> tuple[Tensors, Tensors]:
         """The sources and the targets as inputs, and the targets, each (n, positions) and padded."""
         sources, prefixes = zip(*(inputs for inputs, _ in pairs), strict=True)
-        return (_padded(sources), _padded(prefixes)), (_padded([target for _, target in pairs]),)
-
-
-def _padded(sequences: Sequence[Tensor]) -> Tensor:
-    return pad_sequence(list(sequences), batch_first=True, padding_value=PADDING)
+        return (pad(sources), pad(prefixes)), (pad(target for _, target in pairs),)

@@ -1,17 +1,16 @@
 """Videos as the features of their frames, each with captions in words."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
-from pipetrain.data.vocabulary import BEGINNING, END, PADDING, SentenceVocabulary
+from pipetrain.data.vocabulary import BEGINNING, END, PADDING, SentenceVocabulary, pad
 from pipetrain.decoding import Generation, SpecialTokens
 from pipetrain.tensors import Tensors
 
@@ -74,16 +73,12 @@ class CaptionedVideos:
     def collate(samples: Sequence[tuple[Tensors, Tensor]]) -> tuple[Tensors, Tensors]:
         """A minibatch: frames (n, frames, features), words before (n, positions); words (n, positions)."""
         frames = torch.stack([frames for (frames, _), _ in samples])
-        before = _padded(before for (_, before), _ in samples)
-        return (frames, before), (_padded(target for _, target in samples),)
+        before = pad(before for (_, before), _ in samples)
+        return (frames, before), (pad(target for _, target in samples),)
 
 
 def _captions(videos: Videos) -> Iterator[str]:
     return (caption_words(caption) for index in range(len(videos)) for caption in videos.captions(index))
-
-
-def _padded(ids: Iterable[Tensor]) -> Tensor:
-    return pad_sequence(list(ids), batch_first=True, padding_value=PADDING)
 
 
 class _Sources(Sequence[Tensors]):

@@ -4,7 +4,8 @@ import os
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class FeatureFile(ABC):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._opened: tuple[int, Any] | None = None
-        with _Naming(path):
+        with _naming(f"{path}: damaged"):
             self.names = sorted(self._names(self._file))
 
     @property
@@ -52,7 +53,7 @@ class FeatureFile(ABC):
         Raises:
             ConfigError: the file is damaged there.
         """
-        with _Naming(self.path, name):
+        with _naming(f"{self.path}: {name} is damaged"):
             return np.asarray(self._file[name])
 
     @abstractmethod
@@ -94,18 +95,13 @@ class HdfFile(FeatureFile):
         return names
 
 
-class _Naming:
-    """Says of what is wrong with a file which one it is."""
-
-    def __init__(self, path: Path, name: str | None = None) -> None:
-        self._what = f"{path}: damaged" if name is None else f"{path}: {name} is damaged"
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, _DAMAGE):
-            raise ConfigError(f"{self._what}: {one_line(error)}") from error
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Names what is damaged."""
+    try:
+        yield
+    except _DAMAGE as error:
+        raise ConfigError(f"{what}: {one_line(error)}") from error
 
 
 _KINDS: Mapping[str, type[FeatureFile]] = {".npz": NumpyFile, ".h5": HdfFile, ".hdf5": HdfFile}
