@@ -22,7 +22,7 @@ def cached_file(name: str) -> Path:
 def write_cached(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Lets `write` fill the file, which is renamed when complete: processes may do so at once.
 
-    Where there is no room for it there is no file, and what was to be in it is made anew each time.
+    If there is no room for it, there is no file, and its content is computed again each time.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,8 +19,8 @@ from pipetrain.tensors import Tensors
 Minibatch = tuple[Tensors | None, Tensors | None]
 """Inputs and targets, each None where it was not asked for."""
 
-_OF_NUMBERS = {bool: "bool", int: "int64", float: "float64"}
-"""What `default_collate` makes of Python's numbers."""
+_NUMBER_DTYPES = {bool: "bool", int: "int64", float: "float64"}
+"""dtypes of the tensors that `default_collate` makes of Python's numbers."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Fetch:
 
     @property
     def decodes(self) -> bool:
-        """Whether samples must be read: a data set's own `target(i)` gives the targets without."""
+        """True if samples must be read; a data set's own `target(i)` gives the targets without."""
         return self.inputs or not hasattr(self.dataset, "target") or hasattr(self.dataset, "collate")
 
     def __call__(self, epoch: int, indices: Sequence[int]) -> Minibatch:
@@ -73,7 +73,7 @@ class Fetch:
         )
 
     def _pairs(self, epoch: int, indices: Sequence[int]) -> list[Sequence[Any]]:
-        with _generator_kept() as reseed:
+        with _restoring_generator() as reseed:
             pairs = []
             for index in indices:
                 reseed(key(self.seed, epoch, index))
@@ -82,7 +82,7 @@ class Fetch:
 
 
 @contextmanager
-def _generator_kept() -> Iterator[Callable[[int], object]]:
+def _restoring_generator() -> Iterator[Callable[[int], object]]:
     """Leaves torch's default generator as it was: layers of this process draw from it, too."""
     generator = torch.default_generator
     state = generator.get_state()
@@ -165,12 +165,12 @@ def _where_unlike(one: Any, other: Any) -> tuple[str, Any, Any]:
 
 
 def _dtypes(value: Any) -> Hashable:
-    """Those of the tensors that become of it."""
+    """dtypes of the tensors that `default_collate` makes of it."""
     if isinstance(value, Tensor | np.ndarray | np.generic):
         return str(value.dtype).removeprefix("torch.")
     if isinstance(value, tuple | list | Mapping):
         return tuple(map(_dtypes, value.values() if isinstance(value, Mapping) else value))
-    return _OF_NUMBERS.get(type(value))
+    return _NUMBER_DTYPES.get(type(value))
 
 
 def _is_of_tensors(value: Any) -> bool:

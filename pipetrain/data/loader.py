@@ -18,7 +18,7 @@ from pipetrain.errors import ConfigError, DataError, RunError, as_configured, ch
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.tensors import Tensors
 
-_OF_SHARED_MEMORY = ("shm", "shared memory", "Bus error")
+_SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
 """Words in torch's errors of memory that processes share."""
 
 
@@ -68,11 +68,11 @@ class Loader:
         self.workers = workers
         self.prefetch = prefetch
         self.pinned = False
-        """Whether minibatches are in page-locked memory, from which copies to a CUDA device do not wait."""
+        """True if minibatches are in page-locked memory, from which copies to a CUDA device do not wait."""
         self.labels: LabelRange | None = None
-        """Those that targets may have; None where they are no labels, or nobody knows."""
+        """Labels that targets may have; None if they are no labels, or unknown."""
         self.tokens: TokenRange | None = None
-        """Those that inputs may have; None where they are no tokens, or nobody knows."""
+        """Ids that inputs may have; None if they are no tokens, or unknown."""
         available = _length(dataset)
         self.samples_per_epoch = available if limit is None else min(limit, available)
         shuffled = shuffle and not getattr(dataset, "ordered", False)
@@ -95,7 +95,7 @@ class Loader:
 
     @property
     def varying(self) -> bool:
-        """Whether minibatches of equally many samples may differ in shape otherwise, as padded text does."""
+        """True if minibatches of equally many samples may differ in shape otherwise, as padded text does."""
         return hasattr(self.dataset, "batches") or hasattr(self.dataset, "collate")
 
     def sizes(self, epoch: int) -> list[int]:
@@ -178,13 +178,13 @@ class _Minibatches(Dataset[Minibatch | ConfigError | Failure]):
 
 def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
     workers = minibatches.num_workers
-    with _shared_memory_named(workers):
+    with _naming_shared_memory(workers):
         # what workers need first; torch's own attempt leaves an object that cannot be deleted
         (minibatches.multiprocessing_context or multiprocessing).Lock()
         reading = iter(minibatches)
     try:
         for _ in range(len(minibatches)):
-            with _shared_memory_named(workers):
+            with _naming_shared_memory(workers):
                 minibatch = next(reading)
                 if isinstance(minibatch, ConfigError):
                     raise minibatch
@@ -196,7 +196,7 @@ def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
 
 
 @contextmanager
-def _shared_memory_named(workers: int) -> Iterator[None]:
+def _naming_shared_memory(workers: int) -> Iterator[None]:
     """Names the cause of what goes wrong between the workers and this process, which share memory.
 
     Raises:
@@ -205,7 +205,7 @@ def _shared_memory_named(workers: int) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, DataError) as error:
-        if not isinstance(error, OSError) and not any(word in str(error) for word in _OF_SHARED_MEMORY):
+        if not isinstance(error, OSError) and not any(word in str(error) for word in _SHARED_MEMORY_WORDS):
             raise
         raise RunError(
             f"dataset.workers={workers}: the workers cannot pass on samples through shared memory (/dev/shm): "

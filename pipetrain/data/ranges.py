@@ -20,7 +20,7 @@ class LabelRange:
     """The labels that a model with an output for each class can learn: 0 to classes - 1.
 
     Attributes:
-        split: which is looked at, `train` or `eval`.
+        split: `train` or `eval`.
         classes: outputs of the model.
         ignored: the label that the loss leaves out; None for none.
         known: classes that the data object says there are, if it does.
@@ -34,7 +34,7 @@ class LabelRange:
     setting: str | None = None
 
     def of(self, split: str) -> Self:
-        """The same range for another split."""
+        """This range for another split."""
         return replace(self, split=split)
 
     def outside(self, labels: Tensor) -> int | None:
@@ -46,7 +46,7 @@ class LabelRange:
         return int(wrong.nonzero()[0, 0]) if wrong.any() else None
 
     def check(self, labels: Tensor, indices: Sequence[int]) -> None:
-        """Checks the labels of the samples `indices`; labels that are no whole numbers are nobody's.
+        """Checks the labels of the samples `indices`; values that are not whole numbers are not labels.
 
         Raises:
             ConfigError: one is out of range.
@@ -70,7 +70,7 @@ class LabelRange:
 
 
 def class_count(source: Any) -> int | None:
-    """How many classes a data object or a split says there are, by a number or their names; None where it does not."""
+    """Number of classes that a data object or a split declares, by a number or their names; None if it does not."""
     classes = getattr(source, "classes", None)
     if is_whole(classes):
         return classes
@@ -78,7 +78,7 @@ def class_count(source: Any) -> int | None:
 
 
 def known_labels(split: Any) -> Tensor | None:
-    """Those of all samples, in order: whole numbers (samples, ...). None where there are none, or samples must be read.
+    """Labels of all samples, in order: whole numbers (samples, ...). None if there are none, or samples must be read.
 
     They are those of `targets`, as torchvision's data sets have, of `target(i)`, or the last of a `TensorDataset`. What
     a sample's own label is, `label_of` says: a data set may transform its `targets` when it reads them.
@@ -114,10 +114,10 @@ def _as_tensor(labels: Any) -> Tensor | None:
 
 @dataclass(frozen=True)
 class TokenRange:
-    """What a model looks up in tables with a row for each id, as a language model does with its tokens.
+    """Ids that a model looks up in tables with a row for each, as a language model does with its tokens.
 
     Attributes:
-        split: which is looked at, `train` or `eval`.
+        split: `train` or `eval`.
         rows: number of an input, counted from 0 -> rows of the smallest table that it goes to.
         known: tokens that the data object says there are, if it does.
     """
@@ -127,7 +127,7 @@ class TokenRange:
     known: int | None = None
 
     def of(self, split: str) -> Self:
-        """The same range for another split."""
+        """This range for another split."""
         return replace(self, split=split)
 
     def check(self, inputs: Tensors, indices: Sequence[int]) -> None:

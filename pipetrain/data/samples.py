@@ -8,7 +8,7 @@ from pipetrain.errors import ConfigError, DataError, RunError
 from pipetrain.failure import described
 
 _TARGETS = ("labels", "label", "target", "targets", "y")
-"""What dicts usually call a target."""
+"""Usual keys of the target in samples that are dicts."""
 _OUR_WORDS = (ConfigError, DataError, RunError)
 
 
@@ -50,7 +50,7 @@ def sample_of(split: Any, index: int) -> Sequence[Any]:
 
 
 def target_of(split: Any, index: int) -> Any:
-    """What `target(index)` of a split returns.
+    """The target that `target(index)` of a split returns.
 
     Raises:
         DataError: it raised an exception.
@@ -60,7 +60,7 @@ def target_of(split: Any, index: int) -> Any:
 
 
 Key = str | Sequence[str]
-"""What is taken out of a dict: the value of a name, or a dict of those of several."""
+"""Key of a value in a dict, or keys of several, which are taken as a dict."""
 
 
 class _Wrapper:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
-# a process that has encoded in threads of its own and is then forked warns, and the workers of a loader are forked
+# a process that has encoded in its own threads and is then forked warns, and the workers of a loader are forked
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import tokenizers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -182,7 +182,7 @@ class TokenizerVocabulary(Vocabulary):
 
     @classmethod
     def read(cls, path: Path, setting: str) -> "TokenizerVocabulary":
-        """That of a tokenizer.json, as the `tokenizers` library and models of transformers save it.
+        """The vocabulary of a tokenizer.json, as the `tokenizers` library and models of transformers save it.
 
         Raises:
             ConfigError: there is none, or it is damaged.

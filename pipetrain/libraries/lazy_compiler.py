@@ -1,7 +1,7 @@
 """torch's compiler, imported when something is compiled.
 
-Some functions of torch, such as those of optimizers, import it when they are first called, only to tell it to leave
-them alone. That takes nearly as long as importing torch itself.
+Some functions of torch, such as those of optimizers, import it when they are first called, only to exempt
+themselves. That takes nearly as long as importing torch itself.
 """
 
 import importlib
@@ -23,7 +23,7 @@ def install() -> None:
 
 
 class _LazyCompiler(ModuleType):
-    """Stands for the compiler until somebody asks for more than being left alone."""
+    """Stands in for the compiler until something is to be compiled."""
 
     def __init__(self) -> None:
         super().__init__(_NAME)
@@ -31,7 +31,7 @@ class _LazyCompiler(ModuleType):
         self._left_alone: list[Callable[..., Any]] = []
 
     def graph_break(self, _message: str = "") -> None:
-        """What the compiler's own does where nothing is compiled."""
+        """Does nothing, as the compiler's own where nothing is compiled."""
 
     def disable(self, *given: Any, **options: Any) -> Any:
         """The function itself, for functions of torch's own; the compiler hears of them if it ever comes."""

@@ -14,7 +14,7 @@ class CrossEntropy(nn.Module):
 
     Args:
         label_smoothing: torch's, from 0 to 1.
-        auxiliary: the weight of each auxiliary head's loss beside the model's own; 0.3 is GoogLeNet's (section 5).
+        auxiliary: the weight of each auxiliary head's loss relative to the model's own; 0.3 is GoogLeNet's (section 5).
 
     Raises:
         ConfigError: `label_smoothing` is out of its range, or `auxiliary` is negative.
@@ -49,7 +49,7 @@ class CrossEntropy(nn.Module):
 
 
 def class_hits(scores: Tensor, target: Tensor, ignored: int | None = None) -> dict[str, Tensor]:
-    """How often the target is the class of the highest score, and among the first five where there are more.
+    """Number of targets that have the highest score, and one of the five highest if there are more classes.
 
     Args:
         scores: (n, classes, ...).

@@ -1,4 +1,4 @@
-"""What a loss is, what it is averaged over, and what else an evaluation measures with it."""
+"""Losses: their interface, averages over microbatches, and the counts that evaluations take from them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ _RESERVED_NAMES = ("loss", "perplexity", "s")
 
 
 def is_classification(loss: Loss, targets: tuple[Tensor, ...]) -> bool:
-    """Whether the loss is a cross-entropy, ours or torch's, of targets that are classes or tokens."""
+    """True if the loss is a cross-entropy, ours or torch's, of targets that are classes or tokens."""
     whole = len(targets) == 1 and not (targets[0].is_floating_point() or targets[0].is_complex())
     return whole and isinstance(loss, CrossEntropy | TokenCrossEntropy | nn.CrossEntropyLoss | nn.NLLLoss)
 
@@ -77,12 +77,12 @@ def ignored_target(loss: Loss) -> int | None:
 
 
 def counts_tokens(loss: Loss) -> bool:
-    """Whether what the loss counts are tokens."""
+    """True if the loss counts tokens."""
     return getattr(loss, "unit", None) == "tokens"
 
 
 def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> int:
-    """What the loss averages over: its own `count` of the targets, those that are classes, or the samples.
+    """Number of items that the loss averages over: its own `count` of the targets, their number, or the samples.
 
     Raises:
         RunError: its own `count` is negative.

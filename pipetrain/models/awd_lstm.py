@@ -52,7 +52,7 @@ class DroppedRecurrence(torch.autograd.Function):
     @staticmethod
     @override
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Of the gates' arguments and the recurrent weights."""
+        """Gradients of the gates' arguments and the recurrent weights."""
         weight, mask, states, cells, activated = ctx.saved_tensors
         recurrent, of_states = weight * mask, gradients[0].unbind(1)
         of_hidden = of_cell = torch.zeros_like(states[0])
@@ -114,7 +114,7 @@ class WordEmbedding(nn.Embedding):
 
 
 class LstmLayer(StatefulLayer):
-    """One LSTM over (n, positions, features) that goes on where the minibatch before ended.
+    """LSTM over (n, positions, features) that continues from the end of the previous minibatch.
 
     Args:
         inputs, width: features of its inputs and outputs.

@@ -45,7 +45,7 @@ class LayerChain:
         return len(self.layers)
 
     def __call__(self, *tensors: Tensor) -> Any:
-        """What the last layer returns for these inputs of the first."""
+        """Output of the last layer for these inputs of the first."""
         for layer in self.layers:
             outputs = layer(*tensors)
             tensors = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -129,7 +129,7 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
                 f"model: {type(model).__name__} cannot be cut into stages: return an nn.Sequential whose children are "
                 "the layers, or a pipetrain.LayerChain(module, layers); another nn.Module needs inputs to be tried with"
             )
-        # recording takes modules of torch that nobody else needs
+        # recording imports modules of torch that nothing else needs
         from pipetrain.models.graph.cutting import cut_along_graph
         from pipetrain.models.graph.example import Example
 
@@ -144,7 +144,7 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
 
 
 def is_cut_along_graph(model: object) -> bool:
-    """Whether a model is neither a chain nor an `nn.Sequential` of layers."""
+    """True if a model is neither a chain nor an `nn.Sequential` of layers."""
     plain = isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward
     return not plain and not isinstance(model, LayerChain)
 

@@ -31,7 +31,7 @@ class Attention(nn.Module):
 
 
 def encode_both_ways(lstm: nn.LSTM, x: Tensor, padding: Tensor) -> Tensor:
-    """What a bidirectional LSTM makes of x (n, positions, inputs); backward it begins at each sample's last token."""
+    """Output of a bidirectional LSTM for x (n, positions, inputs); backward it begins at each sample's last token."""
     lengths = padding.logical_not().sum(1).cpu()
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=x.shape[1])[0]
@@ -84,7 +84,7 @@ class AttendingLSTM(_Recurrent):
 
 
 class DecoderLSTM(_Recurrent):
-    """A later LSTM of the decoder; the last one passes the context on to nobody."""
+    """A later LSTM of the decoder; the last one does not pass the context on."""
 
     def __init__(self, lstm: nn.LSTM, dropout: nn.Dropout, *, residual: bool, last: bool) -> None:
         super().__init__(lstm, dropout, residual=residual)
@@ -179,7 +179,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     shared_embeddings: bool = False,
     joint_vocabulary: bool = True,
 ) -> LayerChain:
-    """GNMT of `layers` LSTMs, each of them a layer of the chain, beside two embeddings and the head.
+    """GNMT of `layers` LSTMs, each of them a layer of the chain, with two embeddings and the head.
 
     With one embedding of both languages, 31,800 tokens and the default width, 8 LSTMs have 159,605,816 parameters, one
     less than NVIDIA's implementation, the reference of MLPerf: that one normalizes a weight of its attention and scales

@@ -10,7 +10,7 @@ from typing_extensions import override
 from pipetrain.models.chain import LayerChain, out_of_place
 
 _FOLLOWING = (nn.BatchNorm2d, nn.ReLU, nn.Dropout)
-"""What is of the same layer as the convolution before it."""
+"""Modules that join the layer of the convolution before them."""
 
 
 class FeaturesClassifier(nn.Module):

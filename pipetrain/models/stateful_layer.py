@@ -1,4 +1,4 @@
-"""Layers that go on where the minibatch before ended, such as the LSTM of a language model over running text."""
+"""Layers whose state continues from the previous minibatch, such as LSTMs of language models over running text."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +12,11 @@ class StatefulLayer(nn.Module):
     """A module whose forward can begin with the state that its last forward left.
 
     The state is no parameter and no buffer: neither `state_dict()` nor an export holds it. A pipeline lends each
-    microbatch the state of its own rows (`stage.carried_state`); `carrying` does so for a plain model.
+    microbatch the state of its own rows (`stage.carried_state`); `carrying_state` does so for a plain model.
 
     Attributes:
-        carried: what the next forward begins with, tensors (samples, ...); empty at the beginning of the data. None, as
-            at first, where every forward is to begin anew.
+        carried: what the next forward begins with, tensors (samples, ...); empty at the beginning of the data. None,
+            the default, if every forward is to begin without one.
     """
 
     carried: Tensors | None = None
@@ -32,18 +32,18 @@ class StatefulLayer(nn.Module):
 
 
 def stateful_layers(module: nn.Module) -> dict[str, StatefulLayer]:
-    """The carriers among a module's parts, by name."""
+    """The stateful layers among a module's parts, by name."""
     return {name: part for name, part in module.named_modules() if isinstance(part, StatefulLayer)}
 
 
 @contextmanager
 def carrying_state(module: nn.Module) -> Iterator[None]:
-    """Within it, each forward of a module goes on where the one before ended, the first from the beginning."""
-    found = stateful_layers(module).values()
+    """Context in which each forward of a module continues from the previous one, the first from the beginning."""
+    layers = stateful_layers(module).values()
     try:
-        for carrier in found:
-            carrier.carried = ()
+        for layer in layers:
+            layer.carried = ()
         yield
     finally:
-        for carrier in found:
-            carrier.carried = None
+        for layer in layers:
+            layer.carried = None

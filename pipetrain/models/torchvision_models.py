@@ -90,7 +90,7 @@ def vgg16(channels: int, classes: int) -> LayerChain:
 
 
 def with_channels(conv: Any, channels: int) -> Any:
-    """The same convolution for images of another number of channels, with torch's own initial weights."""
+    """A copy of the convolution for another number of input channels, with torch's own initial weights."""
     return nn.Conv2d(
         channels,
         conv.out_channels,

@@ -18,7 +18,7 @@ from pipetrain.tensors import Tensors
 
 
 def keys_and_values(attention: nn.MultiheadAttention, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What `attention` makes of x (n, positions, width) for others to attend to, both of the same shape."""
+    """Keys and values of `attention` for x (n, positions, width), both of the same shape."""
     width = attention.embed_dim
     keys, values = F.linear(x, attention.in_proj_weight[width:], attention.in_proj_bias[width:]).split(width, -1)
     return keys, values
@@ -27,7 +27,7 @@ def keys_and_values(attention: nn.MultiheadAttention, x: Tensor) -> tuple[Tensor
 def cached_attention(
     attention: nn.MultiheadAttention, x: Tensor, cached: Sequence[Tensor], padding: Tensor | None = None
 ) -> Tensor:
-    """What `attention` returns for x (n, positions, width) and these keys and values, those of `padding` aside."""
+    """Output of `attention` for x (n, positions, width) and cached keys and values, those of `padding` aside."""
     width = attention.embed_dim
     queries = F.linear(x, attention.in_proj_weight[:width], attention.in_proj_bias[:width])
     seen = None if padding is None else padding.logical_not()[:, None, None]
@@ -42,7 +42,7 @@ def _heads(x: Tensor, heads: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Blocks:
-    """One block of the encoder and one of the decoder, which the others are copies of."""
+    """A block of the encoder and one of the decoder, of which all are copies."""
 
     encoder: nn.TransformerEncoderLayer
     decoder: nn.TransformerDecoderLayer
@@ -121,7 +121,7 @@ class CrossAttention(nn.Module):
 
 
 def causal_mask(x: Tensor) -> Tensor:
-    """Which positions of x (n, positions, width) are hidden from each: (positions, positions), True for later ones."""
+    """Mask (positions, positions) of x (n, positions, width): True for later positions, which are hidden."""
     return torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
 
 
@@ -135,7 +135,7 @@ def encoder_layers(encoder: nn.TransformerEncoder) -> list[nn.Module]:
 
 
 def decoder_layers(decoder: nn.TransformerDecoder) -> list[nn.Module]:
-    """Three layers for each block; behind the last one nobody needs the encoder's output."""
+    """Three layers for each block; after the last one the encoder's output is not passed on."""
     blocks = decoder_blocks(decoder)
     layers: list[nn.Module] = []
     for block in blocks:
@@ -237,7 +237,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     *,
     joint_vocabulary: bool = True,
 ) -> LayerChain:
-    """So many layers of encoder and of decoder each; the defaults are those of the base model (table 3).
+    """A Transformer of `layers` blocks on each side; the defaults are those of the base model (table 3).
 
     The inputs of the first layer are the token ids of the source (n, source positions) and of the target up to each
     position (n, positions), padded with `padding`. The source's padding and the target's ids ride along to the decoder,

@@ -1,4 +1,4 @@
-"""What the image data sets share: pairs of splits, normalization, augmentation, images held in memory."""
+"""Common parts of image data sets: pairs of splits, normalization, augmentation, images in memory."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -15,10 +15,10 @@ from pipetrain.data.images.common import CropFlip, ImageDataset, InMemory, Norma
 from pipetrain.errors import ConfigError, one_line
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's training images, as torchvision's models are trained with."""
+"""Mean and deviation of ImageNet's training images, as torchvision's models are trained with."""
 
 _UNDECODABLE = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
-"""What pillow's plug-ins raise for damaged files."""
+"""Exceptions of pillow's plug-ins for damaged files."""
 
 
 class ImageFiles:
@@ -60,7 +60,7 @@ class ImageFiles:
         return self.targets[index]
 
     def in_memory(self) -> InMemory:
-        """The same samples, decoded now.
+        """The samples, decoded now.
 
         Raises:
             ConfigError: one cannot be decoded.
@@ -121,7 +121,7 @@ class ClassFolders:
 
     @classmethod
     def read(cls, folder: Path, root: str, remedy: str) -> "ClassFolders":
-        """Those of one split, the classes in the order of their names; images may lie deeper.
+        """The images of one split, the classes in the order of their names; images may lie in subfolders.
 
         Args:
             folder: of the split.

@@ -125,7 +125,7 @@ def _annotated(folder: Path, classes: Sequence[str], root: str) -> list[tuple[st
 
 
 def _lines(path: Path, root: str) -> list[str]:
-    """Those of a text file that are not empty."""
+    """Lines of a text file that are not empty."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

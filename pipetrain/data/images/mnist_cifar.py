@@ -17,7 +17,7 @@ from pipetrain.data.images.common import CropFlip, ImageDataset, InMemory, Norma
 from pipetrain.errors import ConfigError, one_line
 
 FASHION_MEAN, FASHION_STD = (0.2860,), (0.3530,)
-"""Of the 60,000 training images, scaled to [0, 1]."""
+"""Mean and deviation of the 60,000 training images, scaled to [0, 1]."""
 
 
 def fashion_mnist_mini(*, augment: bool = False) -> ImageDataset:
@@ -46,13 +46,13 @@ def _arrays() -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Source:
-    """What torchvision calls a data set, where it looks for it, and the constants of its images.
+    """torchvision's name and files of a data set, and the constants of its images.
 
     Attributes:
         name: torchvision's class.
         folder: where the files are, below `root`.
         files: their names.
-        archive: what to unpack there.
+        archive: archive to unpack there.
         classes: how many.
         mean, std: per channel, over the training images scaled to [0, 1].
         flip: whether augmentation may mirror an image: a mirrored digit is another thing.

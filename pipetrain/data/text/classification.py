@@ -27,19 +27,19 @@ class Examples:
     texts: Sequence[str]
     labels: Sequence[int]
 
-    def divided(self, share: float) -> tuple["Examples", "Examples"]:
-        """Those to train on, and a `share` to evaluate on, both mixed: data often stand class by class.
+    def split(self, share: float) -> tuple["Examples", "Examples"]:
+        """Training and evaluation examples, the latter a `share` of all, both shuffled: data are often sorted by class.
 
         Raises:
             ConfigError: the share is not between 0 and 1.
         """
         _SHARE.check("dataset.eval_share", share)
-        mixed = self.mixed()
+        shuffled = self.shuffled()
         held_out = max(1, round(share * len(self.texts)))
-        return mixed._of(slice(held_out, None)), mixed._of(slice(held_out))
+        return shuffled._of(slice(held_out, None)), shuffled._of(slice(held_out))
 
-    def mixed(self) -> "Examples":
-        """The same in another order, which is always the same."""
+    def shuffled(self) -> "Examples":
+        """The examples in a random order, which is always the same."""
         generator = torch.Generator().manual_seed(key(len(self.texts)))
         order: list[int] = torch.randperm(len(self.texts), generator=generator).tolist()
         return Examples([self.texts[index] for index in order], [self.labels[index] for index in order])
@@ -50,11 +50,11 @@ class Examples:
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """What texts are cut into.
+    """Settings by which texts become token ids.
 
     Attributes:
         kind: `words`, in lower case, with punctuation marks of their own; or `bpe`, subwords.
-        vocabulary_size: different ones at most; None: all words.
+        vocabulary_size: different tokens at most; None: all words.
         max_length: of a text at most; what follows is cut off.
 
     Raises:
@@ -74,13 +74,13 @@ class TextEncoding:
         Raises:
             ConfigError: there is no such kind, or its size is out of range.
         """
-        return SentenceVocabulary.learned(lambda: map(self._apart, texts), self.kind, self.vocabulary_size)
+        return SentenceVocabulary.learned(lambda: map(self._separate_words, texts), self.kind, self.vocabulary_size)
 
     def ids(self, texts: Sequence[str], vocabulary: SentenceVocabulary) -> Iterator[Sequence[int]]:
         """The ids of each text."""
-        return (ids[: self.max_length] for ids in vocabulary.encode_lines(map(self._apart, texts)))
+        return (ids[: self.max_length] for ids in vocabulary.encode_lines(map(self._separate_words, texts)))
 
-    def _apart(self, text: str) -> str:
+    def _separate_words(self, text: str) -> str:
         return " ".join(_WORD.findall(text.lower()) if self.kind == "words" else text.split())
 
 
@@ -138,19 +138,19 @@ class TextClasses:
 
     @property
     def vocabulary_sha256(self) -> str:
-        """What tells its vocabulary from others."""
+        """Hash of its vocabulary."""
         return self.vocabulary.sha256
 
 
-def text_classes(train: Examples, evaluation: Examples, classes: Sequence[str], pieces: TextEncoding) -> TextClasses:
+def text_classes(train: Examples, evaluation: Examples, classes: Sequence[str], encoding: TextEncoding) -> TextClasses:
     """The data set of these examples; its vocabulary is that of the training texts.
 
     Raises:
         ConfigError: a setting of the pieces is wrong.
     """
-    vocabulary = pieces.vocabulary(train.texts)
-    splits = [LabelledTexts(pieces.ids(part.texts, vocabulary), part.labels) for part in (train, evaluation)]
-    return TextClasses(splits[0], splits[1], classes, vocabulary.size, pieces.max_length, vocabulary)
+    vocabulary = encoding.vocabulary(train.texts)
+    splits = [LabelledTexts(encoding.ids(part.texts, vocabulary), part.labels) for part in (train, evaluation)]
+    return TextClasses(splits[0], splits[1], classes, vocabulary.size, encoding.max_length, vocabulary)
 
 
 _IMDB_CLASSES = ("neg", "pos")
@@ -189,7 +189,7 @@ def _imdb_split(folder: Path, root: str) -> Examples:
             )
         texts += map(_review, paths)
         labels += [label] * len(paths)
-    return Examples(texts, labels).mixed()
+    return Examples(texts, labels).shuffled()
 
 
 def _review(path: Path) -> str:
@@ -234,7 +234,7 @@ def austen_novels(
     novels = list(_NOVELS.values())
     pairs = [(sentence, label) for label, novel in enumerate(_novels()) for sentence in sentences(novel)]
     texts, labels = zip(*pairs, strict=True)
-    train, evaluation = Examples(texts, labels).divided(eval_share)
+    train, evaluation = Examples(texts, labels).split(eval_share)
     return text_classes(train, evaluation, novels, TextEncoding(tokens, vocabulary_size, max_length))
 
 

@@ -50,7 +50,7 @@ class TokenSource:
 class Windows:
     """Sample i is the i-th window of `positions` tokens: inputs and targets, each int64 (positions,).
 
-    The target of a token is the one behind it. The last tokens, too few for a window, are left out.
+    The target of a token is the next one. The last tokens, too few for a window, are left out.
 
     Args:
         source: the tokens.
@@ -82,7 +82,7 @@ class Windows:
 
     @property
     def targets(self) -> Tensor | None:
-        """Those of all samples, (samples, positions); None where they are not in memory."""
+        """Targets of all samples, (samples, positions); None if they are not in memory."""
         tokens = self._source.tokens
         if isinstance(tokens, np.memmap):
             return None
@@ -111,13 +111,13 @@ KINDS = ("characters", "bpe", "words")
 
 @dataclass(frozen=True)
 class LanguageData:
-    """What a language model is trained on.
+    """Data of a language model.
 
     Attributes:
         train, eval: windows of tokens.
         vocabulary_size: token ids are below it.
         max_length: positions of a sample.
-        vocabulary: what the tokens mean; None where nobody knows.
+        vocabulary: what the tokens mean; None if unknown.
     """
 
     train: Windows
@@ -128,13 +128,13 @@ class LanguageData:
 
     @property
     def vocabulary_sha256(self) -> str | None:
-        """What tells its vocabulary from others; None where it has none."""
+        """Hash of the vocabulary; None if it has none."""
         return None if self.vocabulary is None else self.vocabulary.sha256
 
 
 @dataclass(frozen=True)
 class TokenKind:
-    """How text becomes tokens.
+    """Kind of tokens and size of their vocabulary.
 
     Attributes:
         kind: `characters`, `bpe` (subwords over bytes) or `words`.

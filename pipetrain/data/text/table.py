@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are read: both by name, or both by number."""
+    """Columns of a table that are read: both by name, or both by number."""
 
     text: Column
     label: Column
@@ -86,7 +86,7 @@ class Columns:
             raise ConfigError(f"dataset: {path}, line {reader.line_num}: {error}") from error
 
     def _numbers(self, path: Path, reader: Iterator[list[str]]) -> tuple[int, int]:
-        """Where the columns stand; reads the line of names if they are given by name."""
+        """Numbers of the columns; reads the line of names if they are given by name."""
         if isinstance(self.text, int) and isinstance(self.label, int):
             check_whole("dataset.text", self.text, least=0)
             check_whole("dataset.label", self.label, least=0)
@@ -112,7 +112,7 @@ def _opened(path: Path) -> TextIO:
 def _reader(path: Path, lines: Iterable[str]) -> "_csv.Reader":
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if kind not in _DIALECTS:
-        raise ConfigError(f"dataset: {path}: a table is called .tsv or .csv, or so with .gz behind")
+        raise ConfigError(f"dataset: {path}: a table is called .tsv or .csv, or .tsv.gz or .csv.gz")
     return csv.reader(lines, _DIALECTS[kind])
 
 
@@ -151,7 +151,7 @@ def labelled_table(  # noqa: PLR0913  (one for each setting of the choice)
     rows = _read("file", file, columns)
     classes = _Different(rows) if thresholds is None else _Intervals(thresholds)
     if eval_file is None:
-        train, evaluation = classes.examples(rows).divided(eval_share)
+        train, evaluation = classes.examples(rows).split(eval_share)
     else:
         train, evaluation = classes.examples(rows), classes.examples(_read("eval_file", eval_file, columns))
     return text_classes(train, evaluation, classes.names, TextEncoding(tokens, vocabulary_size, max_length))
@@ -168,7 +168,7 @@ def _read(setting: str, file: str, columns: Columns) -> list[Row]:
 
 
 class _Classes(ABC):
-    """Which class a label is of.
+    """Mapping of labels to classes.
 
     Attributes:
         names: of the classes.

@@ -10,7 +10,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.number_range import NumberRange
 
 MOST_BYTES = 10**9
-"""Of a text, which is read whole and then cut into tokens."""
+"""Size of the largest text: it is read whole and then cut into tokens."""
 _CHUNK = 2**24
 """Bytes that are read at once."""
 
@@ -64,7 +64,7 @@ def _read(path: Path, setting: str, remedy: str) -> bytes:
 def split_text(text: str, share: float) -> tuple[str, str]:
     """The text up to a line's end, and the last `share` of it or a little less.
 
-    Where no line begins behind the cut, as in a text of a single line, it goes through the line.
+    If no line begins after the cut, as in a text of a single line, it goes through the line.
     """
     cut = int(len(text) * (1 - share))
     end = text.find("\n", cut, len(text) - 1)

@@ -16,7 +16,7 @@ ParallelText = Iterable[tuple[str, str]]
 
 @dataclass(frozen=True)
 class TokenSettings:
-    """How sentences become tokens, and pairs of them minibatches.
+    """Settings of tokens and minibatches of sentence pairs.
 
     Attributes:
         tokens: `bpe` or `words`.
@@ -43,7 +43,7 @@ class TokenSettings:
                 check_whole(f"dataset.{name}", getattr(self, name), least=1, otherwise="or null for any number")
 
     def vocabularies(self, text: ParallelText) -> tuple[SentenceVocabulary, SentenceVocabulary]:
-        """Those of source and target."""
+        """Vocabularies of source and target."""
 
         def learned(lines: Lines) -> SentenceVocabulary:
             return SentenceVocabulary.learned(lines, self.tokens, self.vocabulary_size)
@@ -84,17 +84,17 @@ class TranslationDataset:
 
     @property
     def vocabulary_sha256(self) -> str:
-        """What tells both vocabularies from others."""
+        """Hashes of both vocabularies."""
         return f"{self._source.sha256} {self._target.sha256}"
 
     @cached_property
     def decoding(self) -> Generation:
-        """How the evaluation split is translated, and BLEU of the translations."""
+        """Translation of the evaluation split, measured by BLEU."""
         return Generation(
             sources=[(self.eval.source(index),) for index in range(len(self.eval))],
             references=[[self._settings.plain(target)] for target in _side(self._evaluation, 1)],
             detokenize=lambda ids: self._settings.plain(self._target.decode(ids)),
-            marks=SpecialTokens(BEGINNING, END, PADDING),
+            special=SpecialTokens(BEGINNING, END, PADDING),
             longest=self._longest,
             longest_by_source=2.0,
         )
@@ -110,7 +110,7 @@ def _side(text: ParallelText, side: int) -> Iterable[str]:
 
 
 def _kept(pairs: tuple[Sentences, Sentences], max_length: int | None) -> tuple[list[int] | None, list[str]]:
-    """The pairs to train on, None for all, and what to say of the others."""
+    """The pairs to train on, None for all, and notes on the pairs left out."""
     lengths = list(zip(pairs[0].lengths, pairs[1].lengths, strict=True))
     filled = [i for i, each in enumerate(lengths) if min(each)]
     kept = filled if max_length is None else [i for i in filled if max(lengths[i]) <= max_length]
@@ -118,9 +118,9 @@ def _kept(pairs: tuple[Sentences, Sentences], max_length: int | None) -> tuple[l
         "with an empty line": len(lengths) - len(filled),
         f"with more than dataset.max_length={max_length} tokens in a line": len(filled) - len(kept),
     }
-    told = " and ".join(f"{count} {why}" for why, count in left_out.items() if count)
+    reasons = " and ".join(f"{count} {why}" for why, count in left_out.items() if count)
     if not lengths:
         raise ConfigError("dataset: the files to train on have no lines")
     if not kept:
-        raise ConfigError(f"dataset: no pair of sentences to train on: of {len(lengths)}, {told} are left out")
-    return (kept, [f"training leaves out {told}, of {len(lengths)} pairs"]) if told else (None, [])
+        raise ConfigError(f"dataset: no pair of sentences to train on: of {len(lengths)}, {reasons} are left out")
+    return (kept, [f"training leaves out {reasons}, of {len(lengths)} pairs"]) if reasons else (None, [])

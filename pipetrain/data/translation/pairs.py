@@ -14,7 +14,7 @@ from pipetrain.tensors import Tensors
 
 
 class Sentences:
-    """Many sentences in one array; lists of as many lists would take ten times the memory.
+    """Many sentences in one array; a list of lists would take ten times the memory.
 
     Args:
         array: the number of sentences, their lengths, and then their ids.
@@ -63,7 +63,7 @@ class SentencePairs:
     """One split; minibatches are of similar lengths, and padded.
 
     Args:
-        sources, targets: the sentences, without marks.
+        sources, targets: the sentences, without special tokens.
         kept: which of them are samples, in order; None for all.
         batch_tokens: positions of a minibatch at most, sentences times the longest of them; None for any number.
     """
@@ -85,7 +85,7 @@ class SentencePairs:
         return inputs, torch.tensor([*target, END])
 
     def source(self, index: int) -> Tensor:
-        """What the encoder reads of sample `index`."""
+        """Encoder input of sample `index`."""
         return torch.tensor([*self.sources[self.kept[index]], END])
 
     def batches(self, batch_size: int, samples: int) -> list[list[int]]:

@@ -47,7 +47,7 @@ class Corpus:
     Attributes:
         root: the folder, as configured.
         languages: source and target, as file names have them.
-        origin: where the files come from; None where nobody knows.
+        origin: where the files come from; None if unknown.
     """
 
     root: str
@@ -116,8 +116,8 @@ def parallel_text(  # noqa: PLR0913  (one for each setting of the choice)
     """Pairs of files in `root` whose lines translate each other, such as train.de and train.en, plain or .gz, in UTF-8.
 
     `train` and `eval` are what stands before the language in their names, or a name with LANG for the language; several
-    are read one after the other. The other options are those of `TokenSettings`; `origin` is told where a file is
-    missing.
+    are read one after the other. The other options are those of `TokenSettings`; `origin` is named in the
+    error if a file is missing.
 
     Raises:
         ConfigError: files are missing, cannot be read or do not match; or a setting is out of its range.

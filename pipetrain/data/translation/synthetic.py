@@ -33,7 +33,7 @@ def synthetic_en_de(
     *,
     joint: bool = False,
 ) -> TranslationDataset:
-    """So many pairs such as "Thursday, March 5, 1987: forty-two kilometers" and its German, made from `seed` alone.
+    """Pairs such as "Thursday, March 5, 1987: forty-two kilometers" and its German, made from `seed` alone.
 
     Half of the dates are in words. Each language has `vocabulary_size` subwords, or both have them together if `joint`.
     The seed is the data set's own, so that runs of different seeds see the same pairs.

@@ -26,7 +26,7 @@ class Videos(Protocol):
     """Videos by number."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of videos."""
         ...
 
     def captions(self, index: int) -> Sequence[str]:
@@ -58,7 +58,7 @@ class CaptionedVideos:
 
     @property
     def reads_files(self) -> bool:
-        """Whether the features come from files, which may be damaged."""
+        """True if the features come from files, which may be damaged."""
         return getattr(self.videos, "reads_files", False)
 
     def __getitem__(self, index: int) -> tuple[Tensors, Tensor]:
@@ -82,7 +82,7 @@ def _captions(videos: Videos) -> Iterator[str]:
 
 
 class _Sources(Sequence[Tensors]):
-    """What a caption of each video is generated from; read when it is asked for."""
+    """Frames of each video, read on access."""
 
     def __init__(self, videos: Videos) -> None:
         self._videos = videos
@@ -131,12 +131,12 @@ class CaptionDataset:
 
     @property
     def vocabulary_size(self) -> int:
-        """How many ids there are, marks included."""
+        """Number of ids, special tokens included."""
         return self.words.size
 
     @property
     def vocabulary_sha256(self) -> str:
-        """What tells its vocabulary from others."""
+        """Hash of its vocabulary."""
         return self.words.sha256
 
     @cached_property

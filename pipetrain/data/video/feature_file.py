@@ -18,7 +18,7 @@ from pipetrain.libraries.imports import require
 _DAMAGE = (
     OSError, ValueError, KeyError, EOFError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What damaged files raise; their headers may speak of arrays that no memory holds."""
+"""Exceptions of damaged files; their headers may name arrays that no memory holds."""
 
 
 class FeatureFile(ABC):

@@ -13,7 +13,7 @@ _COLORS = {"red": (1.0, 0.0, 0.0), "green": (0.0, 1.0, 0.0), "blue": (0.0, 0.0, 
 _DIRECTIONS = {"left": (0.0, -1.0), "right": (0.0, 1.0), "up": (-1.0, 0.0), "down": (1.0, 0.0)}
 _SHAPES = ("square", "diamond", "cross", "ring")
 _REACH = {"slowly": 0.2, "quickly": 0.4}
-"""How far a shape gets, as a share of the side; it starts in the middle."""
+"""Distance that a shape covers from the middle, as a share of the side."""
 _FORMS = (
     "a {color} {shape} moves {direction} {speed}",
     "the {color} {shape} is {speed} moving {direction}",
@@ -44,18 +44,18 @@ class MovingShapes:
         return self._count
 
     def captions(self, index: int) -> Sequence[str]:
-        """What is seen, in three forms."""
-        color, shape, direction, speed = self._chosen(self._generator(index))
+        """Three captions of what is seen."""
+        color, shape, direction, speed = self._choices(self._generator(index))
         return [each.format(color=color, shape=shape, direction=direction, speed=speed) for each in _FORMS]
 
     def frames(self, index: int) -> Tensor:
         """The pixels of each frame (frames, 3 · side · side), float32."""
         generator = self._generator(index)
-        color, shape, direction, speed = self._chosen(generator)
+        color, shape, direction, speed = self._choices(generator)
         start = (self._side - 1) / 2 + torch.rand(2, generator=generator) * 2 - 1
         way = torch.linspace(0, self._side * _REACH[speed], self._frames)
         centers = start + way[:, None] * torch.tensor(_DIRECTIONS[direction])
-        picture = torch.tensor(_COLORS[color])[None, :, None, None] * self._drawn(shape, centers)[:, None]
+        picture = torch.tensor(_COLORS[color])[None, :, None, None] * self._mask_of(shape, centers)[:, None]
         noise = torch.randn(picture.shape, generator=generator) * _NOISE
         return (picture + noise).flatten(1)
 
@@ -63,12 +63,12 @@ class MovingShapes:
         return torch.Generator().manual_seed(key(*self._seed, index))
 
     @staticmethod
-    def _chosen(generator: torch.Generator) -> tuple[str, ...]:
+    def _choices(generator: torch.Generator) -> tuple[str, ...]:
         options = (tuple(_COLORS), _SHAPES, tuple(_DIRECTIONS), tuple(_REACH))
         return tuple(each[int(torch.randint(len(each), (), generator=generator))] for each in options)
 
-    def _drawn(self, shape: str, centers: Tensor) -> Tensor:
-        """Which pixels a shape covers at each of its centers: (frames, side, side), 0 or 1."""
+    def _mask_of(self, shape: str, centers: Tensor) -> Tensor:
+        """Pixels that a shape covers at each of its centers: (frames, side, side), 0 or 1."""
         pixels = torch.arange(self._side)
         down = (pixels[None, :, None] - centers[:, 0, None, None]).abs()
         across = (pixels[None, None, :] - centers[:, 1, None, None]).abs()

@@ -70,7 +70,7 @@ class FeatureVideos:
 
     @cached_property
     def _features(self) -> int:
-        """Of a frame of the first video."""
+        """Number of features of a frame of the first video."""
         return int(self._read(self._first).shape[1])
 
     def _read(self, name: str) -> Any:
@@ -96,7 +96,7 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
 
     The features are in `features.npz`, `features.h5` or `features.hdf5`, an array (frames, features) for each video by
     its name. The captions are in the published text file, or in the file of the features: arrays of strings called
-    `captions/VIDEO` beside `features/VIDEO`.
+    `captions/VIDEO` next to `features/VIDEO`.
 
     Args:
         root: the folder of the files.
@@ -117,7 +117,7 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
     if split not in _SPLITS:
         raise ConfigError(f"dataset.split={split}: one of {', '.join(_SPLITS)}")
     folder = Path(root)
-    file = feature_file(_found(folder))
+    file = feature_file(_features_in(folder))
     found = _captions(folder, file)
     names = sorted(found, key=_number)
     captions = {name: found[name] for name in names}
@@ -133,14 +133,14 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
     return CaptionDataset.of(train, evaluation, longest=longest, least=least)
 
 
-def _found(folder: Path) -> Path:
+def _features_in(folder: Path) -> Path:
     for name in _FEATURES:
         if (folder / name).is_file():
             return folder / name
     raise ConfigError(
         f"dataset.root={folder}: no {', '.join(_FEATURES[:-1])} or {_FEATURES[-1]} here, a float array (frames, "
         "features) for each video by its name; extract them from the videos with a network of your choice, and put "
-        f"{CAPTIONS} of MSVD beside (docs/video.md)"
+        f"{CAPTIONS} of MSVD next to it (docs/video.md)"
     )
 
 
@@ -158,9 +158,9 @@ def _captions(folder: Path, file: FeatureFile) -> dict[str, list[str]]:
     if not path.is_file():
         raise ConfigError(f"dataset.root={folder}: no captions: neither {path} nor captions/VIDEO in {file.path}")
     found: dict[str, list[str]] = {}
-    renamed = _renamed(folder / NUMBERS)
+    name_of = _names_of_numbers(folder / NUMBERS)
     for name, caption in _lines(path):
-        name = name if name in names else renamed.get(name, name)
+        name = name if name in names else name_of.get(name, name)
         if name in names:
             found.setdefault(name, []).append(caption)
     if not found:
@@ -172,7 +172,7 @@ def _decoded(text: Any) -> str:
     return text.decode("utf-8") if isinstance(text, bytes) else str(text)
 
 
-def _renamed(path: Path) -> dict[str, str]:
+def _names_of_numbers(path: Path) -> dict[str, str]:
     return dict(_lines(path)) if path.is_file() else {}
 
 

@@ -60,17 +60,17 @@ def test_collated_texts_are_padded_to_the_longest():
 
 def test_held_out_share_is_mixed_and_always_the_same():
     examples = Examples(list(map(str, range(100))), [0] * 50 + [1] * 50)
-    train, held_out = examples.divided(0.2)
+    train, held_out = examples.split(0.2)
     assert (len(train.texts), len(held_out.texts)) == (80, 20)
     assert {*train.texts, *held_out.texts} == set(examples.texts)
     assert set(held_out.labels) == set(train.labels[:20]) == {0, 1}
-    assert examples.divided(0.2) == (train, held_out)
+    assert examples.split(0.2) == (train, held_out)
 
 
 @pytest.mark.parametrize("share", [0, 1, "half"])
 def test_share_out_of_its_range_is_refused(share):
     with pytest.raises(ConfigError, match=r"dataset\.eval_share="):
-        Examples(["a", "b"], [0, 1]).divided(share)
+        Examples(["a", "b"], [0, 1]).split(share)
 
 
 def test_length_below_one_is_refused():
