@@ -38,7 +38,7 @@ def fashion_mnist_mini(*, augment: bool = False) -> ImageDataset:
 
 
 def _arrays() -> dict[str, Tensor]:
-    file = resources.files("pipetrain.data") / "fashion_mnist_mini.npz"
+    file = resources.files("pipetrain.data.images") / "fashion_mnist_mini.npz"
     with file.open("rb") as stream, np.load(stream) as archive:
         arrays = {name: torch.from_numpy(archive[name]) for name in archive.files}
     return {name: array[:, None] if name.endswith("images") else array for name, array in arrays.items()}

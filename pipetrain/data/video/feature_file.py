@@ -3,7 +3,6 @@
 import os
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,26 +20,31 @@ _DAMAGE = (
 """Exceptions of damaged files; their headers may name arrays that no memory holds."""
 
 
-class FeatureFile(ABC):
+_SUFFIXES = (".npz", ".h5", ".hdf5")
+
+
+class FeatureFile:
     """A file of arrays. Each process that reads opens it for itself: what a library keeps of a file cannot be shared.
 
     Args:
-        path: of the file.
+        path: of the file; in HDF5, names of arrays are paths of data sets in its groups.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: it is of another kind, or cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
+        if path.suffix not in _SUFFIXES:
+            raise ConfigError(f"{path}: a file of features ends in {', '.join(_SUFFIXES)}")
         self.path = path
         self._opened: tuple[int, Any] | None = None
         with _naming(f"{path}: damaged"):
-            self.names = sorted(self._names(self._file))
+            self.names = sorted(_names(self._file))
 
     @property
     def _file(self) -> Any:
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = os.getpid(), self._open()
+            self._opened = os.getpid(), _open_npz(self.path) if self.path.suffix == ".npz" else _open_hdf5(self.path)
         return self._opened[1]
 
     @override
@@ -56,43 +60,27 @@ class FeatureFile(ABC):
         with _naming(f"{self.path}: {name} is damaged"):
             return np.asarray(self._file[name])
 
-    @abstractmethod
-    def _open(self) -> Any: ...
 
-    @abstractmethod
-    def _names(self, file: Any) -> list[str]: ...
+def _open_npz(path: Path) -> Any:
+    file = np.load(path, allow_pickle=False)
+    if not isinstance(file, Mapping):
+        raise ValueError("it holds a single array, without a name")
+    return file
 
 
-class NumpyFile(FeatureFile):
-    """An .npz file."""
+def _open_hdf5(path: Path) -> Any:
+    require(f"{path}: HDF5", ("h5py",), "video", "; or write the arrays to an .npz file")
+    import h5py
 
-    @override
-    def _open(self) -> Any:
-        file = np.load(self.path, allow_pickle=False)
-        if not isinstance(file, Mapping):
-            raise ValueError("it holds a single array, without a name")
-        return file
+    return h5py.File(path, "r")
 
-    @override
-    def _names(self, file: Any) -> list[str]:
+
+def _names(file: Any) -> list[str]:
+    if isinstance(file, np.lib.npyio.NpzFile):
         return list(file)
-
-
-class HdfFile(FeatureFile):
-    """An HDF5 file; a name is the path of a data set in its groups."""
-
-    @override
-    def _open(self) -> Any:
-        require(f"{self.path}: HDF5", ("h5py",), "video", "; or write the arrays to an .npz file")
-        import h5py
-
-        return h5py.File(self.path, "r")
-
-    @override
-    def _names(self, file: Any) -> list[str]:
-        names: list[str] = []
-        file.visititems(lambda name, entry: names.append(name) if hasattr(entry, "shape") else None)
-        return names
+    names: list[str] = []
+    file.visititems(lambda name, entry: names.append(name) if hasattr(entry, "shape") else None)
+    return names
 
 
 @contextmanager
@@ -102,18 +90,3 @@ def _naming(what: str) -> Iterator[None]:
         yield
     except _DAMAGE as error:
         raise ConfigError(f"{what}: {one_line(error)}") from error
-
-
-_KINDS: Mapping[str, type[FeatureFile]] = {".npz": NumpyFile, ".h5": HdfFile, ".hdf5": HdfFile}
-
-
-def feature_file(path: Path) -> FeatureFile:
-    """The file of arrays at `path`.
-
-    Raises:
-        ConfigError: it is of another kind, or cannot be read.
-    """
-    kind = _KINDS.get(path.suffix)
-    if kind is None:
-        raise ConfigError(f"{path}: a file of features ends in {', '.join(_KINDS)}")
-    return kind(path)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.data.video.captions import CaptionDataset
-from pipetrain.data.video.feature_file import FeatureFile, feature_file
+from pipetrain.data.video.feature_file import FeatureFile
 from pipetrain.errors import ConfigError, check_whole
 
 CAPTIONS, NUMBERS = "AllVideoDescriptions.txt", "youtube_mapping.txt"
@@ -117,7 +117,7 @@ def msvd(  # noqa: PLR0913  (one for each setting of the choice)
     if split not in _SPLITS:
         raise ConfigError(f"dataset.split={split}: one of {', '.join(_SPLITS)}")
     folder = Path(root)
-    file = feature_file(_features_in(folder))
+    file = FeatureFile(_features_in(folder))
     found = _captions(folder, file)
     names = sorted(found, key=_number)
     captions = {name: found[name] for name in names}

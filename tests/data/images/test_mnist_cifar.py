@@ -212,7 +212,7 @@ def test_fashion_mnist_mini_is_the_published_subset(images):
 
 
 def test_license_of_fashion_mnist_is_bundled():
-    text = (resources.files("pipetrain.data") / "fashion_mnist_mini.LICENSE").read_text(encoding="utf-8")
+    text = (resources.files("pipetrain.data.images") / "fashion_mnist_mini.LICENSE").read_text(encoding="utf-8")
     assert "Zalando SE" in text
     assert "The MIT License" in text
 

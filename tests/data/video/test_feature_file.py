@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from pipetrain.data.video.feature_file import feature_file
+from pipetrain.data.video.feature_file import FeatureFile
 from pipetrain.errors import ConfigError
 
 ARRAYS = {"vid1": np.ones((2, 3), np.float32), "features/vid2": np.zeros((1, 3), np.float32)}
@@ -28,7 +28,7 @@ def path(request, tmp_path):
 
 
 def test_arrays_are_read_by_name_also_in_another_process(path):
-    for file in (feature_file(path), pickle.loads(pickle.dumps(feature_file(path)))):
+    for file in (FeatureFile(path), pickle.loads(pickle.dumps(FeatureFile(path)))):
         assert file.names == ["features/vid2", "vid1"]
         assert np.array_equal(file.read("vid1"), ARRAYS["vid1"])
 
@@ -36,26 +36,26 @@ def test_arrays_are_read_by_name_also_in_another_process(path):
 def test_damaged_file_is_named(path):
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(ConfigError, match=rf"^{path}: damaged: "):
-        feature_file(path)
+        FeatureFile(path)
 
 
 def test_pickled_arrays_are_not_loaded(tmp_path):
     path = tmp_path / "features.npz"
     np.savez(path, vid1=np.array([{}], dtype=object))
     with pytest.raises(ConfigError, match=r"vid1 is damaged: .*allow_pickle"):
-        feature_file(path).read("vid1")
+        FeatureFile(path).read("vid1")
 
 
 def test_hdf5_without_its_library_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "features.h5").touch()
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ConfigError, match=r"features.h5: HDF5 needs h5py.*pip install \"pipetrain\[video\]\""):
-        feature_file(tmp_path / "features.h5")
+        FeatureFile(tmp_path / "features.h5")
 
 
 def test_file_of_another_kind_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"features.pt: a file of features ends in .npz, .h5, .hdf5"):
-        feature_file(tmp_path / "features.pt")
+        FeatureFile(tmp_path / "features.pt")
 
 
 def test_compressed_array_that_is_damaged_is_named(tmp_path):
@@ -65,7 +65,7 @@ def test_compressed_array_that_is_damaged_is_named(tmp_path):
     content[60:160] = b"\xff" * 100
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=rf"^{path}: vid1 is damaged: "):
-        feature_file(path).read("vid1")
+        FeatureFile(path).read("vid1")
 
 
 def test_array_that_no_memory_holds_is_damaged(tmp_path):
@@ -74,4 +74,4 @@ def test_array_that_no_memory_holds_is_damaged(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("vid1.npy", header.getvalue())
     with pytest.raises(ConfigError, match=r"a.npz: vid1 is damaged: Unable to allocate"):
-        feature_file(tmp_path / "a.npz").read("vid1")
+        FeatureFile(tmp_path / "a.npz").read("vid1")
