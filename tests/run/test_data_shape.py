@@ -58,7 +58,7 @@ def test_parameter_with_a_default_is_not_derived():
     [
         (
             [(IMAGE, 0)],
-            r"model.classes is not set, .*lenet.build needs it: the data object \(SimpleNamespace\) has no ",
+            r"model.classes is not set, .*lenet5 needs it: the data object \(SimpleNamespace\) has no ",
         ),
         (labelled(1, 2, shift=1), r"attribute `classes`, and its labels cannot be had .*, or set model.classes=10"),
         (
