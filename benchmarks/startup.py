@@ -105,7 +105,7 @@ def marked_run(marks: Path, words: list[str]) -> None:
 
     from pipetrain import cli
     from pipetrain.commands.run import one_run
-    from pipetrain.libraries.imports import uncollected
+    from pipetrain.libraries.imports import gc_paused
 
     def simulated_steps(*given: Any) -> Any:
         from pipetrain.tracking.run_recorder import Recorder
@@ -125,11 +125,11 @@ def marked_run(marks: Path, words: list[str]) -> None:
 
     @contextlib.contextmanager
     def marked_imports(library: str) -> Iterator[None]:
-        with uncollected(library):
+        with gc_paused(library):
             yield
         ends.append(time.perf_counter())
 
-    vars(one_run).update(uncollected=marked_imports, run=marking(carried_out), _lead=marking(simulated_steps))
+    vars(one_run).update(gc_paused=marked_imports, run=marking(carried_out), _lead=marking(simulated_steps))
     sys.argv = ["pipetrain", "run", *words]
     try:
         cli.main()

@@ -213,10 +213,10 @@ def test_stored_run_is_evaluated_and_exported(tmp_path):
     assert pipetrain("eval", str(folder), "--step", "6", cwd=tmp_path).returncode == 2
     assert pipetrain("export", str(folder), "-o", "w.pt", cwd=tmp_path).returncode == 0
     assert pipetrain("export", str(folder), "--step", "0", "-o", "w0.pt", cwd=tmp_path).returncode == 0
-    from pipetrain.models.lenet import build
+    from pipetrain.models.small_images import lenet5
 
     torch.manual_seed(0)
-    module = build(channels=1, classes=10, size=(28, 28)).module
+    module = lenet5(channels=1, classes=10, size=(28, 28)).module
     start = torch.load(tmp_path / "w0.pt")
     assert all(torch.equal(start[name], value) for name, value in module.state_dict().items())
     module.load_state_dict(torch.load(tmp_path / "w.pt"))

@@ -8,10 +8,12 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
-DEPENDENCIES = [
-    Requirement(line)
-    for line in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
-]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OPTIONAL = PROJECT["optional-dependencies"]
+DEPENDENCIES = [Requirement(line) for line in PROJECT["dependencies"]]
+EXTRAS = [Requirement(line) for extra, lines in OPTIONAL.items() if extra != "dev" for line in lines]
+# SQLAlchemy 1.4.0 has no wheel
+LOWEST = [requirement for requirement in (*DEPENDENCIES, *EXTRAS) if requirement.name != "sqlalchemy"]
 
 
 def pinned(file):
@@ -25,11 +27,15 @@ def lower_bound(requirement):
     return bound
 
 
-@pytest.mark.parametrize("requirement", DEPENDENCIES, ids=lambda requirement: requirement.name)
+@pytest.mark.parametrize("requirement", LOWEST, ids=lambda requirement: requirement.name)
 def test_lower_constraints_pin_the_lowest_version_that_is_allowed(requirement):
     assert pinned("constraints-lower.txt")[requirement.name] == lower_bound(requirement)
 
 
-@pytest.mark.parametrize("requirement", DEPENDENCIES, ids=lambda requirement: requirement.name)
+@pytest.mark.parametrize("requirement", [*DEPENDENCIES, *EXTRAS], ids=lambda requirement: requirement.name)
 def test_tested_constraints_pin_a_version_that_is_allowed(requirement):
     assert pinned("constraints.txt")[requirement.name] in requirement.specifier
+
+
+def test_tests_run_with_every_extra():
+    assert {str(requirement) for requirement in EXTRAS} <= {str(Requirement(line)) for line in OPTIONAL["dev"]}

@@ -24,7 +24,7 @@ from papers.difference import Relation
 from papers.paper import Comparison, Paper, PaperFigure, Row, Tables, Value
 from papers.publications.figures import draw_increase
 from papers.publications.zhang_formulas import ActivationCount, NoisyQuadratic, accelerators, count, hybrid_speedup
-from pipetrain.models import alexnet_cifar, lenet, resnet_cifar, torchvision_models, vgg_cifar
+from pipetrain.models import resnet_cifar, small_images, torchvision_models
 from pipetrain.models.chain import LayerChain
 from pipetrain.report.closed_forms import CLOSED, Position
 from pipetrain.tracking.throughput import PREDICTED
@@ -183,10 +183,10 @@ def _built(model: str, dataset: str) -> LayerChain:
     if model.startswith("ResNet-"):
         return resnet_cifar.build(int(model.removeprefix("ResNet-")), 3, 10)
     if model == "LeNet-5":
-        return lenet.build(1, 10, (28, 28))
+        return small_images.lenet5(1, 10, (28, 28))
     if model == "AlexNet":
-        return alexnet_cifar.build(3, 10)
-    return vgg_cifar.build(3, 10) if dataset == "CIFAR-10" else torchvision_models.vgg16(3, 1000)
+        return small_images.alexnet_cifar(3, 10)
+    return small_images.vgg16_cifar(3, 10) if dataset == "CIFAR-10" else torchvision_models.vgg16(3, 1000)
 
 
 def _verdicts(tables: Tables) -> Mapping[str, Verdict]:

@@ -23,7 +23,10 @@ _LOOKED_AT = ("torch", "torchvision", "tensorboard")
 _OPTIONAL = {
     "timm": "its models: model._target_=timm.create_model",
     "transformers": "its models: docs/your-model.md",
-    "h5py": "features of videos in HDF5 files",
+    "babel": "dates and units of dataset=synthetic_en_de: docs/translation.md",
+    "num2words": "numbers of dataset=synthetic_en_de: docs/translation.md",
+    "nltk": "METEOR of captions: docs/video.md",
+    "h5py": "features of videos in HDF5 files: docs/video.md",
     "torchmetrics": "metrics such as F1 and AUC: docs/metrics.md",
     "pandas": "reading metrics.jsonl as a table: docs/records.md",
     "hydra-joblib-launcher": "runs of a sweep in parallel: hydra/launcher=joblib",

@@ -4,7 +4,31 @@ from typing import Any
 
 from pipetrain.config.schema import TARGET
 
-MOVED: dict[str, str] = {}
+MOVED: dict[str, str] = {
+    "pipetrain.data.fashion.fashion_mnist_mini": "pipetrain.data.images.mnist_cifar.fashion_mnist_mini",
+    "pipetrain.data.torchvision_datasets.mnist": "pipetrain.data.images.mnist_cifar.mnist",
+    "pipetrain.data.torchvision_datasets.fashion_mnist": "pipetrain.data.images.mnist_cifar.fashion_mnist",
+    "pipetrain.data.torchvision_datasets.cifar10": "pipetrain.data.images.mnist_cifar.cifar10",
+    "pipetrain.data.torchvision_datasets.cifar100": "pipetrain.data.images.mnist_cifar.cifar100",
+    "pipetrain.data.image_folder.image_folder": "pipetrain.data.images.folder.image_folder",
+    "pipetrain.data.imagenet.imagenet": "pipetrain.data.images.imagenet.imagenet",
+    "pipetrain.data.tiny_imagenet.tiny_imagenet": "pipetrain.data.images.imagenet.tiny_imagenet",
+    "pipetrain.data.synthetic.synthetic_images": "pipetrain.data.images.synthetic.synthetic_images",
+    "pipetrain.data.text.austen_novels.austen_novels": "pipetrain.data.text.classification.austen_novels",
+    "pipetrain.data.text.imdb.imdb": "pipetrain.data.text.classification.imdb",
+    "pipetrain.data.text.labelled_table.labelled_table": "pipetrain.data.text.table.labelled_table",
+    "pipetrain.data.text.text_file.text_file": "pipetrain.data.text.text_files.text_file",
+    "pipetrain.data.text.text_file.austen": "pipetrain.data.text.text_files.austen",
+    "pipetrain.data.text.penn_treebank.penn_treebank": "pipetrain.data.text.text_files.penn_treebank",
+    "pipetrain.data.parallel_text.parallel_text": "pipetrain.data.translation.parallel_text.parallel_text",
+    "pipetrain.data.synthetic_translation.synthetic_en_de": "pipetrain.data.translation.synthetic.synthetic_en_de",
+    "pipetrain.data.msvd.msvd": "pipetrain.data.video.msvd.msvd",
+    "pipetrain.data.moving_shapes.synthetic_moving_shapes": "pipetrain.data.video.moving_shapes.synthetic_moving_shapes",  # noqa: E501
+    "pipetrain.losses.token_cross_entropy.TokenCrossEntropy": "pipetrain.losses.TokenCrossEntropy",
+    "pipetrain.models.alexnet_cifar.build": "pipetrain.models.small_images.alexnet_cifar",
+    "pipetrain.models.lenet.build": "pipetrain.models.small_images.lenet5",
+    "pipetrain.models.vgg_cifar.build": "pipetrain.models.small_images.vgg16_cifar",
+}
 """Former path -> present path. An entry stays for as long as runs that name the former path are to load."""
 
 

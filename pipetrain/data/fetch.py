@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from pipetrain.data.labels import LabelRange
-from pipetrain.data.own_code import asked_for, sample_of, target_of
-from pipetrain.data.token_ids import TokenRange
+from pipetrain.data.ranges import LabelRange, TokenRange
+from pipetrain.data.samples import naming_errors, sample_of, target_of
 from pipetrain.errors import ConfigError
 from pipetrain.seeding import key
 from pipetrain.tensors import Tensors
@@ -20,8 +19,8 @@ from pipetrain.tensors import Tensors
 Minibatch = tuple[Tensors | None, Tensors | None]
 """Inputs and targets, each None where it was not asked for."""
 
-_OF_NUMBERS = {bool: "bool", int: "int64", float: "float64"}
-"""What `default_collate` makes of Python's numbers."""
+_NUMBER_DTYPES = {bool: "bool", int: "int64", float: "float64"}
+"""dtypes of the tensors that `default_collate` makes of Python's numbers."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Fetch:
 
     @property
     def decodes(self) -> bool:
-        """Whether samples must be read: a data set's own `target(i)` gives the targets without."""
+        """True if samples must be read; a data set's own `target(i)` gives the targets without."""
         return self.inputs or not hasattr(self.dataset, "target") or hasattr(self.dataset, "collate")
 
     def __call__(self, epoch: int, indices: Sequence[int]) -> Minibatch:
@@ -47,20 +46,24 @@ class Fetch:
             ConfigError: they do not fit together, or a label or token id is out of range.
             DataError: the data set's code raised an exception.
         """
-        if not self.decodes:
-            alone = _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
-            return None, self._known_labels(alone, indices)
-        inputs, targets = self._collated(self._pairs(epoch, indices), indices)
-        return inputs and self._known_tokens(inputs, indices), targets and self._known_labels(targets, indices)
+        inputs, targets = self._read(epoch, indices)
+        if inputs is not None and self.tokens is not None:
+            self.tokens.check(inputs, indices)
+        if targets is not None and self.labels is not None:
+            self.labels.check(targets[0], indices)
+        return inputs, targets
 
     def names(self) -> tuple[str, ...]:
         """The names of the inputs, where a sample or the data set's `collate` gives a dict of them."""
         pairs = self._pairs(0, [0])
-        with asked_for(f"{type(self.dataset).__name__}.collate of sample 0"):
+        with naming_errors(f"{type(self.dataset).__name__}.collate of sample 0"):
             inputs = self.dataset.collate(pairs)[0] if hasattr(self.dataset, "collate") else pairs[0][0]
         return tuple(inputs) if isinstance(inputs, Mapping) else ()
 
-    def _collated(self, pairs: list[Sequence[Any]], indices: Sequence[int]) -> Minibatch:
+    def _read(self, epoch: int, indices: Sequence[int]) -> Minibatch:
+        if not self.decodes:
+            return None, _collate([target_of(self.dataset, index) for index in indices], "targets", indices)
+        pairs = self._pairs(epoch, indices)
         if hasattr(self.dataset, "collate"):
             inputs, targets = _by_data_set(self.dataset, pairs, indices)
             return inputs if self.inputs else None, targets if self.targets else None
@@ -69,18 +72,8 @@ class Fetch:
             _collate([pair[1] for pair in pairs], "targets", indices) if self.targets else None,
         )
 
-    def _known_tokens(self, inputs: Tensors, indices: Sequence[int]) -> Tensors:
-        if self.tokens is not None:
-            self.tokens.check(inputs, indices)
-        return inputs
-
-    def _known_labels(self, targets: Tensors, indices: Sequence[int]) -> Tensors:
-        if self.labels is not None:
-            self.labels.check(targets[0], indices)
-        return targets
-
     def _pairs(self, epoch: int, indices: Sequence[int]) -> list[Sequence[Any]]:
-        with _generator_kept() as reseed:
+        with _restoring_generator() as reseed:
             pairs = []
             for index in indices:
                 reseed(key(self.seed, epoch, index))
@@ -89,7 +82,7 @@ class Fetch:
 
 
 @contextmanager
-def _generator_kept() -> Iterator[Callable[[int], object]]:
+def _restoring_generator() -> Iterator[Callable[[int], object]]:
     """Leaves torch's default generator as it was: layers of this process draw from it, too."""
     generator = torch.default_generator
     state = generator.get_state()
@@ -100,7 +93,7 @@ def _generator_kept() -> Iterator[Callable[[int], object]]:
 
 
 def _by_data_set(dataset: Any, pairs: list[Sequence[Any]], indices: Sequence[int]) -> tuple[Tensors, Tensors]:
-    with asked_for(f"{type(dataset).__name__}.collate of samples {indices[0]} to {indices[-1]}"):
+    with naming_errors(f"{type(dataset).__name__}.collate of samples {indices[0]} to {indices[-1]}"):
         collated = dataset.collate(pairs)
     if not isinstance(collated, tuple | list) or len(collated) != 2:
         raise ConfigError(
@@ -172,12 +165,12 @@ def _where_unlike(one: Any, other: Any) -> tuple[str, Any, Any]:
 
 
 def _dtypes(value: Any) -> Hashable:
-    """Those of the tensors that become of it."""
+    """dtypes of the tensors that `default_collate` makes of it."""
     if isinstance(value, Tensor | np.ndarray | np.generic):
         return str(value.dtype).removeprefix("torch.")
     if isinstance(value, tuple | list | Mapping):
         return tuple(map(_dtypes, value.values() if isinstance(value, Mapping) else value))
-    return _OF_NUMBERS.get(type(value))
+    return _NUMBER_DTYPES.get(type(value))
 
 
 def _is_of_tensors(value: Any) -> bool:

@@ -10,16 +10,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
-from pipetrain.data.epoch_order import order_of
 from pipetrain.data.fetch import Fetch, Minibatch
-from pipetrain.data.labels import LabelRange
+from pipetrain.data.order import order_of
+from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.data.reader_process import context, leave_signals
-from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError, DataError, RunError, as_configured, check_whole, one_line
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.tensors import Tensors
 
-_OF_SHARED_MEMORY = ("shm", "shared memory", "Bus error")
+_SHARED_MEMORY_WORDS = ("shm", "shared memory", "Bus error")
 """Words in torch's errors of memory that processes share."""
 
 
@@ -69,11 +68,11 @@ class Loader:
         self.workers = workers
         self.prefetch = prefetch
         self.pinned = False
-        """Whether minibatches are in page-locked memory, from which copies to a CUDA device do not wait."""
+        """True if minibatches are in page-locked memory, from which copies to a CUDA device do not wait."""
         self.labels: LabelRange | None = None
-        """Those that targets may have; None where they are no labels, or nobody knows."""
+        """Labels that targets may have; None if they are no labels, or unknown."""
         self.tokens: TokenRange | None = None
-        """Those that inputs may have; None where they are no tokens, or nobody knows."""
+        """Ids that inputs may have; None if they are no tokens, or unknown."""
         available = _length(dataset)
         self.samples_per_epoch = available if limit is None else min(limit, available)
         shuffled = shuffle and not getattr(dataset, "ordered", False)
@@ -96,7 +95,7 @@ class Loader:
 
     @property
     def varying(self) -> bool:
-        """Whether minibatches of equally many samples may differ in shape otherwise, as padded text does."""
+        """True if minibatches of equally many samples may differ in shape otherwise, as padded text does."""
         return hasattr(self.dataset, "batches") or hasattr(self.dataset, "collate")
 
     def sizes(self, epoch: int) -> list[int]:
@@ -179,13 +178,13 @@ class _Minibatches(Dataset[Minibatch | ConfigError | Failure]):
 
 def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
     workers = minibatches.num_workers
-    with _shared_memory_named(workers):
+    with _naming_shared_memory(workers):
         # what workers need first; torch's own attempt leaves an object that cannot be deleted
         (minibatches.multiprocessing_context or multiprocessing).Lock()
         reading = iter(minibatches)
     try:
         for _ in range(len(minibatches)):
-            with _shared_memory_named(workers):
+            with _naming_shared_memory(workers):
                 minibatch = next(reading)
                 if isinstance(minibatch, ConfigError):
                     raise minibatch
@@ -197,7 +196,7 @@ def _raising(minibatches: "DataLoader[Any]") -> Iterator[Minibatch]:
 
 
 @contextmanager
-def _shared_memory_named(workers: int) -> Iterator[None]:
+def _naming_shared_memory(workers: int) -> Iterator[None]:
     """Names the cause of what goes wrong between the workers and this process, which share memory.
 
     Raises:
@@ -206,7 +205,7 @@ def _shared_memory_named(workers: int) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, DataError) as error:
-        if not isinstance(error, OSError) and not any(word in str(error) for word in _OF_SHARED_MEMORY):
+        if not isinstance(error, OSError) and not any(word in str(error) for word in _SHARED_MEMORY_WORDS):
             raise
         raise RunError(
             f"dataset.workers={workers}: the workers cannot pass on samples through shared memory (/dev/shm): "
@@ -248,3 +247,17 @@ def _check_counts(*, batch_size: int, microbatches: int, limit: int | None, work
     check_whole("dataset.workers", workers, least=0)
     if limit is not None:
         check_whole("dataset.limit", limit, least=1, otherwise="or null for all samples")
+
+
+def split(tensors: Tensors, num_microbatches: int) -> list[Tensors]:
+    """The microbatches of a minibatch, as views: every tensor cut along dimension 0 by `torch.tensor_split`.
+
+    The first ones are a sample larger where `num_microbatches` does not divide the minibatch.
+    """
+    return list(zip(*(torch.tensor_split(tensor, num_microbatches) for tensor in tensors), strict=True))
+
+
+def microbatch_sizes(samples: int, num_microbatches: int) -> list[int]:
+    """The samples of each microbatch that `split` makes of a minibatch of so many samples."""
+    size, larger = divmod(samples, num_microbatches)
+    return [size + (index < larger) for index in range(num_microbatches)]

@@ -44,7 +44,7 @@ class ReaderContext(ForkContext):
 
 
 def context() -> BaseContext | None:
-    """What starts processes that read samples; None, for Python's own way, where the system has no safe fork."""
+    """Multiprocessing context of processes that read samples; None, for Python's default, if fork is not safe here."""
     return ReaderContext() if sys.platform == "linux" else None
 
 

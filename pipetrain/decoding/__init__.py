@@ -1,9 +1,7 @@
 """Texts that a whole model generates at an evaluation, and the metrics that compare them with references."""
 
+from pipetrain.decoding.beam import DecodingOptions, Generator, SpecialTokens, WholeModel
 from pipetrain.decoding.generation import Generation
-from pipetrain.decoding.generator import Generator, WholeModel
-from pipetrain.decoding.marks import Marks
-from pipetrain.decoding.measured import MetricValue
-from pipetrain.decoding.options import DecodingOptions
+from pipetrain.decoding.metrics import MetricValue
 
-__all__ = ["DecodingOptions", "Generation", "Generator", "Marks", "MetricValue", "WholeModel"]
+__all__ = ["DecodingOptions", "Generation", "Generator", "MetricValue", "SpecialTokens", "WholeModel"]

@@ -1,42 +1,132 @@
 """Beam search: the most probable texts that a model generates, a whole minibatch side by side."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from pipetrain.decoding.generator import Generator
-from pipetrain.decoding.marks import Marks
-from pipetrain.decoding.options import DecodingOptions
 from pipetrain.tensors import Tensors
+
+
+class Generator(Protocol):
+    """An encoder and decoder whose state between two tokens is a tuple of tensors, samples in dimension 0 of each.
+
+    The search repeats, reorders and drops the rows of all of them alike.
+    """
+
+    def begin(self, *source: Tensor) -> Tensors:
+        """The state before the first token, given the encoder's padded inputs (n, positions, …)."""
+        ...
+
+    def step(self, tokens: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """The logits of the next token (n, vocabulary) after the latest tokens (n,), and the state then."""
+        ...
+
+
+class WholeModel(Protocol):
+    """An assembled model in evaluation mode.
+
+    Attributes:
+        module: the model's own module, with the weights of all stages.
+    """
+
+    module: nn.Module
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """Output of the last layer for these inputs of the first."""
+        ...
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The ids of a vocabulary that stand for no text.
+
+    Attributes:
+        beginning: what a decoder reads first.
+        end: after the last token.
+        padding: of shorter sequences in a minibatch.
+    """
+
+    beginning: int
+    end: int
+    padding: int = 0
+
+
+_CPU = torch.device("cpu")
+
+
+def _ignore_words(_description: str) -> None:
+    pass
+
+
+def _ignore_texts(_texts: Sequence[str], _references: Sequence[Sequence[str]]) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class DecodingOptions:
+    """Options of decoding.
+
+    Attributes:
+        beam_width: hypotheses of a sample that are followed in parallel; 1 is greedy search.
+        length_penalty: the exponent α by which longer texts are favored; 0 compares sums of log-probabilities.
+        length_penalty_form: `fairseq` divides by length^α, `gnmt` by ((5 + length) / 6)^α (Wu et al. 2016, eq. 14).
+        batch_size: samples that are decoded together.
+        limit: samples at most; None: all.
+        device: where the model is.
+        on_progress: called with a description of what is decoded.
+        on_texts: called with the generated texts and the references of each.
+    """
+
+    beam_width: int = 5
+    length_penalty: float = 1.0
+    length_penalty_form: str = "fairseq"
+    batch_size: int = 64
+    limit: int | None = None
+    device: torch.device = _CPU
+    on_progress: Callable[[str], None] = _ignore_words
+    on_texts: Callable[[Sequence[str], Sequence[Sequence[str]]], None] = _ignore_texts
+
+    def divisor(self, length: int) -> float:
+        """Divisor of the log-probability of a text of `length` tokens, the end included."""
+        base = length if self.length_penalty_form == "fairseq" else (5 + length) / 6
+        return float(base**self.length_penalty)
+
+    @property
+    def search(self) -> str:
+        """The search in words, as a record of a metric needs it."""
+        if self.beam_width == 1:
+            return "greedy"
+        return f"beam:{self.beam_width}|length_penalty:{self.length_penalty:g}|form:{self.length_penalty_form}"
 
 
 @torch.no_grad()
 def beam_search(
-    model: Generator, source: Tensors, marks: Marks, longest: Sequence[int], options: DecodingOptions
+    model: Generator, source: Tensors, special: SpecialTokens, longest: Sequence[int], options: DecodingOptions
 ) -> list[list[int]]:
-    """The best text of each sample: its token ids, without marks.
+    """The best text of each sample: its token ids, without special ones.
 
     Each step extends every hypothesis by every token and keeps the `beam_width` most probable ones that go on. Those
-    among the first `beam_width` that end are set aside; a sample is done when it has that many. The best of them is the
+    among the first `beam_width` that end are finished; a sample is done when it has that many. The best of them is the
     one with the highest log-probability after the length penalty. As in fairseq, the longest text must end.
 
     Args:
         model: in evaluation mode.
         source: the encoder's inputs (n, positions, …).
-        marks: of the target vocabulary.
+        special: tokens of the target vocabulary.
         longest: tokens of the text of each sample at most.
         options: of the search.
     """
-    beams = _Beams(longest, marks, options)
+    beams = _Beams(longest, special, options)
     state = model.begin(*source)
     state = _rows(state, beams.samples.repeat_interleave(options.beam_width).to(state[0].device))
     while len(beams.samples):
         logits, state = model.step(beams.latest.to(state[0].device), state)
         state = _rows(state, beams.extend(logits).to(state[0].device))
-    return [found.text for found in beams.found]
+    return [finished.text for finished in beams.finished]
 
 
 def _rows(state: Tensors, rows: Tensor) -> Tensors:
@@ -44,8 +134,8 @@ def _rows(state: Tensors, rows: Tensor) -> Tensors:
 
 
 @dataclass
-class _Found:
-    """What has ended of one sample: the best text so far."""
+class _Finished:
+    """The finished texts of one sample: their number, and the best so far."""
 
     count: int = 0
     score: float = -math.inf
@@ -60,12 +150,12 @@ class _Found:
 class _Beams:
     """The hypotheses of the samples that are not done, `beam_width` rows of each one after the other."""
 
-    def __init__(self, longest: Sequence[int], marks: Marks, options: DecodingOptions) -> None:
+    def __init__(self, longest: Sequence[int], special: SpecialTokens, options: DecodingOptions) -> None:
         count = len(longest)
-        self._marks = marks
+        self._special = special
         self._options = options
         self._longest = torch.tensor(longest)
-        self.found = [_Found() for _ in longest]
+        self.finished = [_Finished() for _ in longest]
         self.samples = torch.arange(count)
         """The samples that are not done."""
         width = options.beam_width
@@ -73,44 +163,44 @@ class _Beams:
         # all hypotheses of a sample are the same one before the first token: the others must not be chosen
         self._scores = torch.full((count, width), -math.inf)
         self._scores[:, 0] = 0.0
-        self.latest = torch.full((count * width,), marks.beginning)
+        self.latest = torch.full((count * width,), special.beginning)
         """The last token of each row."""
 
     def extend(self, logits: Tensor) -> Tensor:
-        """Goes on to the next token; the old row that each new one continues.
+        """Extends the hypotheses by a token; the previous row that each new one continues.
 
         Args:
             logits: of the next token, (rows, vocabulary).
         """
         width, vocabulary = self._options.beam_width, logits.shape[1]
         at_end = self._longest[self.samples] <= self._texts.shape[2]
-        scores = self._of_next(logits, at_end).view(len(self.samples), -1)
+        scores = self._next_scores(logits, at_end).view(len(self.samples), -1)
         best, index = scores.topk(min(2 * width, scores.shape[1]))
         beams, tokens = index // vocabulary, index % vocabulary
-        ends = tokens.eq(self._marks.end)
-        self._set_aside(best[:, :width], beams[:, :width], ends[:, :width])
+        ends = tokens.eq(self._special.end)
+        self._finish(best[:, :width], beams[:, :width], ends[:, :width])
         going, order = best.masked_fill(ends, -math.inf).topk(width)
-        return self._go_on(going, beams.gather(1, order), tokens.gather(1, order), at_end)
+        return self._continue(going, beams.gather(1, order), tokens.gather(1, order), at_end)
 
-    def _of_next(self, logits: Tensor, at_end: Tensor) -> Tensor:
+    def _next_scores(self, logits: Tensor, at_end: Tensor) -> Tensor:
         """The log-probability of each hypothesis with each token after it, (samples, width, vocabulary)."""
         log_probabilities = logits.float().log_softmax(1).cpu().view(*self._scores.shape, -1)
         tokens = torch.arange(logits.shape[1])
-        never = tokens.eq(self._marks.beginning) | tokens.eq(self._marks.padding)
-        impossible = never | (at_end[:, None] & tokens.ne(self._marks.end))
+        never = tokens.eq(self._special.beginning) | tokens.eq(self._special.padding)
+        impossible = never | (at_end[:, None] & tokens.ne(self._special.end))
         return self._scores[:, :, None] + log_probabilities.masked_fill(impossible[:, None], -math.inf)
 
-    def _set_aside(self, scores: Tensor, beams: Tensor, ends: Tensor) -> None:
+    def _finish(self, scores: Tensor, beams: Tensor, ends: Tensor) -> None:
         """Notes the hypotheses that end; what is impossible, or not a number, is none."""
         divisor = self._options.divisor(self._texts.shape[2] + 1)
         for sample, column in (ends & scores.isfinite()).nonzero().tolist():
             text = self._texts[sample, int(beams[sample, column])].tolist()
-            self.found[int(self.samples[sample])].add(scores[sample, column].item() / divisor, text)
+            self.finished[int(self.samples[sample])].add(scores[sample, column].item() / divisor, text)
 
-    def _go_on(self, scores: Tensor, beams: Tensor, tokens: Tensor, at_end: Tensor) -> Tensor:
+    def _continue(self, scores: Tensor, beams: Tensor, tokens: Tensor, at_end: Tensor) -> Tensor:
         """Keeps these hypotheses of the samples that are not done."""
         width = self._options.beam_width
-        done = torch.tensor([self.found[sample].count >= width for sample in self.samples.tolist()])
+        done = torch.tensor([self.finished[sample].count >= width for sample in self.samples.tolist()])
         left = (~(done | at_end)).nonzero().flatten()
         rows = (torch.arange(len(self.samples))[:, None] * width + beams)[left].flatten()
         earlier = self._texts.flatten(0, 1)[rows]

@@ -8,47 +8,50 @@ from typing import Any
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pipetrain.decoding import bleu, meteor
-from pipetrain.decoding.beam import beam_search
-from pipetrain.decoding.generator import WholeModel
-from pipetrain.decoding.marks import Marks
-from pipetrain.decoding.measured import MetricValue
-from pipetrain.decoding.options import DecodingOptions
+from pipetrain.decoding.beam import DecodingOptions, SpecialTokens, WholeModel, beam_search
+from pipetrain.decoding.metrics import MetricValue, bleu, meteor
+from pipetrain.libraries.imports import require
 from pipetrain.tensors import Tensors
 
 Metric = Callable[[Sequence[str], Sequence[Sequence[str]]], MetricValue]
-METRICS: Mapping[str, Metric] = {bleu.NAME: bleu.bleu, meteor.NAME: meteor.meteor}
+METRICS: Mapping[str, Metric] = {"bleu": bleu, "meteor": meteor}
 """By name: (texts, the references of each) -> the metric."""
 _ALWAYS = 10
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What of a data set a model's texts are generated from, and what they are compared with.
+    """Sources that texts are generated from, and the references that they are compared with.
 
     Attributes:
         sources: the encoder's inputs of each sample, unpadded (positions, …).
         references: the texts that each sample could have, as plain text.
-        detokenize: token ids without marks -> plain text.
-        marks: of the target vocabulary.
+        detokenize: token ids without special tokens -> plain text.
+        special: tokens of the target vocabulary.
         longest: tokens of a generated text at most.
         metrics: of `METRICS`.
         collate: the sources of some samples -> those of a minibatch (samples, positions, …); None: padded with the
-            padding mark.
+            padding token.
         longest_by_source: so many for each position of its source at most, and ten more.
     """
 
     sources: Sequence[Tensors]
     references: Sequence[Sequence[str]]
     detokenize: Callable[[list[int]], str]
-    marks: Marks
+    special: SpecialTokens
     longest: int
-    metrics: Sequence[str] = (bleu.NAME,)
+    metrics: Sequence[str] = ("bleu",)
     collate: Callable[[list[Tensors]], Tensors] | None = None
     longest_by_source: float = math.inf
 
     def problem(self, model: WholeModel) -> str | None:
-        """Why no text can be generated from a model; None where it can."""
+        """Why no text can be generated from a model, None if it can be.
+
+        Raises:
+            ConfigError: a metric needs a package that is not installed.
+        """
+        if "meteor" in self.metrics:
+            require("eval.decode=true: METEOR", ("nltk",), "video", "; or set eval.decode=false")
         missing = [name for name in ("begin", "step") if not callable(getattr(model.module, name, None))]
         if not missing:
             return None
@@ -64,14 +67,14 @@ class Generation:
 
     def texts(self, model: WholeModel, options: DecodingOptions) -> list[str]:
         """The text that a model generates for each of the first `options.limit` samples."""
-        generator: Any = model.module  # a Generator, as `problem` tells
+        generator: Any = model.module  # a Generator, as `problem` checks
         samples = range(len(self.sources) if options.limit is None else min(options.limit, len(self.sources)))
         texts = [""] * len(samples)
         for indices in self._batches(samples, options):
             source = self._collated([self.sources[i] for i in indices])
             source = tuple(tensor.to(options.device) for tensor in source)
             longest = [self._longest_of(i) for i in indices]
-            for i, ids in zip(indices, beam_search(generator, source, self.marks, longest, options), strict=True):
+            for i, ids in zip(indices, beam_search(generator, source, self.special, longest, options), strict=True):
                 texts[i] = self.detokenize(ids)
         return texts
 
@@ -91,4 +94,4 @@ class Generation:
         if self.collate is not None:
             return self.collate(sources)
         columns: list[list[Tensor]] = [list(column) for column in zip(*sources, strict=True)]
-        return tuple(pad_sequence(column, batch_first=True, padding_value=self.marks.padding) for column in columns)
+        return tuple(pad_sequence(column, batch_first=True, padding_value=self.special.padding) for column in columns)

@@ -18,7 +18,7 @@ from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.stage_runner import StageRunner
-from pipetrain.losses import NO_METRICS, Evaluated, Metrics
+from pipetrain.losses import NO_METRICS, Metrics, RunningMetrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
 from pipetrain.stage.stage import Stage
@@ -127,7 +127,7 @@ class DistributedExecutor(ManyProcesses):
         found = metrics_of(self._of_all_replicas(parts))
         return found if stage.replica else found | evaluated.values()
 
-    def _update(self, evaluated: Evaluated, given: Tensors) -> None:
+    def _update(self, evaluated: RunningMetrics, given: Tensors) -> None:
         """Updates the metrics of the first replica with what each of them gives of a round, in their order."""
         assert self._ports.replica_groups is not None
         with self.hooks.waiting("the other replicas' part of the evaluation"):

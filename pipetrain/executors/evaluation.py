@@ -13,12 +13,12 @@ from pipetrain.errors import RunError
 from pipetrain.executors.feed import Feed, to_device
 from pipetrain.losses import (
     NO_METRICS,
-    Evaluated,
     Loss,
     Metrics,
+    RunningMetrics,
     check_hits,
+    correct_counts,
     count_of,
-    hits_of,
     log_loss_of,
     percent,
 )
@@ -71,7 +71,7 @@ def evaluate(
     return found | evaluated.values()
 
 
-def _scored(outputs: Tensors, targets: Tensors, loss: Loss, evaluated: Evaluated) -> "PartScore":
+def _scored(outputs: Tensors, targets: Tensors, loss: Loss, evaluated: RunningMetrics) -> "PartScore":
     score = PartScore.of(loss, outputs, targets)
     if evaluated:
         evaluated.update((*outputs, *to_device(targets, outputs[0].device)))
@@ -107,7 +107,7 @@ class PartScore:
         if not isinstance(mean, Tensor) or mean.numel() != 1:
             shown = f"a tensor of shape {tuple(mean.shape)}" if isinstance(mean, Tensor) else f"a {type(mean).__name__}"
             raise RunError(f"the loss must return the mean, a tensor of one element, not {shown}")
-        hits = hits_of(loss, outputs, there)
+        hits = correct_counts(loss, outputs, there)
         part = cls(count_of(loss, targets), mean, log_loss_of(loss, mean, outputs, there), hits)
         return part if queues(outputs[0].device) else next(on_host([part]))
 

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.data.loader import Loader
-from pipetrain.data.microbatches import split
+from pipetrain.data.loader import Loader, split
 from pipetrain.executors.base import IntervalTimes, OneProcess
 from pipetrain.executors.clipping import Clipping, squared_norm
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.executors.read_cursor import ReadCursor
-from pipetrain.losses import NO_METRICS, Loss, Metrics, StepLoss, count_of, share, step_loss
+from pipetrain.losses import NO_METRICS, Loss, Metrics, StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import Activations, PlannedOperation, rebinds_weights
 from pipetrain.schedules import Kind
@@ -193,7 +192,7 @@ class FinegrainedExecutor(OneProcess):
         counts = [count_of(self._model.loss, target) for target in targets]
         losses = []
         for j, (x, y) in enumerate(zip(inputs, targets, strict=True)):
-            one = _Pass(self._model, readers, (t, j), x, y, share(counts, j))
+            one = _Pass(self._model, readers, (t, j), x, y, microbatch_weight(counts, j))
             losses.append(one.carry_out())
         return step_loss(losses, counts)
 

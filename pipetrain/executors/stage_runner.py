@@ -7,14 +7,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pipetrain.data.microbatches import split
+from pipetrain.data.loader import split
 from pipetrain.device_queue import numbers
 from pipetrain.executors.clipping import Clipping, clipped, squared_norm
 from pipetrain.executors.feed import Feed, to_device
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.read_cursor import ReadCursor
 from pipetrain.executors.replicas.averaging import AveragedGradients, LocalGradients, Round
-from pipetrain.losses import StepLoss, count_of, share, step_loss
+from pipetrain.losses import StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.program.planned_operations import PlannedOperation
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.schedules import Kind, Operation
@@ -183,7 +183,7 @@ class StageRunner:
         minibatch = self._open(planned.operation.minibatch)  # before the wait for the activations
         inputs = self._received(planned.operation, microbatch)
         j = microbatch[1]
-        targets = WeightedTargets(minibatch.targets[j], share(minibatch.counts, j))
+        targets = WeightedTargets(minibatch.targets[j], microbatch_weight(minibatch.counts, j))
         with self.stage.clock.computing():
             loss = self.stage.forward_loss(microbatch, inputs, targets, read, planned.activations, store=self._stores)
         minibatch.losses.append(loss)

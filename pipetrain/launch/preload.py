@@ -6,7 +6,7 @@ import os
 import signal
 
 from pipetrain.launch import fork_server
-from pipetrain.libraries.imports import uncollected
+from pipetrain.libraries.imports import gc_paused
 from pipetrain.libraries.processes import die_with_parent
 
 _MODULES = (
@@ -20,7 +20,7 @@ def _preload() -> None:
     die_with_parent(signal.SIGKILL)
     # Ctrl-C at the terminal reaches this process too, which would answer with a traceback while it imports
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with uncollected("torch"):  # nor will the workers copy the pages of what they share only to search them
+    with gc_paused("torch"):  # nor will the workers copy the pages of what they share only to search them
         for name in (*_MODULES, *os.environ.pop(fork_server.MODULES, "").split()):
             with contextlib.suppress(Exception):  # whoever needs it will say what is wrong
                 importlib.import_module(name)

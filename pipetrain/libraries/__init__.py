@@ -1,4 +1,4 @@
-"""How torch, torchvision and torch's compiler are imported: fast, whatever is installed, and only where needed.
+"""Imports of torch, torchvision and torch's compiler: fast, with any builds of them, and only where needed.
 
-Also what is asked of the system by way of its C library.
+Also calls of the system's C library.
 """

@@ -1,16 +1,20 @@
-"""Imports of thousands of modules, which the garbage collector would search again and again: a sixth of their time."""
+"""Imports of large and of optional packages."""
 
 import contextlib
 import gc
+import importlib.util
 import sys
 from collections.abc import Iterator
 
+from pipetrain.errors import ConfigError
+
 
 @contextlib.contextmanager
-def uncollected(library: str) -> Iterator[None]:
-    """Around imports, of which `library` is the first. The collector does not run, and leaves what they brought alone.
+def gc_paused(library: str) -> Iterator[None]:
+    """Keeps the garbage collector from running during imports, of which `library` is the first, and off their objects.
 
-    Nothing happens where it is imported already: what an earlier run of a sweep has left is to be collected.
+    It would search thousands of modules again and again, a sixth of the time. Does nothing if `library` is imported
+    already: what an earlier run of a sweep has left is to be collected.
     """
     if library in sys.modules:
         yield
@@ -23,3 +27,21 @@ def uncollected(library: str) -> Iterator[None]:
         gc.freeze()
         if enabled:
             gc.enable()
+
+
+def require(use: str, packages: tuple[str, ...], extra: str, otherwise: str = "") -> None:
+    """Checks that optional packages are installed, without importing them.
+
+    Args:
+        use: what needs them, such as a setting.
+        packages: to import.
+        extra: of pipetrain, which installs them.
+        otherwise: what else would work, such as "; or set eval.decode=false".
+
+    Raises:
+        ConfigError: one is not installed.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        absent = f"{' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed"
+        raise ConfigError(f'{use} needs {absent}: pip install "pipetrain[{extra}]"{otherwise}')

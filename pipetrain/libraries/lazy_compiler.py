@@ -25,7 +25,7 @@ def install() -> None:
 
 
 class _LazyCompiler(ModuleType):
-    """Stands for the compiler until somebody asks for more than being left alone."""
+    """Stands in for the compiler until something is to be compiled."""
 
     def __init__(self) -> None:
         super().__init__(_NAME)
@@ -33,7 +33,7 @@ class _LazyCompiler(ModuleType):
         self._left_alone: list[Callable[..., Any]] = []
 
     def graph_break(self, _message: str = "") -> None:
-        """What the compiler's own does where nothing is compiled."""
+        """Does nothing, as the compiler's own where nothing is compiled."""
 
     def disable(self, *given: Any, **options: Any) -> Any:
         """The function itself, for functions of torch's own; the compiler hears of them if it ever comes."""

@@ -1,4 +1,4 @@
-"""What the processes of a run have in common: the signals that end the run, and that none outlives its parent."""
+"""Signals that end a run, and processes that do not outlive their parent."""
 
 import contextlib
 import ctypes

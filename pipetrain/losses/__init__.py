@@ -1,40 +1,43 @@
 """Losses: what a minibatch is averaged over, and which metrics an evaluation reports."""
 
-from pipetrain.losses.average import StepLoss, percent, share, step_loss
-from pipetrain.losses.cross_entropy import CrossEntropy
-from pipetrain.losses.loss import Loss, on_device
-from pipetrain.losses.measures import (
+from pipetrain.losses.cross_entropy import CrossEntropy, TokenCrossEntropy
+from pipetrain.losses.loss import (
+    Loss,
+    StepLoss,
     check_hits,
-    classes_of,
+    correct_counts,
     count_of,
     counts_tokens,
-    hits_of,
-    ignored_of,
+    ignored_target,
+    is_classification,
     log_loss_of,
-    of_classes,
+    microbatch_weight,
+    number_of_classes,
+    on_device,
+    percent,
+    step_loss,
 )
-from pipetrain.losses.metrics import NO_METRICS, Evaluated, Metric, Metrics
-from pipetrain.losses.token_cross_entropy import TokenCrossEntropy
+from pipetrain.losses.metrics import NO_METRICS, Metric, Metrics, RunningMetrics
 
 __all__ = [
     "NO_METRICS",
     "CrossEntropy",
-    "Evaluated",
     "Loss",
     "Metric",
     "Metrics",
+    "RunningMetrics",
     "StepLoss",
     "TokenCrossEntropy",
     "check_hits",
-    "classes_of",
+    "correct_counts",
     "count_of",
     "counts_tokens",
-    "hits_of",
-    "ignored_of",
+    "ignored_target",
+    "is_classification",
     "log_loss_of",
-    "of_classes",
+    "microbatch_weight",
+    "number_of_classes",
     "on_device",
     "percent",
-    "share",
     "step_loss",
 ]

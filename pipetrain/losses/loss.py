@@ -1,9 +1,13 @@
-"""What a loss is."""
+"""Losses: their interface, averages over microbatches, and the counts that evaluations take from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from pipetrain.errors import RunError
+from pipetrain.losses.cross_entropy import CrossEntropy, TokenCrossEntropy, class_hits
 
 Loss = Callable[..., Tensor]
 """(output, target) -> the mean loss, a scalar. It may also have
@@ -18,3 +22,133 @@ Loss = Callable[..., Tensor]
 def on_device(loss: Loss, device: torch.device) -> Loss:
     """The loss with its buffers, where it has any, on `device`."""
     return loss.to(device) if isinstance(loss, nn.Module) else loss
+
+
+def microbatch_weight(counts: Sequence[int], j: int) -> float:
+    """n_j / n: the weight of microbatch j; 0 where none counts anything, such as padding alone."""
+    return counts[j] / max(1, sum(counts))
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """The loss of a step.
+
+    Attributes:
+        mean: over what it counts, a float32 scalar.
+        count: samples, or target tokens.
+    """
+
+    mean: Tensor
+    count: int
+
+
+def step_loss(losses: Sequence[Tensor], counts: Sequence[int]) -> StepLoss:
+    """Σ_j (n_j / n) · loss_j in float32, j ascending: the loss of a minibatch from those of its microbatches."""
+    value = torch.zeros((), dtype=torch.float32, device=losses[0].device)
+    for j, loss in enumerate(losses):
+        value = value + loss.float() * microbatch_weight(counts, j)
+    return StepLoss(value, sum(counts))
+
+
+def percent(hits: float, count: int) -> float:
+    """Hits among `count`, in percent."""
+    return 100.0 * hits / count
+
+
+_RESERVED_NAMES = ("loss", "perplexity", "s")
+"""Names that records give to other numbers of an evaluation."""
+
+
+def is_classification(loss: Loss, targets: tuple[Tensor, ...]) -> bool:
+    """True if the loss is a cross-entropy, ours or torch's, of targets that are classes or tokens."""
+    whole = len(targets) == 1 and not (targets[0].is_floating_point() or targets[0].is_complex())
+    return whole and isinstance(loss, CrossEntropy | TokenCrossEntropy | nn.CrossEntropyLoss | nn.NLLLoss)
+
+
+def number_of_classes(loss: Loss, scores: Tensor) -> int:
+    """The classes, or tokens of the vocabulary, that the scores are of."""
+    return scores.shape[-1 if isinstance(loss, TokenCrossEntropy) else 1]
+
+
+def ignored_target(loss: Loss) -> int | None:
+    """The target that a loss leaves out of its mean."""
+    ignored: int | None = getattr(loss, "ignore_index", None)
+    return ignored
+
+
+def counts_tokens(loss: Loss) -> bool:
+    """True if the loss counts tokens."""
+    return getattr(loss, "unit", None) == "tokens"
+
+
+def count_of(loss: Loss, targets: tuple[Tensor, ...]) -> int:
+    """Number of items that the loss averages over: its own `count` of the targets, their number, or the samples.
+
+    Raises:
+        RunError: its own `count` is negative.
+    """
+    count = getattr(loss, "count", None)
+    if count is not None:
+        found = int(count(*targets))
+        if found < 0:
+            raise RunError(f"`count` of the loss returned {found}; it must be the number of items that are averaged")
+        return found
+    if not is_classification(loss, targets):
+        return len(targets[0])
+    ignored = ignored_target(loss)
+    return targets[0].numel() if ignored is None else max(1, int(targets[0].ne(ignored).sum()))
+
+
+def correct_counts(
+    loss: Loss, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
+) -> Mapping[str, float | Tensor]:
+    """The loss's own metrics as sums, or how often a class was hit; none where there are no classes.
+
+    Raises:
+        RunError: the loss's own `metrics` does not return a number for each name.
+    """
+    metrics: Callable[..., object] | None = getattr(loss, "metrics", None)
+    if metrics is None:
+        return class_hits(outputs[0], targets[0], ignored_target(loss)) if is_classification(loss, targets) else {}
+    found = metrics(*outputs, *targets)
+    if not isinstance(found, Mapping):
+        raise RunError(f"`metrics` of the loss must return a dict, name -> hits, not a {type(found).__name__}")
+    for name, hits in found.items():
+        if not isinstance(name, str) or name in _RESERVED_NAMES:
+            reserved = ", ".join(_RESERVED_NAMES)
+            raise RunError(f"`metrics` of the loss: {name!r} cannot name a metric; use a string, but not {reserved}")
+        if not isinstance(hits, int | float) and not (isinstance(hits, Tensor) and hits.numel() == 1):
+            kind = f"tensor of shape {tuple(hits.shape)}" if isinstance(hits, Tensor) else type(hits).__name__
+            raise RunError(f"`metrics` of the loss: {name} is a {kind}, not a number of hits")
+    return found
+
+
+def check_hits(name: str, hits: float, count: int) -> None:
+    """Checks that a metric of a loss is what its share of the count can be taken of.
+
+    Raises:
+        RunError: it is no whole number from 0 to the count.
+    """
+    if not 0 <= hits <= count or hits != int(hits):
+        raise RunError(
+            f"`metrics` of the loss: {name}={hits:g} is not a number of hits out of {count}; a metric that is not a "
+            "count of hits, such as F1, belongs in `metrics`: docs/metrics.md"
+        )
+
+
+def log_loss_of(
+    loss: Loss, mean: float | Tensor, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]
+) -> float | Tensor | None:
+    """The mean negative log-likelihood, whose exp is the perplexity; None where that is no perplexity.
+
+    Args:
+        loss: one with its own `log_loss`, or a plain cross-entropy of sequences, targets (n, positions).
+        mean: what it gives.
+        outputs: what the model makes of them.
+        targets: of the same samples.
+    """
+    weighted = getattr(loss, "label_smoothing", 0.0) or getattr(loss, "weight", None) is not None
+    if not weighted and is_classification(loss, targets) and targets[0].ndim == 2:
+        return mean
+    own: Callable[..., Tensor] | None = getattr(loss, "log_loss", None)
+    return None if own is None else own(*outputs, *targets)

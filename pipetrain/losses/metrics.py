@@ -14,7 +14,7 @@ from pipetrain.failure import described
 
 
 class Metric(Protocol):
-    """What a metric has; those of torchmetrics do."""
+    """Interface of a metric; torchmetrics' have it."""
 
     def update(self, *tensors: Tensor) -> object:
         """Takes the outputs of the model for a minibatch, then its targets."""
@@ -35,7 +35,7 @@ class Metrics:
     fresh: Mapping[str, Metric] = field(default_factory=dict)
     lower_is_better: tuple[str, ...] = ()
 
-    def begin(self) -> "Evaluated":
+    def begin(self) -> "RunningMetrics":
         """The metrics of one evaluation.
 
         Raises:
@@ -47,7 +47,7 @@ class Metrics:
                 copies[name] = copy.deepcopy(metric)
             except Exception as error:
                 raise RunError(f"metrics.{name}: cannot be copied for an evaluation: {described(error)}") from error
-        return Evaluated(copies)
+        return RunningMetrics(copies)
 
     def __bool__(self) -> bool:
         return bool(self.fresh)
@@ -56,7 +56,7 @@ class Metrics:
 NO_METRICS = Metrics()
 
 
-class Evaluated:
+class RunningMetrics:
     """The metrics of one evaluation. One process updates them in the order of the minibatches, so their bits are those
     of a single process, wherever the stages are.
 
@@ -68,7 +68,7 @@ class Evaluated:
         self._metrics = dict(metrics)
         self._drawn = torch.Generator().manual_seed(0).get_state()
         for metric in self._metrics.values():
-            _keep_to_this_process(metric)
+            _disable_synchronization(metric)
 
     def __bool__(self) -> bool:
         return bool(self._metrics)
@@ -83,7 +83,7 @@ class Evaluated:
         for name, metric in self._metrics.items():
             if isinstance(metric, nn.Module):
                 metric.to(tensors[0].device)
-            with _named(name), self._own_draws():
+            with _naming_metric(name), self._own_draws():
                 metric.update(*tensors)
 
     @torch.no_grad()
@@ -96,27 +96,27 @@ class Evaluated:
         """
         values = {}
         for name, metric in self._metrics.items():
-            with _named(name), self._own_draws():
+            with _naming_metric(name), self._own_draws():
                 value = metric.compute()
             if not isinstance(value, int | float) and not (isinstance(value, Tensor) and value.numel() == 1):
-                shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                raise ConfigError(f"metrics.{name}: compute() must return a number, not {shown}")
+                kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                raise ConfigError(f"metrics.{name}: compute() must return a number, not {kind}")
             values[name] = float(value)
         return values
 
     @contextmanager
     def _own_draws(self) -> Iterator[None]:
-        """Random draws of metrics disturb nobody else's, and are the same in each evaluation."""
-        others = torch.get_rng_state()
+        """Isolates random draws of metrics from all others; they are the same in each evaluation."""
+        outer = torch.get_rng_state()
         torch.set_rng_state(self._drawn)
         try:
             yield
         finally:
             self._drawn = torch.get_rng_state()
-            torch.set_rng_state(others)
+            torch.set_rng_state(outer)
 
 
-def _keep_to_this_process(metric: Metric) -> None:
+def _disable_synchronization(metric: Metric) -> None:
     """Has torchmetrics leave out its own exchange between processes, which here are stages and not replicas."""
     held = (metric, *getattr(metric, "__dict__", {}).values())  # a user's own may wrap one of torchmetrics
     parts: list[Any] = [part for each in held if isinstance(each, nn.Module) for part in each.modules()]
@@ -130,7 +130,7 @@ def _never() -> bool:
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
+def _naming_metric(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:

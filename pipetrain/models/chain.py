@@ -1,10 +1,12 @@
 """A model as a chain of layers, the unit that a partition places, and how a user's module becomes one."""
 
+import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -43,7 +45,7 @@ class LayerChain:
         return len(self.layers)
 
     def __call__(self, *tensors: Tensor) -> Any:
-        """What the last layer returns for these inputs of the first."""
+        """Output of the last layer for these inputs of the first."""
         for layer in self.layers:
             outputs = layer(*tensors)
             tensors = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -127,7 +129,7 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
                 f"model: {type(model).__name__} cannot be cut into stages: return an nn.Sequential whose children are "
                 "the layers, or a pipetrain.LayerChain(module, layers); another nn.Module needs inputs to be tried with"
             )
-        # recording takes modules of torch that nobody else needs
+        # recording imports modules of torch that nothing else needs
         from pipetrain.models.graph.cutting import cut_along_graph
         from pipetrain.models.graph.example import Example
 
@@ -142,7 +144,7 @@ def chain_of(model: nn.Module | LayerChain, inputs: Inputs = (), output: str | N
 
 
 def is_cut_along_graph(model: object) -> bool:
-    """Whether a model is neither a chain nor an `nn.Sequential` of layers."""
+    """True if a model is neither a chain nor an `nn.Sequential` of layers."""
     plain = isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward
     return not plain and not isinstance(model, LayerChain)
 
@@ -214,3 +216,31 @@ def _check(chain: LayerChain) -> None:
     for label, layer in zip(chain.labels, chain.layers, strict=True):
         if any(id(tensor) not in owned for tensor in _tensors(layer)):
             raise ConfigError(f"model: layer {label} has a weight or buffer that {type(chain.module).__name__} lacks")
+
+
+def assemble(chain: LayerChain, state: Mapping[str, Tensor], device: torch.device) -> LayerChain:
+    """A copy of the chain in evaluation mode that computes with other tensors; the chain itself stays as it is.
+
+    The tensors of `state` become the copy's own where they are on the device already, so that none is held twice.
+
+    Args:
+        chain: the model, whose own weights and buffers are not read where `state` has them.
+        state: names as in `chain.module.state_dict()`; of a tied tensor all of them have the same.
+        device: where the copy is to compute.
+    """
+    parameters = {id(parameter) for parameter in chain.module.parameters()}
+    copies: dict[int, Tensor] = {}
+    made: dict[int, Tensor] = {}
+    for name, tensor in chain.module.state_dict(keep_vars=True).items():
+        if (value := state.get(name)) is not None:
+            copies[id(tensor)] = made.setdefault(id(value), _own(value.to(device), trained=id(tensor) in parameters))
+    whole = copy.deepcopy(chain, dict(copies))  # deepcopy takes what it finds in its second argument for the copy
+    whole.module.to(device).eval()
+    for layer in whole.layers:
+        layer.to(device).eval()
+    return whole
+
+
+def _own(value: Tensor, *, trained: bool) -> Tensor:
+    """A parameter or buffer over the memory of a tensor."""
+    return nn.Parameter(value.detach(), requires_grad=False) if trained else value.detach()

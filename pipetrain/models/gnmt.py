@@ -2,24 +2,99 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole, is_whole
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.gnmt_layers import (
-    AttendingLSTM,
-    Attention,
-    BothWays,
-    DecoderLSTM,
-    EmbedSource,
-    EmbedTarget,
-    EncoderLSTM,
-    encoded_both_ways,
-    lstms_of,
-)
-from pipetrain.models.shared_embeddings import embedding_pair
+from pipetrain.models.translation_layers import EmbedSource, EmbedTarget, embedding_pair
 from pipetrain.number_range import BELOW_ONE
 from pipetrain.tensors import Tensors
+
+
+class Attention(nn.Module):
+    """Additive attention (Bahdanau et al. 2015, appendix A.1.2) of every position of the decoder at once."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width, bias=False)
+        self.score = nn.Linear(width, 1, bias=False)
+
+    @override
+    def forward(self, queries: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
+        """Queries (n, positions, width), memory (n, source positions, width): the memory's mean at each position."""
+        hidden = torch.tanh(self.query(queries)[:, :, None] + self.key(memory)[:, None])
+        scores = self.score(hidden).squeeze(-1).masked_fill(padding[:, None], float("-inf"))
+        return F.softmax(scores, -1) @ memory
+
+
+def encode_both_ways(lstm: nn.LSTM, x: Tensor, padding: Tensor) -> Tensor:
+    """Output of a bidirectional LSTM for x (n, positions, inputs); backward it begins at each sample's last token."""
+    lengths = padding.logical_not().sum(1).cpu()
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=x.shape[1])[0]
+
+
+def lstms_of(side: nn.ModuleList) -> list[nn.LSTM]:
+    """The LSTMs of the encoder or the decoder, by their type."""
+    return [lstm for lstm in side if isinstance(lstm, nn.LSTM)]
+
+
+class _Recurrent(nn.Module):
+    def __init__(self, lstm: nn.LSTM, dropout: nn.Dropout, *, residual: bool = False) -> None:
+        super().__init__()
+        self.lstm, self.dropout = lstm, dropout
+        self.residual = residual
+
+    def read(self, x: Tensor, inputs: Tensor) -> Tensor:
+        """The LSTM's output for the inputs, added to x where the layer is a residual one."""
+        y: Tensor = self.lstm(self.dropout(inputs))[0]
+        return x + y if self.residual else y
+
+
+class BothWays(_Recurrent):
+    """The encoder's first LSTM."""
+
+    @override
+    def forward(self, x: Tensor, padding: Tensor, target: Tensor) -> Tensors:
+        return encode_both_ways(self.lstm, self.dropout(x), padding), padding, target
+
+
+class EncoderLSTM(_Recurrent):
+    """A later LSTM of the encoder."""
+
+    @override
+    def forward(self, x: Tensor, padding: Tensor, target: Tensor) -> Tensors:
+        return self.read(x, x), padding, target
+
+
+class AttendingLSTM(_Recurrent):
+    """The decoder's first LSTM, and what it finds in the encoder's output."""
+
+    def __init__(self, lstm: nn.LSTM, dropout: nn.Dropout, attention: Attention) -> None:
+        super().__init__(lstm, dropout)
+        self.attention = attention
+
+    @override
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
+        y = self.read(x, x)
+        return y, self.attention(y, memory, padding)
+
+
+class DecoderLSTM(_Recurrent):
+    """A later LSTM of the decoder; the last one does not pass the context on."""
+
+    def __init__(self, lstm: nn.LSTM, dropout: nn.Dropout, *, residual: bool, last: bool) -> None:
+        super().__init__(lstm, dropout, residual=residual)
+        self.last = last
+
+    @override
+    def forward(self, x: Tensor, context: Tensor) -> Tensors:
+        y = self.read(x, torch.cat([x, context], -1))
+        return (y,) if self.last else (y, context)
+
 
 _SPREAD = 0.1  # of the initial weights, as in NVIDIA's implementation
 
@@ -76,7 +151,7 @@ class GNMT(nn.Module):
     def _encoded(self, source: Tensor) -> tuple[Tensor, Tensor]:
         padding = source.eq(self.source_embedding.padding_idx)  # type: ignore[arg-type]
         first, *later = lstms_of(self.encoder)
-        x = encoded_both_ways(first, self.dropout(self.source_embedding(source)), padding)
+        x = encode_both_ways(first, self.dropout(self.source_embedding(source)), padding)
         for i, lstm in enumerate(later):
             y = lstm(self.dropout(x))[0]
             x = x + y if i else y
@@ -104,7 +179,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     shared_embeddings: bool = False,
     joint_vocabulary: bool = True,
 ) -> LayerChain:
-    """GNMT of `layers` LSTMs, each of them a layer of the chain, beside two embeddings and the head.
+    """GNMT of `layers` LSTMs, each of them a layer of the chain, with two embeddings and the head.
 
     With one embedding of both languages, 31,800 tokens and the default width, 8 LSTMs have 159,605,816 parameters, one
     less than NVIDIA's implementation, the reference of MLPerf: that one normalizes a weight of its attention and scales
@@ -146,10 +221,10 @@ def _layers(model: GNMT) -> list[nn.Module]:
     first, *later = lstms_of(model.encoder)
     attending, *others = lstms_of(model.decoder)
     return [
-        EmbedSource(model.source_embedding),
+        EmbedSource(model.source_embedding, nn.Identity()),
         BothWays(first, model.dropout),
         *(EncoderLSTM(lstm, model.dropout, residual=i > 0) for i, lstm in enumerate(later)),
-        EmbedTarget(model.target_embedding),
+        EmbedTarget(model.target_embedding, nn.Identity()),
         AttendingLSTM(attending, model.dropout, model.attention),
         *(DecoderLSTM(lstm, model.dropout, residual=i > 0, last=lstm is others[-1]) for i, lstm in enumerate(others)),
         model.head,

@@ -12,7 +12,7 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.number_range import BELOW_ONE
 
 _DEVIATION = 0.02
-"""Of all initial weights; those of projections into the residual stream are divided by √(2 · layers) (section 2.3)."""
+"""Deviation of initial weights; for projections into the residual stream divided by √(2 · layers) (section 2.3)."""
 _EXPANSION = 4
 
 
@@ -98,7 +98,7 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and an MLP, each behind a norm and beside a shortcut."""
+    """Attention and an MLP, each after a norm and with a shortcut."""
 
     def __init__(self, width: int, heads: int, dropout: float, deviation: float) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     labels = ["embedding"]
     for i, block in enumerate(trunk.h):
         assert isinstance(block, Block)
-        layers_of_chain += [_Beside(block.ln_1, block.attn), _Beside(block.ln_2, block.mlp)]
+        layers_of_chain += [_Residual(block.ln_1, block.attn), _Residual(block.ln_2, block.mlp)]
         labels += [f"h.{i}.attn", f"h.{i}.mlp"]
     layers_of_chain.append(nn.Sequential(trunk.ln_f, model.lm_head))
     return LayerChain(model, layers_of_chain, [*labels, "lm_head"])
@@ -193,8 +193,8 @@ class _Embedding(nn.Module):
         return self.drop(self.wte(ids) + self.wpe(positions))  # type: ignore[no-any-return]
 
 
-class _Beside(nn.Module):
-    """A norm and what follows it, beside a shortcut."""
+class _Residual(nn.Module):
+    """A norm and the part that follows it, with a shortcut."""
 
     def __init__(self, norm: nn.Module, part: nn.Module) -> None:
         super().__init__()

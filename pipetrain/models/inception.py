@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from pipetrain.libraries import torchvision_shim
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.enlarge import enlarging
-from pipetrain.models.torchvision_models import rechanneled
+from pipetrain.models.image_layers import with_enlargement
+from pipetrain.models.torchvision_models import with_channels
 
 _GOOGLENET = (
     "conv1", "maxpool1", "conv2", "conv3", "maxpool2", "inception3a", "inception3b", "maxpool3", "inception4a",
@@ -96,13 +96,13 @@ def inception_v3(channels: int, classes: int, *, auxiliary: bool = False) -> Lay
 def _rechannel(block: Any, channels: int, std: float) -> None:
     """Gives a model that is not for color images another first convolution, as torchvision initializes its own."""
     if channels != block.conv.in_channels:
-        block.conv = rechanneled(block.conv, channels)
+        block.conv = with_channels(block.conv, channels)
         nn.init.trunc_normal_(block.conv.weight, std=std, a=-2, b=2)
 
 
 def _chain(model: Any, names: tuple[str, ...], heads: Mapping[str, nn.Module], least: int) -> LayerChain:
     layers = list(_layers(model, names, heads))
-    layers[0] = enlarging(model, layers[0], least)
+    layers[0] = with_enlargement(model, layers[0], least)
     scores = nn.Sequential(model.avgpool, nn.Flatten(), model.dropout, model.fc)
     return LayerChain(model, [*layers, Scores(scores) if heads else scores])
 

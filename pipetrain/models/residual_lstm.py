@@ -43,7 +43,7 @@ class ResidualLstmCell(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """Embeds ids (n, positions); beside the vectors goes the mask of those that are padding."""
+    """Embeds ids (n, positions); returns the vectors and the mask of padding."""
 
     def __init__(self, tokens: int, width: int, padding: int, dropout: float) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.residual import block_layers
+from pipetrain.models.image_layers import block_layers
 
 
 class Subsample(nn.Module):

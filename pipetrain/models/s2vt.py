@@ -16,7 +16,7 @@ class S2VT(nn.Module):
     """Two LSTM layers over the frames and then over the words; the loss is of the words alone.
 
     The first layer reads an embedding of each frame, and then zeros, one for each word. The second reads what the first
-    gives, beside zeros for each frame and then an embedding of each word before. Dropout is applied to both embeddings
+    gives, with zeros for each frame and then an embedding of each word before. Dropout is applied to both embeddings
     and to what the head reads.
 
     Args:
@@ -37,7 +37,7 @@ class S2VT(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def layers(self) -> list[nn.Module]:
-        """What `forward` does one after the other: frames, first LSTM layer, words, second LSTM layer, head."""
+        """The layers of the chain: frames, first LSTM layer, words, second LSTM layer, head."""
         return [
             _Frames(self.frame_embedding, self.dropout),
             _First(self.first),

@@ -62,7 +62,7 @@ def layers_of_stage(chain: LayerChain, bounds: tuple[int, int], copied: Collecti
 
 
 def untie(chain: LayerChain) -> None:
-    """Gives each layer a weight of its own in place of one that it shares, of the same value.
+    """Gives each layer its own weight instead of one that it shares, of the same value.
 
     Raises:
         ConfigError: two layers share the very module that holds the weight, or one reads it from another's.
@@ -76,7 +76,7 @@ def untie(chain: LayerChain) -> None:
             if any(id(module) in seen for module, _ in places):
                 raise ConfigError(
                     f"model.untie=true: layers {layers[0]} ({chain.labels[layers[0]]}) and {i} ({chain.labels[i]}) "
-                    f"share the module of {name}; give each a module of its own, which alone can be untied"
+                    f"share the module of {name}; give each its own module to untie them"
                 )
             seen |= {id(module) for module, _ in places}
             own = nn.Parameter(shared.detach().clone())
@@ -92,7 +92,7 @@ def _check_modules(chain: LayerChain, name: str, layers: Sequence[int]) -> None:
     for i in layers:
         if any(module not in own for module, _ in _places(chain.layers[i], shared)):
             raise ConfigError(
-                f"model.untie=true: layer {i} ({chain.labels[i]}) reads {name} without a module of its own, so a "
+                f"model.untie=true: layer {i} ({chain.labels[i]}) reads {name} without its own module, so a "
                 "second weight would have no name; use it through one, such as an nn.Linear whose weight it is"
             )
 

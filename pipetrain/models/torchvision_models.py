@@ -7,8 +7,7 @@ from torch import nn
 from pipetrain.errors import ConfigError
 from pipetrain.libraries import torchvision_shim
 from pipetrain.models.chain import LayerChain, out_of_place
-from pipetrain.models.features_classifier import chain_of_features
-from pipetrain.models.residual import block_layers
+from pipetrain.models.image_layers import block_layers, chain_of_features
 
 _RESNETS = {
     18: torchvision_shim.models.resnet18,
@@ -29,7 +28,7 @@ def resnet(depth: int, channels: int, classes: int) -> LayerChain:
     """
     model = _plain_resnet(depth, classes)
     if channels != 3:
-        _start(model, rechanneled(model.conv1, channels))
+        _start(model, with_channels(model.conv1, channels))
     return _resnet_chain(model, [model.maxpool])
 
 
@@ -76,7 +75,7 @@ def alexnet(channels: int, classes: int) -> LayerChain:
     """torchvision's AlexNet; images below 64, too small for its strides, are enlarged in the first layer."""
     model = torchvision_shim.models.alexnet(weights=None, num_classes=classes)
     if channels != 3:
-        model.features[0] = rechanneled(model.features[0], channels)
+        model.features[0] = with_channels(model.features[0], channels)
     return chain_of_features(model, least=64)
 
 
@@ -84,14 +83,14 @@ def vgg16(channels: int, classes: int) -> LayerChain:
     """torchvision's VGG-16 without batch norm; images below 32 are enlarged to 32 in the first layer."""
     model = torchvision_shim.models.vgg16(weights=None, num_classes=classes)
     if channels != 3:
-        first = model.features[0] = rechanneled(model.features[0], channels)
+        first = model.features[0] = with_channels(model.features[0], channels)
         nn.init.kaiming_normal_(first.weight, mode="fan_out", nonlinearity="relu")
         nn.init.constant_(first.bias, 0)
     return chain_of_features(model, least=32)
 
 
-def rechanneled(conv: Any, channels: int) -> Any:
-    """The same convolution for images of another number of channels, with torch's own initial weights."""
+def with_channels(conv: Any, channels: int) -> Any:
+    """A copy of the convolution for another number of input channels, with torch's own initial weights."""
     return nn.Conv2d(
         channels,
         conv.out_channels,

@@ -1,20 +1,154 @@
 """The Transformer for translation (Vaswani et al. 2017)."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError, check_whole
-from pipetrain.models import transformer_layers
-from pipetrain.models.cached_attention import attended, keys_and_values
+from pipetrain.errors import ConfigError, as_configured, check_whole
 from pipetrain.models.chain import LayerChain
-from pipetrain.models.shared_embeddings import check_shared, embedding_pair
-from pipetrain.models.transformer_layers import Blocks, causal
+from pipetrain.models.translation_layers import EmbedSource, EmbedTarget, embedding_pair
 from pipetrain.number_range import BELOW_ONE
 from pipetrain.tensors import Tensors
+
+
+def keys_and_values(attention: nn.MultiheadAttention, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values of `attention` for x (n, positions, width), both of the same shape."""
+    width = attention.embed_dim
+    keys, values = F.linear(x, attention.in_proj_weight[width:], attention.in_proj_bias[width:]).split(width, -1)
+    return keys, values
+
+
+def cached_attention(
+    attention: nn.MultiheadAttention, x: Tensor, cached: Sequence[Tensor], padding: Tensor | None = None
+) -> Tensor:
+    """Output of `attention` for x (n, positions, width) and cached keys and values, those of `padding` aside."""
+    width = attention.embed_dim
+    queries = F.linear(x, attention.in_proj_weight[:width], attention.in_proj_bias[:width])
+    seen = None if padding is None else padding.logical_not()[:, None, None]
+    query, key, value = (_heads(tensor, attention.num_heads) for tensor in (queries, *cached))
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+    return attention.out_proj(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A block of the encoder and one of the decoder, of which all are copies."""
+
+    encoder: nn.TransformerEncoderLayer
+    decoder: nn.TransformerDecoderLayer
+
+    @classmethod
+    def of(cls, width: int, heads: int, feedforward: int, dropout: float) -> Self:
+        """Blocks without dropout of attention weights and hidden units, which torch's have and fairseq's have not."""
+        encoder = nn.TransformerEncoderLayer(width, heads, feedforward, dropout, batch_first=True)
+        decoder = nn.TransformerDecoderLayer(width, heads, feedforward, dropout, batch_first=True)
+        for attention in (encoder.self_attn, decoder.self_attn, decoder.multihead_attn):
+            attention.dropout = 0.0
+        encoder.dropout.p = decoder.dropout.p = 0.0
+        return cls(encoder, decoder)
+
+
+class EncoderAttention(nn.Module):
+    """Self-attention of an encoder block."""
+
+    def __init__(self, block: nn.TransformerEncoderLayer) -> None:
+        super().__init__()
+        self.attention, self.dropout, self.norm = block.self_attn, block.dropout1, block.norm1
+
+    @override
+    def forward(self, x: Tensor, padding: Tensor, target: Tensor) -> Tensors:
+        y = self.attention(x, x, x, key_padding_mask=padding, need_weights=False)[0]
+        return self.norm(x + self.dropout(y)), padding, target
+
+
+class FeedForward(nn.Module):
+    """Two linear maps and a ReLU between them, at every position; what else comes is passed on."""
+
+    def __init__(
+        self,
+        block: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer,
+        dropout: nn.Dropout,
+        norm: nn.LayerNorm,
+        *,
+        relays: bool = True,
+    ) -> None:
+        super().__init__()
+        self.linear1, self.linear2 = block.linear1, block.linear2
+        self.dropout, self.norm = dropout, norm
+        self.relays = relays
+
+    @override
+    def forward(self, x: Tensor, *others: Tensor) -> Tensors:
+        y = self.linear2(F.relu(self.linear1(x)))
+        result = self.norm(x + self.dropout(y))
+        return (result, *others) if self.relays else (result,)
+
+
+class DecoderAttention(nn.Module):
+    """Self-attention of a decoder block: a position sees none that comes later."""
+
+    def __init__(self, block: nn.TransformerDecoderLayer) -> None:
+        super().__init__()
+        self.attention, self.dropout, self.norm = block.self_attn, block.dropout1, block.norm1
+
+    @override
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
+        y = self.attention(x, x, x, attn_mask=causal_mask(x), is_causal=True, need_weights=False)[0]
+        return self.norm(x + self.dropout(y)), memory, padding
+
+
+class CrossAttention(nn.Module):
+    """Attention of a decoder block to the encoder's output."""
+
+    def __init__(self, block: nn.TransformerDecoderLayer) -> None:
+        super().__init__()
+        self.attention, self.dropout, self.norm = block.multihead_attn, block.dropout2, block.norm2
+
+    @override
+    def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensors:
+        y = self.attention(x, memory, memory, key_padding_mask=padding, need_weights=False)[0]
+        return self.norm(x + self.dropout(y)), memory, padding
+
+
+def causal_mask(x: Tensor) -> Tensor:
+    """Mask (positions, positions) of x (n, positions, width): True for later positions, which are hidden."""
+    return torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+
+
+def encoder_layers(encoder: nn.TransformerEncoder) -> list[nn.Module]:
+    """Two layers for each block."""
+    layers: list[nn.Module] = []
+    for block in encoder.layers:
+        assert isinstance(block, nn.TransformerEncoderLayer)
+        layers += [EncoderAttention(block), FeedForward(block, block.dropout2, block.norm2)]
+    return layers
+
+
+def decoder_layers(decoder: nn.TransformerDecoder) -> list[nn.Module]:
+    """Three layers for each block; after the last one the encoder's output is not passed on."""
+    blocks = decoder_blocks(decoder)
+    layers: list[nn.Module] = []
+    for block in blocks:
+        last = block is blocks[-1]
+        feed_forward = FeedForward(block, block.dropout3, block.norm3, relays=not last)
+        layers += [DecoderAttention(block), CrossAttention(block), feed_forward]
+    return layers
+
+
+def decoder_blocks(decoder: nn.TransformerDecoder) -> list[nn.TransformerDecoderLayer]:
+    """The blocks by their type."""
+    return [block for block in decoder.layers if isinstance(block, nn.TransformerDecoderLayer)]
+
 
 _TARGET, _ALL = "target", "all"
 
@@ -58,7 +192,7 @@ class Transformer(nn.Module):
         memory, padding = self._encoded(source)
         embedded = self.dropout(self.target_embedding(target))
         hidden = self.decoder(
-            embedded, memory, tgt_mask=causal(embedded), tgt_is_causal=True, memory_key_padding_mask=padding
+            embedded, memory, tgt_mask=causal_mask(embedded), tgt_is_causal=True, memory_key_padding_mask=padding
         )
         return self.head(hidden)  # type: ignore[no-any-return]
 
@@ -66,7 +200,7 @@ class Transformer(nn.Module):
         """The state before the first token: the padding, then keys and values of each block for memory and tokens."""
         memory, padding = self._encoded(source)
         state, none = [padding], memory[:, :0]
-        for block in transformer_layers.decoder_blocks(self.decoder):
+        for block in decoder_blocks(self.decoder):
             state += [*keys_and_values(block.multihead_attn, memory), none, none]
         return tuple(state)
 
@@ -75,12 +209,12 @@ class Transformer(nn.Module):
         padding, *cached = state
         hidden = self.target_embedding(tokens[:, None], first=cached[2].shape[1])
         after = [padding]
-        for i, block in enumerate(transformer_layers.decoder_blocks(self.decoder)):
+        for i, block in enumerate(decoder_blocks(self.decoder)):
             of_memory, earlier = cached[4 * i : 4 * i + 2], cached[4 * i + 2 : 4 * i + 4]
             latest = keys_and_values(block.self_attn, hidden)
             of_tokens = [torch.cat(pair, 1) for pair in zip(earlier, latest, strict=True)]
-            hidden = block.norm1(hidden + attended(block.self_attn, hidden, of_tokens))
-            hidden = block.norm2(hidden + attended(block.multihead_attn, hidden, of_memory, padding))
+            hidden = block.norm1(hidden + cached_attention(block.self_attn, hidden, of_tokens))
+            hidden = block.norm2(hidden + cached_attention(block.multihead_attn, hidden, of_memory, padding))
             hidden = block.norm3(hidden + block.linear2(F.relu(block.linear1(hidden))))
             after += [*of_memory, *of_tokens]
         return self.head(hidden[:, 0]), tuple(after)
@@ -103,7 +237,7 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
     *,
     joint_vocabulary: bool = True,
 ) -> LayerChain:
-    """So many layers of encoder and of decoder each; the defaults are those of the base model (table 3).
+    """A Transformer of `layers` blocks on each side; the defaults are those of the base model (table 3).
 
     The inputs of the first layer are the token ids of the source (n, source positions) and of the target up to each
     position (n, positions), padded with `padding`. The source's padding and the target's ids ride along to the decoder,
@@ -125,7 +259,10 @@ def build(  # noqa: PLR0913  (one for each setting of the choice)
         ConfigError: an option is out of its range, or does not go with another.
     """
     _check(layers, width, feedforward, heads, dropout)
-    check_shared(shared_embeddings, (_TARGET, _ALL))
+    if shared_embeddings not in (None, _TARGET, _ALL):
+        raise ConfigError(
+            f"model.shared_embeddings={as_configured(shared_embeddings)}: one of {_TARGET}, {_ALL}, or null for none"
+        )
     embeddings = embedding_pair(
         lambda size: Embedding(size, width, padding),
         (source_vocabulary_size, target_vocabulary_size),
@@ -166,9 +303,9 @@ def _draw(model: Transformer) -> None:
 
 def _layers(model: Transformer) -> list[nn.Module]:
     return [
-        transformer_layers.EmbedSource(model.source_embedding, model.dropout),
-        *transformer_layers.of_encoder(model.encoder),
-        transformer_layers.EmbedTarget(model.target_embedding, model.dropout),
-        *transformer_layers.of_decoder(model.decoder),
+        EmbedSource(model.source_embedding, model.dropout),
+        *encoder_layers(model.encoder),
+        EmbedTarget(model.target_embedding, model.dropout),
+        *decoder_layers(model.decoder),
         model.head,
     ]

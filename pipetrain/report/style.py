@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipetrain.libraries.imports import uncollected
+from pipetrain.libraries.imports import gc_paused
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +81,7 @@ def figure_of_rows(
 @contextmanager
 def _sheet(file: Path | io.StringIO, width: float, height: float) -> Iterator["Figure"]:
     """A figure, written at the end: as PNG or SVG by the name of the file, as SVG to an open one."""
-    with uncollected("matplotlib"):
+    with gc_paused("matplotlib"):
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -16,11 +16,9 @@ from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.schema import TrainConfig
 from pipetrain.config.settings import DatasetSettings, OptimizerSettings, ReplicaSettings, Settings
 from pipetrain.data.fetch import Fetch
-from pipetrain.data.labels import LabelRange
 from pipetrain.data.loader import Loader
-from pipetrain.data.named_samples import NamedData
-from pipetrain.data.own_code import asked_for
-from pipetrain.data.token_ids import TokenRange
+from pipetrain.data.ranges import LabelRange, TokenRange
+from pipetrain.data.samples import NamedData, naming_errors
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.losses import Loss, Metric, Metrics
@@ -84,7 +82,7 @@ def build_dataset(settings: DatasetSettings) -> Any:
                 f"dataset._target_={target.path}: returned a {type(dataset).__name__} without `{part}`; "
                 "a data set has map-style `train` and `eval`"
             )
-        with asked_for(f"len() of `{part}`"):
+        with naming_errors(f"len() of `{part}`"):
             empty = hasattr(getattr(dataset, part), "__len__") and not len(getattr(dataset, part))
         if empty:
             raise ConfigError(f"dataset._target_={target.path}: its `{part}` is empty")

@@ -2,8 +2,8 @@
 
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
-from pipetrain.models.carrier import carriers
 from pipetrain.models.chain import LayerChain
+from pipetrain.models.stateful_layer import stateful_layers
 
 
 def check_carried(chain: LayerChain, loaders: dict[str, Loader]) -> None:
@@ -16,7 +16,7 @@ def check_carried(chain: LayerChain, loaders: dict[str, Loader]) -> None:
     Raises:
         ConfigError: the layers would go on with the state of other rows.
     """
-    labels = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if carriers(layer)]
+    labels = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
     if not labels:
         return
     carries = f"model: layer {labels[0]} carries its state from minibatch to minibatch, and the minibatches of `"

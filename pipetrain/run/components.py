@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from pipetrain.config.settings import ReplicaSettings, Settings
-from pipetrain.data.labels import LabelRange
+from pipetrain.data.ranges import LabelRange
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.torch_pipelining.limits import common_placement
 from pipetrain.losses import Loss, Metrics

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from pipetrain.config.instantiate import Target
 from pipetrain.data.fetch import form_of
-from pipetrain.data.images import image_size
-from pipetrain.data.labels import class_count, known_labels, label_of
-from pipetrain.data.own_code import sample_of
+from pipetrain.data.images.common import image_size
+from pipetrain.data.ranges import class_count, known_labels, label_of
+from pipetrain.data.samples import sample_of
 from pipetrain.errors import ConfigError, is_whole
 
 _COLORS = (1, 3, 4)

@@ -12,8 +12,7 @@ from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.models.assembly import assembled
-from pipetrain.models.chain import LayerChain
+from pipetrain.models.chain import LayerChain, assemble
 from pipetrain.run.build import evaluation_batch_size
 from pipetrain.seeding import key
 
@@ -70,7 +69,7 @@ class Decoder:
         """
         self.hooks.on_progress("assembling the model")
         whole = {**state, **{name: state[first] for name, first in self.aliases.items()}}
-        return self.metrics(assembled(self.chain, whole, self.options.device))
+        return self.metrics(assemble(self.chain, whole, self.options.device))
 
     def metrics(self, model: LayerChain) -> dict[str, float]:
         """The metrics of an assembled model; what the data set draws at random disturbs nobody else.

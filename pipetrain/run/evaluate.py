@@ -15,8 +15,8 @@ from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.losses import on_device
-from pipetrain.models.carrier import carrying
 from pipetrain.models.chain import LayerChain
+from pipetrain.models.stateful_layer import carrying_state
 from pipetrain.run import checkpoint
 from pipetrain.run.build import build_arithmetic, build_dataset, build_loss, build_metrics, evaluation_loader
 from pipetrain.run.carried_check import check_carried
@@ -130,5 +130,5 @@ def _metrics(settings: Settings, dataset: Any, chain: LayerChain, loader: Loader
         return arithmetic.cast_outputs(outputs if isinstance(outputs, tuple) else (outputs,))
 
     check_carried(chain, {"eval": loader})
-    with carrying(nn.ModuleList(chain.layers)):
+    with carrying_state(nn.ModuleList(chain.layers)):
         return evaluate_model(loader, compute, on_device(loss, device), device, build_metrics(settings))

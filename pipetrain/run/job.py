@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipetrain.config.settings import ReplicaSettings, Settings
-from pipetrain.data.labels import LabelRange
-from pipetrain.data.token_ids import TokenRange
+from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import Placement

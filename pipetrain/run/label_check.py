@@ -4,10 +4,10 @@ from typing import Any
 
 from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import Settings
-from pipetrain.data.labels import LabelRange, class_count, known_labels, label_of
 from pipetrain.data.loader import Loader
+from pipetrain.data.ranges import LabelRange, class_count, known_labels, label_of
 from pipetrain.errors import ConfigError
-from pipetrain.losses import Loss, classes_of, ignored_of, of_classes
+from pipetrain.losses import Loss, ignored_target, is_classification, number_of_classes
 from pipetrain.run.build import Data
 from pipetrain.run.trial import Trial
 
@@ -15,10 +15,10 @@ from pipetrain.run.trial import Trial
 def label_range(model: Target, dataset: Any, trial: Trial, loss: Loss) -> LabelRange | None:
     """The labels that the model can learn; None where the loss is not over classes."""
     scores = trial.outputs[0]
-    if len(trial.outputs) > 1 or scores.ndim < 2 or not of_classes(loss, trial.targets):
+    if len(trial.outputs) > 1 or scores.ndim < 2 or not is_classification(loss, trial.targets):
         return None
     setting = "model.classes" if "classes" in model.parameters() else None
-    return LabelRange("train", classes_of(loss, scores), ignored_of(loss), class_count(dataset), setting)
+    return LabelRange("train", number_of_classes(loss, scores), ignored_target(loss), class_count(dataset), setting)
 
 
 def check_labels(settings: Settings, data: Data, trial: Trial, labels: LabelRange) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pipetrain.arithmetic import ComputeOptions, switched
-from pipetrain.data.microbatches import split
+from pipetrain.data.loader import split
 from pipetrain.device_queue import synchronize
 from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, on_device

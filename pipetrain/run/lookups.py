@@ -8,7 +8,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from pipetrain.data.token_ids import TokenRange
+from pipetrain.data.ranges import TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.tensors import Tensors

@@ -11,7 +11,7 @@ from pipetrain.config.suggestions import did_you_mean
 from pipetrain.errors import ConfigError, RunError
 from pipetrain.executors.evaluation import PartScore, metrics_of
 from pipetrain.failure import described
-from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, count_of, hits_of
+from pipetrain.losses import NO_METRICS, Loss, Metrics, check_hits, correct_counts, count_of
 from pipetrain.run.trial import Trial, shown
 from pipetrain.tensors import Tensors
 
@@ -84,7 +84,7 @@ def _check_sums(loss: Loss, trial: Trial, together: PartScore) -> None:
     """The hits among several samples are those among each of them, added up."""
     samples = range(len(trial.targets[0]))
     try:
-        alone = [hits_of(loss, _row(trial.outputs, i), _row(trial.targets, i)) for i in samples]
+        alone = [correct_counts(loss, _row(trial.outputs, i), _row(trial.targets, i)) for i in samples]
         counts = [count_of(loss, _row(trial.targets, i)) for i in samples]
     except Exception:  # a metric that takes no minibatch of one sample, which there may never be
         return

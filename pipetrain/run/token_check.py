@@ -1,7 +1,7 @@
 """Whether the model knows every token of the data set."""
 
 from pipetrain.config.settings import Settings
-from pipetrain.data.token_ids import TokenRange
+from pipetrain.data.ranges import TokenRange
 from pipetrain.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ import torch
 
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.data.fetch import Fetch
-from pipetrain.data.token_ids import TokenRange
+from pipetrain.data.ranges import TokenRange
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain

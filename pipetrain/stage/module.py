@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from pipetrain.arithmetic import ComputeOptions
-from pipetrain.models.carrier import carriers
+from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.seeding import key, may_draw, python_draws
 from pipetrain.stage import cudnn_rnn
 from pipetrain.stage.recurrent_state import RecurrentState
@@ -53,7 +53,7 @@ class StageModule(nn.Module):
             {
                 f"layers.{index}{'.' * bool(name)}{name}": carrier
                 for index, layer in enumerate(layers, start=first)
-                for name, carrier in carriers(layer).items()
+                for name, carrier in stateful_layers(layer).items()
             }
         )
         self.arithmetic = arithmetic

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
-from pipetrain.models.carrier import Carrier
+from pipetrain.models.stateful_layer import StatefulLayer
 from pipetrain.tensors import Tensors
 
 State = tuple[Tensors, ...]
@@ -23,7 +23,7 @@ class RecurrentState:
         carriers: name -> carrier; names that do not depend on the partition.
     """
 
-    def __init__(self, carriers: Mapping[str, Carrier]) -> None:
+    def __init__(self, carriers: Mapping[str, StatefulLayer]) -> None:
         self._carriers = carriers
         self._states: States = {}
         self._evaluated: States = {}

@@ -69,6 +69,6 @@ def test_optional_packages_are_listed_with_what_they_are_for_and_missing_ones_fa
 
     monkeypatch.setattr(doctor, "version_of", version_of)
     findings = found(capsys, code=1)
-    assert findings["h5py"] == ("absent", "for features of videos in HDF5 files")
+    assert findings["h5py"] == ("absent", "for features of videos in HDF5 files: docs/video.md")
     assert findings["hydra-optuna-sweeper"] == ("ok", "1.2.3: searches over settings: hydra/sweeper=optuna")
     assert findings["safetensors"] == ("missing", "pip install safetensors: pipetrain needs it")

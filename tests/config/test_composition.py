@@ -18,7 +18,7 @@ defaults:
   - override /loss: cross_entropy
   - override /lr_schedule: cosine
 model:
-  _target_: pipetrain.models.lenet.build
+  _target_: pipetrain.models.small_images.lenet5
 train:
   batch_size: 8
   epochs: 3

@@ -29,7 +29,7 @@ def test_values_take_the_place_of_those_before(config):
 
 def test_choice_of_a_group_takes_the_place_of_the_whole_section(config):
     changed(config, "dataset=mnist", "dataset.root=/data")
-    assert config.dataset._target_ == "pipetrain.data.torchvision_datasets.mnist"
+    assert config.dataset._target_ == "pipetrain.data.images.mnist_cifar.mnist"
     assert (config.dataset.root, config.dataset.limit, config.dataset.shuffle) == ("/data", None, True)
 
 

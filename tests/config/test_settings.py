@@ -15,7 +15,7 @@ def test_settings_have_the_types_and_values_of_the_command_line():
     assert settings.train.batch_size == 32
     assert (settings.optimizer.lr, settings.optimizer.clip_norm) == (0.05, 1)
     assert settings.launch.hang_timeout == 5.0
-    assert settings.model.target.path == "pipetrain.models.lenet.build"
+    assert settings.model.target.path == "pipetrain.models.small_images.lenet5"
     assert (settings.choices["model"], settings.choices["method"]) == ("lenet5", "pipeoptim")
     assert not settings.executor.simulated
 

@@ -6,8 +6,8 @@ from pipetrain.config.trust import check_targets
 from pipetrain.errors import ConfigError
 
 OWN = {
-    "dataset": {"_target_": "pipetrain.data.fashion.fashion_mnist_mini"},
-    "model": {"_target_": "pipetrain.models.lenet.build"},
+    "dataset": {"_target_": "pipetrain.data.images.mnist_cifar.fashion_mnist_mini"},
+    "model": {"_target_": "pipetrain.models.small_images.lenet5"},
     "loss": {"_target_": "torch.nn.CrossEntropyLoss"},
     "metrics": {"f1": {"_target_": "torchmetrics.classification.MulticlassF1Score", "num_classes": 2}},
     "optimizer": {"_target_": "os.system"},

@@ -63,7 +63,7 @@ def test_memory_that_runs_out_on_a_shared_device_is_called_that(tmp_path):
 @pytest.mark.parametrize("method", SYNCHRONOUS)
 def test_synchronous_methods_on_cuda_agree_with_the_cpu(tmp_path, monkeypatch, method):
     # without dropout, whose generator is another on each device
-    lenet = {"model": {"_target_": "pipetrain.models.lenet.build"}, "dataset": {"size": 28}}
+    lenet = {"model": {"_target_": "pipetrain.models.small_images.lenet5"}, "dataset": {"size": 28}}
     on_device = simulated(job(tmp_path / "cuda", method, 2, **lenet))
     monkeypatch.setenv("DEVICE", "cpu")
     on_host = simulated(job(tmp_path / "cpu", method, 2, **lenet))

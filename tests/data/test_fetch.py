@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipetrain.data.fetch import Fetch
-from pipetrain.data.labels import LabelRange
+from pipetrain.data.ranges import LabelRange
 from pipetrain.errors import ConfigError, DataError
 
 

@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from pipetrain.decoding import DecodingOptions, Marks
+from pipetrain.decoding import DecodingOptions, SpecialTokens
 from pipetrain.decoding.beam import beam_search
 
-MARKS = Marks(beginning=1, end=2, padding=0)
+MARKS = SpecialTokens(beginning=1, end=2, padding=0)
 VOCABULARY = 6
 
 

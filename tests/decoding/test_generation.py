@@ -1,5 +1,6 @@
 """The texts that are generated for the samples of a data set, and what is measured of them."""
 
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from pipetrain.decoding import DecodingOptions, Generation, Marks
+from pipetrain.decoding import DecodingOptions, Generation, SpecialTokens
+from pipetrain.errors import ConfigError
 
 WORDS = ["<pad>", "<s>", "</s>", "one", "two", "three", "four"]
-MARKS = Marks(beginning=1, end=2)
+MARKS = SpecialTokens(beginning=1, end=2)
 
 
 class Echo(nn.Module):
@@ -92,3 +94,10 @@ def test_model_that_cannot_generate_is_named_with_what_it_lacks():
     plain = SimpleNamespace(module=nn.Linear(1, 1))
     assert GENERATION.problem(plain) == "Linear has no method begin and no step to generate text with"
     assert GENERATION.problem(MODEL) is None
+
+
+def test_missing_package_of_a_metric_is_named_with_the_extra_that_brings_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nltk", None)
+    assert GENERATION.problem(MODEL) is None
+    with pytest.raises(ConfigError, match=r"METEOR needs nltk.*pip install \"pipetrain\[video\]\"; or .*decode=false"):
+        replace(GENERATION, metrics=("bleu", "meteor")).problem(MODEL)

@@ -11,7 +11,7 @@ from support.methods import DISTINCT, fitting
 from support.worker_pool import distributed, job, simulated
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
-NO_DROPOUT = {"model": {"_target_": "pipetrain.models.lenet.build"}, "dataset": {"size": 28}}
+NO_DROPOUT = {"model": {"_target_": "pipetrain.models.small_images.lenet5"}, "dataset": {"size": 28}}
 
 
 @pytest.fixture(autouse=True)

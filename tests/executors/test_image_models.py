@@ -13,7 +13,7 @@ from pipetrain.run.build import build_chain, build_dataset
 
 PHASES = [phase("pipedream", steps=2), phase("pipeoptim", steps=2)]
 DATA = {
-    "_target_": "pipetrain.data.synthetic.synthetic_images",
+    "_target_": "pipetrain.data.images.synthetic.synthetic_images",
     "channels": 3,
     "classes": 4,
     "size": 16,

@@ -8,7 +8,7 @@ from support.methods import ASYNCHRONOUS, STALE_ALONE, SYNCHRONOUS
 from support.pipelines import batches, difference, half_decay, pipeline, sgd
 from torch import nn
 
-from pipetrain.data.microbatches import split
+from pipetrain.data.loader import split
 from pipetrain.models.chain import LayerChain
 
 STASHING = ("pipedream", "vertical_sync", "pipedream_2bw", "pipedream_pipemare", "i_timeprest")

@@ -8,7 +8,7 @@ from support.worker_pool import distributed, job, phase, simulated
 
 PHASES = [phase("pipedream", steps=10), phase("pipeoptim", steps=10)]
 GPT = {"_target_": "pipetrain.models.gpt.build", "layers": 2, "width": 8, "heads": 2, "dropout": 0.1}
-VIDEOS = {"_target_": "pipetrain.data.moving_shapes.synthetic_moving_shapes", "train": 16, "eval": 2, "frames": 3}
+VIDEOS = {"_target_": "pipetrain.data.video.moving_shapes.synthetic_moving_shapes", "train": 16, "eval": 2, "frames": 3}
 S2VT = {"_target_": "pipetrain.models.s2vt.build", "hidden": 6, "embedding": 5, "dropout": 0.1}
 MODELS = {"gpt": (GPT, 6), "gpt2": ({**GPT, "tied": True, "untie": True}, 6), "s2vt": (S2VT, 5)}
 """Name -> the model and its layers."""
@@ -17,7 +17,7 @@ MODELS = {"gpt": (GPT, 6), "gpt2": ({**GPT, "tied": True, "untie": True}, 6), "s
 def twenty_steps(folder, name, stages, text):
     """Ten under each method, the layers spread evenly."""
     content, layers = MODELS[name]
-    novel = {"_target_": "pipetrain.data.text.text_file.text_file", "path": str(text), "positions": 6}
+    novel = {"_target_": "pipetrain.data.text.text_files.text_file", "path": str(text), "positions": 6}
     cuts = [layers * r // stages for r in range(stages + 1)]
     made = job(
         folder / name,

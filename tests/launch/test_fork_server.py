@@ -47,9 +47,11 @@ def test_fork_server_imports_what_is_ours_of_the_targets_and_nothing_of_a_user(m
     monkeypatch.setattr(fork_server, "running", lambda: False)
     monkeypatch.setattr(fork_server, "_environment", {})
     monkeypatch.setattr(fork_server.forkserver, "ensure_running", lambda: seen.append(dict(os.environ)))
-    fork_server.start("pipetrain.models.lenet.lenet5", "mine.build", "pipetrain.data.synthetic.synthetic_images")
+    fork_server.start(
+        "pipetrain.models.small_images.lenet5", "mine.build", "pipetrain.data.images.synthetic.synthetic_images"
+    )
     [environment] = seen
-    assert environment[fork_server.MODULES] == "pipetrain.data.synthetic pipetrain.models.lenet"
+    assert environment[fork_server.MODULES] == "pipetrain.data.images.synthetic pipetrain.models.small_images"
     assert environment["OMP_NUM_THREADS"] == "1"
     assert fork_server.MODULES not in os.environ
     assert fork_server.changes() == {}

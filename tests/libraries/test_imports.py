@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from pipetrain.libraries.imports import uncollected
+from pipetrain.libraries.imports import gc_paused
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _collector_as_it_was():
 
 def test_collector_does_not_run_while_modules_are_imported_and_leaves_them_alone():
     gc.unfreeze()
-    with uncollected("no_such_library"):
+    with gc_paused("no_such_library"):
         assert not gc.isenabled()
         assert gc.get_freeze_count() == 0
     assert gc.isenabled()
@@ -25,20 +25,20 @@ def test_collector_does_not_run_while_modules_are_imported_and_leaves_them_alone
 
 
 def test_collector_runs_again_after_a_failed_import():
-    with pytest.raises(ImportError), uncollected("no_such_library"):
+    with pytest.raises(ImportError), gc_paused("no_such_library"):
         raise ImportError("no such module")
     assert gc.isenabled()
 
 
 def test_collector_that_was_off_stays_off():
     gc.disable()
-    with uncollected("no_such_library"):
+    with gc_paused("no_such_library"):
         pass
     assert not gc.isenabled()
 
 
 def test_collector_takes_what_an_earlier_run_left_where_the_library_is_imported():
     gc.unfreeze()
-    with uncollected("pytest"):
+    with gc_paused("pytest"):
         assert gc.isenabled()
     assert gc.get_freeze_count() == 0

@@ -1,12 +1,100 @@
 """Losses of any kind."""
 
+import pytest
 import torch
 from torch import nn
 
-from pipetrain.losses import on_device
+from pipetrain.losses import (
+    CrossEntropy,
+    TokenCrossEntropy,
+    correct_counts,
+    count_of,
+    counts_tokens,
+    log_loss_of,
+    microbatch_weight,
+    number_of_classes,
+    on_device,
+    percent,
+    step_loss,
+)
 
 
 def test_loss_with_buffers_moves_to_the_device_and_a_function_stays():
     weighted = nn.CrossEntropyLoss(weight=torch.ones(3))
     assert on_device(weighted, torch.device("meta")).weight.device.type == "meta"
     assert on_device(torch.dist, torch.device("meta")) is torch.dist
+
+
+def test_loss_of_a_minibatch_weighs_microbatches_by_what_they_count():
+    losses = [torch.tensor(1.0), torch.tensor(4.0, dtype=torch.float64)]
+    loss = step_loss(losses, [3, 1])
+    assert (loss.mean.item(), loss.mean.dtype, loss.count) == (1.75, torch.float32, 4)
+
+
+def test_microbatches_that_count_nothing_have_no_share():
+    assert [microbatch_weight([3, 0, 1], j) for j in range(3)] == [0.75, 0, 0.25]
+    assert microbatch_weight([0, 0], 0) == 0
+
+
+def test_percent_is_of_a_hundred():
+    assert percent(3, 8) == 37.5
+
+
+def test_loss_of_the_users_own_counts_samples_and_may_have_no_metrics():
+    targets = (torch.zeros(3, 4), torch.zeros(3))
+    assert count_of(nn.MSELoss(), targets[:1]) == 3
+    assert correct_counts(nn.MSELoss(), (torch.zeros(3),), targets[1:]) == {}
+    assert count_of(CrossEntropy(), (torch.zeros(3, 4),)) == 12
+
+
+@pytest.mark.parametrize("loss", [nn.NLLLoss(ignore_index=0), nn.CrossEntropyLoss(ignore_index=0)])
+def test_losses_of_torchs_own_count_and_hit_the_classes_that_they_do_not_ignore(loss):
+    scores = torch.tensor([[[3.0, 1.0, 2.0], [2.0, 3.0, 1.0]], [[1.0, 3.0, 2.0], [1.0, 2.0, 3.0]]]).transpose(1, 2)
+    targets = torch.tensor([[0, 1], [2, 2]])
+    assert count_of(loss, (targets,)) == 3
+    assert correct_counts(loss, (scores,), (targets,)) == {"top1": 2}
+    assert count_of(loss, (torch.zeros_like(targets),)) == 1  # nothing to divide by is left out
+
+
+def test_losses_of_torchs_own_have_no_hits_where_targets_are_no_classes():
+    shares = torch.tensor([[0.5, 0.5]])
+    assert correct_counts(nn.CrossEntropyLoss(), (shares,), (shares,)) == {}
+    assert count_of(nn.CrossEntropyLoss(), (shares,)) == 1
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape", "expected"),
+    [
+        (CrossEntropy(), (2, 5), True),
+        (TokenCrossEntropy(), (2, 5), True),
+        (nn.NLLLoss(), (2, 5), True),
+        (CrossEntropy(), (2,), False),
+        (CrossEntropy(), (2, 5, 5), False),
+        (CrossEntropy(label_smoothing=0.1), (2, 5), False),
+        (nn.CrossEntropyLoss(weight=torch.ones(3)), (2, 5), False),
+        (nn.MSELoss(), (2, 5), False),
+    ],
+)
+def test_perplexity_is_that_of_a_plain_cross_entropy_of_sequences(loss, shape, expected):
+    found = log_loss_of(loss, 1.5, (), (torch.zeros(shape, dtype=torch.long),))
+    assert found == (1.5 if expected else None)
+
+
+def test_perplexity_of_a_loss_with_a_log_loss_of_its_own_is_of_that():
+    class Own:
+        def log_loss(self, output, target):
+            return (output * target).sum()
+
+    assert log_loss_of(Own(), 1.5, (torch.tensor([2.0]),), (torch.tensor([3.0]),)) == 6.0
+
+
+def test_classes_are_the_last_dimension_of_token_scores_and_the_second_of_others():
+    scores = torch.zeros(2, 5, 7)
+    assert number_of_classes(TokenCrossEntropy(), scores) == 7
+    assert number_of_classes(CrossEntropy(), scores) == 5
+
+
+def test_only_a_loss_that_says_so_counts_tokens():
+    assert counts_tokens(TokenCrossEntropy())
+    assert not counts_tokens(CrossEntropy())
+    assert not counts_tokens(torch.dist)

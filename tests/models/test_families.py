@@ -13,7 +13,7 @@ from torch import nn
 from pipetrain.config.choices import names_of, section
 from pipetrain.errors import ConfigError
 from pipetrain.libraries.torchvision_shim import models as tv
-from pipetrain.models import lenet, resnet_cifar, torchvision_models, vgg_cifar
+from pipetrain.models import resnet_cifar, small_images, torchvision_models
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 
@@ -239,7 +239,7 @@ def test_resnet20_has_the_known_number_of_parameters():
     assert sum(weight.numel() for weight in chain.module.parameters()) == 269_722
 
 
-@pytest.mark.parametrize(("build", "width"), [(partial(resnet_cifar.build, 20), 8), (vgg_cifar.build, 32)])
+@pytest.mark.parametrize(("build", "width"), [(partial(resnet_cifar.build, 20), 8), (small_images.vgg16_cifar, 32)])
 def test_half_the_width_leaves_about_a_quarter_of_the_weights_and_every_layer(build, width):
     with torch.device("meta"):
         half, whole = build(3, 10, width=width), build(3, 10)
@@ -257,7 +257,7 @@ def test_cifar_shortcut_subsamples_and_pads_with_zeros():
 
 
 def test_lenet5_has_the_papers_layers():
-    chain = lenet.build(1, 10, (28, 28))
+    chain = small_images.lenet5(1, 10, (28, 28))
     assert sum(weight.numel() for weight in chain.module.parameters()) == 61_706
     assert chain.labels == ["conv1", "pool1", "conv2", "pool2", "fc1", "fc2", "fc3"]
     assert len(chain.weight_layers()) == 5
@@ -280,7 +280,7 @@ def test_impossible_sizes_are_refused_with_what_works():
         resnet_cifar.build(21, 3, 10)
     with pytest.raises(ConfigError, match=r"model\.depth=2:"):
         resnet_cifar.build(2, 3, 10)
-    for build in (partial(resnet_cifar.build, 20), vgg_cifar.build):
+    for build in (partial(resnet_cifar.build, 20), small_images.vgg16_cifar):
         with pytest.raises(ConfigError, match=r"model\.width=0:"):
             build(3, 10, width=0)
     with pytest.raises(ConfigError, match=r"model\.depth=20: torchvision has .* 18, 34, 50"):
@@ -288,7 +288,7 @@ def test_impossible_sizes_are_refused_with_what_works():
     with pytest.raises(ConfigError, match=r"model\.depth=20: torchvision has .* 18, 34, 50"):
         torchvision_models.resnet_cifar(20, 3, 10)
     with pytest.raises(ConfigError, match=r"model\.size=\(8, 28\): lenet5 needs images of at least 12 x 12"):
-        lenet.build(1, 10, (8, 28))
+        small_images.lenet5(1, 10, (8, 28))
 
 
 @pytest.mark.parametrize("path", sorted(set(CONF.glob("*.yaml")) - {CONF / "custom.yaml"}), ids=lambda path: path.stem)

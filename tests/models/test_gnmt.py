@@ -1,7 +1,6 @@
 import torch
 
-from pipetrain.models.gnmt import build
-from pipetrain.models.gnmt_layers import Attention, encoded_both_ways
+from pipetrain.models.gnmt import Attention, build, encode_both_ways
 
 
 def test_gnmt8_has_the_parameters_of_nvidias_but_for_the_scale_of_its_attention():
@@ -30,7 +29,7 @@ def test_first_lstm_reads_backward_from_the_last_token_and_not_from_padding():
     lstm = torch.nn.LSTM(3, 4, batch_first=True, bidirectional=True)
     x = torch.randn(2, 5, 3)
     padding = torch.tensor([[False] * 5, [False, False, True, True, True]])
-    out = encoded_both_ways(lstm, x, padding)
+    out = encode_both_ways(lstm, x, padding)
     torch.testing.assert_close(out[0], lstm(x[:1])[0][0])
     torch.testing.assert_close(out[1, :2], lstm(x[1:, :2])[0][0])
     assert not out[1, 2:].any()

@@ -54,7 +54,7 @@ def test_texts_of_many_lengths_train_with_equal_bits_in_both_executors(tmp_path)
     table = tmp_path / "reviews.tsv"
     table.write_text("text\tlabel\n" + "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(words)))
     changes = {
-        "dataset": {"_target_": "pipetrain.data.text.labelled_table.labelled_table", "file": str(table)},
+        "dataset": {"_target_": "pipetrain.data.text.table.labelled_table", "file": str(table)},
         "model": {"_target_": "pipetrain.models.residual_lstm.build", "embedding": 6, "hidden": 5, "layers": 5},
         "train": {"epochs": 2, "batch_size": 4, "microbatches": 2},
     }

@@ -158,7 +158,7 @@ def translating(folder, model, method, stages):
         method,
         stages,
         dataset={
-            "_target_": "pipetrain.data.synthetic_translation.synthetic_en_de",
+            "_target_": "pipetrain.data.translation.synthetic.synthetic_en_de",
             "train": 60,
             "eval": 6,
             "vocabulary_size": 300,

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.models import lenet, resnet_cifar, torchvision_models
+from pipetrain.models import resnet_cifar, small_images, torchvision_models
 from pipetrain.models.chain import LayerChain, chain_of
 from pipetrain.planner.estimate import BYTES_PER_SECOND, FLOPS_PER_SECOND, layer_costs
 
@@ -41,7 +41,7 @@ def test_flops_of_resnet18_are_the_published_ones():
 
 
 def test_estimate_leaves_the_model_and_the_random_numbers_alone():
-    model = nn.Sequential(*lenet.build(1, 10, (28, 28)).layers, nn.BatchNorm1d(10), nn.Dropout())
+    model = nn.Sequential(*small_images.lenet5(1, 10, (28, 28)).layers, nn.BatchNorm1d(10), nn.Dropout())
     chain = chain_of(model)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     tensors = {name: id(value) for name, value in model.state_dict(keep_vars=True).items()}

@@ -8,14 +8,14 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from pipetrain.errors import ConfigError
-from pipetrain.models import lenet, resnet_cifar
+from pipetrain.models import resnet_cifar, small_images
 from pipetrain.models.chain import chain_of
 from pipetrain.planner.estimate import layer_costs, no_passes
 from pipetrain.planner.partition_rules import Even, Explicit, Ppv
 
 CONF = Path(__file__).parents[2] / "conf" / "partition"
 # conv1 pool1 conv2 pool2 fc1 fc2 fc3: seven layers, five of them with weights
-LENET = lenet.build(1, 10, (28, 28))
+LENET = small_images.lenet5(1, 10, (28, 28))
 
 
 def cuts(rule, chain=LENET):

@@ -11,7 +11,7 @@ from pipetrain.config.instantiate import Target
 from pipetrain.errors import ConfigError
 from pipetrain.run.data_shape import derived_from_data, from_data
 
-LENET = Target("model", "pipetrain.models.lenet.build", {})
+LENET = Target("model", "pipetrain.models.small_images.lenet5", {})
 IMAGE = torch.zeros(1, 28, 24)
 
 
@@ -48,7 +48,7 @@ def test_number_of_classes_is_that_of_their_names():
 
 
 def test_parameter_with_a_default_is_not_derived():
-    synthetic = Target("model", "pipetrain.data.synthetic.synthetic_images", {})
+    synthetic = Target("model", "pipetrain.data.images.synthetic.synthetic_images", {})
     assert derived_from_data(synthetic, data()) == {}
     assert from_data(synthetic, data(channels=1)) == {"channels": 1}
 
@@ -58,7 +58,7 @@ def test_parameter_with_a_default_is_not_derived():
     [
         (
             [(IMAGE, 0)],
-            r"model.classes is not set, .*lenet.build needs it: the data object \(SimpleNamespace\) has no ",
+            r"model.classes is not set, .*lenet5 needs it: the data object \(SimpleNamespace\) has no ",
         ),
         (labelled(1, 2, shift=1), r"attribute `classes`, and its labels cannot be had .*, or set model.classes=10"),
         (

@@ -135,7 +135,7 @@ def test_names_of_metrics_are_known_before_a_run():
 S2VT = {
     "model": {"_target_": "pipetrain.models.s2vt.build", "hidden": 24, "embedding": 12},
     "dataset": {
-        "_target_": "pipetrain.data.moving_shapes.synthetic_moving_shapes",
+        "_target_": "pipetrain.data.video.moving_shapes.synthetic_moving_shapes",
         "train": 16,
         "eval": 6,
         "frames": 3,

@@ -15,7 +15,7 @@ from pipetrain.run.selection import Selection
 from pipetrain.run.whole_model import whole_model
 
 IMAGES = {
-    "_target_": "pipetrain.data.synthetic.synthetic_images",
+    "_target_": "pipetrain.data.images.synthetic.synthetic_images",
     "channels": 3,
     "classes": 4,
     "size": 32,
@@ -23,7 +23,7 @@ IMAGES = {
     "eval": 2,
 }
 BERT = "transformers/BertForSequenceClassification"
-TEXT = {"_target_": "pipetrain.data.text.text_file.text_file", "tokens": "characters", "vocabulary_size": None}
+TEXT = {"_target_": "pipetrain.data.text.text_files.text_file", "tokens": "characters", "vocabulary_size": None}
 
 
 def gpt2(vocabulary_size):

@@ -6,9 +6,8 @@ import pytest
 import torch
 from support.worker_pool import settings
 
-from pipetrain.data.labels import LabelRange
 from pipetrain.data.loader import Loader
-from pipetrain.data.token_ids import TokenRange
+from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.run.build import Data
 from pipetrain.run.first_samples import check_samples

@@ -7,8 +7,8 @@ import torch
 from support.worker_pool import settings, simulated
 from torch import nn
 
-from pipetrain.data.images import ImageDataset
-from pipetrain.decoding import Generation, Marks
+from pipetrain.data.images.common import ImageDataset
+from pipetrain.decoding import Generation, SpecialTokens
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.run.device import device_of
@@ -100,7 +100,7 @@ def test_untied_weights_may_be_in_any_stage_and_the_user_is_told_their_names(tmp
 
 
 def test_user_is_warned_where_the_model_cannot_generate_the_texts_of_the_data_set(tmp_path, monkeypatch):
-    texts = Generation([], [], str, Marks(beginning=1, end=2), longest=3)
+    texts = Generation([], [], str, SpecialTokens(beginning=1, end=2), longest=3)
     monkeypatch.setattr(ImageDataset, "decoding", texts, raising=False)
     (note,) = prepared(tmp_path).notes
     assert note == (

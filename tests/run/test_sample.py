@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipetrain.data.text.vocabulary import CharacterVocabulary
+from pipetrain.data.vocabulary import CharacterVocabulary
 from pipetrain.errors import ConfigError
 from pipetrain.models import gpt
 from pipetrain.run.sample import Sampling, Window, _pieces, generated

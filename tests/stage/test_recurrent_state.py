@@ -11,7 +11,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline
-from pipetrain.models.carrier import Carrier, carrying
+from pipetrain.models.stateful_layer import StatefulLayer, carrying_state
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.stage.recurrent_state import RecurrentState
@@ -28,7 +28,7 @@ def lstm_pipeline(case, N=1, cuts=CUTS, **options):
     return pipeline(build(), cuts, case, N, loss=token_loss, **options)
 
 
-class Sum(Carrier):
+class Sum(StatefulLayer):
     """Adds up all that it has seen of each row."""
 
     @override
@@ -105,7 +105,7 @@ def plain_losses(epochs):
     model = build(dropout=0.0).module
     optimizer, losses = sgd(list(model.parameters())), []
     for _ in range(epochs):
-        with carrying(model):
+        with carrying_state(model):
             for inputs, targets in minibatches(data().train):
                 optimizer.param_groups[0]["lr"] = half_decay(len(losses))
                 loss = token_loss(model(inputs), targets)
@@ -135,7 +135,7 @@ def test_evaluation_carries_its_own_state_and_leaves_that_of_the_training():
     model = build()
     model.module.load_state_dict(pipe.state())
     model.module.eval()
-    with carrying(model.module), torch.no_grad():
+    with carrying_state(model.module), torch.no_grad():
         losses = [token_loss(model(inputs), targets).item() for inputs, targets in minibatches(data().eval)]
     before = [stage.carried.tensors() for stage in pipe.stages]
     assert pipe.executor.evaluate(evaluation)["loss"] == pytest.approx(sum(losses) / len(losses))

@@ -14,8 +14,8 @@ from importlib import import_module
 
 from torch import nn
 
-from pipetrain.data.fashion import fashion_mnist_mini
-from pipetrain.data.images import ImageDataset
+from pipetrain.data.images.common import ImageDataset
+from pipetrain.data.images.mnist_cifar import fashion_mnist_mini
 
 
 def act(how: str) -> None:

@@ -29,7 +29,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 CONFIG: dict[str, Any] = {
     "dataset": {
-        "_target_": "pipetrain.data.synthetic.synthetic_images",
+        "_target_": "pipetrain.data.images.synthetic.synthetic_images",
         "channels": 1,
         "classes": 4,
         "size": 8,

@@ -25,7 +25,7 @@ from pipetrain.launch import fork_server
 from pipetrain.launch.lifeline import leave
 from pipetrain.launch.master import is_torchruns
 from pipetrain.launch.signals import Interruption, interruptible
-from pipetrain.libraries.imports import uncollected
+from pipetrain.libraries.imports import gc_paused
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking.progress import status
 from pipetrain.tracking.run_directory import RunDirectory
@@ -67,7 +67,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
                 fork_server.start(settings.model.target.path, settings.dataset.target.path)
             with status("preparing the run", hidden=os.environ.get("RANK", "0") != "0"):
                 # from here on torch is needed, which takes seconds to import
-                with uncollected("torch"):
+                with gc_paused("torch"):
                     from pipetrain.run.preflight import prepare
 
                 prepared = prepare(settings, directory)

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pipetrain.data.text.byte_pairs import BytePairVocabulary
-from pipetrain.data.text.language_data import LanguageData, windows
-from pipetrain.data.text.vocabulary import CharacterVocabulary, Vocabulary
-from pipetrain.data.text.windows import TokenSource
+from pipetrain.data.text.language import LanguageData, TokenSource, windows
+from pipetrain.data.vocabulary import CharacterVocabulary, TokenizerVocabulary, Vocabulary
 from pipetrain.errors import ConfigError, check_whole, is_whole, one_line
 
 _LOOKED_AT = 2**28
@@ -37,7 +35,7 @@ def token_files(
         carried: whether each minibatch continues the one before it.
 
     Raises:
-        ConfigError: a file is missing or damaged, nobody knows the vocabulary, or an id is not in it.
+        ConfigError: a file is missing or damaged, the vocabulary is unknown, or an id is not in it.
     """
     folder = Path(root).expanduser()
     paths = [folder / f"{name}.bin" for name in ("train", "val")]
@@ -57,7 +55,7 @@ def token_files(
 
 def _vocabulary(folder: Path, tokenizer: str | None) -> Vocabulary | None:
     if tokenizer is not None:
-        return BytePairVocabulary.read(Path(tokenizer).expanduser(), f"dataset.tokenizer={tokenizer}")
+        return TokenizerVocabulary.read(Path(tokenizer).expanduser(), f"dataset.tokenizer={tokenizer}")
     characters = _meta(folder).get("itos")
     if isinstance(characters, dict):
         characters = [characters.get(str(i), "") for i in range(len(characters))]
@@ -70,14 +68,14 @@ def _size(folder: Path, given: int | None, vocabulary: Vocabulary | None) -> int
     if given is not None:
         check_whole("dataset.vocabulary_size", given, least=1)
         return given
-    told = vocabulary.size if vocabulary is not None else _meta(folder).get("vocab_size")
-    if not is_whole(told):
+    size = vocabulary.size if vocabulary is not None else _meta(folder).get("vocab_size")
+    if not is_whole(size):
         pickled = "; meta.pkl is not read, as unpickling runs what it holds" if (folder / "meta.pkl").is_file() else ""
         raise ConfigError(
             f"dataset.vocabulary_size is not set, and there is no meta.json with vocab_size in {folder.absolute()}"
             f"{pickled}; GPT-2's tokens are dataset.vocabulary_size=50257"
         )
-    return told
+    return size
 
 
 def _meta(folder: Path) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipetrain.data.loader import Loader
-from pipetrain.data.microbatches import microbatch_sizes
+from pipetrain.data.loader import Loader, microbatch_sizes
 from pipetrain.executors.messages.links import Link, Receipt, Spec, bytes_of
 from pipetrain.executors.messages.slow_link import Transfer
 from pipetrain.executors.stage_runner import BackwardId

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from pipetrain.data.loader import Loader
-from pipetrain.data.microbatches import split
+from pipetrain.data.loader import Loader, split
 from pipetrain.device_queue import numbers, queues
 from pipetrain.errors import ConfigError
 from pipetrain.executors.base import IntervalTimes, ManyProcesses

@@ -17,7 +17,7 @@ from pipetrain.executors.messages.p2p import Incoming, Key, Outgoing
 from pipetrain.executors.messages.transport import Transport
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.torch_pipelining.stage_adapter import TorchStage, packed
-from pipetrain.losses import Loss, StepLoss, count_of, share, step_loss
+from pipetrain.losses import Loss, StepLoss, count_of, microbatch_weight, step_loss
 from pipetrain.schedules import Placement
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.stage import Stage
@@ -161,7 +161,7 @@ class WeightedLoss:
         j = int(number)
         loss: Tensor = self._loss(*outputs, *self._targets[j])
         self._losses.append(loss.detach())
-        return loss * share(self._counts, j)
+        return loss * microbatch_weight(self._counts, j)
 
     def of_step(self) -> StepLoss | None:
         """The loss of the minibatch, where the last stage is."""

@@ -2,7 +2,7 @@
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.models.carrier import carriers
+from pipetrain.models.stateful_layer import stateful_layers
 from pipetrain.models.ties import ties_between
 from pipetrain.run.components import Components
 from pipetrain.schedules import Replicas
@@ -36,7 +36,7 @@ def _check_model(given: str, components: Components) -> None:
         return
     if ties := ties_between(chain, components.bounds):
         raise ConfigError(f"{given}: {ties[0]}, whose gradients replicas do not sum; model.untie=true works")
-    carrying = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if carriers(layer)]
+    carrying = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
     if carrying:
         raise ConfigError(
             f"{given}: layer {carrying[0]} carries its state from minibatch to minibatch, and the next one goes to "

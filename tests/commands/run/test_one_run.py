@@ -127,7 +127,7 @@ def test_data_set_whose_code_raises_is_refused_in_one_line_and_leaves_no_folder(
     def label(_self, _index):
         return {}["label"]
 
-    monkeypatch.setattr("pipetrain.data.synthetic.SyntheticImages.__getitem__", label)
+    monkeypatch.setattr("pipetrain.data.images.synthetic.SyntheticImages.__getitem__", label)
     assert carried_out(tmp_path / "run") is ExitCode.WRONG_USAGE
     line = capsys.readouterr().err
     assert re.fullmatch(r"pipetrain: error: dataset: sample \d+: KeyError: 'label' \(.*test_one_run.py:\d+\)\n", line)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.texts import prose
 
-from pipetrain.data.text.byte_pairs import BytePairVocabulary
 from pipetrain.data.text.token_files import token_files
+from pipetrain.data.vocabulary import TokenizerVocabulary
 from pipetrain.errors import ConfigError
 
 
@@ -34,7 +34,7 @@ def test_meta_json_tells_the_vocabulary(root, characters):
 
 
 def test_tokenizer_of_a_file_tells_the_vocabulary(root):
-    BytePairVocabulary.learned(prose(), 290).tokenizer.save(str(root / "tokenizer.json"))
+    TokenizerVocabulary.byte_pairs(prose(), 290).tokenizer.save(str(root / "tokenizer.json"))
     data = token_files(str(root), tokenizer=str(root / "tokenizer.json"), positions=7)
     assert data.vocabulary_size == data.vocabulary.size == 290
 

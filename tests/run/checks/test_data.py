@@ -9,7 +9,7 @@ from PIL import Image
 from support.worker_pool import settings
 
 from pipetrain.config.instantiate import Target
-from pipetrain.data.image_files import ImageFiles
+from pipetrain.data.images.folder import ImageFiles
 from pipetrain.errors import ConfigError
 from pipetrain.run.preflight import prepare
 from pipetrain.tracking.run_directory import RunDirectory
@@ -23,9 +23,9 @@ def pictures(tmp_path):
             (tmp_path / part / label).mkdir(parents=True)
             for number in range(4):
                 Image.new("RGB", (16, 16)).save(tmp_path / part / label / f"{number}.png")
-    images = {"_target_": "pipetrain.data.image_folder.image_folder", "root": str(tmp_path)}
+    images = {"_target_": "pipetrain.data.images.folder.image_folder", "root": str(tmp_path)}
     cut = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
-    model = {"_target_": "pipetrain.models.lenet.build"}
+    model = {"_target_": "pipetrain.models.small_images.lenet5"}
     return tmp_path, settings("gpipe", dataset=images, model=model, partition=cut, device="cpu")
 
 
@@ -40,7 +40,7 @@ def test_picture_that_cannot_be_decoded_is_named_before_the_start(pictures, spli
 
 def test_model_with_fewer_outputs_than_folders_is_refused_by_their_number(pictures):
     folder, chosen = pictures
-    small = replace(chosen.model, target=Target("model", "pipetrain.models.lenet.build", {"classes": 1}))
+    small = replace(chosen.model, target=Target("model", "pipetrain.models.small_images.lenet5", {"classes": 1}))
     with pytest.raises(ConfigError, match=r"1 outputs, and the data object says that there are 2 classes; .*=2 works"):
         prepare(replace(chosen, model=small), RunDirectory(folder / "run"))
 

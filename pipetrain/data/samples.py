@@ -1,0 +1,132 @@
+"""Samples of a user's own data set: pairs, or dicts seen as pairs; errors of its code name what was read."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pipetrain.errors import ConfigError, DataError, RunError
+from pipetrain.failure import described
+
+_TARGETS = ("labels", "label", "target", "targets", "y")
+"""Usual keys of the target in samples that are dicts."""
+_OUR_WORDS = (ConfigError, DataError, RunError)
+
+
+@contextmanager
+def naming_errors(what: str) -> Iterator[None]:
+    """Names what a data set was asked for when its code raised an exception.
+
+    Raises:
+        DataError: it did; names `what`, the exception, and the file and line of the user's code.
+    """
+    try:
+        yield
+    except _OUR_WORDS:
+        raise
+    except (Exception, SystemExit) as error:
+        raise DataError(f"dataset: {what}: {described(error)}") from error
+
+
+def sample_of(split: Any, index: int) -> Sequence[Any]:
+    """A sample of a split, input and target.
+
+    Raises:
+        ConfigError: it is no such pair.
+        DataError: reading it raised an exception.
+    """
+    with naming_errors(f"sample {index}"):
+        sample = split[index]
+    if isinstance(sample, tuple | list) and len(sample) == 2:
+        return sample
+    if isinstance(sample, Mapping) and sample:
+        names = [str(name) for name in sample]
+        likely = next((name for name in names if name in _TARGETS), names[-1])
+        raise ConfigError(
+            f"dataset: sample {index} must be an (input, target) pair, not a {type(sample).__name__} of "
+            f"{', '.join(names)}; dataset.target_key={likely} makes {likely} the target, and the others the input"
+        )
+    kind = f"{type(sample).__name__} of {len(sample)}" if isinstance(sample, tuple | list) else type(sample).__name__
+    raise ConfigError(f"dataset: sample {index} must be an (input, target) pair, not a {kind}")
+
+
+def target_of(split: Any, index: int) -> Any:
+    """The target that `target(index)` of a split returns.
+
+    Raises:
+        DataError: it raised an exception.
+    """
+    with naming_errors(f"target({index})"):
+        return split.target(index)
+
+
+Key = str | Sequence[str]
+"""Key of a value in a dict, or keys of several, which are taken as a dict."""
+
+
+class _Wrapper:
+    """Has all attributes of the object that it wraps."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_wrapped":  # those that Python looks for in a copy that is not filled yet
+            raise AttributeError(name)
+        return getattr(self._wrapped, name)
+
+
+class NamedSamples(_Wrapper):
+    """A split whose samples are dicts, as one of pairs.
+
+    Args:
+        split: map-style.
+        target: keys of the target.
+        inputs: keys of the input; None: all other keys, as a dict if there are several.
+    """
+
+    def __init__(self, split: Any, target: Key, inputs: Key | None = None) -> None:
+        super().__init__(split)
+        self._target = target
+        self._inputs = inputs
+
+    def __len__(self) -> int:
+        return len(self._wrapped)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        sample = self._wrapped[index]
+        if not isinstance(sample, Mapping):
+            raise ConfigError(
+                f"dataset.target_key={self._target}: works only with samples that are dicts, and sample {index} "
+                f"is a {type(sample).__name__}; leave it out"
+            )
+        target = _taken(sample, self._target, "target_key", index)
+        if self._inputs is not None:
+            return _taken(sample, self._inputs, "input_key", index), target
+        used = [self._target] if isinstance(self._target, str) else self._target
+        rest = [name for name in sample if name not in used]
+        if not rest:
+            raise ConfigError(f"dataset.target_key={self._target}: leaves no input in sample {index}")
+        return _taken(sample, rest[0] if len(rest) == 1 else rest, "input_key", index), target
+
+
+class NamedData(_Wrapper):
+    """A data object whose samples are dicts, as one of pairs."""
+
+    def __init__(self, dataset: Any, target: Key, inputs: Key | None = None) -> None:
+        super().__init__(dataset)
+        self.train = NamedSamples(dataset.train, target, inputs)
+        self.eval = NamedSamples(dataset.eval, target, inputs)
+
+
+def _taken(sample: Mapping[Any, Any], key: Key, setting: str, index: int) -> Any:
+    if isinstance(key, str):
+        return _value(sample, key, setting, index)
+    return {name: _value(sample, name, setting, index) for name in key}
+
+
+def _value(sample: Mapping[Any, Any], name: str, setting: str, index: int) -> Any:
+    if name not in sample:
+        raise ConfigError(
+            f"dataset.{setting}={name}: sample {index} has no {name}; it has {', '.join(map(str, sample)) or 'nothing'}"
+        )
+    return sample[name]

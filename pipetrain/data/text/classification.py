@@ -1,0 +1,254 @@
+"""Texts with a class each, in minibatches of about equal length: IMDb's reviews, sentences of Austen's novels."""
+
+import gzip
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pipetrain.data.order import length_buckets
+from pipetrain.data.vocabulary import PADDING, SentenceVocabulary, pad
+from pipetrain.errors import ConfigError, check_whole
+from pipetrain.number_range import NumberRange
+from pipetrain.seeding import key
+
+_SHARE = NumberRange(0, 1, least_too=False)
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Texts, and the number of the class of each."""
+
+    texts: Sequence[str]
+    labels: Sequence[int]
+
+    def split(self, share: float) -> tuple["Examples", "Examples"]:
+        """Training and evaluation examples, the latter a `share` of all, both shuffled: data are often sorted by class.
+
+        Raises:
+            ConfigError: the share is not between 0 and 1.
+        """
+        _SHARE.check("dataset.eval_share", share)
+        shuffled = self.shuffled()
+        held_out = max(1, round(share * len(self.texts)))
+        return shuffled._of(slice(held_out, None)), shuffled._of(slice(held_out))
+
+    def shuffled(self) -> "Examples":
+        """The examples in a random order, which is always the same."""
+        generator = torch.Generator().manual_seed(key(len(self.texts)))
+        order: list[int] = torch.randperm(len(self.texts), generator=generator).tolist()
+        return Examples([self.texts[index] for index in order], [self.labels[index] for index in order])
+
+    def _of(self, part: slice) -> "Examples":
+        return Examples(self.texts[part], self.labels[part])
+
+
+@dataclass(frozen=True)
+class TextEncoding:
+    """Settings by which texts become token ids.
+
+    Attributes:
+        kind: `words`, in lower case, with punctuation marks of their own; or `bpe`, subwords.
+        vocabulary_size: different tokens at most; None: all words.
+        max_length: of a text at most; what follows is cut off.
+
+    Raises:
+        ConfigError: the length is below 1.
+    """
+
+    kind: str
+    vocabulary_size: int | None
+    max_length: int
+
+    def __post_init__(self) -> None:
+        check_whole("dataset.max_length", self.max_length, least=1)
+
+    def vocabulary(self, texts: Sequence[str]) -> SentenceVocabulary:
+        """The vocabulary of these texts.
+
+        Raises:
+            ConfigError: there is no such kind, or its size is out of range.
+        """
+        return SentenceVocabulary.learned(lambda: map(self._separate_words, texts), self.kind, self.vocabulary_size)
+
+    def ids(self, texts: Sequence[str], vocabulary: SentenceVocabulary) -> Iterator[Sequence[int]]:
+        """The ids of each text."""
+        return (ids[: self.max_length] for ids in vocabulary.encode_lines(map(self._separate_words, texts)))
+
+    def _separate_words(self, text: str) -> str:
+        return " ".join(_WORD.findall(text.lower()) if self.kind == "words" else text.split())
+
+
+class LabelledTexts:
+    """One split: sample i is its ids, int64 (positions,), and its class, an int64 scalar.
+
+    Args:
+        ids: of each text.
+        labels: the class of each.
+    """
+
+    def __init__(self, ids: Iterable[Sequence[int]], labels: Sequence[int]) -> None:
+        self.ids = [torch.tensor(each, dtype=torch.int32) for each in ids]
+        self.targets = torch.tensor(labels)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.ids[index].long(), self.targets[index]
+
+    def target(self, index: int) -> Tensor:
+        """The class of sample `index`, an int64 scalar."""
+        return self.targets[index]
+
+    def batches(self, batch_size: int, samples: int) -> list[list[int]]:
+        """Minibatches of the first `samples` texts, of about the same length in each."""
+        return length_buckets([(len(ids),) for ids in self.ids[:samples]], batch_size)
+
+    def collate(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Ids (n, positions), the shorter texts padded, and classes (n,)."""
+        ids = pad(ids for ids, _ in pairs)
+        return ids, torch.stack([label for _, label in pairs])
+
+
+@dataclass(frozen=True)
+class TextClasses:
+    """Texts to classify.
+
+    Attributes:
+        classes: their names.
+        vocabulary_size: different tokens.
+        padding: the id that fills up short texts.
+        max_length: tokens of a text at most.
+        vocabulary: what the tokens mean.
+    """
+
+    train: LabelledTexts
+    eval: LabelledTexts
+    classes: Sequence[str]
+    vocabulary_size: int
+    max_length: int
+    vocabulary: SentenceVocabulary
+    padding: int = PADDING
+
+    @property
+    def vocabulary_sha256(self) -> str:
+        """Hash of its vocabulary."""
+        return self.vocabulary.sha256
+
+
+def text_classes(train: Examples, evaluation: Examples, classes: Sequence[str], encoding: TextEncoding) -> TextClasses:
+    """The data set of these examples; its vocabulary is that of the training texts.
+
+    Raises:
+        ConfigError: a setting of the pieces is wrong.
+    """
+    vocabulary = encoding.vocabulary(train.texts)
+    splits = [LabelledTexts(encoding.ids(part.texts, vocabulary), part.labels) for part in (train, evaluation)]
+    return TextClasses(splits[0], splits[1], classes, vocabulary.size, encoding.max_length, vocabulary)
+
+
+_IMDB_CLASSES = ("neg", "pos")
+_LINE_BREAK = "<br />"
+
+
+def imdb(
+    root: str = "data", tokens: str = "words", vocabulary_size: int | None = 25_000, max_length: int = 256
+) -> TextClasses:
+    """The reviews in `root`/aclImdb/{train,test}/{neg,pos}/*.txt, one a file; `root` may be aclImdb itself.
+
+    Args:
+        root: the folder of the files.
+        tokens: `words` or `bpe` (subwords).
+        vocabulary_size: different tokens at most.
+        max_length: tokens of a review at most; what follows is cut off.
+
+    Raises:
+        ConfigError: a folder is missing or empty, or a file holds no text.
+    """
+    base = Path(root).expanduser().absolute()
+    base = base if (base / "train").is_dir() else base / "aclImdb"
+    train, test = (_imdb_split(base / name, root) for name in ("train", "test"))
+    return text_classes(train, test, _IMDB_CLASSES, TextEncoding(tokens, vocabulary_size, max_length))
+
+
+def _imdb_split(folder: Path, root: str) -> Examples:
+    texts: list[str] = []
+    labels: list[int] = []
+    for label, name in enumerate(_IMDB_CLASSES):
+        paths = sorted((folder / name).glob("*.txt"))
+        if not paths:
+            raise ConfigError(
+                f"dataset.root={root}: no reviews in {folder / name}; unpack aclImdb_v1.tar.gz, the Large Movie Review "
+                "Dataset of ai.stanford.edu, and name the folder that holds aclImdb"
+            )
+        texts += map(_review, paths)
+        labels += [label] * len(paths)
+    return Examples(texts, labels).shuffled()
+
+
+def _review(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").replace(_LINE_BREAK, " ").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"dataset: {path} cannot be read: {error}") from error
+    if not text:
+        raise ConfigError(f"dataset: {path} holds no text; every review must have some")
+    return text
+
+
+_NOVELS = {
+    "EMMA": "Emma",
+    "MANSFIELD PARK": "Mansfield Park",
+    "NORTHANGER ABBEY": "Northanger Abbey",
+    "Persuasion": "Persuasion",
+    "PRIDE AND PREJUDICE": "Pride and Prejudice",
+    "SENSE AND SENSIBILITY": "Sense and Sensibility",
+}
+"""The first line of each novel, in the order of the file, and its name."""
+_SHORTEST = 30
+"""Characters of a sentence; what is shorter are headings and exclamations, which are of no novel."""
+_BETWEEN_SENTENCES = re.compile(r"""(?<=[.!?]["')])\s+(?=["'(]?[A-Z])|(?<=[.!?])\s+(?=["'(]?[A-Z])""")
+_TITLE = re.compile(r"\b(Mr|Mrs|Dr|St)\.\s+")
+
+
+def austen_novels(
+    eval_share: float = 0.1, tokens: str = "words", vocabulary_size: int | None = 8000, max_length: int = 48
+) -> TextClasses:
+    """The sentences of the six novels, each of the class of its novel.
+
+    Args:
+        eval_share: the share of the sentences to evaluate on.
+        tokens: `words` or `bpe` (subwords).
+        vocabulary_size: different tokens at most.
+        max_length: tokens of a sentence at most; what follows is cut off.
+
+    Raises:
+        ConfigError: a setting is out of its range.
+    """
+    novels = list(_NOVELS.values())
+    pairs = [(sentence, label) for label, novel in enumerate(_novels()) for sentence in sentences(novel)]
+    texts, labels = zip(*pairs, strict=True)
+    train, evaluation = Examples(texts, labels).split(eval_share)
+    return text_classes(train, evaluation, novels, TextEncoding(tokens, vocabulary_size, max_length))
+
+
+def _novels() -> list[str]:
+    """The text of each novel."""
+    with (resources.files("pipetrain.data.text") / "austen.txt.gz").open("rb") as file:
+        lines = gzip.decompress(file.read()).decode().splitlines()
+    starts = [lines.index(title) for title in _NOVELS]
+    ends = [*starts[1:], len(lines)]
+    return ["\n".join(lines[start + 1 : end]) for start, end in zip(starts, ends, strict=True)]
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text whose paragraphs are apart by empty lines, without line breaks and very short ones."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        line = _TITLE.sub(r"\1 ", " ".join(paragraph.split()))
+        yield from (sentence for sentence in _BETWEEN_SENTENCES.split(line) if len(sentence) >= _SHORTEST)

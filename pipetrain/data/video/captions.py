@@ -1,0 +1,153 @@
+"""Videos as the features of their frames, each with captions in words."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from pipetrain.data.vocabulary import BEGINNING, END, PADDING, SentenceVocabulary, pad
+from pipetrain.decoding import Generation, SpecialTokens
+from pipetrain.tensors import Tensors
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+
+
+def caption_words(caption: str) -> str:
+    """The words of a caption in lower case, without punctuation."""
+    return " ".join(_WORD.findall(caption.lower()))
+
+
+class Videos(Protocol):
+    """Videos by number."""
+
+    def __len__(self) -> int:
+        """Number of videos."""
+        ...
+
+    def captions(self, index: int) -> Sequence[str]:
+        """The captions of a video."""
+        ...
+
+    def frames(self, index: int) -> Tensor:
+        """The features of a video's frames (frames, features), float32; of every video as many frames."""
+        ...
+
+
+class CaptionedVideos:
+    """One split: a sample for each caption of each video, ((frames, words before), words).
+
+    Args:
+        videos: of the split.
+        words: the vocabulary.
+        longest: words that a caption is cut to.
+    """
+
+    def __init__(self, videos: Videos, words: SentenceVocabulary, longest: int) -> None:
+        self.videos = videos
+        numbers = [index for index in range(len(videos)) for _ in videos.captions(index)]
+        captions = words.encode_lines(_captions(videos))
+        self._samples = [(index, ids[:longest]) for index, ids in zip(numbers, captions, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @property
+    def reads_files(self) -> bool:
+        """True if the features come from files, which may be damaged."""
+        return getattr(self.videos, "reads_files", False)
+
+    def __getitem__(self, index: int) -> tuple[Tensors, Tensor]:
+        video, ids = self._samples[index]
+        return (self.videos.frames(video), torch.tensor([BEGINNING, *ids])), self.target(index)
+
+    def target(self, index: int) -> Tensor:
+        """The words of a sample and the mark of their end, int64 (positions,)."""
+        return torch.tensor([*self._samples[index][1], END])
+
+    @staticmethod
+    def collate(samples: Sequence[tuple[Tensors, Tensor]]) -> tuple[Tensors, Tensors]:
+        """A minibatch: frames (n, frames, features), words before (n, positions); words (n, positions)."""
+        frames = torch.stack([frames for (frames, _), _ in samples])
+        before = pad(before for (_, before), _ in samples)
+        return (frames, before), (pad(target for _, target in samples),)
+
+
+def _captions(videos: Videos) -> Iterator[str]:
+    return (caption_words(caption) for index in range(len(videos)) for caption in videos.captions(index))
+
+
+class _Sources(Sequence[Tensors]):
+    """Frames of each video, read on access."""
+
+    def __init__(self, videos: Videos) -> None:
+        self._videos = videos
+
+    @override
+    def __len__(self) -> int:
+        return len(self._videos)
+
+    @override
+    def __getitem__(self, index: int) -> Tensors:  # type: ignore[override]
+        return (self._videos.frames(index),)
+
+
+@dataclass(frozen=True)
+class CaptionDataset:
+    """Two splits of captioned videos, and what building a model for them needs to know.
+
+    Attributes:
+        train, eval: the splits.
+        words: the vocabulary, of the training captions.
+        longest: words of a caption at most.
+        features: numbers that describe a frame.
+        padding: the id that pads captions.
+    """
+
+    train: CaptionedVideos
+    eval: CaptionedVideos
+    words: SentenceVocabulary
+    longest: int
+    features: int
+    padding: int = PADDING
+
+    @classmethod
+    def of(cls, train: Videos, evaluation: Videos, *, longest: int, least: int = 1) -> "CaptionDataset":
+        """The data set of two lists of videos.
+
+        Args:
+            train: to learn from, and to take the vocabulary from.
+            evaluation: to evaluate on.
+            longest: words that a caption is cut to.
+            least: how often a word must occur in training captions; a rarer one is unknown.
+        """
+        words = SentenceVocabulary.learned(lambda: _captions(train), "words", None, least)
+        splits = [CaptionedVideos(videos, words, longest) for videos in (train, evaluation)]
+        return cls(splits[0], splits[1], words, longest, train.frames(0).shape[1])
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of ids, special tokens included."""
+        return self.words.size
+
+    @property
+    def vocabulary_sha256(self) -> str:
+        """Hash of its vocabulary."""
+        return self.words.sha256
+
+    @cached_property
+    def decoding(self) -> Generation:
+        """A caption of each video of the evaluation set, compared with its own by METEOR."""
+        videos = self.eval.videos
+        return Generation(
+            _Sources(videos),
+            [[caption_words(caption) for caption in videos.captions(index)] for index in range(len(videos))],
+            self.words.decode,
+            SpecialTokens(BEGINNING, END, PADDING),
+            self.longest,
+            metrics=("meteor",),
+        )

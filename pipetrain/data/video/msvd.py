@@ -1,0 +1,203 @@
+"""The Microsoft Research video descriptions (MSVD, Chen and Dolan 2011), as features of frames and captions."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipetrain.data.video.captions import CaptionDataset
+from pipetrain.data.video.feature_file import FeatureFile
+from pipetrain.errors import ConfigError, check_whole
+
+CAPTIONS, NUMBERS = "AllVideoDescriptions.txt", "youtube_mapping.txt"
+"""The published files: `VIDEO caption` a line; `VIDEO vidN` a line, the number by which papers split."""
+_FEATURES = ("features.npz", "features.h5", "features.hdf5")
+_OF_FEATURES, _OF_CAPTIONS = "features/", "captions/"
+_SPLITS = ("validation", "test")
+
+
+class FeatureVideos:
+    """Videos whose features are in a file.
+
+    Args:
+        file: of the features, and maybe of the captions.
+        captions: name of a video -> its captions; each has as many features of a frame as the first one.
+        names: of the videos.
+        frames: of each video: longer ones are read at so many even steps, shorter ones end in zeros.
+    """
+
+    reads_files: ClassVar[bool] = True
+
+    def __init__(
+        self, file: FeatureFile, captions: Mapping[str, Sequence[str]], names: Sequence[str], frames: int
+    ) -> None:
+        self._file = file
+        self._captions = [list(captions[name]) for name in names]
+        prefix = _OF_FEATURES if any(name.startswith(_OF_FEATURES) for name in file.names) else ""
+        self._names = [prefix + name for name in names]
+        self._first = prefix + next(iter(captions))
+        self._frames = frames
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def captions(self, index: int) -> Sequence[str]:
+        """The captions of a video."""
+        return self._captions[index]
+
+    def frames(self, index: int) -> Tensor:
+        """The features of a video's frames (frames, features), float32.
+
+        Raises:
+            ConfigError: they are of another form.
+        """
+        found = self._read(self._names[index])
+        if found.shape[1] != self._features:
+            raise ConfigError(
+                f"{self._file.path}: {self._names[index]} has {found.shape[1]} features of a frame, and {self._first} "
+                f"has {self._features}; all videos must have as many"
+            )
+        steps = np.arange(self._frames) * len(found) // self._frames if len(found) > self._frames else slice(None)
+        features = torch.zeros(self._frames, found.shape[1])
+        kept = torch.from_numpy(np.ascontiguousarray(found[steps], dtype=np.float32))
+        features[: len(kept)] = kept
+        return features
+
+    @cached_property
+    def _features(self) -> int:
+        """Number of features of a frame of the first video."""
+        return int(self._read(self._first).shape[1])
+
+    def _read(self, name: str) -> Any:
+        found = self._file.read(name)
+        if found.ndim != 2 or not len(found) or not np.issubdtype(found.dtype, np.number):
+            raise ConfigError(
+                f"{self._file.path}: {name} is {found.dtype} {found.shape}; the features of a video are numbers "
+                "(frames, features)"
+            )
+        return found
+
+
+def msvd(  # noqa: PLR0913  (one for each setting of the choice)
+    root: str = "data/msvd",
+    split: str = "test",
+    frames: int = 40,
+    longest: int = 20,
+    least: int = 1,
+    train_videos: int = 1200,
+    validation_videos: int = 100,
+) -> CaptionDataset:
+    """Videos as features of their frames, each with many captions; or other videos in the same form.
+
+    The features are in `features.npz`, `features.h5` or `features.hdf5`, an array (frames, features) for each video by
+    its name. The captions are in the published text file, or in the file of the features: arrays of strings called
+    `captions/VIDEO` next to `features/VIDEO`.
+
+    Args:
+        root: the folder of the files.
+        split: what to evaluate on: test or validation.
+        frames: of each video: longer ones are read at so many even steps, shorter ones end in zeros.
+        longest: words that a caption is cut to.
+        least: how often a word must occur in training captions; a rarer one is unknown.
+        train_videos: the first so many, by their number, are those of training.
+        validation_videos: the next so many; the others are those of the test.
+
+    Raises:
+        ConfigError: a file is missing or damaged, or a number does not fit.
+    """
+    counts = {"frames": frames, "longest": longest, "least": least, "train_videos": train_videos}
+    for name, count in counts.items():
+        check_whole(f"dataset.{name}", count, least=1)
+    check_whole("dataset.validation_videos", validation_videos, least=0)
+    if split not in _SPLITS:
+        raise ConfigError(f"dataset.split={split}: one of {', '.join(_SPLITS)}")
+    folder = Path(root)
+    file = FeatureFile(_features_in(folder))
+    found = _captions(folder, file)
+    names = sorted(found, key=_number)
+    captions = {name: found[name] for name in names}
+    first = train_videos + (0 if split == "validation" else validation_videos)
+    last = train_videos + validation_videos if split == "validation" else len(names)
+    if not names[first:last]:
+        raise ConfigError(
+            f"dataset.train_videos={train_videos}: {file.path} has {len(names)} videos with captions, which leaves "
+            f"none to evaluate on (dataset.split={split}, dataset.validation_videos={validation_videos})"
+        )
+    parts = (names[:train_videos], names[first:last])
+    train, evaluation = (FeatureVideos(file, captions, part, frames) for part in parts)
+    return CaptionDataset.of(train, evaluation, longest=longest, least=least)
+
+
+def _features_in(folder: Path) -> Path:
+    for name in _FEATURES:
+        if (folder / name).is_file():
+            return folder / name
+    raise ConfigError(
+        f"dataset.root={folder}: no {', '.join(_FEATURES[:-1])} or {_FEATURES[-1]} here, a float array (frames, "
+        "features) for each video by its name; extract them from the videos with a network of your choice, and put "
+        f"{CAPTIONS} of MSVD next to it (docs/video.md)"
+    )
+
+
+def _captions(folder: Path, file: FeatureFile) -> dict[str, list[str]]:
+    """Name of a video in the file of features -> its captions; those without any are left out.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    path = folder / CAPTIONS
+    names = {name.removeprefix(_OF_FEATURES) for name in file.names if not name.startswith(_OF_CAPTIONS)}
+    within = {name: f"{_OF_CAPTIONS}{name}" for name in names if f"{_OF_CAPTIONS}{name}" in file.names}
+    if within:
+        return {name: [_decoded(text) for text in file.read(entry).ravel()] for name, entry in within.items()}
+    if not path.is_file():
+        raise ConfigError(f"dataset.root={folder}: no captions: neither {path} nor captions/VIDEO in {file.path}")
+    found: dict[str, list[str]] = {}
+    name_of = _names_of_numbers(folder / NUMBERS)
+    for name, caption in _lines(path):
+        name = name if name in names else name_of.get(name, name)
+        if name in names:
+            found.setdefault(name, []).append(caption)
+    if not found:
+        raise ConfigError(f"{path}: names no video of {file.path}, which has {', '.join(sorted(names)[:3])}, ...")
+    return found
+
+
+def _decoded(text: Any) -> str:
+    return text.decode("utf-8") if isinstance(text, bytes) else str(text)
+
+
+def _names_of_numbers(path: Path) -> dict[str, str]:
+    return dict(_lines(path)) if path.is_file() else {}
+
+
+def _lines(path: Path) -> list[tuple[str, str]]:
+    """The name and the rest of each line; comments and empty lines aside.
+
+    Raises:
+        ConfigError: a line has a name alone, or is no text.
+    """
+    pairs = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: no text in UTF-8: {error}") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, _, rest = line.strip().partition(" ")
+        if not rest.strip():
+            raise ConfigError(f"{path}, line {number}: {name} stands alone; a line is `VIDEO caption`")
+        pairs.append((name, rest.strip()))
+    return pairs
+
+
+def _number(name: str) -> tuple[int, str]:
+    """By which videos are split: that of vid12 is 12; names without come last, in the order of the alphabet."""
+    found = re.fullmatch(r"\D*(\d+)", name)
+    return (int(found[1]) if found else 2**62, name)

@@ -1,0 +1,54 @@
+import pytest
+import torch
+
+from pipetrain.data.images.common import CropFlip, InMemory, Normalize, image_size
+from pipetrain.errors import ConfigError
+
+
+def test_normalization_has_the_bits_of_torchvision():
+    from pipetrain.libraries.torchvision_shim import transforms
+
+    image = torch.randint(256, (3, 5, 4), dtype=torch.uint8)
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+    reference = transforms.Normalize(mean, std)(transforms.ToTensor()(image.permute(1, 2, 0).numpy()))
+    assert torch.equal(Normalize(mean, std)(image), reference)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_augmentation_takes_every_crop_of_the_padded_image_and_nothing_else(flip):
+    image = torch.arange(1, 7, dtype=torch.uint8).reshape(1, 2, 3)
+    padded = torch.nn.functional.pad(image, (1, 1, 1, 1))
+    crops = {tuple(padded[:, y : y + 2, x : x + 3].flatten().tolist()) for y in range(3) for x in range(3)}
+    mirrored = {tuple(torch.tensor(crop).reshape(2, 3).flip(-1).flatten().tolist()) for crop in crops}
+    torch.manual_seed(0)
+    augment = CropFlip(padding=1, flip=flip)
+    seen = {tuple(augment(image).flatten().tolist()) for _ in range(500)}
+    assert seen == (crops | mirrored if flip else crops)
+
+
+def test_augmentation_mirrors_half_of_the_images():
+    image = torch.tensor([[[1, 0]]], dtype=torch.uint8)
+    torch.manual_seed(0)
+    mirrored = sum(int(CropFlip(padding=0)(image)[0, 0, 1]) for _ in range(1000))
+    assert 430 < mirrored < 570
+
+
+def test_images_in_memory_are_not_changed_by_reading():
+    images = torch.full((2, 1, 4, 4), 200, dtype=torch.uint8)
+    held = InMemory(images, torch.tensor([3, 1], dtype=torch.uint8), Normalize((0.5,), (0.5,)), CropFlip(1))
+    image, target = held[1]
+    image.zero_()
+    assert int(images.sum()) == 2 * 16 * 200
+    assert target.item() == held.target(1).item() == 1
+    assert len(held) == 2
+
+
+@pytest.mark.parametrize(("size", "expected"), [(32, (32, 32)), ([24, 48], (24, 48)), ((1, 2), (1, 2))])
+def test_image_size_is_read_from_a_number_or_a_pair(size, expected):
+    assert image_size(size) == expected
+
+
+@pytest.mark.parametrize("size", [0, -1, True, [3], [3, 0], [1, 2, 3], "32", 3.5])
+def test_image_sizes_out_of_range_are_refused_by_name(size):
+    with pytest.raises(ConfigError, match=r"dataset.size="):
+        image_size(size)

@@ -1,0 +1,77 @@
+"""MSVD in the files in which it is published, with features of its frames."""
+
+import numpy as np
+import pytest
+
+from pipetrain.data.video.msvd import msvd
+from pipetrain.errors import ConfigError
+
+SMALL = {"train_videos": 3, "validation_videos": 1, "frames": 4}
+
+
+def written(folder, lengths=(6, 4, 2, 5, 3, 3)):
+    """Six videos; that of number i has frames of the value i + its frame / 10."""
+    features = {
+        f"vid{i}": (i + np.arange(n, dtype=np.float32)[:, None] / 10) * np.ones((1, 2), np.float32)
+        for i, n in enumerate(lengths, start=1)
+    }
+    np.savez(folder / "features.npz", **features)
+    ids = [f"-wa0um{i}_10_20" for i in range(1, 7)]
+    (folder / "youtube_mapping.txt").write_text("".join(f"{id_} vid{i}\n" for i, id_ in enumerate(ids, start=1)))
+    lines = [f"{id_} A man plays {i}.\n{id_} someone plays\n" for i, id_ in enumerate(ids, start=1)]
+    (folder / "AllVideoDescriptions.txt").write_text("# a comment\n\n" + "".join(lines) + "unknown_1_2 no features\n")
+    return folder
+
+
+def test_published_files_are_split_by_number_and_renamed(tmp_path):
+    found = msvd(str(written(tmp_path)), **SMALL)
+    assert (len(found.train.videos), len(found.eval.videos)) == (3, 2)
+    assert found.eval.videos.captions(0) == ["A man plays 5.", "someone plays"]
+    assert found.train.videos.captions(2)[0] == "A man plays 3."
+    assert msvd(str(tmp_path), split="validation", **SMALL).eval.videos.captions(0)[0] == "A man plays 4."
+
+
+def test_long_videos_are_thinned_out_evenly_and_short_ones_end_in_zeros(tmp_path):
+    videos = msvd(str(written(tmp_path)), **SMALL).train.videos
+    assert videos.frames(0)[:, 0].tolist() == pytest.approx([1.0, 1.1, 1.3, 1.4])
+    assert videos.frames(1)[:, 0].tolist() == pytest.approx([2.0, 2.1, 2.2, 2.3])
+    assert videos.frames(2)[:, 0].tolist() == pytest.approx([3.0, 3.1, 0.0, 0.0])
+
+
+def test_captions_may_be_in_the_file_of_the_features(tmp_path):
+    entries = {f"features/v{i}": np.ones((2, 3)) for i in range(1, 5)}
+    entries |= {f"captions/v{i}": np.array([f"a caption of {i}"]) for i in range(1, 5)}
+    np.savez(tmp_path / "features.npz", **entries)
+    found = msvd(str(tmp_path), train_videos=2, validation_videos=1, frames=2)
+    assert found.eval.videos.captions(0) == ["a caption of 4"]
+    assert found.eval.videos.frames(0).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("broken", "options", "message"),
+    [
+        (lambda f: (f / "features.npz").unlink(), {}, r"dataset.root=.*: no features.npz, features.h5 or .*AllVideo"),
+        (lambda f: (f / "AllVideoDescriptions.txt").unlink(), {}, r"no captions: neither .*AllVideoDescriptions.txt"),
+        (lambda f: (f / "AllVideoDescriptions.txt").write_text("vid1\n"), {}, r"txt, line 1: vid1 stands alone"),
+        (lambda f: (f / "AllVideoDescriptions.txt").write_text("x a b\n"), {}, r"names no video of .*features.npz"),
+        (lambda _f: None, {"train_videos": 6}, r"train_videos=6: .* has 6 videos with captions, which leaves none"),
+        (lambda _f: None, {"split": "dev"}, r"dataset.split=dev: one of validation, test"),
+        (
+            lambda f: np.savez(f / "features.npz", **{f"vid{i}": np.ones(3) for i in range(1, 7)}),
+            {},
+            r"features.npz: vid1 is float64 \(3,\); the features of a video are numbers \(frames, features\)",
+        ),
+    ],
+)
+def test_files_that_are_missing_or_wrong_are_told_in_one_line(tmp_path, broken, options, message):
+    broken(written(tmp_path))
+    with pytest.raises(ConfigError, match=message):
+        msvd(str(tmp_path), **{**SMALL, **options})
+
+
+def test_video_with_other_features_than_the_first_is_named(tmp_path):
+    features = {f"vid{i}": np.ones((3, 2 if i == 5 else 4), np.float32) for i in range(1, 7)}
+    np.savez(written(tmp_path) / "features.npz", **features)
+    videos = msvd(str(tmp_path), **SMALL).eval.videos
+    with pytest.raises(ConfigError, match=r"features.npz: vid5 has 2 features of a frame, and vid1 has 4"):
+        videos.frames(0)
