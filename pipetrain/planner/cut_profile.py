@@ -8,7 +8,7 @@ from pipetrain.planner.memory import StageSizes
 from pipetrain.planner.profile import Profile, ProfiledLayer
 from pipetrain.planner.row import Row
 from pipetrain.planner.topology import Device, Topology
-from pipetrain.program.shared_cores import SharedCores
+from pipetrain.program.steady_state import SharedCores
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,8 @@ class CutProfile:
         """
         if (cores := self.shared_cores) is None:
             return 0.0
-        busy = [0.0] * (max(cores.hosts) + 1)
         stages = zip(self.forward_s, self.backward_s, self.reading_s, self.replicas, strict=True)
-        of_devices = (sum(seconds) / replicas for *seconds, replicas in stages for _ in range(replicas))
-        for host, seconds in zip(cores.hosts, of_devices, strict=True):
-            busy[host] += seconds / cores.at_once
-        return max(busy)
+        return max(cores.busy(sum(seconds) / replicas for *seconds, replicas in stages for _ in range(replicas)))
 
     @property
     def _row(self) -> Row:

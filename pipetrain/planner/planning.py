@@ -1,6 +1,5 @@
 """The plans that settings ask for: the best one, and those that it is compared with."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -15,8 +14,6 @@ from pipetrain.planner.limited_search import LimitedSearch
 from pipetrain.planner.memory import MemoryModel
 from pipetrain.planner.memory_search import LeastMemory
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
-from pipetrain.planner.played_cuts import PlayedCuts
-from pipetrain.planner.played_time import played_s
 from pipetrain.planner.profile import Profile
 from pipetrain.planner.row import Row
 from pipetrain.planner.row_search import RowSearch
@@ -83,12 +80,7 @@ class Planner:
         if plan is None:
             given = self.replicas if self.replicas and max(self.replicas) > 1 else None
             raise ConfigError(shortage(self._states, self.topology, self.memory, given))
-        return self._fastest_of_all(plan) if self._crowded and self.replicas is None else plan
-
-    def _fastest_of_all(self, plan: PipelinePlan) -> PipelinePlan:
-        """It, a straight pipeline or data parallelism: shared cores may favor another than the search did."""
-        others = [each for each in (self.straight_pipeline(), self.data_parallel()) if each and self.fits(each)]
-        return min([plan, *others], key=lambda each: each.time_per_minibatch_s)
+        return plan
 
     def straight_pipeline(self) -> PipelinePlan | None:
         """The fastest pipeline of one device for each stage; None where there is none."""
@@ -127,7 +119,7 @@ class Planner:
             time = self.costs.replicated(time, weights, members, bandwidth)
         everything = tuple(range(len(self.profile.layers)))
         cut = CutProfile(self.profile, (everything,), (self.topology.num_devices,), self.topology)
-        return self._time_s(cut, float(time))
+        return max(float(time), cut.cores_s)
 
     def _roomy_enough(self) -> Topology:
         """The devices; where memory is balanced, with so little of it that only balanced plans fit."""
@@ -152,36 +144,17 @@ class Planner:
         time = search.time_s()
         if time == inf:
             return None
-        if isinstance(search, RowSearch) and self._crowded and PlayedCuts.small_enough(search):
-            return self._plan(PlayedCuts(search, self._played_s).stages(), time)
         return self._plan(list(search.stages()), time)
 
     def _plan(self, found: list[FoundStage], time_s: float) -> PipelinePlan:
-        cut = self._cut(found)
+        stages = tuple(self._states.layers(stage.first, stage.last) for stage in found)
+        cut = CutProfile(self.profile, stages, tuple(stage.replicas for stage in found), self.topology)
         kept = self.memory.pipeline_bytes(cut.replicas, cut.stage_sizes)
         rows = zip(cut.stages, cut.replicas, (stage.time_s for stage in found), kept, strict=True)
         return PipelinePlan(
             stages=tuple(PlannedStage(*row) for row in rows),
-            time_per_minibatch_s=self._time_s(cut, time_s),
+            time_per_minibatch_s=max(time_s, cut.cores_s),
             single_device_time_s=self.profile.single_device_s,
             data_parallel_time_s=self._data_parallel_s,
             labels=tuple(layer.label for layer in self.profile.layers),
         )
-
-    def _cut(self, found: Sequence[FoundStage]) -> CutProfile:
-        stages = tuple(self._states.layers(stage.first, stage.last) for stage in found)
-        return CutProfile(self.profile, stages, tuple(stage.replicas for stage in found), self.topology)
-
-    def _time_s(self, cut: CutProfile, alone_s: float) -> float:
-        """Of a pipeline that takes so long on devices of their own, if these share cores."""
-        played = played_s(cut, self.memory, overlapped=self.costs.overlap) if self._crowded else None
-        return max(alone_s, cut.cores_s) if played is None else played
-
-    def _played_s(self, found: Sequence[FoundStage]) -> float:
-        return self._time_s(self._cut(found), max(stage.time_s for stage in found))
-
-    @property
-    def _crowded(self) -> bool:
-        """Whether workers share cores that are not enough for all of them."""
-        cores = self.topology.cores
-        return cores is not None and self.topology.workers[0] > cores / self.profile.threads

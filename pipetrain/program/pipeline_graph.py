@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipetrain.program.computing_graph import NO_TASK, ComputingGraph
 from pipetrain.program.event_graph import EventGraph
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.replication import Replication
@@ -38,34 +37,24 @@ class SteadyPipeline:
 
     def events(self) -> EventGraph:
         """What happens in a turn; the first guess is that every operation waits for its input."""
-        return self._woven(_Weaver(self)).events
-
-    def computations(self) -> ComputingGraph:
-        """The same where computations may take longer than at full speed: their ends are events of their own.
-
-        Task 2w is what the w-th device computes, task 2w + 1 its reading of data.
-        """
-        return self._woven(_Weaver(self, stretching=True))
-
-    def _woven(self, weaver: "_Weaver") -> ComputingGraph:
+        weaver = _Weaver(self)
         for r in range(len(self.cycles)):
             weaver.order_operations(r)
         for r in range(len(self.cycles)):
             weaver.pass_messages(r)
         edges = sorted([*weaver.orders, *weaver.inputs], key=lambda edge: edge.target)
-        targets, sources, times, turns, tasks = (np.array(column) for column in zip(*edges, strict=True))
+        targets, sources, times, turns = (np.array(column) for column in zip(*edges, strict=True))
         last_edges = np.searchsorted(targets, np.arange(targets[-1] + 1), side="right") - 1
-        return ComputingGraph(EventGraph(sources, targets, times.astype(float), turns, last_edges), tasks)
+        return EventGraph(sources, targets, times.astype(float), turns, last_edges)
 
 
 class _Edge(NamedTuple):
-    """`target` starts at least `time` after `source` did `turns` turns before; meanwhile `task` computes."""
+    """`target` starts at least `time` after `source` did `turns` turns before."""
 
     target: int
     source: int
     time: float
     turns: int
-    task: int = NO_TASK
 
 
 class _Point(NamedTuple):
@@ -103,12 +92,12 @@ class _Weaver:
         inputs: what waits for a message or an average.
     """
 
-    def __init__(self, pipeline: SteadyPipeline, *, stretching: bool = False) -> None:
+    def __init__(self, pipeline: SteadyPipeline) -> None:
         self.orders: list[_Edge] = []
         self.inputs: list[_Edge] = []
-        self._pipeline, self._stretching = pipeline, stretching
+        self._pipeline = pipeline
         self._routes = Routes(len(pipeline.cycles), pipeline.segments)
-        self._numbers, self._devices = count(), count()
+        self._numbers = count()
         self._lanes: list[list[dict[_Name, _Span]]] = []
         """By stage and replica, the operations in order."""
 
@@ -123,26 +112,15 @@ class _Weaver:
             self._average(r, lanes)
 
     def _lane(self, r: int, replica: int, replicas: int) -> dict[_Name, _Span]:
-        turn, task = self._pipeline.replication.turn, 2 * next(self._devices)
+        turn, times = self._pipeline.replication.turn, self._pipeline.times
         lane: dict[_Name, _Span] = {}
         for first in range(replica, turn, replicas):
             for op in self._pipeline.cycles[r]:
                 ahead, minibatch = divmod(first + op.minibatch * replicas, turn)
-                begin = _Point(next(self._numbers), 0.0)
-                end = self._after(begin, self._pipeline.times.duration(r, op), task)
-                free = self._after(end, self._pipeline.times.reading(r, op), task + 1)
-                lane[op.kind, minibatch, op.microbatch] = _Span(begin.event, end, free, ahead)
+                begin, duration = next(self._numbers), times.duration(r, op)
+                free = _Point(begin, duration + times.reading(r, op))
+                lane[op.kind, minibatch, op.microbatch] = _Span(begin, _Point(begin, duration), free, ahead)
         return lane
-
-    def _after(self, point: _Point, time: float, task: int) -> _Point:
-        """The end of what a task does from a point on: an event of its own where that may take longer."""
-        if not time:
-            return point
-        if not self._stretching:
-            return _Point(point.event, point.later + time)
-        end = next(self._numbers)
-        self.orders.append(_Edge(end, point.event, time, 0, task))
-        return _Point(end, 0.0)
 
     def _average(self, r: int, lanes: Sequence[dict[_Name, _Span]]) -> None:
         """The updates of a round wait for the backwards of all replicas, and for their average."""
