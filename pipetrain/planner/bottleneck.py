@@ -1,10 +1,12 @@
-"""The sequence of stages whose largest is smallest: a dynamic program over states and workers, many states at once."""
+"""Dynamic programs for the sequence of stages whose largest cost is smallest, on many states at once."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from pipetrain.planner.cut_states import Table, Vector
 
@@ -14,39 +16,75 @@ EQUAL = 1e-12
 """Two costs that differ by rounding alone differ by less, relatively."""
 
 
-class Part(NamedTuple):
-    """A stage from one state to a later one, on so many workers from `worker` on."""
+class StageCandidate(NamedTuple):
+    """A stage between two states on `replicas` workers, the first of which is `worker`."""
 
     first: int
     last: int
     worker: int
-    workers: int
+    replicas: int
+    cost: float
+
+
+def preference(parts: Sequence[StageCandidate]) -> list[tuple[int, int]]:
+    """Sort key of equally good sequences: each stage in turn has as many workers as it can, then as few layers."""
+    return [(-part.replicas, part.last) for part in parts]
+
+
+class Bottleneck(ABC):
+    """The best sequence of stages on workers in a row, all of which are used."""
+
+    @abstractmethod
+    def least(self, first: int, last: int) -> float:
+        """The smallest largest cost of stages between two states."""
+
+    @abstractmethod
+    def parts(self, first: int, last: int) -> list[StageCandidate]:
+        """The stages of a best sequence between two states, the preferred one of equals."""
 
 
 @dataclass(frozen=True)
-class Bottleneck:
-    """Workers in a row, each of which belongs to a stage; all are used.
+class BottleneckDP(Bottleneck):
+    """Stages whose costs do not depend on how many stages follow.
 
     Attributes:
-        stages: of a worker, what a stage costs that begins with it: [count - 1, first state, last state], of as many
-            counts as it may have; infinite where there is no such stage.
-        links: for each worker, what the cut at each state costs between the one before and it.
+        stages: worker -> costs of the stages that begin with it, infinite if impossible, as [count - 1, first state,
+            last state].
+        links: for each worker, the cost of a cut between its predecessor and it, by state.
     """
 
     stages: Callable[[int], Table]
     links: Sequence[Vector]
+    _costs_to: dict[int, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def costs(self, last: int) -> Table:
-        """At [worker, state], the smallest largest cost of stages from there to the state `last`."""
-        costs: Table = self._costs([last])[:, 0, : last + 1]
-        return costs
+    @override
+    def least(self, first: int, last: int) -> float:
+        return float(self._costs(last)[0, first])
 
     def table(self) -> Table:
         """At [first state, last state], the smallest largest cost of stages between the two."""
-        costs: Table = self._costs(range(len(self.links[0])))[0]
+        costs: Table = self._all_costs(range(len(self.links[0])))[0]
         return costs.T
 
-    def _costs(self, lasts: Sequence[int]) -> Table:
+    @override
+    def parts(self, first: int, last: int) -> list[StageCandidate]:
+        return list(self._parts(first, last))
+
+    def _parts(self, state: int, last: int) -> Iterator[StageCandidate]:
+        rest = _linked(self._costs(last), self.links)
+        worker = 0
+        while worker < len(self.links):
+            part = _next_part(self.stages(worker), rest, worker, state)
+            yield part
+            worker, state = worker + part.replicas, part.last
+
+    def _costs(self, last: int) -> Table:
+        """At [worker, state], the smallest largest cost of stages from there to the last state."""
+        if last not in self._costs_to:
+            self._costs_to[last] = self._all_costs([last])[:, 0, : last + 1]
+        return self._costs_to[last]
+
+    def _all_costs(self, lasts: Sequence[int]) -> Table:
         """At [worker, index of the last state, state], the smallest largest cost of stages between the two states."""
         workers, count = len(self.links), len(self.links[0])
         best = np.full((workers + 1, len(lasts), count), np.inf)
@@ -54,27 +92,100 @@ class Bottleneck:
         rest = best.copy()  # with the link in front of it
         for worker in reversed(range(workers)):
             stages = self.stages(worker)
-            best[worker] = cheapest(stages, rest[worker + 1 : worker + 1 + len(stages)], lasts)
+            best[worker] = _cheapest(stages, rest[worker + 1 : worker + 1 + len(stages)], lasts)
             rest[worker] = np.maximum(best[worker], self.links[worker])
         return best
 
-    def parts(self, first: int, best: Table) -> Iterator[Part]:
-        """The stages of a best sequence from a state to the one that `best`, of `costs`, leads to.
 
-        Of equal ones, each stage in turn, from the first, has as many workers as it can, then as few layers.
-        """
-        worker, state, last = 0, first, best.shape[1] - 1
-        while worker < len(self.links):
-            stages = self.stages(worker)[:, state, : last + 1]
-            rest = best[worker + 1 : worker + 1 + len(stages)].copy()
-            for ahead, row in enumerate(rest[: len(self.links) - worker - 1]):
-                np.maximum(row, self.links[worker + 1 + ahead][: last + 1], out=row)
-            count, end = chosen(stages, rest)
-            yield Part(state, end, worker, count)
-            worker, state = worker + count, end
+@dataclass(frozen=True)
+class BottleneckDPByDepth(Bottleneck):
+    """Stages whose costs depend on how many stages follow: the number of stages is one more index.
+
+    Attributes:
+        stages: worker, number of stages that follow -> costs as those of `BottleneckDP`.
+        links: for each worker, the cost of a cut between its predecessor and it, by state.
+    """
+
+    stages: Callable[[int, int], Table]
+    links: Sequence[Vector]
+    _costs_to: dict[int, list[Table]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @override
+    def least(self, first: int, last: int) -> float:
+        return min(float(table[0, first]) for table in self._costs(last))
+
+    @override
+    def parts(self, first: int, last: int) -> list[StageCandidate]:
+        most = self.least(first, last) * (1 + EQUAL)
+        depths = [depth for depth, table in enumerate(self._costs(last), 1) if table[0, first] <= most]
+        return min((list(self._of_depth(depth, first, last)) for depth in depths), key=preference)
+
+    def _of_depth(self, depth: int, state: int, last: int) -> Iterator[StageCandidate]:
+        worker = 0
+        rests = [self._end(last), *(_linked(table, self.links) for table in self._costs(last)[: depth - 1])]
+        for behind, rest in reversed(list(enumerate(rests))):
+            part = _next_part(self.stages(worker, behind), rest, worker, state)
+            yield part
+            worker, state = worker + part.replicas, part.last
+
+    def _costs(self, last: int) -> list[Table]:
+        """By number of stages, from 1: at [worker, state], the smallest largest cost of so many to the last state."""
+        if last not in self._costs_to:
+            self._costs_to[last] = list(self._all_costs(last))
+        return self._costs_to[last]
+
+    def _all_costs(self, last: int) -> Iterator[Table]:
+        rest = self._end(last)
+        for behind in range(min(len(self.links), last)):
+            best = np.full_like(rest, np.inf)
+            for worker in range(len(self.links) - behind):
+                best[worker] = self._best(worker, behind, rest, last)
+            yield best
+            rest = _linked(best, self.links)
+
+    def _best(self, worker: int, behind: int, rest: Table, last: int) -> Vector:
+        """The smallest largest cost of stages that begin with a worker, from each state."""
+        after = rest[worker + 1 :]
+        possible = np.flatnonzero(np.isfinite(after).any(axis=1))
+        if not possible.size:
+            return np.full(last + 1, np.inf)
+        first, most = int(possible[0]), int(possible[-1]) + 1
+        stages = self.stages(worker, behind)[first:most, : last + 1, : last + 1]
+        best: Vector = _cheapest(stages, after[first : first + len(stages), np.newaxis], [last])[0]
+        return best
+
+    def _end(self, last: int) -> Table:
+        """Costs of no stages: 0 after the last worker at the last state, infinite elsewhere."""
+        rest: Table = np.full((len(self.links) + 1, last + 1), np.inf)
+        rest[-1, last] = 0.0
+        return rest
 
 
-def cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
+def _linked(best: Table, links: Sequence[Vector]) -> Table:
+    """Costs of what is left at [worker, state], with the link in front of each worker."""
+    linked = best.copy()
+    for worker, link in enumerate(links):
+        np.maximum(linked[worker], link[: best.shape[1]], out=linked[worker])
+    return linked
+
+
+def _next_part(stages: Table, rest: Table, worker: int, state: int) -> StageCandidate:
+    """The first stage of a best sequence from a worker and a state.
+
+    Args:
+        stages: of the worker.
+        rest: the costs of what may follow, at [worker, state], with the link in front of each.
+        worker: the first of the sequence.
+        state: at which the sequence begins.
+    """
+    costs = stages[:, state, : rest.shape[1]]
+    compared = np.maximum(costs, rest[worker + 1 : worker + 1 + len(costs)])
+    good = np.argwhere(compared <= compared.min() * (1 + EQUAL))
+    count, end = max(good.tolist(), key=lambda each: (each[0], -each[1]))
+    return StageCandidate(state, end, worker, count + 1, float(costs[count, end]))
+
+
+def _cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
     """At [index of the last state, state], the smallest largest cost of a stage from there and of what is behind it.
 
     Args:
@@ -89,19 +200,6 @@ def cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
             if last > begin:
                 best[index, begin:end] = _smallest(rows, behind[:, index, begin : last + 1])
     return best
-
-
-def chosen(stages: Table, behind: Table) -> tuple[int, int]:
-    """The workers of the first stage of a best sequence, and the state that it ends at.
-
-    Args:
-        stages: [count - 1, state], of those that begin where the sequence does.
-        behind: the same of what is behind them, the link in front of it included.
-    """
-    compared = np.maximum(stages, behind)
-    good = np.argwhere(compared <= compared.min() * (1 + EQUAL))
-    count, end = max(good.tolist(), key=lambda each: (each[0], -each[1]))
-    return count + 1, end
 
 
 def _smallest(rows: Table, behind: Table) -> Vector:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pipetrain.errors import ConfigError
 from pipetrain.planner.memory import StageSizes
 from pipetrain.planner.profile import Profile, ProfiledLayer
-from pipetrain.planner.row import Row
-from pipetrain.planner.topology import Device, Topology
+from pipetrain.planner.topology import Device, DeviceRow, Topology
 from pipetrain.program.steady_state import SharedCores
 
 
@@ -161,8 +160,8 @@ class CutProfile:
         return max(cores.busy(sum(seconds) / replicas for *seconds, replicas in stages for _ in range(replicas)))
 
     @property
-    def _row(self) -> Row:
-        return Row(self.topology, self.replicas)
+    def _row(self) -> DeviceRow:
+        return DeviceRow(self.topology, self.replicas)
 
     def _computed(self, time: Callable[[ProfiledLayer], float]) -> list[float]:
         """The slowest replica decides."""

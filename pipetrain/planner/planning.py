@@ -6,18 +6,15 @@ from math import inf
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
+from pipetrain.planner.bottleneck import StageCandidate
 from pipetrain.planner.cut_profile import CutProfile
 from pipetrain.planner.cut_states import CutStates
-from pipetrain.planner.found_stage import FoundStage
+from pipetrain.planner.flat_search import FlatSearch, MemoryCosts, TimeCosts
 from pipetrain.planner.given_devices import replicas_of, topology_of
-from pipetrain.planner.limited_search import LimitedSearch
 from pipetrain.planner.memory import MemoryModel
-from pipetrain.planner.memory_search import LeastMemory
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
 from pipetrain.planner.profile import Profile
-from pipetrain.planner.row import Row
-from pipetrain.planner.row_search import RowSearch
-from pipetrain.planner.search import Search
+from pipetrain.planner.search import HierarchicalSearch
 from pipetrain.planner.shortage import shortage
 from pipetrain.planner.stage_costs import CostModel, cost_model
 from pipetrain.planner.topology import Device, Topology
@@ -76,7 +73,7 @@ class Planner:
         Raises:
             ConfigError: no plan fits into the devices' memory.
         """
-        plan = self._searched(self._roomy_enough(), self.replicas)
+        plan = self._searched(self._memory_balanced(), self.replicas)
         if plan is None:
             given = self.replicas if self.replicas and max(self.replicas) > 1 else None
             raise ConfigError(shortage(self._states, self.topology, self.memory, given))
@@ -89,7 +86,7 @@ class Planner:
     def data_parallel(self) -> PipelinePlan:
         """One stage on all devices, whether or not it fits."""
         everything = len(self._states) - 1
-        found = FoundStage(0, everything, self.topology.num_devices, self._data_parallel_s)
+        found = StageCandidate(0, everything, 0, self.topology.num_devices, self._data_parallel_s)
         return self._plan([found], self._data_parallel_s)
 
     def fits(self, plan: PipelinePlan) -> bool:
@@ -121,11 +118,12 @@ class Planner:
         cut = CutProfile(self.profile, (everything,), (self.topology.num_devices,), self.topology)
         return max(float(time), cut.cores_s)
 
-    def _roomy_enough(self) -> Topology:
+    def _memory_balanced(self) -> Topology:
         """The devices; where memory is balanced, with so little of it that only balanced plans fit."""
         if not self.balances_memory:
             return self.topology
-        share = LeastMemory(self._states, self.topology, self.memory, self.replicas).share * (1 + _ROUNDING)
+        costs = MemoryCosts(self._states, self.topology, self.memory)
+        share = FlatSearch(costs, self.replicas).least() * (1 + _ROUNDING)
         if any(device.memory_bytes for device in self.topology.devices) and share > 1 + _ROUNDING:
             return self.topology
         devices = (self.topology.device(each) for each in range(self.topology.num_devices))
@@ -134,23 +132,19 @@ class Planner:
 
     def _searched(self, topology: Topology, replicas: tuple[int, ...] | None) -> PipelinePlan | None:
         memory = self.memory if any(device.memory_bytes for device in topology.devices) else None
-        search: Search | RowSearch | LimitedSearch
-        if replicas is not None:
-            search = RowSearch(self._states, Row(topology, replicas), self.costs, memory)
-        elif memory is not None and len(topology.workers) == 1:
-            search = LimitedSearch(self._states, topology, self.costs, memory)
+        search: FlatSearch | HierarchicalSearch
+        if replicas is not None or len(topology.workers) == 1:
+            search = FlatSearch(TimeCosts(self._states, topology, memory, self.costs), replicas)
         else:
-            search = Search(self._states, topology, self.costs, memory)
-        time = search.time_s()
-        if time == inf:
-            return None
-        return self._plan(list(search.stages()), time)
+            search = HierarchicalSearch(self._states, topology, self.costs, memory)
+        time = search.least()
+        return None if time == inf else self._plan(search.stages(), time)
 
-    def _plan(self, found: list[FoundStage], time_s: float) -> PipelinePlan:
+    def _plan(self, found: list[StageCandidate], time_s: float) -> PipelinePlan:
         stages = tuple(self._states.layers(stage.first, stage.last) for stage in found)
         cut = CutProfile(self.profile, stages, tuple(stage.replicas for stage in found), self.topology)
         kept = self.memory.pipeline_bytes(cut.replicas, cut.stage_sizes)
-        rows = zip(cut.stages, cut.replicas, (stage.time_s for stage in found), kept, strict=True)
+        rows = zip(cut.stages, cut.replicas, (stage.cost for stage in found), kept, strict=True)
         return PipelinePlan(
             stages=tuple(PlannedStage(*row) for row in rows),
             time_per_minibatch_s=max(time_s, cut.cores_s),

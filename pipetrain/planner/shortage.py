@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 from pipetrain.planner.cut_states import CutStates
+from pipetrain.planner.flat_search import FlatSearch, MemoryCosts
 from pipetrain.planner.memory import MemoryModel
-from pipetrain.planner.memory_search import LeastMemory
 from pipetrain.planner.topology import Topology
 
 _GIGA = 1e9
@@ -101,7 +101,7 @@ def _least(
     devices = topology.num_devices
     if replicas is None and devices * len(states) > _QUICK and devices <= len(states.profile.layers):
         replicas = (1,) * devices
-    return LeastMemory(states, topology, memory, replicas).share
+    return FlatSearch(MemoryCosts(states, topology, memory), replicas).least()
 
 
 def _shown(share: float, limits: list[float]) -> str:

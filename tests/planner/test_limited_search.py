@@ -6,13 +6,11 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.plans import chain, layer, splits
+from support.plans import chain, layer, search, splits
 
 from pipetrain.planner.cut_states import CutStates
-from pipetrain.planner.depth_search import DepthSearch
-from pipetrain.planner.limited_search import LimitedSearch
+from pipetrain.planner.flat_search import FlatSearch, MemoryCosts
 from pipetrain.planner.memory import MemoryModel, MemoryRules, StagePlace, StageSizes
-from pipetrain.planner.memory_search import LeastMemory
 from pipetrain.planner.stage_costs import RingAllReduce
 from pipetrain.planner.topology import Device, Topology
 from pipetrain.schedules.gpipe import GPipe
@@ -58,35 +56,36 @@ def test_limited_search_finds_what_trying_all_finds(data):
     alike = st.builds(lambda one, count: [one] * count, device, st.integers(2, 4))
     devices = data.draw(st.lists(device, min_size=1, max_size=4) | alike)
     every = list(tried(layers, devices, memory))
-    states, topology = CutStates.of(chain(*layers)), Topology((len(devices),), (2.0,), tuple(devices))
-    search = LimitedSearch(states, topology, RingAllReduce(), memory)
+    profile, topology = chain(*layers), Topology((len(devices),), (2.0,), tuple(devices))
+    fastest = search(profile, topology, RingAllReduce(), memory)
     expected = min((seconds for seconds, share in every if share <= 1), default=inf)
-    assert search.time_s() == pytest.approx(expected)
-    assert LeastMemory(states, topology, memory).share == pytest.approx(min(share for _, share in every))
+    assert fastest.least() == pytest.approx(expected)
+    smallest = FlatSearch(MemoryCosts(CutStates.of(profile), topology, memory))
+    assert smallest.least() == pytest.approx(min(share for _, share in every))
     if expected < inf:
-        found = list(search.stages())
+        found = list(fastest.stages())
         assert sum(stage.replicas for stage in found) == len(devices)
-        assert max(stage.time_s for stage in found) <= expected * (1 + 1e-9)
+        assert max(stage.cost for stage in found) <= expected * (1 + 1e-9)
 
 
 def test_drained_pipelines_on_devices_that_are_alike_have_costs_made_once_for_each_number_of_stages(monkeypatch):
     made = []
-    on = DepthSearch._on
-    monkeypatch.setattr(DepthSearch, "_on", lambda self, *where: made.append(where) or on(self, *where))
+    stacked = FlatSearch._stacked
+    monkeypatch.setattr(FlatSearch, "_stacked", lambda self, *where: made.append(where) or stacked(self, *where))
     topology = Topology((8,), (2.0,), (Device(memory_bytes=200.0),) * 8)
-    search = LimitedSearch(
-        CutStates.of(chain(*[layer(1.0, activation_bytes=20)] * 8)), topology, RingAllReduce(),
+    fastest = search(
+        chain(*[layer(1.0, activation_bytes=20)] * 8), topology, RingAllReduce(),
         MemoryModel((rules(GPipe(), 2),)),
     )  # fmt: skip
-    assert search.time_s() == 1.0
-    assert len(made) == 8 + 7 + 6 + 5 + 4 + 3 + 2 + 1
+    assert fastest.least() == 1.0
+    assert made == [(0, behind) for behind in range(8)]
 
 
 def best_replicas(layers, limit, schedule, N):
     topology = Topology((4,), (2.0,), (Device(memory_bytes=limit),) * 4)
     memory = MemoryModel((rules(schedule, N),))
-    search = LimitedSearch(CutStates.of(chain(*layers)), topology, RingAllReduce(), memory)
-    return [stage.replicas for stage in search.stages()], search.time_s()
+    fastest = search(chain(*layers), topology, RingAllReduce(), memory)
+    return [stage.replicas for stage in fastest.stages()], fastest.least()
 
 
 def test_stage_of_a_drained_pipeline_keeps_by_the_stages_behind_it_and_not_by_their_replicas():
@@ -108,9 +107,9 @@ def test_stages_of_as_many_replicas_keep_fewer_microbatches_than_unlike_ones():
 def test_three_hundred_layers_on_sixteen_limited_devices_are_planned(schedule):
     layers = [layer(1 + i % 7, 10 + i % 5, 10 + i % 3, 100 + i % 11) for i in range(300)]
     topology = Topology((16,), (1e3,), (Device(memory_bytes=6e3),) * 16)
-    search = LimitedSearch(CutStates.of(chain(*layers)), topology, RingAllReduce(), MemoryModel((rules(schedule, 8),)))
-    assert search.time_s() < inf
-    stages = list(search.stages())
+    fastest = search(chain(*layers), topology, RingAllReduce(), MemoryModel((rules(schedule, 8),)))
+    assert fastest.least() < inf
+    stages = list(fastest.stages())
     assert len(stages) > 1
     assert sum(stage.replicas for stage in stages) == 16
-    assert search.time_s() >= max(stage.time_s for stage in stages) * (1 - 1e-9)
+    assert fastest.least() >= max(stage.cost for stage in stages) * (1 - 1e-9)

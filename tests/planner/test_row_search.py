@@ -6,12 +6,9 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.plans import chain, layer
+from support.plans import chain, layer, search
 
-from pipetrain.planner.cut_states import CutStates
 from pipetrain.planner.memory import MemoryModel, MemoryRules
-from pipetrain.planner.row import Row
-from pipetrain.planner.row_search import RowSearch
 from pipetrain.planner.stage_costs import RingAllReduce
 from pipetrain.planner.topology import Device, Topology
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush
@@ -21,11 +18,11 @@ LAYERS = st.lists(st.builds(layer, st.integers(1, 20), NUMBERS, NUMBERS), min_si
 
 
 def searched(layers, topology, replicas, memory=None):
-    return RowSearch(CutStates.of(chain(*layers)), Row(topology, replicas), RingAllReduce(), memory)
+    return search(chain(*layers), topology, RingAllReduce(), memory, replicas)
 
 
-def ends(search):
-    return [stage.last for stage in search.stages()]
+def ends(found):
+    return [stage.last for stage in found.stages()]
 
 
 @settings(max_examples=15, deadline=None)
@@ -40,32 +37,32 @@ def test_search_finds_what_trying_all_cuts_finds(layers, replicas):
         return max(times)
 
     best = min(map(time_s, combinations(range(1, len(layers)), len(replicas) - 1)))
-    search = searched(layers, Topology((sum(replicas),), (1.0,)), replicas)
-    assert search.time_s() == pytest.approx(best)
-    assert time_s(ends(search)[:-1]) == pytest.approx(best)
+    found = searched(layers, Topology((sum(replicas),), (1.0,)), replicas)
+    assert found.least() == pytest.approx(best)
+    assert time_s(ends(found)[:-1]) == pytest.approx(best)
 
 
 def test_straight_pipeline_pays_for_the_link_that_each_cut_crosses():
     for sizes, slowest in (((4, 1, 8, 0), 2 * 8 / 8.0), ((4, 5, 8, 0), 2 * 5 / 2.0)):
         layers = [layer(1.0, output_bytes=each) for each in sizes]
-        assert searched(layers, Topology((2, 2), (8.0, 2.0)), (1,) * 4).time_s() == slowest
+        assert searched(layers, Topology((2, 2), (8.0, 2.0)), (1,) * 4).least() == slowest
 
 
 def test_replicas_in_two_machines_exchange_their_weights_between_these():
     layers = [layer(1.0, weight_bytes=8), layer(1.0)]
     fast, slow = (searched(layers, Topology((2, 2), (8.0, 1.0)), each) for each in ((2, 2), (3, 1)))
-    assert [stage.time_s for stage in fast.stages()] == [1 / 2, 1 / 2]
-    assert [stage.time_s for stage in slow.stages()] == pytest.approx([2 * 2 / 3 * 8 / 3, 1.0])
+    assert [stage.cost for stage in fast.stages()] == [1 / 2, 1 / 2]
+    assert [stage.cost for stage in slow.stages()] == pytest.approx([2 * 2 / 3 * 8 / 3, 1.0])
 
 
 def test_more_stages_than_layers_are_impossible():
-    assert searched([layer(), layer()], Topology((3,), (1.0,)), (1, 1, 1)).time_s() == inf
+    assert searched([layer(), layer()], Topology((3,), (1.0,)), (1, 1, 1)).least() == inf
 
 
 def test_slowest_replica_sets_the_pace_of_its_stage():
     devices = (Device(1.0), Device(0.5), Device(1.0))
-    search = searched([layer(1.0)] * 6, Topology((3,), (1.0,), devices), (2, 1))
-    assert (ends(search), search.time_s()) == ([3, 6], 3.0)
+    found = searched([layer(1.0)] * 6, Topology((3,), (1.0,), devices), (2, 1))
+    assert (ends(found), found.least()) == ([3, 6], 3.0)
 
 
 @pytest.mark.parametrize(("schedule", "held"), [(OneFOneB(), 3), (OneFOneBFlush(), 4)], ids=["1f1b", "drained"])
@@ -76,5 +73,5 @@ def test_stage_keeps_what_is_in_flight_under_a_schedule_that_flows_or_drains(sch
     kept = held * 120 / memory.phases[0].microbatches
     for room, possible in ((kept, True), (kept - 1, False)):
         devices = (*[Device(memory_bytes=room)] * 2, *[Device(memory_bytes=1e9)] * 3)
-        search = searched(layers, Topology((5,), (1.0,), devices), (2, 1, 1, 1), memory)
-        assert (search.time_s() < inf) == possible
+        found = searched(layers, Topology((5,), (1.0,), devices), (2, 1, 1, 1), memory)
+        assert (found.least() < inf) == possible
