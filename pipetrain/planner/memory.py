@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.schedules import ListSchedule, Schedule
+from pipetrain.schedules.round_robin import UnevenReplicas
 from pipetrain.theory.closed_forms import CLOSED, Position
 
 Size = TypeVar("Size", float, np.ndarray[Any, np.dtype[np.float64]])
@@ -92,11 +93,16 @@ class MemoryRules:
 
     def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
         """The peak of a replica of a stage."""
-        N, ahead = self.microbatches, self._ahead(place)
+        N, schedule = self.microbatches, self.schedule
         behind = place.behind if self.drains else place.rounds_behind
         at = Position(place.r, place.r + 1 + behind, N)
-        delay = self.schedule.delay(at.r, at.D, N) if ahead is None else ahead
-        held = self._in_flight(at, ahead) / N
+        if not (place.even or self.drains) and self._runs_uneven(schedule):
+            delay = schedule.warmup_minibatches(place.workers_behind + place.replicas - 1, place.replicas)
+            in_flight = schedule.in_flight_with(delay, N)
+        else:
+            delay = schedule.delay(at.r, at.D, N)
+            in_flight = schedule.in_flight(at.r, at.D, N) if isinstance(schedule, ListSchedule) else N
+        held = in_flight / N
         weights = (self.versions(at, delay) + 1 + self.states) * sizes.weights
         if self.recompute:
             return weights + held * sizes.inputs + sizes.activations / N
@@ -112,23 +118,16 @@ class MemoryRules:
         places = zip(StagePlace.row(replicas), sizes, strict=True)
         return [round(self.stage_bytes(place, each)) for place, each in places]
 
-    def _ahead(self, place: StagePlace) -> int | None:
-        """Minibatches by which a replica's forwards run ahead; None where it is as if all replicas were one."""
-        if place.even or self.drains or not isinstance(self.schedule, ListSchedule):
-            return None
+    @staticmethod
+    def _runs_uneven(schedule: Schedule) -> TypeGuard[UnevenReplicas]:
+        """True if replicas of stages that have unlike numbers of them run ahead by lengths of their own."""
+        if not isinstance(schedule, UnevenReplicas):
+            return False
         try:
-            self.schedule.check_uneven()
+            schedule.check_uneven()
         except ConfigError:
-            return None
-        return self.schedule.ahead(place.workers_behind + place.replicas - 1, place.replicas)
-
-    def _in_flight(self, at: Position, ahead: int | None) -> int:
-        """Microbatches that a replica has started and not finished backward; without lists a whole minibatch."""
-        if not isinstance(self.schedule, ListSchedule):
-            return at.N
-        if ahead is None:
-            return self.schedule.in_flight(at.r, at.D, at.N)
-        return self.schedule.in_flight_ahead(ahead, at.N)
+            return False
+        return True
 
 
 @dataclass(frozen=True)
