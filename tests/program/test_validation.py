@@ -4,7 +4,7 @@ import pytest
 
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.program.validation import ScheduleError, validate
-from pipetrain.schedules.operation import Operation
+from pipetrain.schedules import Operation
 
 GOOD = ["F0.0 F0.1 B0.0 B0.1 U0", "F0.0 F0.1 B0.0 B0.1 U0"]
 
