@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipetrain.config.settings import Settings
-from pipetrain.planner.profile import Profile, read
+from pipetrain.planner.profile.profile import Profile, read_profile
 
 
 def chosen_profile(settings: Settings) -> Profile:
@@ -13,7 +13,7 @@ def chosen_profile(settings: Settings) -> Profile:
         ConfigError: the file is no profile, or the model or its data cannot be built.
     """
     if settings.profile is not None:
-        return read(Path(settings.profile))
+        return read_profile(Path(settings.profile))
     # from here on torch is needed, which takes seconds to import
     from pipetrain.run.profiling import profile_of
 

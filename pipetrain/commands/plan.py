@@ -11,7 +11,7 @@ from pipetrain.errors import ExitCode
 
 if TYPE_CHECKING:
     from pipetrain.config.settings import Settings
-    from pipetrain.planner.profile import Profile
+    from pipetrain.planner.profile.profile import Profile
     from pipetrain.report.plan_table import Comparison
 
 _DESCRIPTION = """\
@@ -73,8 +73,8 @@ def compared(profile: "Profile", settings: "Settings") -> "Comparison":
     Raises:
         ConfigError: there is none.
     """
-    from pipetrain.planner.given_devices import core_notes
-    from pipetrain.planner.planning import Planner
+    from pipetrain.planner.costs.topology import core_notes
+    from pipetrain.planner.planner import Planner
     from pipetrain.report.plan_table import ComparedPlan, Comparison
 
     planner = Planner.of(profile, settings)

@@ -4,7 +4,14 @@ from typing import Any
 
 from pipetrain.config.instantiate import TARGET
 
-MOVED: dict[str, str] = {}
+MOVED: dict[str, str] = {
+    "pipetrain.planner.automatic.Automatic": "pipetrain.planner.partition.automatic.AutoPartition",
+    "pipetrain.planner.finegrained.FineGrained": "pipetrain.planner.partition.finegrained.FineGrained",
+    "pipetrain.planner.partition_rules.Even": "pipetrain.planner.partition.rules.Even",
+    "pipetrain.planner.partition_rules.Explicit": "pipetrain.planner.partition.rules.Explicit",
+    "pipetrain.planner.partition_rules.Ppv": "pipetrain.planner.partition.rules.Ppv",
+    "pipetrain.planner.stored_plan.Stored": "pipetrain.planner.partition.from_file.PartitionFromPlan",
+}
 """Former path -> present path. An entry stays for as long as runs that name the former path are to load."""
 
 

@@ -1,5 +1,6 @@
 """The operations and messages of a pipeline in its steady state, as events that repeat every turn."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise, product
@@ -8,11 +9,34 @@ from typing import NamedTuple
 import numpy as np
 
 from pipetrain.program.event_graph import EventGraph
-from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.program.replication import Replication
-from pipetrain.program.routes import Routes
+from pipetrain.program.recomputation import RecomputeSegments, Routes
 from pipetrain.program.times import StageTimes
 from pipetrain.schedules.operation import Kind, Operation
+
+
+@dataclass(frozen=True)
+class Replication:
+    """How the devices of each stage work together: minibatch t goes to replica t mod m (PipeDream § 3.2).
+
+    Attributes:
+        replicas: m, by stage.
+        averaging: the time in which a stage's replicas average their gradients before an update, by stage.
+        overlapped: whether that begins with the backwards that the update waits for, and not after them.
+    """
+
+    replicas: Sequence[int]
+    averaging: Sequence[float]
+    overlapped: bool = False
+
+    @classmethod
+    def none(cls, num_stages: int) -> "Replication":
+        """One device for each stage."""
+        return cls([1] * num_stages, [0.0] * num_stages)
+
+    @property
+    def turn(self) -> int:
+        """After so many minibatches all stages have taken whole rounds."""
+        return math.lcm(*self.replicas)
 
 
 @dataclass(frozen=True)
@@ -37,7 +61,7 @@ class SteadyPipeline:
 
     def events(self) -> EventGraph:
         """What happens in a turn; the first guess is that every operation waits for its input."""
-        weaver = _Weaver(self)
+        weaver = _GraphBuilder(self)
         for r in range(len(self.cycles)):
             weaver.order_operations(r)
         for r in range(len(self.cycles)):
@@ -84,7 +108,7 @@ _Name = tuple[Kind, int, int | None]
 """Of an operation: kind, minibatch modulo the minibatches of a turn, microbatch."""
 
 
-class _Weaver:
+class _GraphBuilder:
     """Puts the edges of a pipeline together.
 
     Attributes:

@@ -6,7 +6,7 @@ from functools import cache
 
 from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import combinations, composed
-from pipetrain.planner.finegrained import weight_units
+from pipetrain.planner.partition.finegrained import weight_units
 from pipetrain.report.text_table import counted, markdown_table
 from pipetrain.reproduce.field_map import NAME, NETWORKS, PLAIN, FieldMap, Loss
 from pipetrain.reproduce.likeness import Reading

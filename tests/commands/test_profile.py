@@ -8,7 +8,7 @@ from support.cli import TINY, pipetrain
 
 from pipetrain import cli
 from pipetrain.commands import chosen_profile
-from pipetrain.planner.profile import Profile, ProfiledLayer, read
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, read_profile
 
 MEASURED = Profile((ProfiledLayer("fc", 0.001, 0.002, 4, 8, 16),), (), batch_size=8)
 
@@ -33,7 +33,7 @@ def test_a_published_graph_is_shown_and_written_as_json(graph, tmp_path, capsys)
     assert shown[0] == "2 layers"
     assert "Conv2d(3, 64)" in shown[2]
     assert shown[-1] == f"written to {output}"
-    assert read(output) == read(graph)
+    assert read_profile(output) == read_profile(graph)
 
 
 def test_a_profile_that_is_only_shown_is_not_written(graph, capsys, monkeypatch):

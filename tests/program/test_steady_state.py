@@ -2,9 +2,8 @@
 
 import pytest
 
-from pipetrain.program.pipeline_graph import SteadyPipeline
+from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
 from pipetrain.program.playback import Slice
-from pipetrain.program.replication import Replication
 from pipetrain.program.steady_state import SharedCores, between_updates, minibatches_held, peak_in_flight, steady_state
 from pipetrain.program.times import StageTimes
 from pipetrain.schedules.gpipe import GPipe

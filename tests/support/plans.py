@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 
-from pipetrain.planner.cut_states import CutStates
-from pipetrain.planner.flat_search import FlatSearch, TimeCosts
-from pipetrain.planner.profile import Profile, ProfiledLayer
-from pipetrain.planner.search import HierarchicalSearch
+from pipetrain.planner.profile.antichains import AntichainStates
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer
+from pipetrain.planner.search.flat import FlatSearch, TimeCosts
+from pipetrain.planner.search.hierarchical import HierarchicalSearch
 
 VGG16 = Path(__file__).parents[1] / "planner" / "vgg16" / "graph.txt"
 """As PipeDream's authors published it, byte for byte."""
@@ -53,7 +53,7 @@ def cells(count, seed=0):
 
 def search(profile, topology, costs, memory=None, replicas=None):
     """The search for the fastest pipeline, as the planner chooses it."""
-    states = CutStates.of(profile)
+    states = AntichainStates.of(profile)
     if replicas is not None or len(topology.workers) == 1:
         return FlatSearch(TimeCosts(states, topology, memory, costs), replicas)
     return HierarchicalSearch(states, topology, costs, memory)

@@ -6,8 +6,8 @@ from typing import Any
 
 from pipetrain.config.composition import combinations, composed
 from pipetrain.errors import ConfigError
-from pipetrain.planner.prediction import Prediction
-from pipetrain.planner.profile import Profile
+from pipetrain.planner.costs.prediction import Prediction
+from pipetrain.planner.profile.profile import Profile
 from pipetrain.run.predicting import ProfiledRun
 from pipetrain.tracking.progress import told
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.planner.prediction import Prediction
+from pipetrain.planner.costs.prediction import Prediction
 from pipetrain.report.prediction.cases import Case, differing
 from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, RED, figure
 from pipetrain.report.text_table import shortened, unit_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pipetrain.planner.prediction import PredictedStage, Prediction
+from pipetrain.planner.costs.prediction import PredictedStage, Prediction
 from pipetrain.report.prediction.cases import Case, differing
 from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
 

@@ -11,7 +11,7 @@ import torch
 
 from pipetrain.models import torchvision_models
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.finegrained import stage_bounds, weight_units
+from pipetrain.planner.partition.finegrained import stage_bounds, weight_units
 from pipetrain.reproduce.comparison import Comparison, Value
 from pipetrain.reproduce.controls import Control, Reaches, Within
 from pipetrain.reproduce.difference import Relation

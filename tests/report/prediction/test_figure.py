@@ -1,6 +1,6 @@
 """What the figure of a predicted pipeline draws."""
 
-from pipetrain.planner.prediction import PredictedStage, Prediction
+from pipetrain.planner.costs.prediction import PredictedStage, Prediction
 from pipetrain.report.prediction.figure import parts_of
 
 
