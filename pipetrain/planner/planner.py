@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf
 
 from pipetrain.config.settings import Settings
@@ -23,101 +23,6 @@ _QUICK = 5000
 """Devices times states; with more, only straight pipelines are looked at, as long as there are any."""
 _FRACTIONS = (2, 4, 8, 16, 32, 64)
 """Of the minibatch, and multiples of the devices, that are tried."""
-
-
-def out_of_memory_advice(
-    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None = None
-) -> str:
-    """By how much the plan that needs least memory does not fit, and what would.
-
-    Args:
-        states: where the model may be cut.
-        topology: the devices.
-        memory: what a stage keeps.
-        replicas: of each stage; None: any.
-    """
-    least = partial(_least, states, topology, replicas=replicas)
-    limits = sorted({topology.device(each).memory_bytes or 0.0 for each in range(topology.num_devices)})
-    setting = f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}"
-    share = least(memory)
-    needed = f"the one that needs least takes {_shown(share, limits)}"
-    if len(limits) == 1:
-        needed += f", {_shown(share - 1, limits)} more than there is"
-    changes = [f"{change} ({_shown(other, limits)})" for change, other in _changes(states, topology, memory, replicas)]
-    advice = (
-        f"these would fit: {'; '.join(changes)}"
-        if changes
-        else "neither recomputation, nor a single weight version, nor smaller minibatches, nor more devices would fit"
-    )
-    return f"{setting}: no plan fits; {needed}; {advice}"
-
-
-def _changes(
-    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
-) -> Iterator[tuple[str, float]]:
-    """The smallest changes with which some plan fits, each with the share of a device that it would take."""
-    least = partial(_least, states, topology, replicas=replicas)
-    one_version = "a method of one weight version, such as naive_async"
-    tried = {
-        "train.recompute=true": least(memory.recomputing()),
-        one_version: least(memory.of_one_version()),
-    }
-    if min(tried.values()) > 1:
-        both = memory.recomputing().of_one_version()
-        tried[f"train.recompute=true with {one_version}"] = least(both)
-    fitting = [(change, share) for change, share in tried.items() if share <= 1]
-    if fitting:
-        yield from fitting
-        return
-    yield from _smaller_minibatches(states, topology, memory, replicas)
-    if replicas is None:
-        yield from _more_devices(states, topology, memory)
-
-
-def _smaller_minibatches(
-    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
-) -> Iterator[tuple[str, float]]:
-    for parts in _FRACTIONS:
-        layers = (
-            replace(
-                layer,
-                output_bytes=layer.output_bytes // parts,
-                activation_bytes=layer.activation_bytes // parts,
-                shared_bytes=layer.shared_bytes // parts,
-            )
-            for layer in states.profile.layers
-        )
-        smaller = AntichainStates(replace(states.profile, layers=tuple(layers)), states.members)
-        if (share := _least(smaller, topology, memory, replicas)) <= 1:
-            yield f"a minibatch of 1/{parts} the size", share
-            return
-
-
-def _more_devices(states: AntichainStates, topology: Topology, memory: MemoryModel) -> Iterator[tuple[str, float]]:
-    for times in _FRACTIONS:
-        count = topology.num_devices * times
-        if not topology.uniform or count > len(states.profile.layers):
-            return
-        more = Topology((count,), topology.bytes_per_s[:1], (topology.device(0),) * count)
-        if (share := _least(states, more, memory)) <= 1:
-            yield f"{count} devices", share
-            return
-
-
-def _least(
-    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None = None
-) -> float:
-    devices = topology.num_devices
-    if replicas is None and devices * len(states) > _QUICK and devices <= len(states.profile.layers):
-        replicas = (1,) * devices
-    return FlatSearch(MemoryCosts(states, topology, memory), replicas).least()
-
-
-def _shown(share: float, limits: list[float]) -> str:
-    """In gigabytes where all devices have the same memory, else as a multiple of it."""
-    return f"{share * limits[0] / _GIGA:.4g} GB" if len(limits) == 1 else f"{share:.3g} times what a device has"
-
-
 _ROUNDING = 1e-9
 _MOST_WORK = 2.3e9
 """Comparisons that take some seconds."""
@@ -251,3 +156,88 @@ class Planner:
             data_parallel_time_s=self._data_parallel_s,
             labels=tuple(layer.label for layer in self.profile.layers),
         )
+
+
+def out_of_memory_advice(
+    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None = None
+) -> str:
+    """By how much the plan that needs least memory does not fit, and what would.
+
+    Args:
+        states: where the model may be cut.
+        topology: the devices.
+        memory: what a stage keeps.
+        replicas: of each stage; None: any.
+    """
+    limits = sorted({topology.device(each).memory_bytes or 0.0 for each in range(topology.num_devices)})
+    setting = f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}"
+    share = _least_share(states, topology, memory, replicas)
+    needed = f"the one that needs least takes {_share_text(share, limits)}"
+    if len(limits) == 1:
+        needed += f", {_share_text(share - 1, limits)} more than there is"
+    changes = list(_other_settings(states, topology, memory, replicas))
+    if not changes:
+        changes = list(_other_sizes(states, topology, memory, replicas))
+    advice = (
+        f"these would fit: {'; '.join(f'{change} ({_share_text(other, limits)})' for change, other in changes)}"
+        if changes
+        else "neither recomputation, nor a single weight version, nor smaller minibatches, nor more devices would fit"
+    )
+    return f"{setting}: no plan fits; {needed}; {advice}"
+
+
+def _other_settings(
+    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
+) -> Iterator[tuple[str, float]]:
+    """(change, share of a device that it would take) of the smallest changes of settings with which some plan fits."""
+    recompute, one_version = "train.recompute=true", "a method of one weight version, such as naive_async"
+    tried = {recompute: memory.recomputing(), one_version: memory.of_one_version()}
+    both = {f"{recompute} with {one_version}": memory.recomputing().of_one_version()}
+    for models in (tried, both):
+        shares = {change: _least_share(states, topology, model, replicas) for change, model in models.items()}
+        if min(shares.values()) <= 1:
+            yield from ((change, share) for change, share in shares.items() if share <= 1)
+            return
+
+
+def _other_sizes(
+    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
+) -> Iterator[tuple[str, float]]:
+    """The same of the largest smaller minibatch, and of the fewest more devices."""
+    for parts in _FRACTIONS:
+        layers = (
+            replace(
+                layer,
+                output_bytes=layer.output_bytes // parts,
+                activation_bytes=layer.activation_bytes // parts,
+                shared_bytes=layer.shared_bytes // parts,
+            )
+            for layer in states.profile.layers
+        )
+        smaller = AntichainStates(replace(states.profile, layers=tuple(layers)), states.members)
+        if (share := _least_share(smaller, topology, memory, replicas)) <= 1:
+            yield f"a minibatch of 1/{parts} the size", share
+            break
+    for times in _FRACTIONS:
+        count = topology.num_devices * times
+        if replicas is not None or not topology.uniform or count > len(states.profile.layers):
+            return
+        more = Topology((count,), topology.bytes_per_s[:1], (topology.device(0),) * count)
+        if (share := _least_share(states, more, memory, None)) <= 1:
+            yield f"{count} devices", share
+            return
+
+
+def _least_share(
+    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
+) -> float:
+    """Share of its device that the fullest stage keeps in the plan that needs least memory."""
+    devices = topology.num_devices
+    if replicas is None and devices * len(states) > _QUICK and devices <= len(states.profile.layers):
+        replicas = (1,) * devices
+    return FlatSearch(MemoryCosts(states, topology, memory), replicas).least()
+
+
+def _share_text(share: float, limits: list[float]) -> str:
+    """In gigabytes if all devices have the same memory, else as a multiple of a device's."""
+    return f"{share * limits[0] / _GIGA:.4g} GB" if len(limits) == 1 else f"{share:.3g} times what a device has"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.planner.profile import graph_txt
@@ -122,8 +122,30 @@ class ProfiledLayer:
         return self.forward_s + self.backward_s
 
 
+class _Amounts:
+    """An entry of a profile that has a number of at least 0 for each field.
+
+    Attributes:
+        entry: its key.
+    """
+
+    entry: ClassVar[str]
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """The entry with this content.
+
+        Raises:
+            ConfigError: it has other numbers.
+        """
+        names = list(cls.__annotations__)
+        if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
+            raise ConfigError(f"{cls.entry}={content}: {' and '.join(names)} are needed, numbers of at least 0")
+        return cls(**content)
+
+
 @dataclass(frozen=True)
-class LoaderTime:
+class LoaderTime(_Amounts):
     """What it takes to read the data of a minibatch.
 
     Attributes:
@@ -133,19 +155,11 @@ class LoaderTime:
 
     inputs_s: float = 0.0
     targets_s: float = 0.0
-
-    @classmethod
-    def from_json(cls, content: Any) -> Self:
-        """The entry of a profile.
-
-        Raises:
-            ConfigError: it has other numbers.
-        """
-        return cls(**_amounts("reading", content, cls))
+    entry = "reading"
 
 
 @dataclass(frozen=True)
-class MessageCpuTime:
+class MessageCpuTime(_Amounts):
     """What a worker's end of a message takes of its core, beside the time on the link.
 
     Attributes:
@@ -155,15 +169,7 @@ class MessageCpuTime:
 
     seconds: float = 0.0
     seconds_per_byte: float = 0.0
-
-    @classmethod
-    def from_json(cls, content: Any) -> Self:
-        """The entry of a profile.
-
-        Raises:
-            ConfigError: it has other numbers.
-        """
-        return cls(**_amounts("message_work", content, cls))
+    entry = "message_work"
 
     def of(self, size: float) -> float:
         """Seconds for a message of so many bytes."""
@@ -361,18 +367,6 @@ def _edge(edge: Any, count: int) -> tuple[int, int]:
     if not isinstance(edge, list) or len(edge) != 2 or not all(is_whole(end) and 0 <= end < count for end in edge):
         raise ConfigError(f"edge {edge}: two indices of its {count} layers are needed, each below {count}")
     return edge[0], edge[1]
-
-
-def _amounts(entry: str, content: Any, owner: type[Any]) -> Mapping[str, float]:
-    """The numbers of an entry, one for each field of the class that it is for.
-
-    Raises:
-        ConfigError: it has others.
-    """
-    names = [each.name for each in fields(owner)]
-    if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
-        raise ConfigError(f"{entry}={content}: {' and '.join(names)} are needed, numbers of at least 0")
-    return content
 
 
 def _occasion(entry: object) -> str | None:
