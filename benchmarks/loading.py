@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from pipetrain.config.composition import composed
 from pipetrain.config.settings import Settings
 from pipetrain.data.loader import Loader
-from pipetrain.planner.partition_rules import Even
+from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.run.build import build_chain, build_data
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from pipetrain.config.composition import composed
-from pipetrain.planner.memory import MemoryModel
+from pipetrain.planner.costs.memory import MemoryModel
 from pipetrain.report.style import BLUE, GRAY, GREEN, ORANGE, figure
 from pipetrain.run.cores import usable_cores
 

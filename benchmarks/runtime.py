@@ -49,7 +49,7 @@ from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.pipeoptim import PipeOptim
 from pipetrain.methods.synchronous import Synchronous
-from pipetrain.planner.partition_rules import Even
+from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan

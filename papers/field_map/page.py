@@ -9,7 +9,7 @@ from papers.field_map.losses import NAME, NETWORKS, PLAIN, FieldMap, Loss, Readi
 from papers.targets import ReproductionTarget
 from pipetrain.config.choices import choice_of
 from pipetrain.config.composition import combinations, composed
-from pipetrain.planner.finegrained import weight_units
+from pipetrain.planner.partition.finegrained import weight_units
 from pipetrain.report.closed_forms import CLOSED, ClosedForm, Position, utilization_of_gpipe
 from pipetrain.report.text_table import counted, markdown_table
 from pipetrain.run.build import build_chain, build_dataset

@@ -17,7 +17,7 @@ from papers.difference import Relation
 from papers.paper import Comparison, Paper, Row, Tables, Value
 from pipetrain.models import awd_lstm, gnmt, torchvision_models
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.estimate import LayerCost, layer_costs
+from pipetrain.planner.profile.estimate import LayerCost, layer_costs
 from pipetrain.report.text_table import size_of, text_table
 from pipetrain.tracking.throughput import MEASURED, PREDICTED
 

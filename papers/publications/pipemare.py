@@ -31,7 +31,7 @@ from papers.stability.limits import largest_stable_step
 from papers.stability.quadratic import Quadratic, matched_gamma
 from pipetrain.models import torchvision_models
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.finegrained import stage_bounds, weight_units
+from pipetrain.planner.partition.finegrained import stage_bounds, weight_units
 from pipetrain.report.closed_forms import utilization_of_gpipe
 from pipetrain.report.staleness import pipemare_table_1
 

@@ -11,12 +11,12 @@ from pipetrain.errors import ExitCode
 
 if TYPE_CHECKING:
     from pipetrain.config.settings import Settings
-    from pipetrain.planner.profile import Profile
+    from pipetrain.planner.profile.profile import Profile
     from pipetrain.report.planning.plan_table import Comparison
 
 _DESCRIPTION = """\
 Finds the stages and the replicas of each that train a model fastest on the devices of topology.*, by PipeDream's
-dynamic program over its layer graph. The model is measured under the settings of `pipetrain run`, or read from
+dynamic program over its layer graph. The model is measured under the settings of `pipetrain run`, or read_profile from
 profile=FILE, which needs neither model nor data. Prints the plan beside data parallelism and a straight pipeline, and
 writes plan.json, which partition=file trains, and plan.png."""
 _EPILOG = """\
@@ -71,8 +71,8 @@ def compared(profile: "Profile", settings: "Settings") -> "Comparison":
     Raises:
         ConfigError: there is none.
     """
-    from pipetrain.planner.given_devices import core_notes
-    from pipetrain.planner.planning import Planner
+    from pipetrain.planner.costs.topology import core_notes
+    from pipetrain.planner.planner import Planner
     from pipetrain.report.planning.plan_table import ComparedPlan, Comparison
 
     planner = Planner.of(profile, settings)
@@ -88,10 +88,10 @@ def chosen_profile(settings: "Settings") -> "Profile":
     Raises:
         ConfigError: the file is no profile, or the model or its data cannot be built.
     """
-    from pipetrain.planner.profile import read
+    from pipetrain.planner.profile.profile import read_profile
 
     if settings.profile is not None:
-        return read(Path(settings.profile))
+        return read_profile(Path(settings.profile))
     # from here on torch is needed, which takes seconds to import
     from pipetrain.run.profiling import profile_of
 

@@ -28,6 +28,12 @@ MOVED: dict[str, str] = {
     "pipetrain.models.alexnet_cifar.build": "pipetrain.models.small_images.alexnet_cifar",
     "pipetrain.models.lenet.build": "pipetrain.models.small_images.lenet5",
     "pipetrain.models.vgg_cifar.build": "pipetrain.models.small_images.vgg16_cifar",
+    "pipetrain.planner.automatic.Automatic": "pipetrain.planner.partition.automatic.AutoPartition",
+    "pipetrain.planner.finegrained.FineGrained": "pipetrain.planner.partition.finegrained.FineGrained",
+    "pipetrain.planner.partition_rules.Even": "pipetrain.planner.partition.rules.Even",
+    "pipetrain.planner.partition_rules.Explicit": "pipetrain.planner.partition.rules.Explicit",
+    "pipetrain.planner.partition_rules.Ppv": "pipetrain.planner.partition.rules.Ppv",
+    "pipetrain.planner.stored_plan.Stored": "pipetrain.planner.partition.from_file.PartitionFromPlan",
 }
 """Former path -> present path. An entry stays for as long as runs that name the former path are to load."""
 

@@ -21,7 +21,7 @@ from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import ties_between
 from pipetrain.optim.stage_optimizer import Rate, StageOptimizer
-from pipetrain.planner.finegrained import names_of, weight_units
+from pipetrain.planner.partition.finegrained import names_of, weight_units
 from pipetrain.schedules.torch_library import TorchSchedule
 from pipetrain.stage.module import StageModule
 from pipetrain.stage.parameter_stage import ParameterStage

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.estimate import LayerCost, WeightPasses, layer_costs, no_passes
-from pipetrain.planner.partition_rules import PartitionRule
-from pipetrain.planner.shared_weights import SharedWeight
+from pipetrain.planner.partition.rules import PartitionRule
+from pipetrain.planner.profile.estimate import LayerCost, WeightPasses, layer_costs, no_passes
+from pipetrain.planner.profile.profile import SharedWeight
 
 
 @dataclass(frozen=True)

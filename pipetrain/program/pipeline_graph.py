@@ -1,5 +1,6 @@
 """The operations and messages of a pipeline in its steady state, as events that repeat every turn."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise, product
@@ -7,13 +8,35 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipetrain.program.computing_graph import NO_TASK, ComputingGraph
 from pipetrain.program.event_graph import EventGraph
-from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.program.replication import Replication
-from pipetrain.program.routes import Routes
+from pipetrain.program.recomputation import RecomputeSegments, Routes
 from pipetrain.program.times import StageTimes
 from pipetrain.schedules.operation import Kind, Operation
+
+
+@dataclass(frozen=True)
+class Replication:
+    """How the devices of each stage work together: minibatch t goes to replica t mod m (PipeDream § 3.2).
+
+    Attributes:
+        replicas: m, by stage.
+        averaging: the time in which a stage's replicas average their gradients before an update, by stage.
+        overlapped: whether that begins with the backwards that the update waits for, and not after them.
+    """
+
+    replicas: Sequence[int]
+    averaging: Sequence[float]
+    overlapped: bool = False
+
+    @classmethod
+    def none(cls, num_stages: int) -> "Replication":
+        """One device for each stage."""
+        return cls([1] * num_stages, [0.0] * num_stages)
+
+    @property
+    def turn(self) -> int:
+        """After so many minibatches all stages have taken whole rounds."""
+        return math.lcm(*self.replicas)
 
 
 @dataclass(frozen=True)
@@ -38,34 +61,24 @@ class SteadyPipeline:
 
     def events(self) -> EventGraph:
         """What happens in a turn; the first guess is that every operation waits for its input."""
-        return self._woven(_Weaver(self)).events
-
-    def computations(self) -> ComputingGraph:
-        """The same where computations may take longer than at full speed: their ends are events of their own.
-
-        Task 2w is what the w-th device computes, task 2w + 1 its reading of data.
-        """
-        return self._woven(_Weaver(self, stretching=True))
-
-    def _woven(self, weaver: "_Weaver") -> ComputingGraph:
+        weaver = _GraphBuilder(self)
         for r in range(len(self.cycles)):
             weaver.order_operations(r)
         for r in range(len(self.cycles)):
             weaver.pass_messages(r)
         edges = sorted([*weaver.orders, *weaver.inputs], key=lambda edge: edge.target)
-        targets, sources, times, turns, tasks = (np.array(column) for column in zip(*edges, strict=True))
+        targets, sources, times, turns = (np.array(column) for column in zip(*edges, strict=True))
         last_edges = np.searchsorted(targets, np.arange(targets[-1] + 1), side="right") - 1
-        return ComputingGraph(EventGraph(sources, targets, times.astype(float), turns, last_edges), tasks)
+        return EventGraph(sources, targets, times.astype(float), turns, last_edges)
 
 
 class _Edge(NamedTuple):
-    """`target` starts at least `time` after `source` did `turns` turns before; meanwhile `task` computes."""
+    """`target` starts at least `time` after `source` did `turns` turns before."""
 
     target: int
     source: int
     time: float
     turns: int
-    task: int = NO_TASK
 
 
 class _Point(NamedTuple):
@@ -95,7 +108,7 @@ _Name = tuple[Kind, int, int | None]
 """Of an operation: kind, minibatch modulo the minibatches of a turn, microbatch."""
 
 
-class _Weaver:
+class _GraphBuilder:
     """Puts the edges of a pipeline together.
 
     Attributes:
@@ -103,12 +116,12 @@ class _Weaver:
         inputs: what waits for a message or an average.
     """
 
-    def __init__(self, pipeline: SteadyPipeline, *, stretching: bool = False) -> None:
+    def __init__(self, pipeline: SteadyPipeline) -> None:
         self.orders: list[_Edge] = []
         self.inputs: list[_Edge] = []
-        self._pipeline, self._stretching = pipeline, stretching
+        self._pipeline = pipeline
         self._routes = Routes(len(pipeline.cycles), pipeline.segments)
-        self._numbers, self._devices = count(), count()
+        self._numbers = count()
         self._lanes: list[list[dict[_Name, _Span]]] = []
         """By stage and replica, the operations in order."""
 
@@ -123,26 +136,15 @@ class _Weaver:
             self._average(r, lanes)
 
     def _lane(self, r: int, replica: int, replicas: int) -> dict[_Name, _Span]:
-        turn, task = self._pipeline.replication.turn, 2 * next(self._devices)
+        turn, times = self._pipeline.replication.turn, self._pipeline.times
         lane: dict[_Name, _Span] = {}
         for first in range(replica, turn, replicas):
             for op in self._pipeline.cycles[r]:
                 ahead, minibatch = divmod(first + op.minibatch * replicas, turn)
-                begin = _Point(next(self._numbers), 0.0)
-                end = self._after(begin, self._pipeline.times.duration(r, op), task)
-                free = self._after(end, self._pipeline.times.reading(r, op), task + 1)
-                lane[op.kind, minibatch, op.microbatch] = _Span(begin.event, end, free, ahead)
+                begin, duration = next(self._numbers), times.duration(r, op)
+                free = _Point(begin, duration + times.reading(r, op))
+                lane[op.kind, minibatch, op.microbatch] = _Span(begin, _Point(begin, duration), free, ahead)
         return lane
-
-    def _after(self, point: _Point, time: float, task: int) -> _Point:
-        """The end of what a task does from a point on: an event of its own where that may take longer."""
-        if not time:
-            return point
-        if not self._stretching:
-            return _Point(point.event, point.later + time)
-        end = next(self._numbers)
-        self.orders.append(_Edge(end, point.event, time, 0, task))
-        return _Point(end, 0.0)
 
     def _average(self, r: int, lanes: Sequence[dict[_Name, _Span]]) -> None:
         """The updates of a round wait for the backwards of all replicas, and for their average."""

@@ -1,17 +1,32 @@
 """A pipeline that has filled: its rate, its idle shares, what it holds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from statistics import fmean
 
 from pipetrain.program.pipeline_graph import SteadyPipeline
 from pipetrain.program.playback import Slice
-from pipetrain.program.repetition import repetition_of
-from pipetrain.program.shared_cores import SharedCores
-from pipetrain.program.shared_play import SharedPlay
 from pipetrain.schedules.base import ListSchedule
 from pipetrain.schedules.operation import Kind, Operation
+
+
+@dataclass(frozen=True)
+class SharedCores:
+    """Cores of a machine that several devices of a pipeline share, as processes on a CPU do.
+
+    Attributes:
+        at_once: number of computations that the cores of a host carry out at full speed.
+        hosts: host of each device, numbered from 0.
+    """
+
+    at_once: float
+    hosts: Sequence[int]
+
+    def busy(self, of_devices: Iterable[float]) -> list[float]:
+        """Time in which the cores of each host carry out what its devices compute, given in seconds of one core."""
+        busy = [0.0] * (max(self.hosts) + 1)
+        for host, seconds in zip(self.hosts, of_devices, strict=True):
+            busy[host] += seconds / self.at_once
+        return busy
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,8 @@ def minibatches_held(schedule: ListSchedule, D: int, N: int) -> int:
 def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> Steady:
     """The steady state of a pipeline that has filled, exactly, however long the fill takes.
 
+    Shared cores are a bound: no minibatch takes less than they need for all that is computed and read for it.
+
     Args:
         pipeline: what its stages do.
         cores: that its devices share; None: each computes by itself.
@@ -58,46 +75,20 @@ def steady_state(pipeline: SteadyPipeline, cores: SharedCores | None = None) -> 
     Raises:
         ValueError: its stages wait for each other.
     """
-    turn, replicas = pipeline.replication.turn, pipeline.replication.replicas
-    if cores is None or not cores.scarce:
-        period = pipeline.events().period() / turn
-        computing, reading = _at_full_speed(pipeline, period)
-    else:
-        hosts = [host for host in cores.hosts for _ in range(2)]  # of what each device computes, and of what it reads
-        played = repetition_of(SharedPlay(pipeline.computations(), hosts, cores.at_once).turns())
-        period = played.turn_s / turn
-        computing, reading = (_by_stage(played.busy[kind::2], replicas) for kind in range(2))
-    return Steady(
-        period=period,
-        idle=[max(0.0, 1.0 - each) for each in computing],
-        waiting=[max(0.0, 1.0 - sum(both)) for both in zip(computing, reading, strict=True)],
-        cores_busy=() if cores is None else _cores_busy(pipeline, cores, period),
-    )
-
-
-def _at_full_speed(pipeline: SteadyPipeline, period: float) -> tuple[list[float], list[float]]:
-    """The shares of its time that a device of each stage would compute, and read data, if it shared no cores."""
     times, replicas = pipeline.times, pipeline.replication.replicas
     computing, reading = (
-        [sum(seconds(r, op) for op in cycle) / (period * replicas[r]) for r, cycle in enumerate(pipeline.cycles)]
+        [sum(seconds(r, op) for op in cycle) / replicas[r] for r, cycle in enumerate(pipeline.cycles)]
         for seconds in (times.duration, times.reading)
     )
-    return computing, reading
-
-
-def _by_stage(shares: Sequence[float], replicas: Sequence[int]) -> list[float]:
-    """Means over the devices of each stage."""
-    ends = list(accumulate(replicas, initial=0))
-    return [fmean(shares[first:end]) for first, end in pairwise(ends)]
-
-
-def _cores_busy(pipeline: SteadyPipeline, cores: SharedCores, period: float) -> tuple[float, ...]:
-    busy = [0.0] * (max(cores.hosts) + 1)
-    of_stages = zip(*_at_full_speed(pipeline, period), pipeline.replication.replicas, strict=True)
-    of_devices = (computing + reading for computing, reading, m in of_stages for _ in range(m))
-    for host, share in zip(cores.hosts, of_devices, strict=True):
-        busy[host] += share / cores.at_once
-    return tuple(busy)
+    both = [sum(each) for each in zip(computing, reading, strict=True)]
+    busy = [] if cores is None else cores.busy(each for each, m in zip(both, replicas, strict=True) for _ in range(m))
+    period = max(pipeline.events().period() / pipeline.replication.turn, *busy, 0.0)
+    return Steady(
+        period=period,
+        idle=[max(0.0, 1.0 - each / period) for each in computing],
+        waiting=[max(0.0, 1.0 - each / period) for each in both],
+        cores_busy=tuple(each / period for each in busy),
+    )
 
 
 def between_updates(row: Sequence[Slice], first: int, last: int) -> tuple[float, float]:

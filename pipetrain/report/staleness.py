@@ -20,8 +20,7 @@ from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import chain_of
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.planned_operations import PlannedOperation
-from pipetrain.program.playback import play
-from pipetrain.program.text_grid import unit_duration
+from pipetrain.program.playback import play, unit_duration
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe
 from pipetrain.report.text_table import number_list, text_lines, text_table

@@ -11,13 +11,12 @@ import torch
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.automatic import NAME, Automatic, Planned, merged
-from pipetrain.planner.balanced_split import units
-from pipetrain.planner.given_devices import check_parts, core_notes, with_cores
+from pipetrain.planner.costs.topology import Topology, check_parts, core_notes, with_cores
+from pipetrain.planner.partition.automatic import AUTO, AutoPartition, PlannedPartition, merge_layers
+from pipetrain.planner.partition.rules import unit_starts
 from pipetrain.planner.pipeline_plan import PipelinePlan
-from pipetrain.planner.planning import Planner
-from pipetrain.planner.profile import ANEW, Profile
-from pipetrain.planner.topology import Topology
+from pipetrain.planner.planner import Planner
+from pipetrain.planner.profile.profile import HOW_TO_REFRESH, Profile
 from pipetrain.run.build import Data
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.profiling import profile_of_chain
@@ -29,8 +28,8 @@ _DECIDING = ("partition", "planner", "topology", "profile")
 
 
 def planned(
-    settings: Settings, wanted: Automatic, found: Resumption, data: Data, chain: LayerChain, *, shares_weights: bool
-) -> tuple[Planned, list[str]]:
+    settings: Settings, wanted: AutoPartition, found: Resumption, data: Data, chain: LayerChain, *, shares_weights: bool
+) -> tuple[PlannedPartition, list[str]]:
     """Where the model is cut, and what the user should know of it.
 
     Args:
@@ -52,19 +51,19 @@ def planned(
             "partition=auto: each of the processes that an outer launcher started would plan by times of its own; "
             "partition=file takes a plan of `pipetrain plan`, and partition=explicit its cuts"
         )
-    starts = units(len(chain), chain.tied(buffers_alone=shares_weights))
+    starts = unit_starts(len(chain), chain.tied(buffers_alone=shares_weights))
     counts = _numbers_of_devices(settings, wanted, len(starts))
     profile = profile_of_chain(settings, data, chain)
-    parts = merged(profile, starts)
+    parts = merge_layers(profile, starts)
     best = _fastest(parts, settings, counts, straight=not wanted.replicated)
     cuts = [starts[stage.layers[0]] for stage in best.stages[1:]]
     seconds = [sum(parts.layers[i].compute_s for i in stage.layers) for stage in best.stages]
     replicas = tuple(stage.replicas for stage in best.stages)
     notes = [_account(settings, profile, best, cuts, counts), *_sharing(settings, profile, best.num_devices)]
-    return Planned(cuts, seconds, replicas), notes
+    return PlannedPartition(cuts, seconds, replicas), notes
 
 
-def plan_by(settings: Settings, wanted: Automatic, profile: Profile) -> PipelinePlan:
+def plan_by(settings: Settings, wanted: AutoPartition, profile: Profile) -> PipelinePlan:
     """The pipeline that `partition=auto` would find by a profile, in which all layers can be cut apart.
 
     Raises:
@@ -74,7 +73,7 @@ def plan_by(settings: Settings, wanted: Automatic, profile: Profile) -> Pipeline
     return _fastest(profile, settings, counts, straight=not wanted.replicated)
 
 
-def stored_cuts(settings: Settings, found: Resumption) -> Planned | None:
+def stored_cuts(settings: Settings, found: Resumption) -> PlannedPartition | None:
     """The cuts of the run that this one goes on with; None where it starts afresh, or asks for others.
 
     Raises:
@@ -86,12 +85,12 @@ def stored_cuts(settings: Settings, found: Resumption) -> Planned | None:
     path = found.source.plan
     try:
         plan: dict[str, Any] = strict_json.loads(path.read_text(encoding="utf-8"))
-        if plan["rule"] != NAME:
+        if plan["rule"] != AUTO:
             return None
         stages = plan["stages"]
         seconds = [stage["estimated_seconds"] for stage in stages]
         replicas = tuple(plan.get("replicas") or (1 for _ in stages))
-        return Planned([stage["first"] for stage in stages[1:]], seconds, replicas)
+        return PlannedPartition([stage["first"] for stage in stages[1:]], seconds, replicas)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"resume={settings.resume}: the cuts of partition=auto are in {path}, which cannot be read; "
@@ -99,7 +98,7 @@ def stored_cuts(settings: Settings, found: Resumption) -> Planned | None:
         ) from error
 
 
-def _numbers_of_devices(settings: Settings, wanted: Automatic, most: int) -> list[int]:
+def _numbers_of_devices(settings: Settings, wanted: AutoPartition, most: int) -> list[int]:
     """Those among which the fastest is chosen; straight pipelines have as many stages, `most` at most."""
     if settings.replicas.counts is not None:
         _check_replicas(settings.replicas.counts, wanted, most)
@@ -124,7 +123,7 @@ def _numbers_of_devices(settings: Settings, wanted: Automatic, most: int) -> lis
     return [wanted.stages]
 
 
-def _check_replicas(counts: Sequence[int], wanted: Automatic, most: int) -> None:
+def _check_replicas(counts: Sequence[int], wanted: AutoPartition, most: int) -> None:
     """Checks the replicas of each stage against the number of stages.
 
     Raises:
@@ -186,7 +185,7 @@ def _fullest(plan: PipelinePlan) -> float:
 def _account(settings: Settings, profile: Profile, best: PipelinePlan, cuts: list[int], counts: list[int]) -> str:
     """A line that says what was done."""
     origin = f"profile={Path(settings.profile)}" if settings.profile else f"times {profile.occasion}"
-    anew = f"; {ANEW}" if profile.remembered else ""
+    anew = f"; {HOW_TO_REFRESH}" if profile.remembered else ""
     number, replicated = len(best.stages), best.num_devices > len(best.stages)
     chosen = f", of {counts[0]} to {counts[-1]} the best" if len(counts) > 1 else ""
     copies = f" with {best.replicas} replicas on {best.num_devices} devices" if replicated else ""

@@ -28,11 +28,11 @@ from pipetrain.models.ties import untie
 from pipetrain.optim.lr_schedules import LearningRateSchedule
 from pipetrain.optim.stage_optimizer import can_be_fused
 from pipetrain.optim.torch_schedulers import TorchScheduler
-from pipetrain.planner.automatic import Automatic
-from pipetrain.planner.finegrained import FineGrained, stages_of_layers, weight_units
-from pipetrain.planner.partition_rules import Even, PartitionRule
-from pipetrain.program.own_schedule import check_own
+from pipetrain.planner.partition.automatic import AutoPartition
+from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers, weight_units
+from pipetrain.planner.partition.rules import Even, PartitionRule
 from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.program.validation import check_custom_schedule
 from pipetrain.run.data_shape import from_data
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import ListSchedule, Replicas, Schedule
@@ -182,14 +182,14 @@ def build_arithmetic(train: TrainConfig) -> ComputeOptions:
     return ComputeOptions(train.precision, train.channels_last, train.compile)
 
 
-def build_rule(settings: Settings) -> PartitionRule | Automatic | FineGrained:
+def build_rule(settings: Settings) -> PartitionRule | AutoPartition | FineGrained:
     """The rule that cuts the model into stages.
 
     Raises:
         ConfigError: the target refuses an option, or returns something else.
     """
-    rule: PartitionRule | Automatic | FineGrained = settings.partition.build()
-    if not isinstance(rule, Automatic | FineGrained) and not callable(getattr(rule, "cuts", None)):
+    rule: PartitionRule | AutoPartition | FineGrained = settings.partition.build()
+    if not isinstance(rule, AutoPartition | FineGrained) and not callable(getattr(rule, "cuts", None)):
         raise settings.partition.wrong_type_error(rule, "a partition rule")
     counts = settings.replicas.counts or ()
     # another count of stages is refused with the schedule, by name
@@ -316,7 +316,7 @@ def build_rules(
         raise phase.method.wrong_type_error(method, "a pipetrain.Method")
     _check_pair(method, schedule, phase.choices)
     try:
-        check_own(schedule, num_stages, num_microbatches)
+        check_custom_schedule(schedule, num_stages, num_microbatches)
     except ConfigError as error:
         raise ConfigError(f"schedule._target_={phase.schedule.path}: {error}") from error
     if method.independent_replicas == 1:

@@ -8,8 +8,8 @@ from pipetrain.executors.phase import Phase
 from pipetrain.executors.torch_pipelining.limits import common_placement
 from pipetrain.losses import Loss, Metrics
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.automatic import Automatic, Planned
-from pipetrain.planner.finegrained import FineGrained
+from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
+from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.automatic_partition import planned
@@ -91,14 +91,14 @@ def build(settings: Settings, found: Resumption = _FRESH) -> Components:
     timetable = timetable_of(settings, len(data.train), replayed_drains(settings))
     shares_weights = all(schedule.synchronous for schedule in build_schedules(settings))
     account: list[str] = []
-    if isinstance(rule, Automatic):
+    if isinstance(rule, AutoPartition):
         rule, account = planned(settings, rule, found, data, chain, shares_weights=shares_weights)
     plan = (
         rule.plan(chain, data.example)
         if isinstance(rule, FineGrained)
         else make_plan(chain, rule, data.example, weight_passes(settings, timetable), shares_weights=shares_weights)
     )
-    plan = rule.timed(plan) if isinstance(rule, Planned) else plan
+    plan = rule.timed(plan) if isinstance(rule, PlannedPartition) else plan
     replicas = replicas_of(settings, rule)
     plan = replace(plan, replicas=replicas.counts)
     bounds = [(stage.first, stage.last) for stage in plan.stages]

@@ -8,7 +8,7 @@ from pipetrain.config.composition import composed
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, as_configured, is_whole
 from pipetrain.executors.phase import PipelineRules
-from pipetrain.planner.stored_plan import Stored
+from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.build import build_recompute_segments, build_rules
 from pipetrain.run.replicas import replicas_of
@@ -43,7 +43,9 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
     """
     settings = composed(overrides)
     settings.check_targets()
-    plan = Stored(settings.partition.options["path"]) if settings.choices.get("partition") == "file" else None
+    plan = (
+        PartitionFromPlan(settings.partition.options["path"]) if settings.choices.get("partition") == "file" else None
+    )
     num_stages, segments = _stages_and_segments(settings, plan)
     replicas = settings.replicas if plan is None else replicas_of(settings, plan)
     train = settings.train
@@ -54,7 +56,7 @@ def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
     return phases
 
 
-def _stages_and_segments(settings: Settings, plan: Stored | None) -> tuple[int, RecomputeSegments | None]:
+def _stages_and_segments(settings: Settings, plan: PartitionFromPlan | None) -> tuple[int, RecomputeSegments | None]:
     partition, boundaries = settings.partition.options, settings.train.recompute_boundaries
     cuts = partition.get("boundaries", partition.get("ppv"))
     num_stages = partition.get("stages") if cuts is None else len(_list_of_cuts(partition))

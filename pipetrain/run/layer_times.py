@@ -16,7 +16,7 @@ from pipetrain.device_queue import synchronize
 from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.profile import ProfiledLayer
+from pipetrain.planner.profile.profile import ProfiledLayer
 from pipetrain.run.freed_memory import freed_memory_kept
 from pipetrain.stage.module import NonLeafInputs, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors

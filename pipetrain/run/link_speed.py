@@ -21,7 +21,7 @@ from pipetrain.executors.messages.neighbors import groups_of_neighbors
 from pipetrain.executors.messages.p2p import Incoming, Outgoing
 from pipetrain.executors.messages.slow_link import given_bytes_per_s
 from pipetrain.executors.messages.transport import agreed_transport, set_environment
-from pipetrain.planner.profile import MessageWork
+from pipetrain.planner.profile.profile import MessageCpuTime
 from pipetrain.run.device import device_at
 from pipetrain.schedules import Replicas
 
@@ -40,7 +40,7 @@ class LinkSpeed:
     """
 
     bytes_per_s: float
-    message_work: MessageWork
+    message_work: MessageCpuTime
 
     @classmethod
     def from_json(cls, content: Any) -> Self:
@@ -51,7 +51,7 @@ class LinkSpeed:
         """
         match content:
             case {"bytes_per_s": float(speed), "message_work": work} if speed > 0:
-                return cls(speed, MessageWork.from_json(work))
+                return cls(speed, MessageCpuTime.from_json(work))
         raise ConfigError(f"{content}: no measured link")
 
 
@@ -75,7 +75,7 @@ def measured_link(device: str) -> LinkSpeed:
     (large_s, _), _ = ends[0]
     large_core_s, small_core_s = (statistics.fmean(end[size][1] for end in ends) for size in (0, 1))
     per_byte = max(0.0, large_core_s - small_core_s) / (_LARGE - _SMALL)
-    work = MessageWork(small_core_s, per_byte) if device == "cpu" else MessageWork()
+    work = MessageCpuTime(small_core_s, per_byte) if device == "cpu" else MessageCpuTime()
     return LinkSpeed(_LARGE / large_s, work)
 
 

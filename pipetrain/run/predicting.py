@@ -11,18 +11,16 @@ from pipetrain.config.phases import PhaseSettings
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
-from pipetrain.planner.automatic import Automatic
-from pipetrain.planner.cut_profile import CutProfile
-from pipetrain.planner.estimate import WEIGHT_BYTES_PER_SECOND
-from pipetrain.planner.finegrained import FineGrained
-from pipetrain.planner.given_devices import core_notes, with_cores
-from pipetrain.planner.memory import MemoryModel
+from pipetrain.planner.costs.cut_profile import CutProfile
+from pipetrain.planner.costs.memory import MemoryModel
+from pipetrain.planner.costs.prediction import PipelineProgram, Prediction, predict
+from pipetrain.planner.costs.topology import Topology, core_notes, with_cores
+from pipetrain.planner.partition.automatic import AutoPartition, stages_of_profile
+from pipetrain.planner.partition.finegrained import FineGrained
+from pipetrain.planner.partition.from_file import PartitionFromPlan
 from pipetrain.planner.pipeline_plan import PipelinePlan
-from pipetrain.planner.prediction import PipelineProgram, Prediction, predicted
-from pipetrain.planner.profile import Profile, read
-from pipetrain.planner.profile_chain import stages_of_profile
-from pipetrain.planner.stored_plan import Stored
-from pipetrain.planner.topology import Topology
+from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND
+from pipetrain.planner.profile.profile import Profile, read_profile
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import components
 from pipetrain.run.automatic_partition import plan_by
@@ -65,7 +63,7 @@ class ProfiledRun:
             ConfigError: the settings cannot run, or the profile cannot be cut so.
         """
         if profile is None and settings.profile is not None:
-            profile = read(Path(settings.profile))
+            profile = read_profile(Path(settings.profile))
         if profile is None:
             built = components.build(settings)
             if built.finegrained:
@@ -88,7 +86,7 @@ class ProfiledRun:
         for index, phase in enumerate(self.settings.phases):
             with phase.naming_errors():
                 rules = self._rules(phase)
-                yield phase, predicted(self.cut, self._program(rules), self.memory(index), self._latency_s)
+                yield phase, predict(self.cut, self._program(rules), self.memory(index), self._latency_s)
 
     def notes(self) -> list[str]:
         """What to know of the predictions: when the model was measured, which cores they assume, what never fills."""
@@ -156,15 +154,15 @@ def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[t
     """
     if isinstance(rule, FineGrained):
         raise ConfigError(_NO_LAYERS)
-    if isinstance(rule, Automatic | Stored):
-        plan = plan_by(settings, rule, profile) if isinstance(rule, Automatic) else _plan_of(rule, profile)
+    if isinstance(rule, AutoPartition | PartitionFromPlan):
+        plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else _plan_of(rule, profile)
         stages, planned = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
         return stages, settings.replicas.counts or planned
     stages = stages_of_profile(rule, profile)
     return stages, settings.replicas.counts or (1,) * len(stages)
 
 
-def _plan_of(rule: Stored, profile: Profile) -> PipelinePlan:
+def _plan_of(rule: PartitionFromPlan, profile: Profile) -> PipelinePlan:
     """The plan of a file.
 
     Raises:

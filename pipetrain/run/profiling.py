@@ -12,9 +12,8 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.messages.slow_link import given_bytes_per_s
 from pipetrain.models.chain import LayerChain
-from pipetrain.planner.finegrained import FineGrained
-from pipetrain.planner.profile import Profile, read
-from pipetrain.planner.shared_weights import SharedWeight
+from pipetrain.planner.partition.finegrained import FineGrained
+from pipetrain.planner.profile.profile import Profile, SharedWeight, read_profile
 from pipetrain.run.build import Data, build_arithmetic, build_chain, build_data, build_loss, build_rule
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.device import device_at, device_of
@@ -51,7 +50,7 @@ def profile_of_chain(settings: Settings, data: Data, chain: LayerChain) -> Profi
         ConfigError: the file is no profile, or is of another model.
     """
     if settings.profile is not None:
-        return _of_same_model(settings, read(Path(settings.profile)), chain)
+        return _of_same_model(settings, read_profile(Path(settings.profile)), chain)
     minibatch, how = _minibatch(data), _measuring(settings, data)
     measurement = Measurement.of("profile", {**profile_key(settings, chain, minibatch, how), **_switches(how)})
     profile, now = _remembered(settings, measurement), occasion()

@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 
 from pipetrain.data.loader import Loader
-from pipetrain.planner.profile import Reading
+from pipetrain.planner.profile.profile import LoaderTime
 from pipetrain.tensors import Tensors
 
 
-def measured_reading(loader: Loader, repeats: int) -> Reading:
+def measured_reading(loader: Loader, repeats: int) -> LoaderTime:
     """What the first stage takes to read a minibatch's inputs, and the last its targets.
 
     They read between their operations, so it adds to these. Processes that read for them (`dataset.workers`) do so
@@ -20,9 +20,9 @@ def measured_reading(loader: Loader, repeats: int) -> Reading:
         repeats: minibatches that are timed, of the first epoch and after one more, as far as it has so many.
     """
     if loader.workers:
-        return Reading()
+        return LoaderTime()
     last = min(len(loader), 1 + repeats)
-    return Reading(_median_s(loader.inputs(0, 0, last)), _median_s(loader.targets(0, 0, last)))
+    return LoaderTime(_median_s(loader.inputs(0, 0, last)), _median_s(loader.targets(0, 0, last)))
 
 
 def _median_s(minibatches: Iterator[Tensors]) -> float:

@@ -5,15 +5,15 @@ from dataclasses import replace
 from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import Phase
-from pipetrain.planner.automatic import Automatic, Planned
-from pipetrain.planner.finegrained import FineGrained
-from pipetrain.planner.partition_rules import PartitionRule
-from pipetrain.planner.stored_plan import Stored
+from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
+from pipetrain.planner.partition.finegrained import FineGrained
+from pipetrain.planner.partition.from_file import PartitionFromPlan
+from pipetrain.planner.partition.rules import PartitionRule
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.build import build_phases
 from pipetrain.run.timetable import Timetable
 
-Rule = PartitionRule | Automatic | FineGrained
+Rule = PartitionRule | AutoPartition | FineGrained
 
 
 def replicas_of(settings: Settings, rule: Rule) -> ReplicaSettings:
@@ -23,7 +23,7 @@ def replicas_of(settings: Settings, rule: Rule) -> ReplicaSettings:
         ConfigError: the plan cannot be read.
     """
     given = settings.replicas
-    if given.counts is None and isinstance(rule, Stored | Planned) and max(rule.replicas) > 1:
+    if given.counts is None and isinstance(rule, PartitionFromPlan | PlannedPartition) and max(rule.replicas) > 1:
         return replace(given, counts=rule.replicas)
     return given
 
@@ -43,7 +43,7 @@ def phases_of_rule(
         if replicas == settings.replicas:
             raise
         build_phases(settings, timetable, num_stages, segments)
-        assert isinstance(rule, Stored | Planned)
+        assert isinstance(rule, PartitionFromPlan | PlannedPartition)
         planned = "-".join(map(str, rule.replicas))
         raise ConfigError(
             f"{rule.where}: its stages have replicas, {planned}: {error}; or planner.straight=true plans without"

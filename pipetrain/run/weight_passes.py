@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 from pipetrain.config.settings import Settings
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.optim.prediction import known_rule
-from pipetrain.planner.estimate import WeightPasses
+from pipetrain.planner.profile.estimate import WeightPasses
 from pipetrain.program.planned_operations import Activations, PlannedOperation
 from pipetrain.run.build import build_phases, build_torch_optimizer
 from pipetrain.run.timetable import Timetable

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.errors import ConfigError
 from pipetrain.schedules.operation import Operation, backward, forward, update
 from pipetrain.schedules.placement import Placement
 from pipetrain.schedules.replicas import Replicas
@@ -25,10 +24,6 @@ class Family(StrEnum):
     """Continuous, with so many microbatches in a minibatch that two versions serve all in flight."""
     WHOLE_BACKWARD = "whole-backward"
     """Continuous; microbatches go forward one by one, and back as one minibatch."""
-
-
-UNEVEN = "schedule=1f1b, pipelined_backprop, pipemare, nf1b and the synchronous ones"
-"""Schedules that run where stages have unlike numbers of replicas."""
 
 
 class Schedule(ABC):
@@ -96,32 +91,6 @@ class ListSchedule(Schedule):
         """The list of a worker; without replicas workers are stages."""
         return self.operations(worker, D, N, M)
 
-    def check_uneven(self) -> None:
-        """Checks that it runs where stages have unlike numbers of replicas.
-
-        Raises:
-            ConfigError: it does not.
-        """
-        raise ConfigError(
-            f"partition.replicas: schedule={self.name} needs as many replicas of every stage; {UNEVEN} take others"
-        )
-
-    def ahead(self, behind: int, replicas: int) -> int:
-        """Minibatches by which the forwards of a replica run ahead of its backwards; `replicas` hold its stage.
-
-        Of schedules that run where stages have unlike numbers of replicas. `behind` is how many workers there are from
-        this stage to the last, itself aside: with one replica of each stage D - 1 - r.
-        """
-        raise NotImplementedError
-
-    def in_flight_ahead(self, ahead: int, N: int) -> int:
-        """Microbatches in flight on a worker whose forwards are ahead by so many minibatches."""
-        return ahead * N + 1
-
-    def operations_ahead(self, ahead: int, N: int, M: int) -> list[Operation]:
-        """The list of such a worker for M minibatches."""
-        return list(one_forward_one_backward(ahead * N, N, 0, M))
-
     def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
         """Updates that stage r has made when F(t, j) starts: t, or if continuous max(0, floor((k - d) / N)).
 
@@ -143,6 +112,24 @@ class ListSchedule(Schedule):
         return math.inf if self.synchronous else self.in_flight(r, D, N) - 1
 
 
+class ContinuousOneFOneB(ListSchedule):
+    """A schedule that fills once, then does a forward and a backward in turn: `in_flight` says all."""
+
+    @override
+    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
+        """One warm-up, one steady state, one drain for all M minibatches."""
+        return list(one_forward_one_backward(self.in_flight(r, D, N) - 1, N, 0, M))
+
+    @override
+    def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
+        """In closed form: a forward and a backward for each of N microbatches, then the update."""
+        warm_up, cycle = self.in_flight(r, D, N) - 1, []
+        for j in range(N):
+            ahead, other = divmod(warm_up + j, N)
+            cycle += [forward(ahead, other), backward(0, j)]
+        return [*cycle, update(0)]
+
+
 def cycle_ending(operations: Sequence[Operation], t: int) -> list[Operation]:
     """What a list has from the update of minibatch t - 1, exclusive, to that of t, from which minibatches count."""
     begin, end = operations.index(update(t - 1)) + 1, operations.index(update(t)) + 1
@@ -162,12 +149,3 @@ def one_forward_one_backward(warm_up: int, N: int, first: int, minibatches: int)
             yield backward(first + done // N, done % N)
             if done % N == N - 1:
                 yield update(first + done // N)
-
-
-def steady_one_forward_one_backward(warm_up: int, N: int) -> Iterator[Operation]:
-    """The steady cycle of `one_forward_one_backward` over many minibatches."""
-    for j in range(N):
-        ahead, other = divmod(warm_up + j, N)
-        yield forward(ahead, other)
-        yield backward(0, j)
-    yield update(0)

@@ -8,10 +8,11 @@ from typing_extensions import override
 
 from pipetrain.schedules.base import Family, ListSchedule
 from pipetrain.schedules.operation import Operation, backward, forward, update
+from pipetrain.schedules.round_robin import UnevenReplicas
 
 
 @dataclass(frozen=True)
-class NF1B(ListSchedule):
+class NF1B(ListSchedule, UnevenReplicas):
     """As 1F1B with F(t,0) .. F(t,N-1) in F's place and one backward of the whole minibatch (TiMePReSt § 3).
 
     Each forward is sent on as soon as it is done; the gradient of a minibatch is one message.
@@ -51,21 +52,17 @@ class NF1B(ListSchedule):
         return [*(forward(ahead, j) for j in range(N)), backward(0, None), update(0)]
 
     @override
-    def check_uneven(self) -> None:
-        """Runs with any."""
-
-    @override
-    def ahead(self, behind: int, replicas: int) -> int:
+    def warmup_minibatches(self, behind: int, replicas: int) -> int:
         """floor((W - 1) / R), as 1F1B."""
         return behind // replicas
 
     @override
-    def in_flight_ahead(self, ahead: int, N: int) -> int:
-        return (ahead + 1) * N
+    def in_flight_with(self, warmup: int, N: int) -> int:
+        return (warmup + 1) * N
 
     @override
-    def operations_ahead(self, ahead: int, N: int, M: int) -> list[Operation]:
-        return list(self._operations(ahead, N, M))
+    def operations_with(self, warmup: int, N: int, M: int) -> list[Operation]:
+        return list(self._operations(warmup, N, M))
 
     @staticmethod
     def _operations(warm_up: int, N: int, M: int) -> Iterator[Operation]:

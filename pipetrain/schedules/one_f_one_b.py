@@ -6,13 +6,9 @@ from typing import ClassVar
 from typing_extensions import override
 
 from pipetrain.errors import ConfigError, check_whole
-from pipetrain.schedules.base import (
-    Family,
-    ListSchedule,
-    one_forward_one_backward,
-    steady_one_forward_one_backward,
-)
+from pipetrain.schedules.base import ContinuousOneFOneB, Family, ListSchedule, one_forward_one_backward
 from pipetrain.schedules.operation import Operation
+from pipetrain.schedules.round_robin import UnevenReplicas
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class OneFOneBFlush(ListSchedule):
 
 
 @dataclass(frozen=True)
-class OneFOneB(ListSchedule):
+class OneFOneB(ContinuousOneFOneB, UnevenReplicas):
     """Warm-up, then F, B (and U after every N-th B) in turn, with no flush between minibatches (PipeDream § 3.2).
 
     Attributes:
@@ -58,15 +54,6 @@ class OneFOneB(ListSchedule):
         return 1 + (depth - 1) * (D - 1 - r) // (D - 1) if D > 1 else 1
 
     @override
-    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
-        """One warm-up, one steady state, one drain for all M minibatches."""
-        return list(one_forward_one_backward(self.in_flight(r, D, N) - 1, N, 0, M))
-
-    @override
-    def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
-        return list(steady_one_forward_one_backward(self.in_flight(r, D, N) - 1, N))
-
-    @override
     def check_uneven(self) -> None:
         """Takes as many minibatches as keep all workers busy, and no other depth."""
         if self.depth is not None:
@@ -76,13 +63,13 @@ class OneFOneB(ListSchedule):
             )
 
     @override
-    def ahead(self, behind: int, replicas: int) -> int:
+    def warmup_minibatches(self, behind: int, replicas: int) -> int:
         """floor((W - 1) / R), so that the first stage admits ceil(workers / R) for each replica (PipeDream § 3.2)."""
         return behind // replicas
 
 
 @dataclass(frozen=True)
-class OneFOneB2BW(ListSchedule):
+class OneFOneB2BW(ContinuousOneFOneB):
     """1F1B over microbatches; N >= D, so that two weight versions serve all microbatches in flight (PipeDream-2BW)."""
 
     name: ClassVar[str] = "1f1b_2bw"
@@ -105,12 +92,3 @@ class OneFOneB2BW(ListSchedule):
     def delay(self, r: int, D: int, N: int) -> int:
         """1 on every stage: minibatch t reads the version before the one that its gradient changes."""
         return 1
-
-    @override
-    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
-        """One warm-up, one steady state, one drain for all M minibatches."""
-        return list(one_forward_one_backward(D - 1 - r, N, 0, M))
-
-    @override
-    def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
-        return list(steady_one_forward_one_backward(D - 1 - r, N))

@@ -5,17 +5,12 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from pipetrain.schedules.base import (
-    Family,
-    ListSchedule,
-    one_forward_one_backward,
-    steady_one_forward_one_backward,
-)
-from pipetrain.schedules.operation import Operation
+from pipetrain.schedules.base import ContinuousOneFOneB, Family
+from pipetrain.schedules.round_robin import UnevenReplicas
 
 
 @dataclass(frozen=True)
-class PipelinedBackprop(ListSchedule):
+class PipelinedBackprop(ContinuousOneFOneB, UnevenReplicas):
     """Every cycle one F and one B, so a microbatch comes back to stage r after 2(D-1-r) cycles.
 
     Zhang & Abdelrahman, § 4.1: their K register pairs are K + 1 = D stages.
@@ -30,20 +25,7 @@ class PipelinedBackprop(ListSchedule):
         return 2 * (D - 1 - r) + 1
 
     @override
-    def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
-        """One warm-up, one steady state, one drain for all M minibatches."""
-        return list(one_forward_one_backward(self.in_flight(r, D, N) - 1, N, 0, M))
-
-    @override
-    def steady_cycle(self, r: int, D: int, N: int) -> list[Operation]:
-        return list(steady_one_forward_one_backward(self.in_flight(r, D, N) - 1, N))
-
-    @override
-    def check_uneven(self) -> None:
-        """Runs with any."""
-
-    @override
-    def ahead(self, behind: int, replicas: int) -> int:
+    def warmup_minibatches(self, behind: int, replicas: int) -> int:
         """2 floor((W - 1) / R): twice that of 1F1B."""
         return 2 * (behind // replicas)
 
@@ -60,6 +42,6 @@ class PipeMareSchedule(PipelinedBackprop):
         return super().in_flight(r, D, N) + 1
 
     @override
-    def ahead(self, behind: int, replicas: int) -> int:
+    def warmup_minibatches(self, behind: int, replicas: int) -> int:
         """floor((2(W - 1) + 1) / R)."""
         return (2 * behind + 1) // replicas

@@ -1,14 +1,47 @@
 """A schedule on replicated stages: minibatches go to the replicas of a stage in turn (PipeDream's 1F1B-RR)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from typing_extensions import override
 
-from pipetrain.schedules.base import Family, ListSchedule, cycle_ending
+from pipetrain.errors import ConfigError
+from pipetrain.schedules.base import Family, ListSchedule, cycle_ending, one_forward_one_backward
 from pipetrain.schedules.operation import Kind, Operation, update
 from pipetrain.schedules.placement import Placement
 from pipetrain.schedules.replicas import Replicas
+
+
+class UnevenReplicas(ABC):
+    """What a continuous `ListSchedule` adds to run where stages have unlike numbers of replicas.
+
+    The workers of a stage then differ from those of a pipeline without replicas in the length of their warm-up alone.
+    """
+
+    def check_uneven(self) -> None:  # noqa: B027  (most run with any)
+        """Checks that it runs with such replicas as it was built.
+
+        Raises:
+            ConfigError: it does not.
+        """
+
+    @abstractmethod
+    def warmup_minibatches(self, behind: int, replicas: int) -> int:
+        """Minibatches by which the forwards of a worker run ahead of its backwards.
+
+        Args:
+            behind: workers from this stage to the last, the worker aside: without replicas D - 1 - r.
+            replicas: workers of its stage.
+        """
+
+    def in_flight_with(self, warmup: int, N: int) -> int:
+        """Microbatches in flight on a worker with such a warm-up."""
+        return warmup * N + 1
+
+    def operations_with(self, warmup: int, N: int, M: int) -> list[Operation]:
+        """The list of such a worker for M minibatches."""
+        return list(one_forward_one_backward(warmup * N, N, 0, M))
 
 
 @dataclass(frozen=True)
@@ -45,7 +78,7 @@ class RoundRobin(ListSchedule):
     def check(self, D: int, N: int) -> None:
         self.each.check(D, N)
         if not self._keeps_lists:
-            self.each.check_uneven()
+            self._uneven.check_uneven()
 
     @override
     def replicas(self, D: int) -> Replicas:
@@ -64,9 +97,22 @@ class RoundRobin(ListSchedule):
         """Whether each replica has the list of its schedule as it stands, of its own minibatches."""
         return self.workers.even or self.synchronous
 
-    def _ahead(self, r: int) -> int:
-        """Minibatches by which the forwards of a replica are ahead, where stages have unlike numbers of replicas."""
-        return self.each.ahead(self.workers.behind(r), self.workers.counts[r])
+    @property
+    def _uneven(self) -> UnevenReplicas:
+        """The schedule of a replica where stages have unlike numbers of replicas.
+
+        Raises:
+            ConfigError: it does not run there.
+        """
+        if not isinstance(self.each, UnevenReplicas):
+            raise ConfigError(
+                f"partition.replicas: schedule={self.name} needs as many replicas of every stage; schedule=1f1b, "
+                "pipelined_backprop, pipemare, nf1b and the synchronous ones take others"
+            )
+        return self.each
+
+    def _warmup(self, r: int) -> int:
+        return self._uneven.warmup_minibatches(self.workers.behind(r), self.workers.counts[r])
 
     @override
     def in_flight(self, r: int, D: int, N: int) -> int:
@@ -77,7 +123,7 @@ class RoundRobin(ListSchedule):
         """
         if self._keeps_lists:
             return self.each.in_flight(r, D, N)
-        return self.each.in_flight_ahead(self._ahead(r), N)
+        return self._uneven.in_flight_with(self._warmup(r), N)
 
     @override
     def newest_at_forward(self, r: int, D: int, N: int, t: int, j: int) -> int:
@@ -85,11 +131,11 @@ class RoundRobin(ListSchedule):
         own = self.workers.round_of(r, t)
         if self._keeps_lists:
             return self.each.newest_at_forward(r, D, N, own, j)
-        return max(0, own - self._ahead(r))
+        return max(0, own - self._warmup(r))
 
     @override
     def delay(self, r: int, D: int, N: int) -> int:
-        return self.each.delay(r, D, N) if self._keeps_lists else self._ahead(r)
+        return self.each.delay(r, D, N) if self._keeps_lists else self._warmup(r)
 
     @override
     def recompute_room(self, r: int, D: int, N: int) -> float:
@@ -101,8 +147,8 @@ class RoundRobin(ListSchedule):
         """What each replica does from one update to the next; minibatches count its own, one in a round."""
         if self._keeps_lists:
             return self.each.steady_cycle(r, D, N)
-        t = self._ahead(r) + 1
-        return cycle_ending(self.each.operations_ahead(t - 1, N, 2 * t + 1), t)
+        t = self._warmup(r) + 1
+        return cycle_ending(self._uneven.operations_with(t - 1, N, 2 * t + 1), t)
 
     @override
     def operations(self, r: int, D: int, N: int, M: int) -> list[Operation]:
@@ -119,7 +165,7 @@ class RoundRobin(ListSchedule):
         if self._keeps_lists:
             listed = self.each.operations(r, D, N, len(own))
         else:
-            listed = self.each.operations_ahead(self._ahead(r), N, len(own))
+            listed = self._uneven.operations_with(self._warmup(r), N, len(own))
         for op in listed:
             ends_round = op.kind is Kind.UPDATE
             yield update(ends[op.minibatch]) if ends_round else op.moved(own[op.minibatch] - op.minibatch)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pipetrain import cli
-from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer
 
 LAYERS = tuple(ProfiledLayer(f"layer{i}", 0.001, 0.002, 4000, 8000, 16000) for i in range(4))
 PROFILE = Profile(LAYERS, ((0, 1), (1, 2), (2, 3)), batch_size=8, bytes_per_s=1e12)

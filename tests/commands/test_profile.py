@@ -1,4 +1,4 @@
-"""`pipetrain profile`: measured, and read from a file."""
+"""`pipetrain profile`: measured, and read_profile from a file."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from support.cli import TINY, pipetrain
 
 from pipetrain import cli
 from pipetrain.commands import plan
-from pipetrain.planner.profile import Profile, ProfiledLayer, read
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, read_profile
 
 MEASURED = Profile((ProfiledLayer("fc", 0.001, 0.002, 4, 8, 16),), (), batch_size=8)
 
@@ -33,7 +33,7 @@ def test_a_published_graph_is_shown_and_written_as_json(graph, tmp_path, capsys)
     assert shown[0] == "2 layers"
     assert "Conv2d(3, 64)" in shown[2]
     assert shown[-1] == f"written to {output}"
-    assert read(output) == read(graph)
+    assert read_profile(output) == read_profile(graph)
 
 
 def test_a_profile_that_is_only_shown_is_not_written(graph, capsys, monkeypatch):
@@ -49,7 +49,7 @@ def test_a_profile_that_is_only_shown_is_not_written(graph, capsys, monkeypatch)
         (["-o", "FILE"], "-o FILE: exists; --force replaces it, or -o names another file"),
         (["-o", "."], "-o .: is a folder; name a file in it, such as profile.json"),
         (["-o", "no/x.json"], "no; make it first"),
-        (["-o", "new", "profile=none.txt"], "profile=none.txt: cannot be read: No such file or directory"),
+        (["-o", "new", "profile=none.txt"], "profile=none.txt: cannot be read_profile: No such file or directory"),
         (["-o", "new", "train.batch_size=8,16"], "train.batch_size=8,16: a sweep; one value of each setting is needed"),
         (["-o", "new", "-cd", "none"], "--config-dir none: there is no such folder"),
     ],

@@ -47,7 +47,7 @@ def test_target_is_built_with_its_options_and_extra_ones_on_top(here):
 
 
 def test_option_that_is_not_given_is_told_by_its_full_name_and_what_it_is():
-    rule = Target.of("partition", {"_target_": "pipetrain.planner.partition_rules.Explicit", "boundaries": "???"})
+    rule = Target.of("partition", {"_target_": "pipetrain.planner.partition.rules.Explicit", "boundaries": "???"})
     with pytest.raises(MissingMandatoryValue) as caught:
         rule.build()
     wanted = "partition.boundaries is not set; give it the first layer of every later stage, such as [4,7]"

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipetrain.program.event_graph import EventGraph
-from pipetrain.program.pipeline_graph import SteadyPipeline
+from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
 from pipetrain.program.playback import play
 from pipetrain.program.recomputation import RecomputeSegments, steady_with_recomputation, with_recomputation
-from pipetrain.program.replication import Replication
 from pipetrain.program.steady_state import minibatches_held, steady_state
 from pipetrain.program.times import StageTimes
 from pipetrain.report.closed_forms import utilization_of_gpipe

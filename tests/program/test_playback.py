@@ -1,10 +1,11 @@
 """When operations run, and how much of its time a stage idles, against closed forms."""
 
+from textwrap import dedent
+
 import pytest
 
-from pipetrain.program.playback import DeadlockError, idle_shares, play, step_times
+from pipetrain.program.playback import DeadlockError, grid, idle_shares, play, step_times, unit_duration
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.program.text_grid import unit_duration
 from pipetrain.program.validation import checked_lists
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
@@ -141,3 +142,73 @@ def test_steady_minibatch_of_1f1b_takes_a_forward_and_a_backward():
     times = step_times(played(OneFOneB(), 3, 1, 8))
     assert times[2:-1] == [2.0] * 5
     assert times[-1] > times[-2]  # the drain of the stages before
+
+
+@pytest.mark.parametrize(
+    ("schedule", "D", "N", "M", "drawing"),
+    [
+        (
+            Sequential(), 3, 1, 2,
+            """
+            stage 0  F0.0  .    .    .    .   B0.0 F1.0  .    .    .    .   B1.0
+            stage 1   .   F0.0  .    .   B0.0  .    .   F1.0  .    .   B1.0
+            stage 2   .    .   F0.0 B0.0  .    .    .    .   F1.0 B1.0
+            """,
+        ),
+        (
+            GPipe(), 3, 3, 1,
+            """
+            stage 0  F0.0 F0.1 F0.2  .    .    .    .   B0.0 B0.1 B0.2
+            stage 1   .   F0.0 F0.1 F0.2  .    .   B0.0 B0.1 B0.2
+            stage 2   .    .   F0.0 F0.1 F0.2 B0.0 B0.1 B0.2
+            """,
+        ),
+        (
+            OneFOneBFlush(), 3, 3, 1,
+            """
+            stage 0  F0.0 F0.1 F0.2  .    .   B0.0  .   B0.1  .   B0.2
+            stage 1   .   F0.0 F0.1  .   B0.0 F0.2 B0.1  .   B0.2
+            stage 2   .    .   F0.0 B0.0 F0.1 B0.1 F0.2 B0.2
+            """,
+        ),
+        (
+            OneFOneB(), 3, 1, 4,
+            """
+            stage 0  F0.0 F1.0 F2.0  .    .   B0.0 F3.0 B1.0  .   B2.0  .   B3.0
+            stage 1   .   F0.0 F1.0  .   B0.0 F2.0 B1.0 F3.0 B2.0  .   B3.0
+            stage 2   .    .   F0.0 B0.0 F1.0 B1.0 F2.0 B2.0 F3.0 B3.0
+            """,
+        ),
+        (
+            OneFOneB(depth=1), 2, 1, 2,
+            """
+            stage 0  F0.0  .    .   B0.0 F1.0  .    .   B1.0
+            stage 1   .   F0.0 B0.0  .    .   F1.0 B1.0
+            """,
+        ),
+        (
+            PipelinedBackprop(), 2, 1, 4,
+            """
+            stage 0  F0.0 F1.0 F2.0 B0.0 F3.0 B1.0  .   B2.0  .   B3.0
+            stage 1   .   F0.0 B0.0 F1.0 B1.0 F2.0 B2.0 F3.0 B3.0
+            """,
+        ),
+        (
+            NF1B(), 2, 2, 2,
+            """
+            stage 0  F0.0 F0.1 F1.0 F1.1  B0   .    .    B1
+            stage 1   .   F0.0 F0.1  B0  F1.0 F1.1  B1
+            """,
+        ),
+    ],
+    ids=["sequential", "gpipe", "1f1b_flush", "1f1b", "1f1b depth 1", "pipelined_backprop", "nf1b"],
+)  # fmt: skip
+def test_grid_of_a_small_schedule_is_the_one_drawn_by_hand(schedule, D, N, M, drawing):
+    drawn = grid([schedule.operations(r, D, N, M) for r in range(D)])
+    assert drawn == dedent(drawing).strip("\n")
+
+
+def test_grid_cells_line_up_when_numbers_have_different_widths():
+    lines = grid([OneFOneB().operations(r, 2, 1, 12) for r in range(2)]).splitlines()
+    starts = [line.index("F11.0") % 6 for line in lines]
+    assert len(set(starts)) == 1

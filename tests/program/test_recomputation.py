@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipetrain.program.recomputation import RecomputeSegments, with_recomputation
+from pipetrain.program.recomputation import RecomputeSegments, Routes, with_recomputation
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
 from pipetrain.schedules.one_f_one_b import OneFOneB
-from pipetrain.schedules.operation import Kind
+from pipetrain.schedules.operation import Kind, Operation
 from pipetrain.schedules.pipelined_backprop import PipeMareSchedule
 
 
@@ -59,3 +59,18 @@ def test_recomputation_leaves_the_other_operations_in_their_order(schedule, D, N
     assert [op.like(Kind.BACKWARD) for op in added if op.kind is Kind.RECOMPUTATION] == backwards
     for op in backwards:
         assert added.index(op.like(Kind.RECOMPUTATION)) < added.index(op)
+
+
+@pytest.mark.parametrize(
+    ("word", "senders"),
+    [
+        ("F0.0", [None, 0, 1, 2]),
+        ("R0.0", [None, 0, None, 2]),
+        ("B0.0", [1, 2, 3, None]),
+        ("B0", [1, 2, 3, None]),
+        ("U0", [None] * 4),
+    ],
+)
+def test_input_of_an_operation_comes_from_a_neighbor_and_recomputed_activations_from_the_same_segment(word, senders):
+    routes = Routes(4, RecomputeSegments((0, 2), 4))
+    assert [routes.sender(r, Operation.parse(word)) for r in range(4)] == senders

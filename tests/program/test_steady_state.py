@@ -2,10 +2,9 @@
 
 import pytest
 
-from pipetrain.program.pipeline_graph import SteadyPipeline
+from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
 from pipetrain.program.playback import Slice
-from pipetrain.program.replication import Replication
-from pipetrain.program.steady_state import between_updates, minibatches_held, peak_in_flight, steady_state
+from pipetrain.program.steady_state import SharedCores, between_updates, minibatches_held, peak_in_flight, steady_state
 from pipetrain.program.times import StageTimes
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.nf1b import NF1B
@@ -15,16 +14,46 @@ from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
 from pipetrain.schedules.sequential import Sequential
 
 
-def times(D, N, forward=1.0, backward=1.0, update=0.0, latency=0.0, transmission=0.0):
+def times(D, N, forward=1.0, backward=1.0, update=0.0, latency=0.0, transmission=0.0, inputs=0.0):
     forwards = forward if isinstance(forward, list) else [forward] * D
     backwards = backward if isinstance(backward, list) else [backward] * D
     links = [latency] * (D - 1), [transmission] * (D - 1)
-    return StageTimes(forwards, forwards, backwards, [update] * D, N, *links)
+    return StageTimes(forwards, forwards, backwards, [update] * D, N, *links, None, inputs)
 
 
-def steady(schedule, D, N, **given):
+def steady(schedule, D, N, cores=None, **given):
     cycles = [schedule.steady_cycle(r, D, N) for r in range(D)]
-    return steady_state(SteadyPipeline(cycles, times(D, N, **given), Replication.none(D)))
+    return steady_state(SteadyPipeline(cycles, times(D, N, **given), Replication.none(D)), cores)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "hosts", "at_once", "period", "idle", "busy"),
+    [
+        (OneFOneB(), [0, 0, 0], 2, 3 * 3 / 2, 1 / 3, (1.0,)),
+        (OneFOneB(), [0, 0, 0], 1.5, 3 * 3 / 1.5, 1 / 2, (1.0,)),
+        (OneFOneB(), [0, 0, 0], 4, 3.0, 0.0, (3 / 4,)),
+        (OneFOneB(), [0, 1, 0, 1], 1, 6.0, 1 / 2, (1.0, 1.0)),
+        (GPipe(), [0, 0], 1, 6.0, 1 / 2, (1.0,)),  # one at a time anyway
+    ],
+)
+def test_no_minibatch_takes_less_than_the_shared_cores_compute_for_it(schedule, hosts, at_once, period, idle, busy):
+    found = steady(schedule, len(hosts), 1, SharedCores(at_once, hosts), backward=2.0)
+    assert found.period == pytest.approx(period)
+    assert found.idle == pytest.approx([idle] * len(hosts))
+    assert found.cores_busy == pytest.approx(busy)
+
+
+def test_reading_of_data_takes_a_core_and_is_not_computing():
+    found = steady(OneFOneB(), 2, 1, SharedCores(1, [0, 0]), backward=2.0, inputs=2.0)
+    assert found.period == pytest.approx(3.0 + 3.0 + 2.0)
+    assert found.cores_busy == pytest.approx((1.0,))
+    assert (found.waiting[0], found.idle[0]) == pytest.approx((1 - 5 / 8, 1 - 3 / 8))
+
+
+def test_replicas_gain_nothing_from_cores_that_they_share():
+    piped = SteadyPipeline([OneFOneB().steady_cycle(0, 1, 1)], times(1, 1, backward=2.0), Replication([3], [0.5]))
+    assert steady_state(piped).period == pytest.approx((3 + 0.5) / 3)
+    assert steady_state(piped, SharedCores(1, [0, 0, 0])).period == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("D", [1, 2, 3, 5])

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from pipetrain.models import torchvision_models
-from pipetrain.planner.partition_rules import Even
+from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.plan import Plan, StagePlan, make_plan
 from pipetrain.report.run_tables import (
     evaluation_json,

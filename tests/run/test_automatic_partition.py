@@ -6,13 +6,13 @@ from support.small_model import build as small_model
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
-from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer
 from pipetrain.run import automatic_partition
 from pipetrain.run.predicting import ProfiledRun
 from pipetrain.run.preflight import prepare
 from pipetrain.tracking.run_directory import RunDirectory
 
-AUTO = {"_target_": "pipetrain.planner.automatic.Automatic"}
+AUTO = {"_target_": "pipetrain.planner.partition.automatic.AutoPartition"}
 MILLISECONDS = (1, 1, 1, 1, 8, 2, 2)
 
 

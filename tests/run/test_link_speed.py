@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipetrain.errors import ConfigError, RunError
-from pipetrain.planner.profile import MessageWork
+from pipetrain.planner.profile.profile import MessageCpuTime
 from pipetrain.run import link_speed
 from pipetrain.run.link_speed import LinkSpeed, measured_link
 
@@ -31,7 +31,7 @@ def test_what_is_no_measured_link_is_refused(content):
 
 def test_measured_link_is_read_as_it_was_stored():
     stored = {"bytes_per_s": 2e9, "message_work": {"seconds": 1e-4, "seconds_per_byte": 3e-10}}
-    assert LinkSpeed.from_json(stored) == LinkSpeed(2e9, MessageWork(1e-4, 3e-10))
+    assert LinkSpeed.from_json(stored) == LinkSpeed(2e9, MessageCpuTime(1e-4, 3e-10))
 
 
 def test_workers_that_never_answer_are_ended_and_the_settings_that_help_are_named(tmp_path, monkeypatch):

@@ -15,8 +15,8 @@ from pipetrain.run.device import device_of
 from pipetrain.run.preflight import prepare
 from pipetrain.tracking.run_directory import RunDirectory
 
-EVEN = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
-FINEGRAINED = {"_target_": "pipetrain.planner.finegrained.FineGrained", "stages": 5}
+EVEN = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
+FINEGRAINED = {"_target_": "pipetrain.planner.partition.finegrained.FineGrained", "stages": 5}
 
 
 def frozen(channels, classes):
@@ -164,7 +164,7 @@ def test_user_is_warned_of_weights_computed_in_the_forward_where_the_backward_re
     assert prepared(tmp_path, "pipedream", model=model).notes == []
 
 
-ONE_STAGE = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 1}
+ONE_STAGE = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 1}
 
 
 @pytest.mark.parametrize("case", ["gpipe", "pipedream_flush"])

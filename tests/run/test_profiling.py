@@ -6,12 +6,12 @@ import torch
 from support.worker_pool import settings
 
 from pipetrain.errors import ConfigError
-from pipetrain.planner.profile import MessageWork, ProfiledLayer
+from pipetrain.planner.profile.profile import MessageCpuTime, ProfiledLayer
 from pipetrain.run import profiling
 from pipetrain.run.link_speed import LinkSpeed
 from pipetrain.run.profiling import profile_of
 
-FINEGRAINED = {"_target_": "pipetrain.planner.finegrained.FineGrained", "stages": 5}
+FINEGRAINED = {"_target_": "pipetrain.planner.partition.finegrained.FineGrained", "stages": 5}
 
 
 class Counter:
@@ -26,7 +26,7 @@ class Counter:
 
     def measured_link(self, _device):
         self.links += 1
-        return LinkSpeed(1e9 * self.links, MessageWork(1e-4, 1e-10))
+        return LinkSpeed(1e9 * self.links, MessageCpuTime(1e-4, 1e-10))
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def counter(tmp_path, monkeypatch):
 
 
 def profile(cache="use", *, bandwidth=True, **changes):
-    boundaries = {"_target_": "pipetrain.planner.partition_rules.Explicit", "boundaries": [3]}
+    boundaries = {"_target_": "pipetrain.planner.partition.rules.Explicit", "boundaries": [3]}
     planner = {"cache": cache, "bandwidth": bandwidth}
     return profile_of(settings("gpipe", **{"planner": planner, "device": "cpu", "partition": boundaries, **changes}))
 
@@ -47,7 +47,7 @@ def profile(cache="use", *, bandwidth=True, **changes):
 def test_a_profile_says_what_was_measured(counter):
     found = profile(train={"microbatches": 2}, threads=1)
     assert (len(found.layers), found.batch_size) == (7, 4)
-    assert (found.bytes_per_s, found.message_work) == (1e9, MessageWork(1e-4, 1e-10))
+    assert (found.bytes_per_s, found.message_work) == (1e9, MessageCpuTime(1e-4, 1e-10))
     assert found.is_chain
     assert found.provenance["inputs"] == ["4x1x8x8 float32"]
     assert (found.provenance["model"], found.provenance["microbatches"]) == ("small", 2)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pipetrain.planner.profile import Reading
+from pipetrain.planner.profile.profile import LoaderTime
 from pipetrain.run.reading_time import measured_reading
 
 
@@ -35,4 +35,4 @@ def test_inputs_and_targets_take_their_median_behind_the_first(repeats):
 def test_processes_that_read_ahead_take_the_stages_no_time():
     loader = Slow()
     loader.workers = 2
-    assert measured_reading(loader, 1) == Reading()
+    assert measured_reading(loader, 1) == LoaderTime()

@@ -19,7 +19,7 @@ def planned(tmp_path):
     plan = PipelinePlan(stages, 0.1, 0.3, 0.2, tuple(small_model(1, 4).labels))
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan.to_json()))
-    return {"_target_": "pipetrain.planner.stored_plan.Stored", "path": str(path)}
+    return {"_target_": "pipetrain.planner.partition.from_file.PartitionFromPlan", "path": str(path)}
 
 
 def prepared(tmp_path, case, partition, **changes):

@@ -71,7 +71,7 @@ def test_phases_count_by_their_steps():
 
 
 def test_plan_of_a_run_includes_what_its_method_costs(tmp_path):
-    even = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
+    even = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
     plans = {}
     for case in ("naive_async", "pipemare_t2"):
         run = RunDirectory(tmp_path / case)

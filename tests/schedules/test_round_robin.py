@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipetrain.errors import ConfigError
+from pipetrain.program.playback import grid
 from pipetrain.program.steady_state import peak_in_flight
-from pipetrain.program.text_grid import grid
 from pipetrain.program.validation import checked_lists
 from pipetrain.schedules import Kind, Replicas
 from pipetrain.schedules.gpipe import GPipe

@@ -16,6 +16,6 @@ HYDRA = OmegaConf.create({"overrides": {"task": ["method=pipedream", "seed=3"]},
 def carried_out(folder: Path, *overrides: str, hydra: DictConfig = HYDRA) -> ExitCode:
     """Two simulated stages, six steps an epoch."""
     base = OmegaConf.create({**CONFIG, **MethodCase.named("pipedream").sections(), "executor": {"name": "simulated"}})
-    base.partition = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
+    base.partition = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
     config = OmegaConf.merge(base, {"device": "cpu"}, OmegaConf.from_dotlist(list(overrides)))
     return run(config, CHOICES, folder, hydra)

@@ -2,8 +2,7 @@
 
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.methods.naive_async import NaiveAsync
-from pipetrain.program.playback import play
-from pipetrain.program.text_grid import unit_duration
+from pipetrain.program.playback import play, unit_duration
 from pipetrain.report.timeline.panels import Box, Panel, boxes
 from pipetrain.schedules import Operation
 from pipetrain.schedules.one_f_one_b import OneFOneB

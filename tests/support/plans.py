@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 
-from pipetrain.planner.profile import Profile, ProfiledLayer
+from pipetrain.planner.profile.antichains import AntichainStates
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer
+from pipetrain.planner.search.flat import FlatSearch, TimeCosts
+from pipetrain.planner.search.hierarchical import HierarchicalSearch
 
 VGG16 = Path(__file__).parents[1] / "planner" / "vgg16" / "graph.txt"
 """As PipeDream's authors published it, byte for byte."""
@@ -46,6 +49,14 @@ def cells(count, seed=0):
         ends = [ends[1], size]
         size += 1
     return graph(edges, [draw.randrange(100) for _ in range(size)])
+
+
+def search(profile, topology, costs, memory=None, replicas=None):
+    """The search for the fastest pipeline, as the planner chooses it."""
+    states = AntichainStates.of(profile)
+    if replicas is not None or len(topology.workers) == 1:
+        return FlatSearch(TimeCosts(states, topology, memory, costs), replicas)
+    return HierarchicalSearch(states, topology, costs, memory)
 
 
 def splits(total: int) -> Iterator[tuple[int, ...]]:

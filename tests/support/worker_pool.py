@@ -37,7 +37,7 @@ CONFIG: dict[str, Any] = {
         "eval": 10,
     },
     "model": {"_target_": "support.small_model.build"},
-    "partition": {"_target_": "pipetrain.planner.partition_rules.Explicit"},
+    "partition": {"_target_": "pipetrain.planner.partition.rules.Explicit"},
     "loss": {"_target_": "pipetrain.losses.CrossEntropy"},
     "lr_schedule": {"_target_": "pipetrain.optim.lr_schedules.Polynomial", "unit": "step"},
     "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4},

@@ -59,7 +59,7 @@ def with_batch_size(words: Sequence[str]) -> list[str]:
         raise ConfigError(f"{AUTO}: under an outer launcher each process would try for itself; give a number")
     # from here on torch is needed, which takes seconds to import
     from pipetrain.config.composition import combinations, composed
-    from pipetrain.planner.fit import MOST
+    from pipetrain.planner.max_batch import MOST_SAMPLES
     from pipetrain.run.device import device_of
 
     others = [word for word in words if word != AUTO]
@@ -75,7 +75,7 @@ def with_batch_size(words: Sequence[str]) -> list[str]:
         )
     stages = settings.partition.options.get("stages")
     steps = 2 * (stages if isinstance(stages, int) else 8) + 2
-    found = probed([*others, f"{_STEPS}={steps}"], settings.train.microbatches, MOST)
+    found = probed([*others, f"{_STEPS}={steps}"], settings.train.microbatches, MOST_SAMPLES)
     print(f"{AUTO}: train.batch_size={found} is the largest that fits")
     return [*others, f"train.batch_size={found}"]
 
@@ -86,7 +86,7 @@ def probed(words: Sequence[str], step: int, most: int, trial: Trial | None = Non
     Raises:
         ConfigError: a run of `step` samples fails, too.
     """
-    from pipetrain.planner.fit import largest_batch
+    from pipetrain.planner.max_batch import largest_batch
 
     trial = trial or (lambda samples: _trial_run(words, samples))
 

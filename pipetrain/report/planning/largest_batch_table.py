@@ -6,7 +6,13 @@ from math import inf
 
 from pipetrain.config.composition import combinations, composed
 from pipetrain.errors import ConfigError
-from pipetrain.planner.fit import MOST, Growth, activation_growth, largest_batch, overfull
+from pipetrain.planner.max_batch import (
+    MOST_SAMPLES,
+    ActivationGrowth,
+    activation_growth,
+    largest_batch,
+    overfull_stages,
+)
 from pipetrain.report.planning.prediction_tables import named, profiled_runs
 from pipetrain.report.text_table import size_of, text_table
 from pipetrain.run.predicting import ProfiledRun
@@ -24,7 +30,7 @@ class Fit:
 
     run: ProfiledRun
     phase: int
-    growth: Sequence[Growth]
+    growth: Sequence[ActivationGrowth]
 
     def bytes_at(self, samples: int) -> list[int]:
         """The peak of a device of each stage."""
@@ -38,10 +44,10 @@ class Fit:
     def cells(self) -> list[str]:
         """The batch, a microbatch of it, the stage that keeps it from growing, and the memory of that stage."""
         n = self.run.settings.train.microbatches
-        batch = largest_batch(lambda samples: not overfull(self.bytes_at(samples), self.limits), n)
-        if batch > MOST - n:
+        batch = largest_batch(lambda samples: not overfull_stages(self.bytes_at(samples), self.limits), n)
+        if batch > MOST_SAMPLES - n:
             return ["any", "any", "none", size_of(max(self.bytes_at(0)))]
-        tight = overfull(self.bytes_at(batch + n), self.limits)[0]
+        tight = overfull_stages(self.bytes_at(batch + n), self.limits)[0]
         needed = self.bytes_at(batch or n)[tight]
         if not batch:
             return ["none", "none", str(tight), f"{size_of(needed)} for {n}"]

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipetrain.planner.pipeline_plan import PipelinePlan
-from pipetrain.planner.profile import Profile
-from pipetrain.planner.topology import Topology
-from pipetrain.planner.traffic import sent_bytes
+from pipetrain.planner.costs.topology import Topology
+from pipetrain.planner.pipeline_plan import PipelinePlan, sent_bytes
+from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.text_table import both_ends, rate_of, shortened, size_of, text_table
 
 _WIDTH = 28

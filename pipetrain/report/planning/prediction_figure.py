@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipetrain.planner.prediction import Prediction
+from pipetrain.planner.costs.prediction import Prediction
 from pipetrain.report.planning.prediction_tables import Case, distinguishing_names
-from pipetrain.report.style import BLUE, GRAY, GREEN, INK, LADDER, ORANGE, RED, figure
+from pipetrain.report.style import BLUE, GRAY, GREEN, INK, ORANGE, RED, figure
 from pipetrain.report.text_table import shortened, unit_of
 
 if TYPE_CHECKING:
@@ -99,15 +99,10 @@ def parts_of(prediction: Prediction, count: int) -> Iterator[tuple[str, str, lis
         "update": (GREEN, [stage.update_s for stage in stages]),
         "data": (GRAY, [stage.reading_s for stage in stages]),
     }
-    alone = [0.0] * len(stages)
     for name, (color, seconds) in parts.items():
         shown = [1000 * value / stage.replicas for value, stage in zip(seconds, stages, strict=True)]
-        alone = [a + b for a, b in zip(alone, shown, strict=True)]
         if any(shown):
             yield name, color, shown
-    if prediction.cores_busy:
-        busy = (1000 * prediction.time_per_minibatch_s * (1 - stage.waiting) for stage in stages)
-        yield "slowed by shared cores", LADDER[0], [max(0.0, a - b) for a, b in zip(busy, alone, strict=True)]
 
 
 def _stage_name(r: int, replicas: int) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 from pipetrain.config.composition import combinations, composed
 from pipetrain.errors import ConfigError
-from pipetrain.planner.prediction import PredictedStage, Prediction
-from pipetrain.planner.profile import Profile
+from pipetrain.planner.costs.prediction import PredictedStage, Prediction
+from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
 from pipetrain.run.predicting import ProfiledRun
 from pipetrain.tracking.progress import announce

@@ -1,6 +1,6 @@
 """A profile on the terminal: a line for each layer, and the whole."""
 
-from pipetrain.planner.profile import MessageWork, Profile, ProfiledLayer, Reading
+from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, Profile, ProfiledLayer
 from pipetrain.report.text_table import Row, both_ends, counted, rate_of, shortened, size_of, text_table
 
 _LABEL = 40
@@ -54,8 +54,8 @@ def _origin(profile: Profile) -> str:
     return ", ".join([*parts, counted(len(profile.layers), "layer", "layers")])
 
 
-def _data(reading: Reading) -> list[str]:
-    if reading == Reading():
+def _data(reading: LoaderTime) -> list[str]:
+    if reading == LoaderTime():
         return []
     inputs, targets = 1000 * reading.inputs_s, 1000 * reading.targets_s
     return [f"the first stage reads inputs for {inputs:.2f} ms, the last one targets for {targets:.2f} ms"]
@@ -73,7 +73,7 @@ def _link(profile: Profile) -> list[str]:
     if profile.bytes_per_s is None:
         return []
     text, work = f"two workers send each other {size_of(profile.bytes_per_s)}/s", profile.message_work
-    if work != MessageWork():
+    if work != MessageCpuTime():
         once, per_megabyte = 1000 * work.seconds, 1e9 * work.seconds_per_byte
         text += f"; each end of a message takes {once:.2f} ms of a core, and {per_megabyte:.2f} ms for each MB"
     return [text]

@@ -9,11 +9,9 @@ from functools import cached_property
 from pipetrain.config.composition import combinations
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
-from pipetrain.program.pipeline_graph import SteadyPipeline
-from pipetrain.program.playback import Slice, idle_shares, play
-from pipetrain.program.replication import Replication
+from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
+from pipetrain.program.playback import Slice, grid, idle_shares, play
 from pipetrain.program.steady_state import Steady, minibatches_held, peak_in_flight, steady_state
-from pipetrain.program.text_grid import grid
 from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.panels import Panel, boxes, number

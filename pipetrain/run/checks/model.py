@@ -7,7 +7,7 @@ from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.models.ties import ties_between
-from pipetrain.planner.finegrained import check_tied_units
+from pipetrain.planner.partition.finegrained import check_tied_units
 from pipetrain.program.planned_operations import rebinds_weights
 from pipetrain.run import tensor_file
 from pipetrain.run.build import build_arithmetic, first_inputs

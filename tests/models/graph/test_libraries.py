@@ -9,7 +9,7 @@ from support import library_models
 from support.methods import DISTINCT
 from support.worker_pool import distributed, job, settings, simulated
 
-from pipetrain.planner.partition_rules import Even
+from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.run.build import build_chain, build_data
 

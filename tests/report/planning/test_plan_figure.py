@@ -3,9 +3,9 @@
 import pytest
 from PIL import Image
 
+from pipetrain.planner.costs.topology import Device, Topology
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
-from pipetrain.planner.profile import Profile, ProfiledLayer
-from pipetrain.planner.topology import Device, Topology
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer
 from pipetrain.report.planning.plan_figure import draw, rooms_of
 from pipetrain.report.planning.plan_table import ComparedPlan, Comparison
 

@@ -1,8 +1,6 @@
 """What the figure of a predicted pipeline draws."""
 
-import pytest
-
-from pipetrain.planner.prediction import PredictedStage, Prediction
+from pipetrain.planner.costs.prediction import PredictedStage, Prediction
 from pipetrain.report.planning.prediction_figure import parts_of
 
 
@@ -10,7 +8,7 @@ def stage(replicas, waiting, *seconds):
     return PredictedStage(("a", "b"), 2, replicas, *seconds, idle=waiting, waiting=waiting, memory_bytes=None)
 
 
-def test_parts_of_a_minibatch_are_those_that_take_time_and_what_shared_cores_add_to_them():
+def test_parts_of_a_minibatch_are_those_that_take_time():
     stages = (stage(1, 0.0, 1.0, 1.0, 2.0, 0.0, 0.0), stage(2, 0.5, 2.0, 2.0, 3.0, 0.0, 1.0))
     alone = Prediction(stages, 5.0, None, (0.0,), 0.0)
     shown = {name: milliseconds for name, _, milliseconds in parts_of(alone, 2)}
@@ -20,7 +18,3 @@ def test_parts_of_a_minibatch_are_those_that_take_time_and_what_shared_cores_add
         "backward": [2000, 1500],
         "data": [0, 500],
     }
-    shared = Prediction(stages, 10.0, None, (0.0,), 0.0, cores_busy=(0.9,))
-    *_, (name, _, milliseconds) = parts_of(shared, 2)
-    assert name == "slowed by shared cores"
-    assert milliseconds == pytest.approx([10_000 - 4000, 5000 - 4000])

@@ -1,4 +1,4 @@
-from pipetrain.planner.profile import MessageWork, Profile, ProfiledLayer, Reading
+from pipetrain.planner.profile.profile import LoaderTime, MessageCpuTime, Profile, ProfiledLayer
 from pipetrain.report.planning.profile_table import profile_table
 
 CONV, RELU = ProfiledLayer("conv", 0.001, 0.002, 4000, 16, 8000), ProfiledLayer("relu", 0.0005, 0.0, 0, 0, 0)
@@ -6,8 +6,8 @@ CONV, RELU = ProfiledLayer("conv", 0.001, 0.002, 4000, 16, 8000), ProfiledLayer(
 
 def test_a_table_has_a_line_for_each_layer_and_the_whole():
     provenance = {"model": "lenet5", "dataset": "mnist", "device": "cpu", "threads": 2, "microbatches": 4}
-    reading = Reading(0.0012, 0.0003)
-    work = MessageWork(0.0001, 4e-10)
+    reading = LoaderTime(0.0012, 0.0003)
+    work = MessageCpuTime(0.0001, 4e-10)
     profile = Profile((CONV, RELU), ((0, 1),), 35, 2e9, provenance, reading=reading, message_work=work)
     lines = profile_table(profile, "layers")
     assert lines == [

@@ -24,7 +24,7 @@ def pictures(tmp_path):
             for number in range(4):
                 Image.new("RGB", (16, 16)).save(tmp_path / part / label / f"{number}.png")
     images = {"_target_": "pipetrain.data.images.folder.image_folder", "root": str(tmp_path)}
-    cut = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
+    cut = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
     model = {"_target_": "pipetrain.models.small_images.lenet5"}
     return tmp_path, settings("gpipe", dataset=images, model=model, partition=cut, device="cpu")
 
@@ -93,7 +93,7 @@ def linear():
     ],
 )
 def test_evaluation_set_that_model_or_loss_do_not_take_is_refused_before_the_start(tmp_path, options, message):
-    cut = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
+    cut = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
     parts = {"dataset": {"_target_": f"{__name__}.vectors", **options}, "model": {"_target_": f"{__name__}.linear"}}
     with pytest.raises(ConfigError, match=message):
         prepare(settings("gpipe", **parts, partition=cut, device="cpu"), RunDirectory(tmp_path / "run"))

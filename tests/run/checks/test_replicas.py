@@ -9,7 +9,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.run.preflight import prepare
 from pipetrain.tracking.run_directory import RunDirectory
 
-EVEN = {"_target_": "pipetrain.planner.partition_rules.Even", "stages": 2}
+EVEN = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
 ONE = {**EVEN, "stages": 1}
 
 

@@ -1,0 +1,172 @@
+"""A profile cut into stages, and the stages laid out on devices."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipetrain.errors import ConfigError
+from pipetrain.planner.costs.memory import StageSizes
+from pipetrain.planner.costs.topology import Device, DeviceRow, Topology
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer
+from pipetrain.program.steady_state import SharedCores
+
+
+@dataclass(frozen=True)
+class CutProfile:
+    """Which of the profiled layers form which stage, and on how many devices.
+
+    Attributes:
+        profile: of the layers.
+        stages: their indices, by stage.
+        replicas: the devices of each stage, which take minibatches in turn; stages lie on the devices in order.
+        topology: of the devices.
+    """
+
+    profile: Profile
+    stages: tuple[tuple[int, ...], ...]
+    replicas: tuple[int, ...]
+    topology: Topology
+
+    @property
+    def forward_s(self) -> list[float]:
+        """Seconds of a minibatch's forward on a device of each stage."""
+        return self._computed(lambda layer: layer.forward_s)
+
+    @property
+    def backward_s(self) -> list[float]:
+        """Seconds of its backward."""
+        return self._computed(lambda layer: layer.backward_s)
+
+    @property
+    def reading_s(self) -> list[float]:
+        """Seconds in which a device of each stage reads the data of a minibatch."""
+        seconds = [0.0] * len(self.stages)
+        seconds[0] += self.profile.reading.inputs_s
+        seconds[-1] += self.profile.reading.targets_s
+        return seconds
+
+    @property
+    def weight_bytes(self) -> list[int]:
+        """Bytes of the weights of each stage, those that its layers share once."""
+        return [self.profile.weight_bytes_of(layers) for layers in self.stages]
+
+    @property
+    def activation_bytes(self) -> list[int]:
+        """Bytes that a minibatch's forward keeps in each stage, what has arrived from the stages before included."""
+        made = self._sums(lambda layer: layer.activation_bytes)
+        return [round(own + arrived) for own, arrived in zip(made, self._arrived_bytes, strict=True)]
+
+    @property
+    def _arrived_bytes(self) -> list[int]:
+        """What layers keep of the outputs of layers in stages before their own."""
+        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        kept = [0] * len(self.stages)
+        for layer in {target for source, target in self.profile.edges if stage_of[source] < stage_of[target]}:
+            kept[stage_of[layer]] += self.profile.layers[layer].shared_bytes
+        return kept
+
+    @property
+    def sent_bytes(self) -> list[int]:
+        """What each stage but the last sends forward for a minibatch: what later stages need, each tensor once."""
+        stage_of = {layer: r for r, layers in enumerate(self.stages) for layer in layers}
+        last_use = dict.fromkeys(stage_of, 0)
+        for source, target in self.profile.edges:
+            last_use[source] = max(last_use[source], stage_of[target])
+        sent = [0] * len(self.stages)
+        for layer, r in stage_of.items():
+            for link in range(r, last_use[layer]):
+                sent[link] += self.profile.layers[layer].output_bytes
+        return sent[:-1]
+
+    @property
+    def stage_sizes(self) -> list[StageSizes[float]]:
+        """What each stage consists of; the first is given its inputs by the data."""
+        inputs = [0, *self.sent_bytes]
+        sizes = zip(self.weight_bytes, self.activation_bytes, inputs, strict=True)
+        return [StageSizes(*map(float, each)) for each in sizes]
+
+    @property
+    def link_bytes_per_s(self) -> list[float]:
+        """The bandwidth of each link; with replicas that between the devices farthest from each other."""
+        return self._row.link_bytes_per_s
+
+    @property
+    def averaging_s(self) -> list[float]:
+        """Seconds in which the replicas of each stage average their gradients, by a ring on each level."""
+        each = zip(self.weight_bytes, self.replicas, strict=True)
+        return [
+            2 * sum((part - 1) / part / speed for part, speed in self._rings(replicas)) * size
+            for size, replicas in each
+        ]
+
+    @property
+    def averaged_bytes(self) -> list[float]:
+        """What the replicas of each stage together send for that, for each minibatch."""
+        return [2 * (m - 1) / m * size for m, size in zip(self.replicas, self.weight_bytes, strict=True)]
+
+    def _rings(self, replicas: int) -> list[tuple[int, float]]:
+        """(members, bytes/s) of the ring on each level that a stage spans."""
+        rings = []
+        for members, speed in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
+            part = min(replicas, members)
+            rings.append((part, speed))
+            replicas = -(-replicas // part)
+        return rings
+
+    @property
+    def devices(self) -> list[list[Device]]:
+        """Of each stage."""
+        return self._row.devices
+
+    @property
+    def shared_cores(self) -> SharedCores | None:
+        """The cores that its devices share, if they share any; each computes with the threads of the profile.
+
+        Raises:
+            ConfigError: the profile is one of GPUs.
+        """
+        cores, device = self.topology.cores, self.profile.provenance.get("device")
+        if cores is None:
+            return None
+        if device == "cuda":
+            raise ConfigError(
+                f"topology.cores={cores}: the profile was measured on cuda, where workers share no cores; "
+                "topology.cores=null works"
+            )
+        members = self.topology.workers[0]
+        return SharedCores(cores / self.profile.threads, [worker // members for worker in range(sum(self.replicas))])
+
+    def message_work_s(self, num_microbatches: int) -> list[float]:
+        """Seconds of its core in which a stage takes and sends the messages of a microbatch in one direction.
+
+        Devices of their own have cores to spare for that, so there it is 0.
+        """
+        if self.topology.cores is None:
+            return [0.0] * len(self.stages)
+        ends = [self.profile.message_work.of(size / num_microbatches) for size in self.sent_bytes]
+        return [before + behind for before, behind in zip([0.0, *ends], [*ends, 0.0], strict=True)]
+
+    @property
+    def cores_s(self) -> float:
+        """Seconds for which a minibatch keeps the cores of the busiest machine, its messages aside.
+
+        0 where devices share none.
+
+        Raises:
+            ConfigError: the profile is one of GPUs.
+        """
+        if (cores := self.shared_cores) is None:
+            return 0.0
+        stages = zip(self.forward_s, self.backward_s, self.reading_s, self.replicas, strict=True)
+        return max(cores.busy(sum(seconds) / replicas for *seconds, replicas in stages for _ in range(replicas)))
+
+    @property
+    def _row(self) -> DeviceRow:
+        return DeviceRow(self.topology, self.replicas)
+
+    def _computed(self, time: Callable[[ProfiledLayer], float]) -> list[float]:
+        """The slowest replica decides."""
+        speeds = [min(device.speed for device in devices) for devices in self.devices]
+        return [total / speed for total, speed in zip(self._sums(time), speeds, strict=True)]
+
+    def _sums(self, of: Callable[[ProfiledLayer], float]) -> list[float]:
+        return [sum(of(self.profile.layers[i]) for i in layers) for layers in self.stages]

@@ -1,0 +1,218 @@
+"""The memory of a stage: what its weights, its optimizer, its method and the minibatches in flight keep."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
+
+import numpy as np
+
+from pipetrain.config.instantiate import Target
+from pipetrain.config.phases import PhaseSettings
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.program.weight_reads import StageContext
+from pipetrain.schedules import ListSchedule, Schedule
+from pipetrain.schedules.round_robin import UnevenReplicas
+
+Size = TypeVar("Size", float, np.ndarray[Any, np.dtype[np.float64]])
+"""Bytes of one stage, or of many at once."""
+
+_STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Adagrad": 1, "RMSprop": 1}
+"""Tensors of a weight's size that torch's optimizers keep for each, whatever their options."""
+_MORE_STATES = ("momentum", "amsgrad", "centered")
+"""Options that make an optimizer keep one more."""
+_UNKNOWN = 2
+"""Of an optimizer that is not torch's, to be on the safe side."""
+
+
+@dataclass(frozen=True)
+class StageSizes(Generic[Size]):
+    """What a stage consists of, in bytes.
+
+    Attributes:
+        weights: of its weights.
+        activations: what the forward of a whole minibatch keeps for its backward.
+        inputs: what a whole minibatch brings it from the stage before.
+    """
+
+    weights: Size
+    activations: Size
+    inputs: Size
+
+
+@dataclass(frozen=True)
+class StagePlace:
+    """Where a stage stands in its pipeline.
+
+    Attributes:
+        r: how many stages are in front of it.
+        behind: how many stages follow.
+        replicas: of the stage.
+        workers_behind: replicas of the stages that follow.
+        even: whether all stages have as many replicas; where that is not known yet, they are taken to have not.
+    """
+
+    r: int
+    behind: int
+    replicas: int = 1
+    workers_behind: int = 0
+    even: bool = False
+
+    @classmethod
+    def row(cls, replicas: Sequence[int]) -> "list[StagePlace]":
+        """Those of all stages of a pipeline."""
+        even = len(set(replicas)) == 1
+        last = len(replicas) - 1
+        return [cls(r, last - r, count, sum(replicas[r + 1 :]), even) for r, count in enumerate(replicas)]
+
+    @property
+    def rounds_behind(self) -> int:
+        """How many stages of one worker would keep as much in flight behind it (1F1B-RR, PipeDream § 3.2)."""
+        return (self.workers_behind + self.replicas - 1) // self.replicas
+
+
+@dataclass(frozen=True)
+class MemoryRules:
+    """What schedule, method and optimizer keep in a phase of a run.
+
+    Attributes:
+        microbatches: N.
+        schedule: says what is in flight.
+        versions: sets of weights that a stage in this place holds at most.
+        states: tensors of a weight's size beside weights and gradients: the optimizer's, and the method's statistic.
+        recompute: whether only the inputs of a stage are kept.
+    """
+
+    microbatches: int
+    schedule: Schedule
+    versions: Callable[[StageContext], int]
+    states: int
+    recompute: bool = False
+
+    def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
+        """The peak of a replica of a stage."""
+        N, schedule = self.microbatches, self.schedule
+        behind = place.behind if self.drains else place.rounds_behind
+        r, D = place.r, place.r + 1 + behind
+        if not (place.even or self.drains) and self._runs_uneven(schedule):
+            delay = schedule.warmup_minibatches(place.workers_behind + place.replicas - 1, place.replicas)
+            in_flight = schedule.in_flight_with(delay, N)
+        else:
+            delay = schedule.delay(r, D, N)
+            in_flight = schedule.in_flight(r, D, N) if isinstance(schedule, ListSchedule) else N
+        held = in_flight / N
+        context = StageContext(r, D, N, delay, schedule.delay(0, D, N))
+        weights = (self.versions(context) + 1 + self.states) * sizes.weights
+        if self.recompute:
+            return weights + held * sizes.inputs + sizes.activations / N
+        return weights + held * sizes.activations
+
+    @property
+    def drains(self) -> bool:
+        """Whether the pipeline is empty after each minibatch: how deep it is then counts, not on how many workers."""
+        return self.schedule.synchronous
+
+    def pipeline_bytes(self, replicas: Sequence[int], sizes: Sequence[StageSizes[float]]) -> list[int]:
+        """The peak of a replica of each stage."""
+        places = zip(StagePlace.row(replicas), sizes, strict=True)
+        return [round(self.stage_bytes(place, each)) for place, each in places]
+
+    @staticmethod
+    def _runs_uneven(schedule: Schedule) -> TypeGuard[UnevenReplicas]:
+        """True if replicas of stages that have unlike numbers of them run ahead by lengths of their own."""
+        if not isinstance(schedule, UnevenReplicas):
+            return False
+        try:
+            schedule.check_uneven()
+        except ConfigError:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """The same of a whole run, each of whose phases must fit."""
+
+    phases: tuple[MemoryRules, ...]
+
+    @classmethod
+    def of(cls, settings: Settings) -> "MemoryModel":
+        """What a run with these settings keeps. Needs no torch, unless a method of the user's own imports it.
+
+        Raises:
+            ConfigError: a schedule or a method cannot be built.
+        """
+        optimizer = optimizer_states(settings.optimizer.target)
+        return cls(tuple(_rules(phase, optimizer, settings) for phase in settings.phases))
+
+    def stage_bytes(self, place: StagePlace, sizes: StageSizes[Size]) -> Size:
+        """The largest peak of a replica of a stage in any phase."""
+        first, *others = (rules.stage_bytes(place, sizes) for rules in self.phases)
+        for other in others:
+            first = np.maximum(first, other)
+        return first
+
+    def pipeline_bytes(self, replicas: Sequence[int], sizes: Sequence[StageSizes[float]]) -> list[int]:
+        """That of each stage of a pipeline."""
+        by_phase = (rules.pipeline_bytes(replicas, sizes) for rules in self.phases)
+        return [max(peaks) for peaks in zip(*by_phase, strict=True)]
+
+    @property
+    def drains(self) -> bool:
+        """Whether some phase drains."""
+        return any(rules.drains for rules in self.phases)
+
+    @property
+    def flows(self) -> bool:
+        """Whether some phase does not."""
+        return not all(rules.drains for rules in self.phases)
+
+    def recomputing(self) -> "MemoryModel":
+        """The same run with recomputation."""
+        return MemoryModel(tuple(replace(rules, recompute=True) for rules in self.phases))
+
+    def of_one_version(self) -> "MemoryModel":
+        """The same run under a method that keeps one weight version."""
+        return MemoryModel(tuple(replace(rules, versions=_one_version) for rules in self.phases))
+
+
+def optimizer_states(optimizer: Target) -> int:
+    """Tensors of a weight's size that the optimizer keeps for each weight."""
+    name = optimizer.path.rpartition(".")[2]
+    more = sum(bool(optimizer.options.get(option)) for option in _MORE_STATES)
+    return more + (0 if name == "SGD" else _STATES.get(name, _UNKNOWN))
+
+
+class _Method(Protocol):
+    """The part of a `pipetrain.Method` that is asked here; `pipetrain.methods` is above the planner."""
+
+    simulated_only: bool
+
+    def weight_versions(self, context: StageContext) -> int: ...
+
+    def statistic(self, context: StageContext, weights: Mapping[str, Any]) -> Any: ...
+
+
+def _rules(phase: PhaseSettings, optimizer: int, settings: Settings) -> MemoryRules:
+    schedule: Schedule = phase.schedule.build()
+    method: _Method = phase.method.build()
+    if not hasattr(method, "weight_versions"):
+        raise phase.method.wrong_type_error(method, "a pipetrain.Method")
+    N = settings.train.microbatches
+    return MemoryRules(
+        microbatches=N,
+        schedule=schedule,
+        # what no pipeline of processes could do is planned as if it stashed what is in flight
+        versions=_stashed if method.simulated_only else method.weight_versions,
+        # a statistic is taken to keep one tensor for each weight, as `UpdateAverage` does
+        states=optimizer + int(method.statistic(StageContext.under(schedule, 0, 2, N), {}) is not None),
+        recompute=settings.train.recompute or settings.train.recompute_boundaries is not None,
+    )
+
+
+def _stashed(context: StageContext) -> int:
+    return context.delay + 1
+
+
+def _one_version(_context: StageContext) -> int:
+    return 1

@@ -1,0 +1,163 @@
+"""What a pipeline will do before it runs: time, idle shares, traffic, from its operation lists and a profile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipetrain.planner.costs.cut_profile import CutProfile
+from pipetrain.program.pipeline_graph import Replication, SteadyPipeline
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.program.steady_state import steady_state
+from pipetrain.program.times import StageTimes
+from pipetrain.schedules.operation import Kind, Operation
+
+_BOUND = 0.999
+"""What is busy for so much of the time is what the pipeline waits for."""
+
+
+@dataclass(frozen=True)
+class PipelineProgram:
+    """What the stages of a pipeline do for ever.
+
+    Attributes:
+        cycles: of each stage, between two updates (`ListSchedule.steady_cycle`).
+        num_microbatches: N.
+        update_s: seconds of each stage's update, with what the method copies, predicts and corrects.
+        segments: which stages recompute together; None where none recomputes.
+        overlapped: whether replicas average their gradients while the backward runs.
+    """
+
+    cycles: Sequence[Sequence[Operation]]
+    num_microbatches: int
+    update_s: Sequence[float]
+    segments: RecomputeSegments | None = None
+    overlapped: bool = False
+
+
+@dataclass(frozen=True)
+class PredictedStage:
+    """One stage, and what each of its devices does for a minibatch.
+
+    Attributes:
+        labels: of its first and last layer.
+        num_layers: how many there are.
+        replicas: devices that take minibatches in turn.
+        forward_s, recompute_s, backward_s, update_s: seconds.
+        reading_s: seconds in which it reads data.
+        idle: the share of its time in which a device computes nothing.
+        waiting: the share in which it reads no data either.
+        memory_bytes: the peak of one device; None where it is not known.
+    """
+
+    labels: tuple[str, str]
+    num_layers: int
+    replicas: int
+    forward_s: float
+    recompute_s: float
+    backward_s: float
+    update_s: float
+    reading_s: float
+    idle: float
+    waiting: float
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A pipeline in its steady state.
+
+    Attributes:
+        stages: in order.
+        time_per_minibatch_s: seconds from one minibatch to the next.
+        batch_size: samples of a minibatch; None where it is not known.
+        link_busy: the share of its time in which a link carries activations, by link; as much for gradients.
+        sent_bytes: what all devices send for a minibatch.
+        cores_busy: the share of the time of its cores in which they compute, by host; () where devices share none.
+    """
+
+    stages: tuple[PredictedStage, ...]
+    time_per_minibatch_s: float
+    batch_size: int | None
+    link_busy: tuple[float, ...]
+    sent_bytes: float
+    cores_busy: tuple[float, ...] = ()
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The rate."""
+        return None if self.batch_size is None else self.batch_size / self.time_per_minibatch_s
+
+    @property
+    def idle(self) -> float:
+        """The idle share of all devices together."""
+        devices = sum(stage.replicas for stage in self.stages)
+        return sum(stage.idle * stage.replicas for stage in self.stages) / devices
+
+    @property
+    def bound(self) -> str:
+        """What is busy all the time, and so decides the rate."""
+        if max(self.cores_busy, default=0.0) >= _BOUND:
+            return "the cores"
+        busiest = min(range(len(self.stages)), key=lambda r: self.stages[r].waiting)
+        if 1 - self.stages[busiest].waiting >= _BOUND:
+            return f"stage {busiest}"
+        link = max(range(len(self.link_busy)), key=self.link_busy.__getitem__, default=None)
+        if link is not None and self.link_busy[link] >= _BOUND:
+            return f"link {link}-{link + 1}"
+        return "the way there and back"
+
+
+def predict(cut: CutProfile, program: PipelineProgram, memory: Sequence[int | None], latency_s: float) -> Prediction:
+    """The steady state of a pipeline, exactly that of its operation lists (`steady_state`).
+
+    Args:
+        cut: the stages.
+        program: what they do.
+        memory: the peak of a device of each stage, in bytes; None where it is not known.
+        latency_s: of every message, in seconds.
+
+    Raises:
+        ConfigError: its devices share cores, and have none.
+    """
+    times = _times(cut, program, latency_s)
+    replication = Replication(cut.replicas, cut.averaging_s, program.overlapped)
+    steady = steady_state(SteadyPipeline(program.cycles, times, replication, program.segments), cut.shared_cores)
+    recompute_s = [_recomputation(times, r, cycle) for r, cycle in enumerate(program.cycles)]
+    took = zip(cut.forward_s, recompute_s, cut.backward_s, program.update_s, cut.reading_s, strict=True)
+    seen = zip(steady.idle, steady.waiting, memory, strict=True)
+    labels = [layer.label for layer in cut.profile.layers]
+    stages = [
+        PredictedStage((labels[layers[0]], labels[layers[-1]]), len(layers), replicas, *seconds, *shares)
+        for layers, replicas, seconds, shares in zip(cut.stages, cut.replicas, took, seen, strict=True)
+    ]
+    sent = zip(cut.sent_bytes, cut.link_bytes_per_s, strict=True)
+    # between m and k replicas messages pass on so many links at a time
+    wide = [min(pair) for pair in zip(cut.replicas, cut.replicas[1:], strict=False)]
+    return Prediction(
+        stages=tuple(stages),
+        time_per_minibatch_s=steady.period,
+        batch_size=cut.profile.batch_size,
+        link_busy=tuple(size / speed / steady.period / n for (size, speed), n in zip(sent, wide, strict=True)),
+        sent_bytes=2 * sum(cut.sent_bytes) + sum(cut.averaged_bytes),
+        cores_busy=steady.cores_busy,
+    )
+
+
+def _recomputation(times: StageTimes, r: int, cycle: Sequence[Operation]) -> float:
+    return sum(times.duration(r, op) for op in cycle if op.kind is Kind.RECOMPUTATION)
+
+
+def _times(cut: CutProfile, program: PipelineProgram, latency_s: float) -> StageTimes:
+    n = program.num_microbatches
+    forward = [seconds / n for seconds in cut.forward_s]
+    messages = cut.message_work_s(n)
+    return StageTimes(
+        forward=[own + work for own, work in zip(forward, messages, strict=True)],
+        recomputation=forward,
+        backward=[seconds / n + work for seconds, work in zip(cut.backward_s, messages, strict=True)],
+        update=program.update_s,
+        num_microbatches=n,
+        latency=[latency_s] * len(cut.sent_bytes),
+        transmission=[size / speed / n for size, speed in zip(cut.sent_bytes, cut.link_bytes_per_s, strict=True)],
+        inputs=cut.profile.reading.inputs_s,
+        targets=cut.profile.reading.targets_s,
+    )

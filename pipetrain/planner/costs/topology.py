@@ -1,0 +1,272 @@
+"""The devices that a pipeline is planned for: how many, how connected, and what each of them can do."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Any, Self
+
+from pipetrain.config.schema import TopologyConfig
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError, check_whole
+from pipetrain.number_range import POSITIVE
+from pipetrain.planner.profile.profile import Profile
+
+_GIGA = 1e9
+_FEW = 2
+"""Devices where nothing says how many."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device.
+
+    Attributes:
+        speed: how many times as fast as the profiled one.
+        memory_bytes: what it has; None: not limited.
+    """
+
+    speed: float = 1.0
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Devices in levels (PipeDream § 3.1, fig. 7).
+
+    Attributes:
+        workers: how many members of the level below make one of each level, innermost first: (8, 2) are two machines
+            of eight devices.
+        bytes_per_s: of each level, between two of its members.
+        devices: each of them, in order; () where all are as the profiled one.
+        cores: that the workers of one innermost level share; None: each worker has a device of its own.
+    """
+
+    workers: tuple[int, ...]
+    bytes_per_s: tuple[float, ...]
+    devices: tuple[Device, ...] = ()
+    cores: int | None = None
+
+    @classmethod
+    def of(cls, settings: TopologyConfig, measured: float | None = None) -> Self:
+        """The topology of the section `topology`.
+
+        Args:
+            settings: the section.
+            measured: bytes/s between two workers by the profile; None: unknown.
+
+        Raises:
+            ConfigError: a number is out of its range, or two of them speak of different devices.
+        """
+        workers = _workers(settings)
+        bandwidths = _bandwidths(settings, workers, measured)
+        return cls(workers, bandwidths, _devices(settings, prod(workers)), settings.cores)
+
+    @property
+    def num_devices(self) -> int:
+        """The product of the levels."""
+        return prod(self.workers)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all devices are alike."""
+        return len(set(self.devices)) <= 1
+
+    def device(self, index: int) -> Device:
+        """The device of that index."""
+        return self.devices[index] if self.devices else Device()
+
+    def bandwidth_between(self, device_a: int, device_b: int) -> float:
+        """Bytes/s of the lowest level that both devices are in."""
+        for members, bandwidth in zip(self.workers, self.bytes_per_s, strict=True):
+            device_a, device_b = device_a // members, device_b // members
+            if device_a == device_b:
+                return bandwidth
+        raise IndexError(f"of {self.num_devices} devices")
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """So many stages, each on so many devices.
+
+    Attributes:
+        topology: the devices, at least as many as there are replicas.
+        replicas: of each stage.
+    """
+
+    topology: Topology
+    replicas: tuple[int, ...]
+
+    @cached_property
+    def bounds(self) -> list[tuple[int, int]]:
+        """Of each stage its first device, and the first of the next."""
+        return list(pairwise(accumulate(self.replicas, initial=0)))
+
+    @cached_property
+    def devices(self) -> list[list[Device]]:
+        """Those of each stage."""
+        return [[self.topology.device(each) for each in range(*bounds)] for bounds in self.bounds]
+
+    def bytes_per_s(self, r: int) -> float:
+        """Between the replicas of a stage that are farthest from each other."""
+        first, end = self.bounds[r]
+        return self.topology.bandwidth_between(first, end - 1)
+
+    @cached_property
+    def link_bytes_per_s(self) -> list[float]:
+        """Of the link behind each stage but the last, between the devices farthest from each other."""
+        ends = pairwise(self.bounds)
+        return [self.topology.bandwidth_between(first, end - 1) for (first, _), (_, end) in ends]
+
+
+def even_rows(topology: Topology, most: int) -> Iterator[DeviceRow]:
+    """Those of at most so many stages on all devices in which all stages have as many replicas."""
+    devices = topology.num_devices
+    for stages in range(1, min(devices, most) + 1):
+        if devices % stages == 0:
+            yield DeviceRow(topology, (devices // stages,) * stages)
+
+
+def _workers(settings: TopologyConfig) -> tuple[int, ...]:
+    workers, devices = settings.workers, settings.devices
+    if workers is None:
+        return (devices or _FEW,)
+    if not workers:
+        raise ConfigError("topology.workers=[]: at least one level is needed, such as [4]")
+    for each in workers:
+        check_whole("topology.workers", each, least=1)
+    if devices is not None and prod(workers) != devices:
+        raise ConfigError(
+            f"topology.workers={workers}: {prod(workers)} devices, and topology.devices={devices}; leave one out"
+        )
+    return tuple(workers)
+
+
+def _bandwidths(settings: TopologyConfig, workers: tuple[int, ...], measured: float | None) -> tuple[float, ...]:
+    given = settings.gigabytes_per_s
+    if given is None:
+        if measured is None:
+            works = f"a number for each level, such as {[1.25] * len(workers)}"
+            raise ConfigError(f"topology.gigabytes_per_s=null: the profile has no measured bandwidth; {works}")
+        return (measured,) * len(workers)
+    for each in given:
+        POSITIVE.check("topology.gigabytes_per_s", each)
+    if len(given) != len(workers):
+        raise ConfigError(
+            f"topology.gigabytes_per_s={given}: {len(workers)} numbers are needed, one for each level of "
+            f"topology.workers={list(workers)}, innermost first"
+        )
+    return tuple(each * _GIGA for each in given)
+
+
+def _devices(settings: TopologyConfig, count: int) -> tuple[Device, ...]:
+    speeds = _of_each("topology.speeds", settings.speeds, count) or [1.0] * count
+    memory = _of_each("topology.memory_gigabytes", settings.memory_gigabytes, count)
+    limits = [None] * count if memory is None else [each * _GIGA for each in memory]
+    devices = tuple(map(Device, speeds, limits))
+    return () if set(devices) == {Device()} else devices
+
+
+def _of_each(setting: str, given: Any, count: int) -> list[float] | None:
+    """A number for each device; one stands for all."""
+    if given is None:
+        return None
+    numbers = given if isinstance(given, list) else [given] * count
+    for each in numbers:
+        POSITIVE.check(setting, each)
+    if len(numbers) != count:
+        raise ConfigError(f"{setting}={given}: {len(numbers)} numbers for {count} devices; one for each is needed")
+    return [float(each) for each in numbers]
+
+
+def required_replicas(settings: Settings, devices: int, layers: int) -> tuple[int, ...] | None:
+    """The replicas that each stage must have; None: any.
+
+    Args:
+        settings: of a run.
+        devices: that are planned for.
+        layers: of the model.
+
+    Raises:
+        ConfigError: the model has too few layers for so many stages.
+    """
+    given = settings.replicas.counts
+    if given is not None:
+        check_parts(given, layers)
+        return given
+    if not settings.planner.straight and settings.planner.objective != "memory":
+        return None
+    if devices > layers:
+        asked = "planner.straight=true" if settings.planner.straight else "planner.objective=memory"
+        raise ConfigError(
+            f"{asked} with {devices} devices: a straight pipeline has at most one for each layer, and the model has "
+            f"{layers}; fewer devices work"
+        )
+    return (1,) * devices
+
+
+def check_parts(replicas: Sequence[int], parts: int) -> None:
+    """Checks the replicas of each stage against the number of parts that the model can be cut into.
+
+    Raises:
+        ConfigError: they are of more stages.
+    """
+    if len(replicas) > parts:
+        raise ConfigError(
+            f"partition.replicas={list(replicas)}: {len(replicas)} stages, and the model has {parts} parts that can be "
+            f"cut apart; at most {parts} stages"
+        )
+
+
+def with_cores(settings: Settings, profile: Profile) -> TopologyConfig:
+    """The section `topology`; where it describes no devices, they are processes that share the cores of the profile."""
+    given = settings.topology
+    described = any(each is not None for each in (given.devices, given.workers, given.gigabytes_per_s, given.speeds))
+    if described or given.cores is not None or settings.planner.cost_model == "pipedream_paper":
+        return given
+    return replace(given, cores=profile.cores)
+
+
+def core_notes(settings: Settings, profile: Profile, devices: int) -> list[str]:
+    """What is assumed of the cores of a CPU that are fewer than its processes take, and what assumes otherwise."""
+    cores, threads = profile.cores, profile.threads
+    told = settings.topology.cores is not None or settings.planner.cost_model == "pipedream_paper"
+    if cores is None or devices * threads <= cores or told:
+        return []
+    shared = f"{cores} core{'s' if cores > 1 else ''}"
+    if with_cores(settings, profile).cores is None:
+        return [
+            f"assumed: each of {devices} devices computes by itself; topology.cores={cores} lets them share {shared}"
+        ]
+    processes = f"{devices} processes" + (f" of {threads} threads each" if threads > 1 else "")
+    return [f"assumed: {processes} share {shared}; topology.devices={devices} gives each a device of its own"]
+
+
+def topology_of(settings: Settings, profile: Profile) -> Topology:
+    """The devices of the section `topology`, or where it names none, one for each of partition.replicas.
+
+    Args:
+        settings: of a run.
+        profile: what is planned for, with the bandwidth and the cores that were measured.
+
+    Raises:
+        ConfigError: they are not as many as the replicas, or a number is wrong.
+    """
+    given, replicas, measured = with_cores(settings, profile), settings.replicas.counts, profile.bytes_per_s
+    if replicas is None:
+        return Topology.of(given, measured)
+    if settings.planner.straight and max(replicas) > 1:
+        raise ConfigError(
+            f"planner.straight=true with partition.replicas={list(replicas)}: straight pipelines have no replicas; "
+            "leave one of the two out"
+        )
+    if given.devices is None and given.workers is None:
+        given = replace(given, devices=sum(replicas))
+    topology = Topology.of(given, measured)
+    if topology.num_devices != sum(replicas):
+        raise ConfigError(
+            f"partition.replicas={list(replicas)}: they take {sum(replicas)} devices, and `topology` has "
+            f"{topology.num_devices}; leave topology.devices and topology.workers out, or give as many"
+        )
+    return topology

@@ -1,0 +1,1 @@
+"""Rules that cut a layer chain into stages."""

@@ -1,0 +1,134 @@
+"""Partitions by the times of a profile."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import ClassVar
+
+from torch import nn
+from typing_extensions import override
+
+from pipetrain.config.option_checks import check_flag
+from pipetrain.errors import ConfigError, check_whole
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.partition.rules import Pairs, PartitionRule
+from pipetrain.planner.plan import Plan
+from pipetrain.planner.profile.estimate import FLOPS_PER_SECOND, LayerCost, WeightPasses, no_passes
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, renumber_shared
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class AutoPartition:
+    """So many stages, cut where a pipeline is fastest by a profile; what is wanted, not yet where.
+
+    Attributes:
+        stages: None: as many as are fastest.
+        replicated: whether stages may have replicas; there are then as many as are fastest.
+
+    Raises:
+        ConfigError: `stages` is not a whole number of at least 1, or is given beside `replicated`.
+    """
+
+    stages: int | None = None
+    replicated: bool = False
+
+    def __post_init__(self) -> None:
+        check_flag("partition.replicated", self.replicated)
+        if self.stages is None:
+            return
+        check_whole("partition.stages", self.stages, least=1, otherwise="or null for as many as are fastest")
+        if self.replicated:
+            raise ConfigError(
+                f"partition.stages={self.stages} with partition.replicated=true: the plan says how many stages; leave "
+                "it out, and say in topology.devices for how many devices"
+            )
+
+
+@dataclass(frozen=True)
+class PlannedPartition(PartitionRule):
+    """The cuts that were found, and what each stage took by the profile.
+
+    Attributes:
+        boundaries: the first layer of every stage but the first.
+        seconds: of each stage, forward and backward.
+        replicas: of each stage.
+    """
+
+    boundaries: Sequence[int]
+    seconds: Sequence[float]
+    replicas: tuple[int, ...]
+    name: ClassVar[str] = AUTO
+    where: ClassVar[str] = "partition=auto"
+
+    @override
+    def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
+        return list(self.boundaries)
+
+    def timed(self, plan: Plan) -> Plan:
+        """The plan of these cuts with the measured times in the place of the estimates."""
+        pairs = zip(plan.stages, self.seconds, strict=True)
+        return replace(plan, stages=[replace(stage, estimated_seconds=seconds) for stage, seconds in pairs])
+
+
+def merge_layers(profile: Profile, starts: Sequence[int]) -> Profile:
+    """The profile of a chain with the layers from each start to the next as one: no cut comes between them."""
+    parts = [range(*bounds) for bounds in pairwise([*starts, len(profile.layers)])]
+    edges = tuple((i, i + 1) for i in range(len(parts) - 1))
+    places = {layer: i for i, part in enumerate(parts) for layer in part}
+    return replace(
+        profile,
+        layers=tuple(_merge(profile.layers[part.start : part.stop], profile.weight_bytes_of(part)) for part in parts),
+        edges=edges,
+        shared_weights=renumber_shared(profile.shared_weights, places),
+    )
+
+
+def _merge(layers: Sequence[ProfiledLayer], weight_bytes: int) -> ProfiledLayer:
+    return ProfiledLayer(
+        label=layers[0].label,
+        forward_s=sum(layer.forward_s for layer in layers),
+        backward_s=sum(layer.backward_s for layer in layers),
+        output_bytes=layers[-1].output_bytes,
+        weight_bytes=weight_bytes,
+        activation_bytes=sum(layer.activation_bytes for layer in layers),
+        shared_bytes=layers[0].shared_bytes,
+    )
+
+
+def stages_of_profile(rule: PartitionRule, profile: Profile) -> tuple[tuple[int, ...], ...]:
+    """The layers of each stage; `even` balances the profile's times, as there is no model to estimate others of.
+
+    Raises:
+        ConfigError: the rule cannot hold for these layers.
+    """
+    costs = [_cost(layer) for layer in profile.layers]
+    ends = [0, *rule.cuts(_chain(profile), costs, no_passes, []), len(costs)]
+    return tuple(tuple(range(first, last)) for first, last in pairwise(ends))
+
+
+def _cost(layer: ProfiledLayer) -> LayerCost:
+    return LayerCost(
+        label=layer.label,
+        parameters=layer.weight_bytes,
+        flops=round(layer.compute_s * FLOPS_PER_SECOND),
+        bytes_moved=0,
+        output_bytes=layer.output_bytes,
+        memory_bytes=layer.weight_bytes + layer.activation_bytes,
+        weight_bytes=layer.weight_bytes,
+    )
+
+
+def _chain(profile: Profile) -> LayerChain:
+    """Layers without a forward; one that has weights is a bias of one number."""
+    layers: list[nn.Module] = [_Bias() if layer.weight_bytes else nn.Identity() for layer in profile.layers]
+    counts = Counter(layer.label for layer in profile.layers)
+    labels = [f"{each.label}#{i}" if counts[each.label] > 1 else each.label for i, each in enumerate(profile.layers)]
+    return LayerChain(nn.Sequential(*layers), layers, labels)
+
+
+class _Bias(nn.ParameterList):
+    def __init__(self) -> None:
+        super().__init__([nn.Parameter()])

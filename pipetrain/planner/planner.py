@@ -1,0 +1,243 @@
+"""The plans that settings ask for: the best one, those that it is compared with, and advice if none fits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.planner.costs.cut_profile import CutProfile
+from pipetrain.planner.costs.memory import MemoryModel
+from pipetrain.planner.costs.stage_costs import CostModel, cost_model
+from pipetrain.planner.costs.topology import Device, Topology, required_replicas, topology_of
+from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
+from pipetrain.planner.profile.antichains import AntichainStates
+from pipetrain.planner.profile.profile import Profile
+from pipetrain.planner.search.bottleneck import StageCandidate
+from pipetrain.planner.search.flat import FlatSearch, MemoryCosts, TimeCosts
+from pipetrain.planner.search.hierarchical import HierarchicalSearch
+
+_GIGA = 1e9
+_QUICK = 5000
+"""Devices times states; with more, only straight pipelines are looked at, as long as there are any."""
+_FRACTIONS = (2, 4, 8, 16, 32, 64)
+"""Of the minibatch, and multiples of the devices, that are tried."""
+_ROUNDING = 1e-9
+_MOST_WORK = 2.3e9
+"""Comparisons that take some seconds."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans pipelines for a profile.
+
+    Attributes:
+        profile: what each layer costs.
+        topology: the devices.
+        costs: of replicas and links.
+        memory: what a stage keeps.
+        replicas: that each stage must have; None: any.
+        balances_memory: whether it is the one whose fullest device is least full, and only then fast.
+    """
+
+    profile: Profile
+    topology: Topology
+    costs: CostModel
+    memory: MemoryModel
+    replicas: tuple[int, ...] | None = None
+    balances_memory: bool = False
+
+    @classmethod
+    def of(cls, profile: Profile, settings: Settings) -> "Planner":
+        """The planner of the sections `planner` and `topology`, and of partition.replicas.
+
+        Raises:
+            ConfigError: they contradict each other, or the model has too few layers.
+        """
+        topology = topology_of(settings, profile)
+        by_memory = settings.planner.objective == "memory"
+        replicas = required_replicas(settings, topology.num_devices, len(profile.layers))
+        if len(topology.workers) > 1 and not topology.uniform and replicas is None:
+            raise ConfigError(
+                f"topology.workers={list(topology.workers)}: devices that differ are planned in one level, or with "
+                "planner.straight=true"
+            )
+        if topology.cores is not None and settings.planner.cost_model == "pipedream_paper":
+            raise ConfigError(
+                f"topology.cores={topology.cores}: planner.cost_model=pipedream_paper is the recurrence as printed, "
+                "for devices of their own; planner.cost_model=ring_allreduce takes shared cores"
+            )
+        memory = MemoryModel.of(settings)
+        return cls(profile, topology, cost_model(settings.planner), memory, replicas, by_memory)
+
+    def best(self) -> PipelinePlan:
+        """The plan that was asked for.
+
+        Raises:
+            ConfigError: no plan fits into the devices' memory.
+        """
+        plan = self._searched(self._memory_balanced(), self.replicas)
+        if plan is None:
+            given = self.replicas if self.replicas and max(self.replicas) > 1 else None
+            raise ConfigError(out_of_memory_advice(self._states, self.topology, self.memory, given))
+        return plan
+
+    def straight_pipeline(self) -> PipelinePlan | None:
+        """The fastest pipeline of one device for each stage; None where there is none."""
+        return self._searched(self.topology, (1,) * self.topology.num_devices)
+
+    def data_parallel(self) -> PipelinePlan:
+        """One stage on all devices, whether or not it fits."""
+        everything = len(self._states) - 1
+        found = StageCandidate(0, everything, 0, self.topology.num_devices, self._data_parallel_s)
+        return self._plan([found], self._data_parallel_s)
+
+    def fits(self, plan: PipelinePlan) -> bool:
+        """Whether each device can hold its stage."""
+        device = 0
+        for stage in plan.stages:
+            room = (self.topology.device(device + each).memory_bytes or inf for each in range(stage.replicas))
+            if stage.memory_bytes > min(room):
+                return False
+            device += stage.replicas
+        return True
+
+    @cached_property
+    def _states(self) -> AntichainStates:
+        """Few enough for the tables of all levels but the outermost, which take time as the cube of their number."""
+        pairs = sum(members * (members - 1) // 2 for members in self.topology.workers[:-1])
+        states = AntichainStates.of(self.profile)
+        flat = self.replicas is not None or not pairs
+        return states if flat else states.subsampled(int((6 * _MOST_WORK / pairs) ** (1 / 3)))
+
+    @cached_property
+    def _data_parallel_s(self) -> float:
+        devices = (self.topology.device(each) for each in range(self.topology.num_devices))
+        time = self.profile.single_device_s / min(device.speed for device in devices)
+        weights = float(self.profile.weight_bytes)
+        for members, bandwidth in zip(self.topology.workers, self.topology.bytes_per_s, strict=True):
+            time = self.costs.replicated(time, weights, members, bandwidth)
+        everything = tuple(range(len(self.profile.layers)))
+        cut = CutProfile(self.profile, (everything,), (self.topology.num_devices,), self.topology)
+        return max(float(time), cut.cores_s)
+
+    def _memory_balanced(self) -> Topology:
+        """The devices; where memory is balanced, with so little of it that only balanced plans fit."""
+        if not self.balances_memory:
+            return self.topology
+        costs = MemoryCosts(self._states, self.topology, self.memory)
+        share = FlatSearch(costs, self.replicas).least() * (1 + _ROUNDING)
+        if any(device.memory_bytes for device in self.topology.devices) and share > 1 + _ROUNDING:
+            return self.topology
+        devices = (self.topology.device(each) for each in range(self.topology.num_devices))
+        limited = (Device(device.speed, share * (device.memory_bytes or 1.0)) for device in devices)
+        return replace(self.topology, devices=tuple(limited))
+
+    def _searched(self, topology: Topology, replicas: tuple[int, ...] | None) -> PipelinePlan | None:
+        memory = self.memory if any(device.memory_bytes for device in topology.devices) else None
+        search: FlatSearch | HierarchicalSearch
+        if replicas is not None or len(topology.workers) == 1:
+            search = FlatSearch(TimeCosts(self._states, topology, memory, self.costs), replicas)
+        else:
+            search = HierarchicalSearch(self._states, topology, self.costs, memory)
+        time = search.least()
+        return None if time == inf else self._plan(search.stages(), time)
+
+    def _plan(self, found: list[StageCandidate], time_s: float) -> PipelinePlan:
+        stages = tuple(self._states.layers(stage.first, stage.last) for stage in found)
+        cut = CutProfile(self.profile, stages, tuple(stage.replicas for stage in found), self.topology)
+        kept = self.memory.pipeline_bytes(cut.replicas, cut.stage_sizes)
+        rows = zip(cut.stages, cut.replicas, (stage.cost for stage in found), kept, strict=True)
+        return PipelinePlan(
+            stages=tuple(PlannedStage(*row) for row in rows),
+            time_per_minibatch_s=max(time_s, cut.cores_s),
+            single_device_time_s=self.profile.single_device_s,
+            data_parallel_time_s=self._data_parallel_s,
+            labels=tuple(layer.label for layer in self.profile.layers),
+        )
+
+
+def out_of_memory_advice(
+    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None = None
+) -> str:
+    """By how much the plan that needs least memory does not fit, and what would.
+
+    Args:
+        states: where the model may be cut.
+        topology: the devices.
+        memory: what a stage keeps.
+        replicas: of each stage; None: any.
+    """
+    limits = sorted({topology.device(each).memory_bytes or 0.0 for each in range(topology.num_devices)})
+    setting = f"topology.memory_gigabytes={', '.join(f'{limit / _GIGA:.4g}' for limit in limits)}"
+    share = _least_share(states, topology, memory, replicas)
+    needed = f"the one that needs least takes {_share_text(share, limits)}"
+    if len(limits) == 1:
+        needed += f", {_share_text(share - 1, limits)} more than there is"
+    changes = list(_other_settings(states, topology, memory, replicas))
+    if not changes:
+        changes = list(_other_sizes(states, topology, memory, replicas))
+    advice = (
+        f"these would fit: {'; '.join(f'{change} ({_share_text(other, limits)})' for change, other in changes)}"
+        if changes
+        else "neither recomputation, nor a single weight version, nor smaller minibatches, nor more devices would fit"
+    )
+    return f"{setting}: no plan fits; {needed}; {advice}"
+
+
+def _other_settings(
+    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
+) -> Iterator[tuple[str, float]]:
+    """(change, share of a device that it would take) of the smallest changes of settings with which some plan fits."""
+    recompute, one_version = "train.recompute=true", "a method of one weight version, such as naive_async"
+    tried = {recompute: memory.recomputing(), one_version: memory.of_one_version()}
+    both = {f"{recompute} with {one_version}": memory.recomputing().of_one_version()}
+    for models in (tried, both):
+        shares = {change: _least_share(states, topology, model, replicas) for change, model in models.items()}
+        if min(shares.values()) <= 1:
+            yield from ((change, share) for change, share in shares.items() if share <= 1)
+            return
+
+
+def _other_sizes(
+    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
+) -> Iterator[tuple[str, float]]:
+    """The same of the largest smaller minibatch, and of the fewest more devices."""
+    for parts in _FRACTIONS:
+        layers = (
+            replace(
+                layer,
+                output_bytes=layer.output_bytes // parts,
+                activation_bytes=layer.activation_bytes // parts,
+                shared_bytes=layer.shared_bytes // parts,
+            )
+            for layer in states.profile.layers
+        )
+        smaller = AntichainStates(replace(states.profile, layers=tuple(layers)), states.members)
+        if (share := _least_share(smaller, topology, memory, replicas)) <= 1:
+            yield f"a minibatch of 1/{parts} the size", share
+            break
+    for times in _FRACTIONS:
+        count = topology.num_devices * times
+        if replicas is not None or not topology.uniform or count > len(states.profile.layers):
+            return
+        more = Topology((count,), topology.bytes_per_s[:1], (topology.device(0),) * count)
+        if (share := _least_share(states, more, memory, None)) <= 1:
+            yield f"{count} devices", share
+            return
+
+
+def _least_share(
+    states: AntichainStates, topology: Topology, memory: MemoryModel, replicas: tuple[int, ...] | None
+) -> float:
+    """Share of its device that the fullest stage keeps in the plan that needs least memory."""
+    devices = topology.num_devices
+    if replicas is None and devices * len(states) > _QUICK and devices <= len(states.profile.layers):
+        replicas = (1,) * devices
+    return FlatSearch(MemoryCosts(states, topology, memory), replicas).least()
+
+
+def _share_text(share: float, limits: list[float]) -> str:
+    """In gigabytes if all devices have the same memory, else as a multiple of a device's."""
+    return f"{share * limits[0] / _GIGA:.4g} GB" if len(limits) == 1 else f"{share:.3g} times what a device has"

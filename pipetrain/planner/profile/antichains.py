@@ -1,0 +1,248 @@
+"""The places where a layer graph can be cut: sets of layers that can be computed before all others."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import and_, or_
+from typing import Any
+
+import numpy as np
+
+from pipetrain.planner.profile.profile import Profile
+
+Vector = np.ndarray[Any, np.dtype[np.float64]]
+Table = np.ndarray[Any, np.dtype[np.float64]]
+_ROUNDING = 1e-9
+MOST_STATES = 1500
+"""More make a search slow. Of a graph that has more, the branches that lie side by side are then cut in one order."""
+
+
+@dataclass(frozen=True)
+class AntichainStates:
+    """The states of a layer graph, from no layer computed to all of them (PipeDream's antichains).
+
+    A state is the set of layers in front of a cut; its antichain are those of them that no other of them needs. A chain
+    of n layers has n + 1. The layers between two states, one of which contains the other, can be a stage.
+
+    Attributes:
+        profile: the graph.
+        members: of each state its layers, as the bits of a number; every state comes behind those that it contains.
+    """
+
+    profile: Profile
+    members: tuple[int, ...]
+
+    @classmethod
+    def of(cls, profile: Profile, most: int = MOST_STATES) -> "AntichainStates":
+        """The states of a profile's graph; where there are more than `most`, fewer of them."""
+        return cls(profile, tuple(_states(_Order.of(profile), most)))
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def subsampled(self, most: int) -> "AntichainStates":
+        """No more than `most` of them: some evenly spread over the computation, then those whose cuts send least."""
+        if len(self) <= most:
+            return self
+        order = np.argsort(self.compute_s, kind="stable")
+        evenly = np.linspace(0, self.compute_s[-1], most // 2)
+        spread = order[np.searchsorted(self.compute_s[order], evenly * (1 - _ROUNDING))]
+        kept = dict.fromkeys([0, len(self) - 1, *spread.tolist(), *np.argsort(self.sent_bytes, kind="stable").tolist()])
+        return AntichainStates(self.profile, tuple(self.members[state] for state in sorted(list(kept)[:most])))
+
+    def layers(self, first: int, last: int) -> tuple[int, ...]:
+        """The layers between two states."""
+        return tuple(_bits(self.members[last] & ~self.members[first]))
+
+    @cached_property
+    def follows(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether state b has more layers than a, and all of a's, at [a, b]."""
+        count = len(self)
+        table = np.triu(np.ones((count, count), dtype=bool), 1)
+        if not self._is_line:
+            for b, later in enumerate(self.members):
+                table[:b, b] = [not earlier & ~later for earlier in self.members[:b]]
+        return table
+
+    @property
+    def _is_line(self) -> bool:
+        return all(not earlier & ~later for earlier, later in itertools.pairwise(self.members))
+
+    @cached_property
+    def compute_s(self) -> Vector:
+        """Seconds of the layers in front of each state, forward and backward, and of the data that their ends read."""
+        seconds, reading = self._sums([layer.compute_s for layer in self.profile.layers]), self.profile.reading
+        seconds[1:] += reading.inputs_s
+        seconds[-1] += reading.targets_s
+        return seconds
+
+    @cached_property
+    def weight_bytes(self) -> Vector:
+        """Bytes of their weights, those that layers share counted at each."""
+        return self._sums([layer.weight_bytes for layer in self.profile.layers])
+
+    def between(self, sums: Vector, impossible: float = 0.0) -> Table:
+        """At [first state, last state], the difference of two sums."""
+        return np.where(self.follows, sums - sums[:, np.newaxis], impossible)
+
+    @cached_property
+    def stage_weight_bytes(self) -> Table:
+        """At [first state, last state], bytes of the weights between the two, those that layers share once."""
+        table = self.between(self.weight_bytes)
+        for shared in self.profile.shared_weights:
+            held = self.between(self._sums([float(i in shared.layers) for i in range(len(self.profile.layers))]))
+            table -= np.maximum(held - 1, 0) * shared.weight_bytes
+        return table
+
+    @cached_property
+    def activation_bytes(self) -> Vector:
+        """Bytes that their forwards keep."""
+        return self._sums([layer.activation_bytes for layer in self.profile.layers])
+
+    @cached_property
+    def entering_bytes(self) -> Vector:
+        """Bytes that layers right behind a cut keep of what comes over it, beside their `activation_bytes`."""
+        shared = [layer.shared_bytes for layer in self.profile.layers]
+        return (
+            self._at_cuts([target for _, target in self.profile.edges], shared) if any(shared) else np.zeros(len(self))
+        )
+
+    @cached_property
+    def sent_bytes(self) -> Vector:
+        """Bytes that a cut sends forward: what layers behind it need of those in front, each tensor once."""
+        outputs = [layer.output_bytes for layer in self.profile.layers]
+        return self._at_cuts([source for source, _ in self.profile.edges], outputs)
+
+    def _at_cuts(self, ends: Sequence[int], values: Sequence[float]) -> Vector:
+        """The sum, at each state, over the layers at one end of the edges that it cuts, each of them once.
+
+        Args:
+            ends: that layer of each edge.
+            values: of all layers.
+        """
+        if not ends:
+            return np.zeros(len(self))
+        order = np.argsort(ends, kind="stable")
+        layers, begins = np.unique(np.array(ends)[order], return_index=True)
+        sources, targets = np.array(self.profile.edges)[order].T
+        held = self._held(self.members)
+        cut = held[:, sources] > held[:, targets]
+        total: Vector = np.logical_or.reduceat(cut, begins, axis=1) @ np.array(values, dtype=np.float64)[layers]
+        return total
+
+    @cached_property
+    def antichain_bytes(self) -> Vector:
+        """Bytes that PipeDream's optimizer counts for a cut: outputs of the antichain, and of layers in front of it.
+
+        These are the layers that not every member of the antichain comes after, and those that feed, beside what is in
+        front of a member, something else.
+        """
+        before, consumers = self._before, self._consumers
+        beside = [
+            sum(1 << i for i in _bits(past) if consumers[i] & ~(past | 1 << layer)) for layer, past in enumerate(before)
+        ]
+        counted = []
+        for state in self.members:
+            antichain = [i for i in _bits(state) if not consumers[i] & state]
+            some = reduce(or_, (before[i] for i in antichain), 0)
+            every = reduce(and_, (before[i] for i in antichain), some)
+            extra = reduce(or_, (beside[i] for i in antichain), 0)
+            counted.append(sum(1 << i for i in antichain) | extra | some & ~every)
+        return self._sums([layer.output_bytes for layer in self.profile.layers], counted)
+
+    def _sums(self, values: Sequence[float], sets: Sequence[int] = ()) -> Vector:
+        """Of the layers in each set; in each state where there are none."""
+        total: Vector = self._held(sets or self.members).astype(np.float64) @ np.array(values, dtype=np.float64)
+        return total
+
+    def _held(self, sets: Sequence[int]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """At [set, layer], whether the set has the layer."""
+        count = len(self.profile.layers)
+        rows = [list(each.to_bytes(-(-count // 8), "little")) for each in sets]
+        return np.unpackbits(np.array(rows, dtype=np.uint8), axis=1, count=count, bitorder="little")
+
+    @cached_property
+    def _consumers(self) -> list[int]:
+        consumers = [0] * len(self.profile.layers)
+        for source, target in self.profile.edges:
+            consumers[source] |= 1 << target
+        return consumers
+
+    @cached_property
+    def _before(self) -> Sequence[int]:
+        return _Order.of(self.profile).before
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What must be computed before each layer of a graph, and what after it, as bits."""
+
+    before: Sequence[int]
+    after: Sequence[int]
+
+    @classmethod
+    def of(cls, profile: Profile) -> "_Order":
+        count = len(profile.layers)
+        before, after = [0] * count, [0] * count
+        for source, target in sorted(profile.edges, key=lambda edge: edge[1]):
+            before[target] |= before[source] | 1 << source
+        for source, target in sorted(profile.edges, reverse=True):
+            after[source] |= after[target] | 1 << target
+        return cls(before, after)
+
+
+def _states(order: _Order, most: int) -> Iterator[int]:
+    """All states where there are few enough, else those of the narrowest regions, and a line through the others."""
+    regions = list(_regions(order))
+    found = [list(_closed(order, region, base, most)) for region, base in regions]
+    lines = [_line(region, base) for region, base in regions]
+    total = sum(map(len, found))
+    for index in sorted(range(len(found)), key=lambda i: (-len(found[i]), i)):
+        if total <= most:
+            break
+        total -= len(found[index]) - len(lines[index])
+        found[index] = lines[index]
+    yield 0
+    for states in found:
+        yield from sorted(states, key=lambda state: (state.bit_count(), state))
+
+
+def _regions(order: _Order) -> Iterator[tuple[range, int]]:
+    """(layers, base): those between two layers that all others are in front of or behind, the first of these included.
+
+    The base is what is in front of them all.
+    """
+    everything = (1 << len(order.before)) - 1
+    first = 0
+    for layer in range(1, len(order.before)):
+        if order.before[layer] | order.after[layer] | 1 << layer == everything:
+            yield range(first, layer), (1 << first) - 1
+            first = layer
+    yield range(first, len(order.before)), (1 << first) - 1
+
+
+def _closed(order: _Order, region: Sequence[int], base: int, most: int) -> set[int]:
+    """Every state that adds layers of the region to the base; breaks off after more than `most`."""
+    seen = {base}
+    pending = [base]
+    while pending and len(seen) <= most + 1:
+        state = pending.pop()
+        for layer in region:
+            larger = state | 1 << layer
+            if larger not in seen and not order.before[layer] & ~state:
+                seen.add(larger)
+                pending.append(larger)
+    return seen - {base}
+
+
+def _line(region: Sequence[int], base: int) -> list[int]:
+    """The states that add the layers of the region one by one."""
+    return [base := base | 1 << layer for layer in region]
+
+
+def _bits(number: int) -> Iterator[int]:
+    while number:
+        low = number & -number
+        yield low.bit_length() - 1
+        number ^= low

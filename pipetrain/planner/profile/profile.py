@@ -1,0 +1,381 @@
+"""What each layer of a model costs to train, as measured: the basis of plans and predictions."""
+
+import heapq
+import json
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pipetrain.errors import ConfigError, is_whole
+from pipetrain.planner.profile import graph_txt
+
+
+def topological_order(labels: Collection[str], edges: Collection[tuple[int, int]]) -> list[int]:
+    """The layers with all edges pointing forward; of those that could come next, the one of the smallest index.
+
+    Args:
+        labels: of the layers, for messages.
+        edges: (from, to), indices of layers.
+
+    Raises:
+        ConfigError: there is a cycle.
+    """
+    sorter: TopologicalSorter[int] = TopologicalSorter({layer: () for layer in range(len(labels))})
+    for source, target in edges:
+        sorter.add(target, source)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        names = list(labels)
+        raise ConfigError(f"a cycle of layers: {' -> '.join(names[layer] for layer in error.args[1])}") from None
+    order: list[int] = []
+    ready: list[int] = []
+    while sorter.is_active():
+        for layer in sorter.get_ready():
+            heapq.heappush(ready, layer)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+    return order
+
+
+@dataclass(frozen=True)
+class SharedWeight:
+    """What the same layers share.
+
+    Attributes:
+        layers: their indices, ascending, two at least; the weights of each contain it.
+        weight_bytes: of all that just these share.
+    """
+
+    layers: tuple[int, ...]
+    weight_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """An entry of a profile's file."""
+        return {"layers": list(self.layers), "weight_bytes": self.weight_bytes}
+
+    @classmethod
+    def from_json(cls, content: Any, weight_bytes: Sequence[int]) -> Self:
+        """The entry of a profile whose layers have so many bytes of weights.
+
+        Raises:
+            ConfigError: it names no two layers, or more bytes than one of them has.
+        """
+        layers, size = (content.get("layers"), content.get("weight_bytes")) if isinstance(content, dict) else (None, 0)
+        count = len(weight_bytes)
+        if (
+            not isinstance(layers, list)
+            or not all(is_whole(layer) and 0 <= layer < count for layer in layers)
+            or len(set(layers)) < max(2, len(layers))
+        ):
+            raise ConfigError(f"a shared weight has layers={layers}: two or more of the {count} layers are needed")
+        most = min(weight_bytes[layer] for layer in layers)
+        if not is_whole(size) or not 0 <= size <= most:
+            raise ConfigError(
+                f"the weight that layers {layers} share has weight_bytes={size}: a whole number of at most {most}, "
+                "which the smallest of them has, is needed"
+            )
+        return cls(tuple(sorted(layers)), size)
+
+    def counted_again(self, layers: Collection[int]) -> int:
+        """The bytes that too many would be counted if each of these layers had a weight of its own."""
+        return max(0, sum(layer in layers for layer in self.layers) - 1) * self.weight_bytes
+
+
+def renumber_shared(shared: Iterable[SharedWeight], places: Mapping[int, int]) -> tuple[SharedWeight, ...]:
+    """The same weights once each layer is at another place; layers at one place are one."""
+    others = (SharedWeight(tuple(sorted({places[i] for i in each.layers})), each.weight_bytes) for each in shared)
+    return tuple(each for each in others if len(each.layers) > 1)
+
+
+HOW_TO_REFRESH = "planner.cache=renew measures anew"
+"""What to do about numbers that were measured by an earlier command."""
+
+
+@dataclass(frozen=True)
+class ProfiledLayer:
+    """One layer's minibatch on one device.
+
+    Attributes:
+        label: its name.
+        forward_s, backward_s: seconds.
+        output_bytes: what a cut right after this layer sends forward; 0 where it is not known.
+        weight_bytes: of its weights.
+        activation_bytes: what its forward keeps for its backward, its inputs aside that a layer before it has counted.
+        shared_bytes: of those inputs; a stage that begins with this layer keeps them, too.
+    """
+
+    label: str
+    forward_s: float
+    backward_s: float
+    output_bytes: int
+    weight_bytes: int
+    activation_bytes: int
+    shared_bytes: int = 0
+
+    @property
+    def compute_s(self) -> float:
+        """The seconds of its forward and backward."""
+        return self.forward_s + self.backward_s
+
+
+class _Amounts:
+    """An entry of a profile that has a number of at least 0 for each field.
+
+    Attributes:
+        entry: its key.
+    """
+
+    entry: ClassVar[str]
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """The entry with this content.
+
+        Raises:
+            ConfigError: it has other numbers.
+        """
+        names = list(cls.__annotations__)
+        if not isinstance(content, dict) or set(content) != set(names) or not all(map(_is_amount, content.values())):
+            raise ConfigError(f"{cls.entry}={content}: {' and '.join(names)} are needed, numbers of at least 0")
+        return cls(**content)
+
+
+@dataclass(frozen=True)
+class LoaderTime(_Amounts):
+    """What it takes to read the data of a minibatch.
+
+    Attributes:
+        inputs_s: seconds in which the first stage reads the inputs.
+        targets_s: seconds in which the last one reads the targets.
+    """
+
+    inputs_s: float = 0.0
+    targets_s: float = 0.0
+    entry = "reading"
+
+
+@dataclass(frozen=True)
+class MessageCpuTime(_Amounts):
+    """What a worker's end of a message takes of its core, beside the time on the link.
+
+    Attributes:
+        seconds: for a message of any size.
+        seconds_per_byte: in addition.
+    """
+
+    seconds: float = 0.0
+    seconds_per_byte: float = 0.0
+    entry = "message_work"
+
+    def of(self, size: float) -> float:
+        """Seconds for a message of so many bytes."""
+        return self.seconds + self.seconds_per_byte * size
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The measured layers of a model and how they feed each other.
+
+    Attributes:
+        layers: in an order in which they can be computed.
+        edges: (from, to), indices of layers; those of a chain are (0, 1), (1, 2), ...
+        batch_size: samples of the minibatch; None where it is not known.
+        bytes_per_s: between two workers; None where it was not measured.
+        provenance: what was measured, where and when.
+        shared_weights: those that several layers have, each of which counts them as its own.
+        reading: of the data; none where it was not measured.
+        message_work: of an end of a message between two workers; none where it was not measured.
+        remembered: whether layers or link were measured by an earlier command; not part of the file.
+    """
+
+    layers: tuple[ProfiledLayer, ...]
+    edges: tuple[tuple[int, int], ...]
+    batch_size: int | None = None
+    bytes_per_s: float | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    shared_weights: tuple[SharedWeight, ...] = ()
+    reading: LoaderTime = LoaderTime()
+    message_work: MessageCpuTime = MessageCpuTime()
+    remembered: bool = field(default=False, compare=False)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each layer feeds the next one alone."""
+        return set(self.edges) == {(i, i + 1) for i in range(len(self.layers) - 1)}
+
+    def weight_bytes_of(self, layers: Collection[int]) -> int:
+        """Bytes of the weights of some layers together, those that they share once."""
+        again = sum(each.counted_again(layers) for each in self.shared_weights)
+        return sum(self.layers[layer].weight_bytes for layer in layers) - again
+
+    @property
+    def single_device_s(self) -> float:
+        """The seconds of a minibatch on one device, its data included."""
+        return sum(layer.compute_s for layer in self.layers) + self.reading.inputs_s + self.reading.targets_s
+
+    @property
+    def threads(self) -> int:
+        """Of the process that was measured; 1 where it is not known."""
+        threads = self.provenance.get("threads")
+        return threads if is_whole(threads) and threads > 0 else 1
+
+    @property
+    def cores(self) -> int | None:
+        """Of the machine whose CPU was measured; None where it was another device, or is not known."""
+        cores = self.provenance.get("cores") if self.provenance.get("device") == "cpu" else None
+        return cores if is_whole(cores) and cores > 0 else None
+
+    @property
+    def occasion(self) -> str | None:
+        """When it was measured, and how busy the machine was; None where that is not known."""
+        layers, link = _occasion(self.provenance), _occasion(self.provenance.get("link"))
+        if layers is None:
+            return None
+        return f"measured {layers}" + (f", the link {link}" if link not in (None, layers) else "")
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of its numbers: when they were measured, and what measures them anew."""
+        anew = f"; {HOW_TO_REFRESH}" if self.remembered else ""
+        return [self.occasion + anew] if self.occasion else []
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights of the model."""
+        return self.weight_bytes_of(range(len(self.layers)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of a profile's file."""
+        return {
+            "batch_size": self.batch_size,
+            "bytes_per_s": self.bytes_per_s,
+            "message_work": asdict(self.message_work),
+            "reading": asdict(self.reading),
+            "provenance": dict(self.provenance),
+            "layers": [asdict(layer) for layer in self.layers],
+            "edges": [list(edge) for edge in self.edges],
+            "shared_weights": [each.to_json() for each in self.shared_weights],
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """The profile of which a file holds `to_json`.
+
+        Raises:
+            ConfigError: something is missing or no number, an edge or a shared weight names no layer, or there is a
+                cycle.
+        """
+        if not isinstance(content, dict) or not isinstance(content.get("layers"), list) or not content["layers"]:
+            raise ConfigError("no profile: it has no layers")
+        layers = [_layer(i, values) for i, values in enumerate(content["layers"])]
+        chain = [[i, i + 1] for i in range(len(layers) - 1)]
+        edges = [_edge(edge, len(layers)) for edge in content.get("edges", chain)]
+        batch_size, bytes_per_s = content.get("batch_size"), content.get("bytes_per_s")
+        if batch_size is not None and not (is_whole(batch_size) and batch_size > 0):
+            raise ConfigError(f"batch_size={batch_size}: a whole number of at least 1 is needed, or null")
+        if bytes_per_s is not None and not (_is_amount(bytes_per_s) and bytes_per_s > 0):
+            raise ConfigError(f"bytes_per_s={bytes_per_s}: a number above 0 is needed, or null")
+        provenance = content.get("provenance")
+        sizes = [layer.weight_bytes for layer in layers]
+        shared = content.get("shared_weights", [])
+        if not isinstance(shared, list):
+            raise ConfigError(f"shared_weights={shared}: a list of weights that layers share is needed")
+        read = cls(
+            tuple(layers),
+            tuple(edges),
+            batch_size,
+            bytes_per_s,
+            provenance if isinstance(provenance, dict) else {},
+            tuple(SharedWeight.from_json(each, sizes) for each in shared),
+            LoaderTime.from_json(content["reading"]) if "reading" in content else LoaderTime(),
+            MessageCpuTime.from_json(content["message_work"]) if "message_work" in content else MessageCpuTime(),
+        )
+        return read.ordered()
+
+    def ordered(self) -> Self:
+        """The same graph with its layers in an order in which they can be computed.
+
+        Raises:
+            ConfigError: there are none, or there is a cycle.
+        """
+        if not self.layers:
+            raise ConfigError("no profile: it has no layers")
+        order = topological_order([layer.label for layer in self.layers], self.edges)
+        place = {layer: i for i, layer in enumerate(order)}
+        return replace(
+            self,
+            layers=tuple(self.layers[i] for i in order),
+            edges=tuple(sorted({(place[a], place[b]) for a, b in self.edges})),
+            shared_weights=renumber_shared(self.shared_weights, place),
+        )
+
+
+def read_profile(path: Path) -> Profile:
+    """The profile in a file of `pipetrain profile`, or in one of PipeDream's `graph.txt`.
+
+    Raises:
+        ConfigError: there is no such file, or it holds neither.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(f"profile={path}: cannot be read: {reason}; `pipetrain profile` writes one") from None
+    try:
+        return Profile.from_json(json.loads(text)) if text.lstrip().startswith(("{", "[")) else _of_graph(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"profile={path}: line {error.lineno}: no JSON: {error.msg}") from None
+    except ConfigError as error:
+        raise ConfigError(f"profile={path}: {error}") from None
+
+
+def _of_graph(text: str) -> Profile:
+    graph = graph_txt.parse(text)
+    index = {name: i for i, name in enumerate(graph.nodes)}
+    layers = [
+        ProfiledLayer(
+            label=node.label,
+            forward_s=node.forward_ms / 1000,
+            backward_s=node.backward_ms / 1000,
+            output_bytes=round(node.output_bytes),
+            weight_bytes=round(node.weight_bytes),
+            activation_bytes=round(node.output_bytes),
+        )
+        for node in graph.nodes.values()
+    ]
+    return Profile(tuple(layers), tuple((index[a], index[b]) for a, b in graph.edges)).ordered()
+
+
+def _layer(index: int, values: Any) -> ProfiledLayer:
+    if not isinstance(values, dict) or not isinstance(values.get("label"), str):
+        raise ConfigError(f'layer {index} has no "label"')
+    names = [each.name for each in fields(ProfiledLayer) if each.default is MISSING or each.name in values]
+    for name in names[1:]:
+        value = values.get(name)
+        if not _is_amount(value) or (name.endswith("_bytes") and not is_whole(value)):
+            kind = "a whole number" if name.endswith("_bytes") else "a number"
+            has = f"{name}={value}" if name in values else f"no {name}"
+            raise ConfigError(f"layer {index} ({values['label']}) has {has}: {kind} of at least 0 is needed")
+    return ProfiledLayer(**{name: values[name] for name in names})
+
+
+def _edge(edge: Any, count: int) -> tuple[int, int]:
+    if not isinstance(edge, list) or len(edge) != 2 or not all(is_whole(end) and 0 <= end < count for end in edge):
+        raise ConfigError(f"edge {edge}: two indices of its {count} layers are needed, each below {count}")
+    return edge[0], edge[1]
+
+
+def _occasion(entry: object) -> str | None:
+    """A date, a time and a load, such as `2026-11-23 15:50 at load 0.4`."""
+    if not isinstance(entry, Mapping) or not isinstance(at := entry.get("measured_at"), str):
+        return None
+    load = entry.get("load_average")
+    return at[:16].replace("T", " ") + (f" at load {load:g}" if _is_amount(load) else "")
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

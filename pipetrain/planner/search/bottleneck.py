@@ -1,0 +1,223 @@
+"""Dynamic programs for the sequence of stages whose largest cost is smallest, on many states at once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from typing_extensions import override
+
+from pipetrain.planner.profile.antichains import Table, Vector
+
+_BLOCK = 1 << 15
+"""Numbers that are compared at a time: as many as the processor's cache holds."""
+EQUAL = 1e-12
+"""Two costs that differ by rounding alone differ by less, relatively."""
+
+
+class StageCandidate(NamedTuple):
+    """A stage between two states on `replicas` workers, the first of which is `worker`."""
+
+    first: int
+    last: int
+    worker: int
+    replicas: int
+    cost: float
+
+
+def preference(parts: Sequence[StageCandidate]) -> list[tuple[int, int]]:
+    """Sort key of equally good sequences: each stage in turn has as many workers as it can, then as few layers."""
+    return [(-part.replicas, part.last) for part in parts]
+
+
+class Bottleneck(ABC):
+    """The best sequence of stages on workers in a row, all of which are used."""
+
+    @abstractmethod
+    def least(self, first: int, last: int) -> float:
+        """The smallest largest cost of stages between two states."""
+
+    @abstractmethod
+    def parts(self, first: int, last: int) -> list[StageCandidate]:
+        """The stages of a best sequence between two states, the preferred one of equals."""
+
+
+@dataclass(frozen=True)
+class BottleneckDP(Bottleneck):
+    """Stages whose costs do not depend on how many stages follow.
+
+    Attributes:
+        stages: worker -> costs of the stages that begin with it, infinite if impossible, as [count - 1, first state,
+            last state].
+        links: for each worker, the cost of a cut between its predecessor and it, by state.
+    """
+
+    stages: Callable[[int], Table]
+    links: Sequence[Vector]
+    _costs_to: dict[int, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @override
+    def least(self, first: int, last: int) -> float:
+        return float(self._costs(last)[0, first])
+
+    def table(self) -> Table:
+        """At [first state, last state], the smallest largest cost of stages between the two."""
+        costs: Table = self._all_costs(range(len(self.links[0])))[0]
+        return costs.T
+
+    @override
+    def parts(self, first: int, last: int) -> list[StageCandidate]:
+        return list(self._parts(first, last))
+
+    def _parts(self, state: int, last: int) -> Iterator[StageCandidate]:
+        rest = _linked(self._costs(last), self.links)
+        worker = 0
+        while worker < len(self.links):
+            part = _next_part(self.stages(worker), rest, worker, state)
+            yield part
+            worker, state = worker + part.replicas, part.last
+
+    def _costs(self, last: int) -> Table:
+        """At [worker, state], the smallest largest cost of stages from there to the last state."""
+        if last not in self._costs_to:
+            self._costs_to[last] = self._all_costs([last])[:, 0, : last + 1]
+        return self._costs_to[last]
+
+    def _all_costs(self, lasts: Sequence[int]) -> Table:
+        """At [worker, index of the last state, state], the smallest largest cost of stages between the two states."""
+        workers, count = len(self.links), len(self.links[0])
+        best = np.full((workers + 1, len(lasts), count), np.inf)
+        best[workers, range(len(lasts)), lasts] = 0.0
+        rest = best.copy()  # with the link in front of it
+        for worker in reversed(range(workers)):
+            stages = self.stages(worker)
+            best[worker] = _cheapest(stages, rest[worker + 1 : worker + 1 + len(stages)], lasts)
+            rest[worker] = np.maximum(best[worker], self.links[worker])
+        return best
+
+
+@dataclass(frozen=True)
+class BottleneckDPByDepth(Bottleneck):
+    """Stages whose costs depend on how many stages follow: the number of stages is one more index.
+
+    Attributes:
+        stages: worker, number of stages that follow -> costs as those of `BottleneckDP`.
+        links: for each worker, the cost of a cut between its predecessor and it, by state.
+    """
+
+    stages: Callable[[int, int], Table]
+    links: Sequence[Vector]
+    _costs_to: dict[int, list[Table]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @override
+    def least(self, first: int, last: int) -> float:
+        return min(float(table[0, first]) for table in self._costs(last))
+
+    @override
+    def parts(self, first: int, last: int) -> list[StageCandidate]:
+        most = self.least(first, last) * (1 + EQUAL)
+        depths = [depth for depth, table in enumerate(self._costs(last), 1) if table[0, first] <= most]
+        return min((list(self._of_depth(depth, first, last)) for depth in depths), key=preference)
+
+    def _of_depth(self, depth: int, state: int, last: int) -> Iterator[StageCandidate]:
+        worker = 0
+        rests = [self._end(last), *(_linked(table, self.links) for table in self._costs(last)[: depth - 1])]
+        for behind, rest in reversed(list(enumerate(rests))):
+            part = _next_part(self.stages(worker, behind), rest, worker, state)
+            yield part
+            worker, state = worker + part.replicas, part.last
+
+    def _costs(self, last: int) -> list[Table]:
+        """By number of stages, from 1: at [worker, state], the smallest largest cost of so many to the last state."""
+        if last not in self._costs_to:
+            self._costs_to[last] = list(self._all_costs(last))
+        return self._costs_to[last]
+
+    def _all_costs(self, last: int) -> Iterator[Table]:
+        rest = self._end(last)
+        for behind in range(min(len(self.links), last)):
+            best = np.full_like(rest, np.inf)
+            for worker in range(len(self.links) - behind):
+                best[worker] = self._best(worker, behind, rest, last)
+            yield best
+            rest = _linked(best, self.links)
+
+    def _best(self, worker: int, behind: int, rest: Table, last: int) -> Vector:
+        """The smallest largest cost of stages that begin with a worker, from each state."""
+        after = rest[worker + 1 :]
+        possible = np.flatnonzero(np.isfinite(after).any(axis=1))
+        if not possible.size:
+            return np.full(last + 1, np.inf)
+        first, most = int(possible[0]), int(possible[-1]) + 1
+        stages = self.stages(worker, behind)[first:most, : last + 1, : last + 1]
+        best: Vector = _cheapest(stages, after[first : first + len(stages), np.newaxis], [last])[0]
+        return best
+
+    def _end(self, last: int) -> Table:
+        """Costs of no stages: 0 after the last worker at the last state, infinite elsewhere."""
+        rest: Table = np.full((len(self.links) + 1, last + 1), np.inf)
+        rest[-1, last] = 0.0
+        return rest
+
+
+def _linked(best: Table, links: Sequence[Vector]) -> Table:
+    """Costs of what is left at [worker, state], with the link in front of each worker."""
+    linked = best.copy()
+    for worker, link in enumerate(links):
+        np.maximum(linked[worker], link[: best.shape[1]], out=linked[worker])
+    return linked
+
+
+def _next_part(stages: Table, rest: Table, worker: int, state: int) -> StageCandidate:
+    """The first stage of a best sequence from a worker and a state.
+
+    Args:
+        stages: of the worker.
+        rest: the costs of what may follow, at [worker, state], with the link in front of each.
+        worker: the first of the sequence.
+        state: at which the sequence begins.
+    """
+    costs = stages[:, state, : rest.shape[1]]
+    compared = np.maximum(costs, rest[worker + 1 : worker + 1 + len(costs)])
+    good = np.argwhere(compared <= compared.min() * (1 + EQUAL))
+    count, end = max(good.tolist(), key=lambda each: (each[0], -each[1]))
+    return StageCandidate(state, end, worker, count + 1, float(costs[count, end]))
+
+
+def _cheapest(stages: Table, behind: Table, lasts: Sequence[int]) -> Table:
+    """At [index of the last state, state], the smallest largest cost of a stage from there and of what is behind it.
+
+    Args:
+        stages: [count - 1, first state, last state].
+        behind: [count - 1, index of the last state, state], the link in front of it included.
+        lasts: the last states.
+    """
+    best: Table = np.full(behind.shape[1:], np.inf)
+    for begin, end in _blocks(max(lasts) + 1, len(stages)):
+        rows = stages[:, begin:end, begin:]
+        for index, last in enumerate(lasts):
+            if last > begin:
+                best[index, begin:end] = _smallest(rows, behind[:, index, begin : last + 1])
+    return best
+
+
+def _smallest(rows: Table, behind: Table) -> Vector:
+    """For each row, the smallest of what is larger: a stage up to a state, or what is behind it.
+
+    Args:
+        rows: [count - 1, row, state].
+        behind: [count - 1, state], of the first states.
+    """
+    compared = np.maximum(rows[:, :, : behind.shape[1]], behind[:, np.newaxis])
+    smallest: Vector = np.minimum.reduce(np.minimum.reduce(compared, axis=2), axis=0)  # quicker than `min`
+    return smallest
+
+
+def _blocks(count: int, depth: int) -> Iterator[tuple[int, int]]:
+    """Rows (begin, end) of an upper triangle that are compared together."""
+    begin = 0
+    while begin < count:
+        end = min(count, begin + max(1, _BLOCK // (depth * (count - begin))))
+        yield begin, end
+        begin = end

@@ -1,0 +1,205 @@
+"""The search for the fastest pipeline, or the one that needs least memory, on devices in a row."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+
+import numpy as np
+from typing_extensions import override
+
+from pipetrain.planner.costs.memory import MemoryModel, StagePlace, StageSizes
+from pipetrain.planner.costs.stage_costs import CostModel
+from pipetrain.planner.costs.topology import Device, DeviceRow, Topology, even_rows
+from pipetrain.planner.profile.antichains import AntichainStates, Table, Vector
+from pipetrain.planner.search.bottleneck import (
+    EQUAL,
+    Bottleneck,
+    BottleneckDP,
+    BottleneckDPByDepth,
+    StageCandidate,
+    preference,
+)
+
+
+def memory_table(states: AntichainStates, memory: MemoryModel, place: StagePlace) -> Table:
+    """Peak bytes of a stage between two states, as [first state, last state]."""
+    inputs, entering = (
+        np.where(states.follows, sizes[:, np.newaxis], 0.0) for sizes in (states.sent_bytes, states.entering_bytes)
+    )
+    activations = states.between(states.activation_bytes) + entering
+    return memory.stage_bytes(place, StageSizes(states.stage_weight_bytes, activations, inputs))
+
+
+@dataclass(frozen=True)
+class FlatCosts(ABC):
+    """Costs of stages and links, of which a pipeline has as much as the largest.
+
+    Attributes:
+        states: where the model may be cut.
+        topology: the devices.
+        memory: what a stage keeps; None: it fits whatever it keeps.
+    """
+
+    states: AntichainStates
+    topology: Topology
+    memory: MemoryModel | None
+    _bytes_at: dict[StagePlace, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @abstractmethod
+    def stage(self, place: StagePlace, first: int) -> Table:
+        """Costs of a stage between two states on `place.replicas` devices from the first on; infinite if impossible."""
+
+    @abstractmethod
+    def link(self, bytes_per_s: float) -> Vector:
+        """Costs of a link, by the state at which it cuts."""
+
+    @property
+    def depend_on_device(self) -> bool:
+        """True if a stage costs differently from device to device, the number of stages behind it being the same."""
+        return not self.topology.uniform or (self.memory is not None and self.memory.flows)
+
+    def _bytes(self, memory: MemoryModel, place: StagePlace) -> Table:
+        """Bytes of a stage; where all phases drain, replicas do not matter, and the last table serves for all."""
+        if memory.flows:
+            return memory_table(self.states, memory, place)
+        key = StagePlace(place.r, place.behind)
+        if key not in self._bytes_at:
+            self._bytes_at.clear()
+            self._bytes_at[key] = memory_table(self.states, memory, key)
+        return self._bytes_at[key]
+
+    def _devices(self, place: StagePlace, first: int) -> list[Device]:
+        return [self.topology.device(first + each) for each in range(place.replicas)]
+
+
+@dataclass(frozen=True)
+class TimeCosts(FlatCosts):
+    """Seconds of a minibatch; infinite where a stage does not fit."""
+
+    model: CostModel
+
+    @override
+    def stage(self, place: StagePlace, first: int) -> Table:
+        devices = self._devices(place, first)
+        time = self._seconds / min(device.speed for device in devices)
+        limit = min(device.memory_bytes or inf for device in devices)
+        if self.memory is not None and limit < inf:
+            time = np.where(self._bytes(self.memory, place) <= limit, time, inf)
+        bandwidth = self.topology.bandwidth_between(first, first + place.replicas - 1)
+        return self.model.replicated(time, self.states.stage_weight_bytes, place.replicas, bandwidth)
+
+    @override
+    def link(self, bytes_per_s: float) -> Vector:
+        return self.model.link_s(self.states, bytes_per_s)
+
+    @cached_property
+    def _seconds(self) -> Table:
+        return self.states.between(self.states.compute_s, inf)
+
+
+@dataclass(frozen=True)
+class MemoryCosts(FlatCosts):
+    """Share of its smallest device that a stage keeps; bytes where memory is not limited."""
+
+    memory: MemoryModel
+
+    @override
+    def stage(self, place: StagePlace, first: int) -> Table:
+        room = min(each.memory_bytes or 1.0 for each in self._devices(place, first))
+        share: Table = np.where(self.states.follows, self._bytes(self.memory, place) / room, np.inf)
+        return share
+
+    @override
+    def link(self, bytes_per_s: float) -> Vector:
+        return np.zeros(len(self.states))
+
+
+@dataclass(frozen=True)
+class FlatSearch:
+    """The best pipeline on all devices.
+
+    What a stage keeps under a memory limit depends on the stages behind it in a pipeline that drains, else on the
+    devices behind it. Where all stages have as many replicas, fewer microbatches may be in flight than among unlike
+    ones: those pipelines are searched for by themselves.
+
+    Attributes:
+        costs: of stages and links.
+        replicas: of each stage; None: any.
+    """
+
+    costs: FlatCosts
+    replicas: tuple[int, ...] | None = None
+    _newest: dict[int, Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Stages behind -> the costs from the first device on, the last that were needed, for devices that are alike."""
+
+    def least(self) -> float:
+        """The largest cost of the best pipeline; infinite where none is possible."""
+        return min(program.least(0, self._last) for program in self._programs)
+
+    def stages(self) -> list[StageCandidate]:
+        """The stages of the best pipeline, the preferred one of equals."""
+        most = self.least() * (1 + EQUAL)
+        best = (program.parts(0, self._last) for program in self._programs if program.least(0, self._last) <= most)
+        return min(best, key=preference)
+
+    @property
+    def _last(self) -> int:
+        return len(self.costs.states) - 1
+
+    @cached_property
+    def _programs(self) -> list[Bottleneck]:
+        memory, topology = self.costs.memory, self.costs.topology
+        if self.replicas is not None:
+            return [_FixedReplicas(self.costs, DeviceRow(topology, self.replicas))]
+        link = self.costs.link(topology.bytes_per_s[0])
+        links = [link] * topology.num_devices
+        if memory is None:
+            return [BottleneckDP(self._on, links)]
+        rows = even_rows(topology, self._last)
+        return [
+            BottleneckDPByDepth(self._on, links) if memory.drains else BottleneckDP(self._on, links),
+            *(_FixedReplicas(self.costs, row) for row in rows),
+        ]
+
+    def _on(self, device: int, behind: int = 0) -> Table:
+        """Costs of stages that begin with a device, on one and more, and that at least so many stages follow."""
+        devices = self.costs.topology.num_devices
+        if self.costs.depend_on_device:
+            return self._stacked(device, behind)
+        if behind not in self._newest:
+            self._newest.clear()
+            self._newest[behind] = self._stacked(0, behind)
+        return self._newest[behind][: devices - device - behind]
+
+    def _stacked(self, device: int, behind: int) -> Table:
+        memory, states = self.costs.memory, len(self.costs.states)
+        after = self.costs.topology.num_devices - device
+        r = device if memory is not None and memory.flows else 0
+        table = np.empty((after - behind, states, states))
+        for count in range(1, after - behind + 1):
+            table[count - 1] = self.costs.stage(StagePlace(r, behind, count, after - count), device)
+        return table
+
+
+class _FixedReplicas(Bottleneck):
+    """Stages whose replicas are given: the workers of the dynamic program are the stages."""
+
+    def __init__(self, costs: FlatCosts, row: DeviceRow) -> None:
+        places = list(zip(StagePlace.row(row.replicas), (first for first, _ in row.bounds), strict=True))
+        links = {bandwidth: costs.link(bandwidth) for bandwidth in row.link_bytes_per_s}
+        before_first: list[Vector] = [np.zeros(len(costs.states))]
+        self._row = row
+        self._program = BottleneckDP(
+            lambda r: costs.stage(*places[r])[np.newaxis],
+            before_first + [links[bandwidth] for bandwidth in row.link_bytes_per_s],
+        )
+
+    @override
+    def least(self, first: int, last: int) -> float:
+        return self._program.least(first, last)
+
+    @override
+    def parts(self, first: int, last: int) -> list[StageCandidate]:
+        parts = zip(self._program.parts(first, last), self._row.bounds, self._row.replicas, strict=True)
+        return [part._replace(worker=device, replicas=count) for part, (device, _), count in parts]

@@ -1,0 +1,161 @@
+"""PipeDream's search on several levels of devices: stages and replicas of which the slowest is fast."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from pipetrain.planner.costs.memory import MemoryModel, StagePlace
+from pipetrain.planner.costs.stage_costs import CostModel
+from pipetrain.planner.costs.topology import Topology
+from pipetrain.planner.profile.antichains import AntichainStates, Table
+from pipetrain.planner.search.bottleneck import BottleneckDP, StageCandidate
+from pipetrain.planner.search.flat import memory_table
+
+
+class MemberPlace(NamedTuple):
+    """Where a part of a pipeline is computed.
+
+    Attributes:
+        device: the first.
+        copies: how many of it take minibatches in turn.
+        after: the devices of the stages behind it.
+        stages_after: how many stages these are, at most.
+    """
+
+    device: int = 0
+    copies: int = 1
+    after: int = 0
+    stages_after: int = 0
+
+
+@dataclass(frozen=True)
+class HierarchicalSearch:
+    """The best pipeline on all devices, with as many replicas of each stage as are best.
+
+    A level's members are the workers of a dynamic program (`BottleneckDP`), whose stages cost what the level below says
+    (PipeDream § 3.1). Under a memory limit a stage is taken to keep as much as in the deepest pipeline on its devices.
+
+    Attributes:
+        states: where the model may be cut.
+        topology: the devices, which are alike.
+        costs: of replicas and links.
+        memory: what a stage keeps; None: it fits whatever it keeps.
+    """
+
+    states: AntichainStates
+    topology: Topology
+    costs: CostModel
+    memory: MemoryModel | None = None
+    _tables: dict[tuple[int, MemberPlace], Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def least(self) -> float:
+        """Seconds for each minibatch; infinite if no pipeline is possible."""
+        return self._top.least(0, len(self.states) - 1)
+
+    def stages(self) -> list[StageCandidate]:
+        """The stages of the best pipeline."""
+        return list(self._expand(self._levels, 0, len(self.states) - 1, MemberPlace()))
+
+    @property
+    def _levels(self) -> int:
+        return len(self.topology.workers)
+
+    @cached_property
+    def _top(self) -> BottleneckDP:
+        return self._level(self._levels, MemberPlace())
+
+    def _expand(
+        self, level: int, first: int, last: int, place: MemberPlace, counts: tuple[int, ...] = ()
+    ) -> Iterator[StageCandidate]:
+        """The stages between two states on a member of a level, of which there are `counts` on the levels above."""
+        workers = self._top if level == self._levels else self._level(level, place)
+        for part in workers.parts(first, last):
+            inner, each = self._inner(level, place, part.worker, part.replicas), (part.replicas, *counts)
+            if level == 1:
+                time = float(self._compute(inner)[part.first, part.last])
+                cost = self._synchronized(time, part, each)
+                yield StageCandidate(part.first, part.last, inner.device, inner.copies, cost)
+            else:
+                yield from self._expand(level - 1, part.first, part.last, inner, each)
+
+    def _synchronized(self, time: float, part: StageCandidate, counts: tuple[int, ...]) -> float:
+        """The seconds of a stage whose replicas, so many on each level, exchange weights over its links."""
+        weights = float(self.states.stage_weight_bytes[part.first, part.last])
+        for count, bandwidth in zip(counts, self.topology.bytes_per_s, strict=False):
+            time = self.costs.replicated(time, weights, count, bandwidth)
+        return float(time)
+
+    def _level(self, level: int, place: MemberPlace) -> BottleneckDP:
+        """The dynamic program of a level whose members are at `place`."""
+        members, bandwidth = self.topology.workers[level - 1], self.topology.bytes_per_s[level - 1]
+        links = [self.costs.link_s(self.states, bandwidth)] * members
+        if self.memory is None:
+            shared = self._replicated(level, place, 0)
+            return BottleneckDP(lambda worker: shared[: members - worker], links)
+        if level == self._levels:
+            return BottleneckDP(lambda worker: self._replicated(level, place, worker), links)
+        each = [self._replicated(level, place, worker) for worker in range(members)]
+        return BottleneckDP(each.__getitem__, links)
+
+    def _replicated(self, level: int, place: MemberPlace, worker: int) -> Table:
+        """What stages cost that begin with a member, on one of them and more."""
+        bandwidth = self.topology.bytes_per_s[level - 1]
+        most = self.topology.workers[level - 1] - worker
+        weights = self.states.stage_weight_bytes
+        table = np.empty((most, len(self.states), len(self.states)))
+        for count in range(1, most + 1):
+            inner = self._inner(level, place, worker, count)
+            table[count - 1] = self.costs.replicated(self._on_one(level, inner), weights, count, bandwidth)
+        return table
+
+    def _inner(self, level: int, place: MemberPlace, worker: int, count: int) -> MemberPlace:
+        """The place of a part on `count` members from `worker` on."""
+        size = prod(self.topology.workers[: level - 1])
+        behind = (self.topology.workers[level - 1] - worker - count) * size
+        return MemberPlace(
+            device=place.device + worker * size,
+            copies=place.copies * count,
+            after=place.after + place.copies * behind,
+            stages_after=place.stages_after + behind,
+        )
+
+    def _on_one(self, level: int, place: MemberPlace) -> Table:
+        """What the layers between two states cost on one member of a level."""
+        if level == 1:
+            return self._compute(place)
+        key = level, self._alike(place)
+        if key not in self._tables:
+            self._tables[key] = self._level(level - 1, self._alike(place)).table()
+        return self._tables[key]
+
+    def _alike(self, place: MemberPlace) -> MemberPlace:
+        """One place for all at which stages keep as much in flight; many devices behind are rounded up."""
+        if self.memory is None:
+            return MemberPlace()
+        return MemberPlace(
+            after=_rounded_up((place.after - 1) // place.copies + 1) if self.memory.flows else 0,
+            stages_after=_rounded_up(place.stages_after) if self.memory.drains else 0,
+        )
+
+    def _compute(self, place: MemberPlace) -> Table:
+        """What stages cost that are computed on one device at a time; infinite where they do not fit."""
+        device = self.topology.device(0)
+        time = self._seconds / device.speed
+        if self.memory is None or device.memory_bytes is None:
+            return time
+        stage = StagePlace(0, place.stages_after, place.copies, place.after)
+        return np.where(memory_table(self.states, self.memory, stage) <= device.memory_bytes, time, inf)
+
+    @cached_property
+    def _seconds(self) -> Table:
+        return self.states.between(self.states.compute_s, inf)
+
+
+def _rounded_up(count: int) -> int:
+    """The next number with no more than four significant binary digits; small ones as they are."""
+    step = 1 << max(0, count.bit_length() - 4)
+    return -(-count // step) * step

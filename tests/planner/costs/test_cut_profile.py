@@ -1,0 +1,63 @@
+"""What the stages of a cut profile compute, send and average."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipetrain.planner.costs.cut_profile import CutProfile
+from pipetrain.planner.costs.topology import Device, Topology
+from pipetrain.planner.profile.profile import MessageCpuTime, Profile, ProfiledLayer
+
+
+def layer(label, forward_s=1.0, backward_s=2.0, output_bytes=10, weight_bytes=100):
+    return ProfiledLayer(label, forward_s, backward_s, output_bytes, weight_bytes, 7)
+
+
+def profile(*layers, edges=None):
+    chain = tuple((i, i + 1) for i in range(len(layers) - 1))
+    return Profile(tuple(layers), chain if edges is None else tuple(edges), batch_size=4)
+
+
+def topology(*workers, bandwidth=(1e9, 1e6), devices=()):
+    return Topology(workers, bandwidth[: len(workers)], devices)
+
+
+def test_stage_takes_the_time_of_its_layers_on_its_slowest_device():
+    devices = (Device(1.0), Device(0.5), Device(2.0))
+    cut = CutProfile(profile(layer("a"), layer("b")), ((0,), (1,)), (2, 1), topology(3, devices=devices))
+    assert cut.forward_s == [2.0, 0.5]
+    assert cut.backward_s == [4.0, 1.0]
+
+
+def test_stage_keeps_what_arrives_where_its_layers_need_it_for_their_backward():
+    layers = [replace(layer(name), shared_bytes=shared) for name, shared in (("a", 0), ("b", 20), ("c", 300))]
+    together = CutProfile(profile(*layers), ((0, 1), (2,)), (1, 1), topology(2))
+    apart = CutProfile(profile(*layers), ((0,), (1, 2)), (1, 1), topology(2))
+    skipping = CutProfile(profile(*layers, edges=[(0, 1), (0, 2)]), ((0,), (1, 2)), (1, 1), topology(2))
+    assert [cut.activation_bytes for cut in (together, apart, skipping)] == [[14, 307], [7, 34], [7, 334]]
+
+
+def test_tensor_that_several_later_stages_need_passes_each_link_once():
+    layers = layer("a", output_bytes=10), layer("b", output_bytes=1), layer("c", output_bytes=3)
+    cut = CutProfile(profile(*layers, edges=[(0, 1), (0, 2), (1, 2)]), ((0,), (1,), (2,)), (1, 1, 1), topology(3))
+    assert cut.sent_bytes == [10, 10 + 1]
+
+
+def test_link_between_machines_has_their_bandwidth():
+    cut = CutProfile(profile(*map(layer, "abc")), ((0,), (1,), (2,)), (1, 1, 2), topology(2, 2))
+    assert cut.link_bytes_per_s == [1e9, 1e6]
+
+
+def test_replicas_average_by_a_ring_on_each_level():
+    cut = CutProfile(profile(layer("a", weight_bytes=1000)), ((0,),), (4,), topology(2, 2))
+    assert cut.averaging_s == pytest.approx([2 * (1 / 2 * 1000 / 1e9 + 1 / 2 * 1000 / 1e6)])
+    assert cut.averaged_bytes == pytest.approx([2 * 3 / 4 * 1000])
+
+
+def test_stages_that_share_cores_work_on_the_messages_of_both_their_links():
+    three = replace(profile(*map(layer, "abc")), message_work=MessageCpuTime(0.5, 0.1))
+    stages, ones = ((0,), (1,), (2,)), (1, 1, 1)
+    shared, own = (CutProfile(three, stages, ones, Topology((3,), (1e9,), cores=cores)) for cores in (2, None))
+    assert shared.message_work_s(1) == pytest.approx([1.5, 3.0, 1.5])
+    assert shared.message_work_s(2) == pytest.approx([1.0, 2.0, 1.0])
+    assert own.message_work_s(1) == [0.0] * 3

@@ -1,0 +1,69 @@
+"""Partitions by the times of a profile."""
+
+import pytest
+import torch
+from torch import nn
+
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import chain_of
+from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition, merge_layers, stages_of_profile
+from pipetrain.planner.partition.rules import Even, Explicit, Ppv
+from pipetrain.planner.plan import make_plan
+from pipetrain.planner.profile.profile import Profile, ProfiledLayer, SharedWeight
+
+
+def test_merged_layers_cost_what_their_parts_cost():
+    layers = tuple(ProfiledLayer(name, 1.0, 2.0, number, 10, 100) for number, name in enumerate("abcd"))
+    parts = merge_layers(Profile(layers, ((0, 1), (1, 2), (2, 3)), 8, 1e9), [0, 1, 3])
+    assert parts.layers == (layers[0], ProfiledLayer("b", 2.0, 4.0, 2, 20, 200), layers[3])
+    assert (parts.edges, parts.batch_size, parts.bytes_per_s) == (((0, 1), (1, 2)), 8, 1e9)
+
+
+def test_weight_of_merged_layers_that_they_share_counts_once_and_stays_shared_with_others():
+    layers = tuple(ProfiledLayer(name, 1.0, 2.0, 1, 10, 100) for name in "abc")
+    shared = (SharedWeight((0, 1), 4), SharedWeight((1, 2), 3))
+    parts = merge_layers(Profile(layers, ((0, 1), (1, 2)), shared_weights=shared), [0, 2])
+    assert [layer.weight_bytes for layer in parts.layers] == [16, 10]
+    assert parts.shared_weights == (SharedWeight((0, 1), 3),)
+
+
+def test_a_plan_has_the_cuts_that_were_found_and_their_measured_times():
+    chain = chain_of(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+    rule = PlannedPartition([2], [0.25, 0.5], (1, 1))
+    plan = rule.timed(make_plan(chain, rule, [torch.zeros(2, 3)]))
+    assert (plan.rule, [(stage.first, stage.last) for stage in plan.stages]) == ("auto", [(0, 2), (2, 3)])
+    assert [stage.estimated_seconds for stage in plan.stages] == [0.25, 0.5]
+
+
+def test_a_number_of_stages_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match=r"partition\.stages=0: a whole number of at least 1 is needed, or null"):
+        AutoPartition(0)
+
+
+def test_a_number_of_stages_beside_replicas_is_refused():
+    with pytest.raises(ConfigError, match=r"partition\.stages=2 with partition\.replicated=true.*topology\.devices"):
+        AutoPartition(2, replicated=True)
+    with pytest.raises(ConfigError, match=r"partition\.replicated=2: true or false"):
+        AutoPartition(replicated=2)
+
+
+TIMES, WEIGHTS = (4.0, 1.0, 1.0, 1.0, 1.0), (8, 0, 8, 0, 8)
+LAYERS = tuple(ProfiledLayer("same", t, t, 1, w, 1) for t, w in zip(TIMES, WEIGHTS, strict=True))
+PROFILE = Profile(LAYERS, tuple((i, i + 1) for i in range(4)))
+
+
+def test_even_stages_balance_the_times_of_the_profile():
+    assert stages_of_profile(Even(2), PROFILE) == ((0,), (1, 2, 3, 4))
+
+
+def test_stages_begin_where_they_are_told_to():
+    assert stages_of_profile(Explicit([2, 3]), PROFILE) == ((0, 1), (2,), (3, 4))
+
+
+def test_placement_vector_counts_the_layers_that_have_weights():
+    assert stages_of_profile(Ppv([2]), PROFILE) == ((0, 1, 2), (3, 4))
+
+
+def test_more_stages_than_layers_are_refused():
+    with pytest.raises(ConfigError, match="at most 5 stages"):
+        stages_of_profile(Even(6), PROFILE)

@@ -1,0 +1,53 @@
+import pytest
+
+from pipetrain.errors import ConfigError
+from pipetrain.planner.profile.graph_txt import parse
+
+
+def line(name, label="ReLU(inplace)", forward="1.500", output="8.0", rest=""):
+    values = f"forward_compute_time={forward}, backward_compute_time=2.250, activation_size={output}"
+    return f"{name} -- {label} -- {values}, parameter_size=4.000{rest}\n"
+
+
+def test_layers_and_edges_are_read_in_any_order_of_lines():
+    text = (
+        "\tnode2 -- node10\n"
+        + line("node10")
+        + line("node2", "Conv2d(3, 64, kernel_size=(3, 3))", rest=" -- stage_id=1")
+    )
+    graph = parse(text)
+    assert list(graph.nodes) == ["node2", "node10"]
+    first = graph.nodes["node2"]
+    assert first.label == "Conv2d(3, 64, kernel_size=(3, 3))"
+    assert (first.forward_ms, first.backward_ms, first.output_bytes, first.weight_bytes) == (1.5, 2.25, 8, 4)
+    assert graph.edges == [("node2", "node10")]
+
+
+def test_the_sizes_of_a_tuple_are_added_up():
+    assert parse(line("node1", output="[6291456.0; 131072.0; 131072.0]")).nodes["node1"].output_bytes == 6553600
+
+
+def test_data_and_unused_entries_of_tuples_are_no_layers():
+    text = line("node1", "Input0", forward="635.9") + line("node2", "LSTM(4, 4)") + line("node3", "__getitem__(0)")
+    text += line("node4", "__getitem__(1)") + line("node5", "Linear(4, 4)")
+    text += "\tnode1 -- node2\n\tnode2 -- node3\n\tnode2 -- node4\n\tnode3 -- node5\n"
+    graph = parse(text)
+    assert list(graph.nodes) == ["node2", "node3", "node5"]
+    assert graph.edges == [("node2", "node3"), ("node3", "node5")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (line("node1") + "what is this\n", "line 2: 'what is this' is neither a layer nor an edge"),
+        (line("node1") + line("node1"), "line 2: node1 has a line already"),
+        (line("node1") + "\tnode1 -- node7\n", "line 2: the edge node1 -- node7 names node7, which has no line"),
+        ("node1 -- ReLU -- activation_size=1.0\n", "line 1: node1 lacks forward_compute_time, backward_compute_time"),
+        (line("node1", forward="fast"), "line 1: forward_compute_time=fast: a number of at least 0"),
+        (line("node1", output="[1.0; -2.0]"), r"line 1: activation_size=\[1.0; -2.0\]: a number of at least 0"),
+        (line("node1", forward="nan"), "forward_compute_time=nan"),
+    ],
+)
+def test_a_malformed_line_is_named(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(text)

@@ -1,0 +1,40 @@
+"""The largest minibatch that fits."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipetrain.planner.max_batch import ActivationGrowth, largest_batch, overfull_stages
+
+
+@given(limit=st.integers(0, 300), step=st.integers(1, 7))
+def test_largest_batch_is_the_largest_multiple_of_the_microbatches_that_fits(limit, step):
+    assert largest_batch(lambda samples: samples <= limit, step, most=256) == min(limit, 256) // step * step
+
+
+def test_growth_passes_through_two_measurements_and_keeps_what_no_sample_needs():
+    growth = ActivationGrowth.between((4, 140.0), (8, 180.0))
+    assert (growth.fixed, growth.per_sample) == (100.0, 10.0)
+    assert growth.at(16) == 260.0
+
+
+@pytest.mark.parametrize("more", [100.0, 90.0])
+def test_growth_never_falls(more):
+    assert ActivationGrowth.between((4, 100.0), (8, more)).per_sample == 0.0
+
+
+def test_stages_that_take_more_than_they_have_are_overfull():
+    assert overfull_stages([10, 30, 20], [20, 20, 20]) == [1]
+
+
+def test_largest_batch_to_a_share_is_found_in_fewer_trials():
+    tried = []
+
+    def fits(samples):
+        tried.append(samples)
+        return samples <= 1000
+
+    found = largest_batch(fits, 4, share=1 / 16)
+    assert 1000 * 15 / 16 - 4 <= found <= 1000
+    assert found % 4 == 0
+    assert len(tried) <= 14

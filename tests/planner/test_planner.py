@@ -1,0 +1,223 @@
+"""The plans that settings ask for, and what is wrong with settings that no plan fits."""
+
+import re
+from dataclasses import replace
+from math import prod
+
+import pytest
+from support.plans import cells, chain, layer
+from support.worker_pool import settings
+
+from pipetrain.errors import ConfigError
+from pipetrain.planner.pipeline_plan import sent_bytes
+from pipetrain.planner.planner import Planner
+from pipetrain.planner.profile.profile import LoaderTime, SharedWeight
+from pipetrain.run.predicting import ProfiledRun
+
+SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
+HEAVY_END = chain(
+    *(layer(1.0, output_bytes=1_000_000, activation_bytes=10_000_000) for _ in range(5)),
+    layer(1.0, weight_bytes=4_000_000_000),
+)
+
+
+def planner(profile, devices, *, planner=(), train=(), **topology):
+    chosen = {"devices": devices, "gigabytes_per_s": [1.0], **topology}
+    asked = settings("pipedream", optimizer=SGD, topology=chosen, planner=dict(planner), train=dict(train))
+    return Planner.of(profile, asked)
+
+
+def layers(plan):
+    return [len(stage.layers) for stage in plan.stages]
+
+
+def test_plan_tells_its_time_beside_those_of_one_device_and_of_data_parallelism():
+    plan = planner(HEAVY_END, 6).best()
+    assert (plan.replicas, layers(plan)) == ("5-1", [5, 1])
+    assert (plan.time_per_minibatch_s, plan.single_device_time_s) == (1.0, 6.0)
+    assert plan.data_parallel_time_s == pytest.approx(2 * 5 / 6 * 4 / 6)  # the ring is slower than the layers
+    assert [stage.time_s for stage in plan.stages] == [1.0, 1.0]
+    assert plan.in_flight == 2
+
+
+def test_plan_sends_activations_gradients_and_the_weights_of_replicas():
+    of_six = planner(HEAVY_END, 6)
+    assert sent_bytes(HEAVY_END, of_six.best()) == 2 * 1_000_000
+    assert sent_bytes(HEAVY_END, of_six.data_parallel()) == pytest.approx(2 * 5 / 6 * 4e9)
+
+
+def test_stage_of_a_plan_keeps_versions_and_activations_of_what_is_in_flight():
+    first, last = planner(HEAVY_END, 6).best().stages
+    assert first.memory_bytes == 2 * 5 * 10_000_000
+    assert last.memory_bytes == 2 * 4_000_000_000
+
+
+def test_stage_of_a_plan_keeps_what_arrives_where_its_first_layer_needs_it():
+    kept = replace(layer(1.0, activation_bytes=1000), shared_bytes=50)
+    plan = planner(chain(*[kept] * 4), 2, planner={"straight": True}).best()
+    assert [stage.memory_bytes for stage in plan.stages] == [2 * 2000, 2050]
+    limited = planner(chain(*[kept] * 4), 2, planner={"straight": True}, memory_gigabytes=[1e-5, 2.049e-6])
+    assert layers(limited.best()) == [3, 1]
+
+
+def test_stages_that_read_data_get_fewer_layers():
+    profile = replace(chain(*[layer(1.0)] * 6), reading=LoaderTime(inputs_s=2.0, targets_s=1.0))
+    plan = planner(profile, 3, planner={"straight": True}).best()
+    assert (layers(plan), [stage.time_s for stage in plan.stages]) == ([1, 3, 2], [3.0, 3.0, 3.0])
+    assert (plan.single_device_time_s, plan.data_parallel_time_s) == (9.0, 3.0)
+
+
+def test_workers_that_share_cores_take_as_long_as_these_compute_for_all():
+    profile = replace(chain(*[layer(1.0)] * 6), reading=LoaderTime(inputs_s=2.0))
+    of_three = planner(profile, 3, cores=2)
+    plans = of_three.straight_pipeline(), of_three.data_parallel()
+    assert [plan.time_per_minibatch_s for plan in plans] == pytest.approx([8.0 / 2] * 2)
+    machines = planner(profile, 4, workers=[2, 2], gigabytes_per_s=[1.0, 1.0], cores=1, planner={"straight": True})
+    assert machines.best().time_per_minibatch_s == pytest.approx(4.0)  # two machines of one core each
+    assert planner(profile, 3, cores=3).best().time_per_minibatch_s == planner(profile, 3).best().time_per_minibatch_s
+
+
+def test_printed_recurrence_is_refused_for_devices_that_share_cores():
+    with pytest.raises(ConfigError, match=r"topology.cores=2: planner.cost_model=pipedream_paper is .* as printed"):
+        planner(HEAVY_END, 3, planner={"cost_model": "pipedream_paper"}, cores=2)
+
+
+def test_weight_that_layers_of_one_stage_share_counts_once_in_its_memory_and_for_its_replicas():
+    layer_of = layer(1.0, weight_bytes=1000)
+    profile = replace(chain(*[layer_of] * 3), shared_weights=(SharedWeight((0, 2), 900),))
+    whole = planner(profile, 2).data_parallel()
+    assert whole.stages[0].memory_bytes == 2 * 2100
+    assert sent_bytes(profile, whole) == 2100
+    plan = planner(profile, 2, planner={"straight": True}, memory_gigabytes=[3.0e-6, 1]).best()
+    assert [stage.memory_bytes for stage in plan.stages] == [3 * 1000, 2 * 2000]
+    alone = planner(profile, 1, memory_gigabytes=4.2e-6).best()
+    assert [stage.memory_bytes for stage in alone.stages] == [4200]
+
+
+@pytest.mark.parametrize("case", ["gpipe", "pipedream_flush", "pipedream", "pipedream_2bw"])
+@pytest.mark.parametrize("replicas", [(2, 1, 1, 1), (2, 2), (1, 1, 1)])
+def test_plan_s_memory_is_that_of_the_prediction(case, replicas):
+    profile = replace(chain(*(layer(1.0, 64, 100 * i, 1000) for i in range(1, 6))), batch_size=8)
+    asked = settings(
+        case,
+        optimizer=SGD,
+        topology={"gigabytes_per_s": [1.0]},
+        train={"batch_size": 8, "microbatches": 4},
+        partition={"_target_": "pipetrain.planner.partition.automatic.AutoPartition", "replicas": list(replicas)},
+    )
+    plan = Planner.of(profile, asked).best()
+    assert tuple(stage.replicas for stage in plan.stages) == replicas
+    run = ProfiledRun.of(asked, profile=profile)
+    assert run.cut.stages == tuple(stage.layers for stage in plan.stages)
+    assert run.memory(0) == [stage.memory_bytes for stage in plan.stages]
+
+
+def test_limited_memory_makes_another_plan_best():
+    free, limited = (planner(HEAVY_END, 2, memory_gigabytes=each) for each in (100, 8.02))
+    assert (layers(free.best()), layers(limited.best())) == ([6], [3, 3])
+    assert limited.fits(limited.best())
+    assert not limited.fits(free.best())
+
+
+def test_each_device_may_have_memory_of_its_own():
+    assert layers(planner(HEAVY_END, 6, memory_gigabytes=[1, 1, 1, 1, 1, 8.1]).best()) == [5, 1]
+    with pytest.raises(ConfigError, match=r"no plan fits; the one that needs least takes 8 times what a device has"):
+        planner(HEAVY_END, 2, memory_gigabytes=[8.1, 1]).best()
+
+
+def test_objective_memory_makes_the_fullest_device_least_full_and_then_the_pipeline_fast():
+    profile = chain(*(layer(1.0, weight_bytes=each) for each in (60, 20, 20, 10, 10, 10)))
+    fastest = planner(profile, 2, planner={"straight": True}).best()
+    balanced = planner(profile, 2, planner={"objective": "memory"}).best()
+    assert (layers(fastest), layers(balanced)) == ([3, 3], [1, 5])
+    assert max(stage.memory_bytes for stage in balanced.stages) == 3 * 60
+    assert balanced.time_per_minibatch_s == 5.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [({"straight": True}, "planner.straight=true"), ({"objective": "memory"}, "planner.objective=memory")],
+)
+def test_more_devices_than_layers_in_a_straight_pipeline_are_refused(asked, named):
+    message = f"{named} with 7 devices: a straight pipeline has at most one for each layer, and the model has 6"
+    with pytest.raises(ConfigError, match=message):
+        planner(HEAVY_END, 7, planner=asked).best()
+    assert planner(HEAVY_END, 7).straight_pipeline() is None
+
+
+def test_devices_that_differ_on_several_levels_are_refused_but_for_straight_pipelines():
+    differ = {"workers": [3, 2], "gigabytes_per_s": [1.0, 1.0], "speeds": [1.0, 1.0, 1.0, 1.0, 1.0, 2.0]}
+    message = "topology.workers=[3, 2]: devices that differ are planned in one level, or with planner.straight=true"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        planner(HEAVY_END, 6, **differ)
+    assert planner(HEAVY_END, 6, planner={"straight": True}, **differ).best().time_per_minibatch_s == 1.0
+
+
+def test_shortage_of_memory_is_told_with_what_is_missing():
+    message = (
+        "topology.memory_gigabytes=7: no plan fits; the one that needs least takes 8 GB, 1 GB more than there is; "
+        "neither recomputation, nor a single weight version, nor smaller minibatches, nor more devices would fit"
+    )
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        planner(HEAVY_END, 6, memory_gigabytes=7).best()
+
+
+def test_shortage_of_memory_names_the_changes_that_would_fit():
+    profile = chain(*[layer(1.0, output_bytes=10**6, weight_bytes=10**6, activation_bytes=10**9)] * 2)
+    with pytest.raises(ConfigError) as error:
+        planner(profile, 2, memory_gigabytes=1.5).best()
+    assert "the one that needs least takes 2.003 GB, 0.503 GB more than there is" in str(error.value)
+    assert "these would fit: train.recompute=true (1.003 GB)" in str(error.value)
+    planner(profile, 2, memory_gigabytes=1.5, train={"recompute": True}).best()
+
+
+def test_shortage_of_memory_names_a_smaller_minibatch_or_more_devices_where_nothing_else_fits():
+    profile = chain(*[layer(1.0, output_bytes=10**9, weight_bytes=10**6, activation_bytes=10**9)] * 4)
+    with pytest.raises(ConfigError) as error:
+        planner(profile, 1, memory_gigabytes=1.5).best()
+    assert "these would fit: a minibatch of 1/4 the size (1.008 GB)" in str(error.value)
+    assert "devices" not in str(error.value)  # the first of several keeps as many minibatches
+
+
+def test_replicas_that_are_given_are_planned_for():
+    asked = {"partition": {"_target_": "pipetrain.planner.partition.automatic.AutoPartition", "replicas": [1, 3]}}
+    profile = chain(*[layer(1.0)] * 8)
+    plan = Planner.of(profile, settings("pipedream", topology={"gigabytes_per_s": [1.0]}, **asked)).best()
+    assert (plan.replicas, layers(plan), plan.time_per_minibatch_s) == ("1-3", [2, 6], 2.0)
+    short = settings("pipedream", topology={"gigabytes_per_s": [1.0], "memory_gigabytes": 1e-6}, **asked)
+    heavy = chain(*[layer(1.0, weight_bytes=1000)] * 8)
+    with pytest.raises(ConfigError, match=r"topology\.memory_gigabytes=1e-06: no plan fits; the one that needs least"):
+        Planner.of(heavy, short).best()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "changes", "message"),
+    [
+        ([2, 1], {"topology": {"devices": 4}}, "they take 3 devices, and `topology` has 4; leave topology.devices and"),
+        ([2, 1], {"planner": {"straight": True}}, "planner.straight=true with partition.replicas=[2, 1]: straight"),
+        ([1] * 7, {}, "partition.replicas=[1, 1, 1, 1, 1, 1, 1]: 7 stages, and the model has 6 parts"),
+    ],
+)
+def test_replicas_that_contradict_other_settings_are_refused(replicas, changes, message):
+    partition = {"_target_": "pipetrain.planner.partition.automatic.AutoPartition", "replicas": replicas}
+    measured = replace(HEAVY_END, bytes_per_s=1e9)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        Planner.of(measured, settings("pipedream", partition=partition, **changes))
+
+
+def test_300_layers_on_16_devices_are_planned():
+    assert planner(chain(*[layer(1.0, 1, 1)] * 300), 16).best().time_per_minibatch_s == pytest.approx(300 / 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("profile", "workers"), [(cells(31), (8, 2)), (chain(*[layer(1.0, 1, 1)] * 300), (8, 128))], ids=["graph", "chain"]
+)
+def test_thousand_layers_or_devices_are_planned_with_bounded_work(profile, workers):
+    """Tables of an inner level take a comparison for each three states and each two numbers of devices."""
+    assert len(profile.layers) > 1200 or workers[1] == 128
+    asked = planner(profile, None, workers=list(workers), gigabytes_per_s=[30.0, 3.0])
+    states = len(asked._states)
+    assert min(len(profile.layers), 700) < states < 1500
+    assert workers[0] * (workers[0] - 1) / 2 * states**3 / 6 < 2.5e9
+    assert asked.best().time_per_minibatch_s == pytest.approx(len(profile.layers) / prod(workers))
