@@ -10,6 +10,11 @@ if TYPE_CHECKING:
 _ENDS = "pipetrain/break-off"
 
 
+def order_end(store: "Store") -> None:
+    """Has the workers drain the pipeline and end the run."""
+    store.set(_ENDS, "1")
+
+
 class Agreement:
     """One worker's part, played by its watching thread: the one that computes may wait for a message.
 
@@ -37,7 +42,7 @@ class Agreement:
         """Does what can be done by now; to be called every so often."""
         if self._round != self._gate.openings:
             self._round, self._told, self._agreed = self._gate.openings, False, False
-        self._share_end(store)
+        self.share_end(store)
         if self._agreed:
             return
         asked = f"pipetrain/drain/{self._round}"
@@ -50,10 +55,10 @@ class Agreement:
             self._agreed = True
             self._gate.shut(max(int(store.get(key)) for key in keys))
 
-    def _share_end(self, store: "Store") -> None:
+    def share_end(self, store: "Store") -> None:
         """Tells of the end as soon as it is wanted, though the pipeline may be draining for a pause."""
         if self._gate.ends:
-            store.set(_ENDS, "1")
+            order_end(store)
         elif store.check([_ENDS]):
             self._gate.end()
 

@@ -10,17 +10,16 @@ import contextlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
 from multiprocessing import forkserver, resource_tracker
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pipetrain.launch.signals import blocked
 
 if TYPE_CHECKING:
-    from pipetrain.launch.lines import WorkerLines
     from pipetrain.run.job import Job
 
-METHOD = "forkserver"
+METHOD: Final = "forkserver"
 """How multiprocessing calls this way of starting processes."""
 
 EXIT_UNKNOWN = 255
@@ -30,15 +29,9 @@ MODULES = "PIPETRAIN_PRELOAD"
 
 _PRELOAD = "pipetrain.launch.preload"
 
-Environment = Mapping[str, str | None]
-"""Environment variables by name; None for one that is not set."""
-
-_environment: dict[str, str] = {}
-"""The fork server's own environment."""
-
 
 def start(*targets: str) -> None:
-    """Starts the fork server, unless there is one. Its imports go on when this returns.
+    """Starts the fork server, unless it is running. Its imports go on when this returns.
 
     Args:
         targets: what workers will call. Modules of pipetrain's own are imported before they are forked; a user's may
@@ -46,10 +39,6 @@ def start(*targets: str) -> None:
     """
     from unittest import mock  # not for those who start none: it takes a while to import
 
-    if running():
-        return
-    _environment.clear()
-    _environment.update(os.environ)
     _forget_foreign_method()
     multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
     with blocked():  # the fork server needs it; its start unblocks some signals, so it has a block of its own
@@ -89,21 +78,21 @@ def _has(pid: int, state: int) -> bool:
     return os.waitid(os.P_PID, pid, state | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def changes() -> Environment:
-    """What has changed in this process's environment since the fork server started, by a user's code or by Hydra."""
-    names = {*_environment, *os.environ}
-    return {name: os.environ.get(name) for name in names if _environment.get(name) != os.environ.get(name)}
+def run_worker(job: "Job", environment: dict[str, str], logs: Path) -> None:
+    """Runs the stages of this process, which was forked.
 
-
-def run_worker(job: "Job", changed: Environment, lines: "WorkerLines") -> None:
-    """Runs the stages of this process, which was forked, in the launcher's environment."""
+    Args:
+        job: what to run.
+        environment: the launcher's, with the rank of this worker.
+        logs: folder of its output.
+    """
+    for stream, name in ((1, "stdout.log"), (2, "stderr.log")):
+        with (logs / name).open("wb") as file:
+            os.dup2(file.fileno(), stream)
     from pipetrain.launch.worker import launched
 
     # a user's code starts processes as in any other program: a fork server of its own would outlive a killed worker
     multiprocessing.set_start_method(None, force=True)
-    for name, value in changed.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    launched(job, lines)
+    os.environ.clear()
+    os.environ.update(environment)
+    launched(job)

@@ -9,6 +9,8 @@ from pipetrain.errors import RunError, one_line
 
 PATIENCE_SECONDS = 30.0
 """How long nothing is said of a master that cannot be reached."""
+LAUNCHER_HOSTS = "TORCHELASTIC_USE_AGENT_STORE"
+"""Environment variable that torchrun sets to True: its own process hosts the store, and not rank 0."""
 _CONNECT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
@@ -41,7 +43,7 @@ def reach(who: str) -> None:
 
 def is_torchruns() -> bool:
     """Whether it is torchrun's own process, which answers from before the workers start, rather than rank 0."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return os.environ.get(LAUNCHER_HOSTS) == "True"
 
 
 def address() -> tuple[str, int]:

@@ -11,7 +11,6 @@ from pipetrain.libraries.processes import die_with_parent
 
 _MODULES = (
     "pipetrain.launch.worker",
-    "torch.distributed.elastic.multiprocessing",  # which begins a worker
     "torch.fx.experimental.symbolic_shapes",  # which the first backward imports
 )
 

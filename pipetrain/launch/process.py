@@ -1,6 +1,7 @@
 """A worker process among the others of its run."""
 
 import os
+import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from pipetrain.run.device import device_at
 from pipetrain.run.job import Job
 from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory
+
+START = "PIPETRAIN_START"
+"""Environment variable with the name that our launcher gives a start of the workers."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class ProcessEnvironment:
 
 
 def join(job: Job) -> tuple[ProcessEnvironment, Job]:
-    """Joins the process group of a run that torch's launcher started; the job as all processes agree on it.
+    """Joins the process group of a run that a launcher started; the job as all processes agree on it.
 
     Raises:
         RunError: the first process cannot be reached.
@@ -72,19 +76,33 @@ def join(job: Job) -> tuple[ProcessEnvironment, Job]:
     device = device_at(job.device, int(os.environ.get("LOCAL_RANK", rank)))
     store = _store(hosts=rank == 0 and not master.is_torchruns())
     size = job.placement.num_processes
-    start = agreed_name(store, rank, size)
+    start = os.environ.get(START) or agreed_name(store, rank, size)
     dist.init_process_group("gloo", store=dist.PrefixStore(start, store), rank=rank, world_size=size, timeout=NEVER)
     job = _agreed(job)
     return ProcessEnvironment(rank, start, agreed_transport(device), job.placement), job
 
 
 def own_store(start: str) -> Store:
-    """A second connection to the store, for the watching thread alone: a request on one connection blocks the next.
+    """Another connection to the store, for the watching thread: a request on one connection blocks the next.
 
     Args:
         start: what all processes call this start of them.
     """
-    return dist.PrefixStore(f"pipetrain/{start}", _store())
+    return monitored(start, _store())
+
+
+def monitored(start: str, store: Store) -> Store:
+    """The part of a store in which the processes of a start, and their launcher, monitor each other."""
+    return dist.PrefixStore(f"pipetrain/{start}", store)
+
+
+def loopback_store() -> dist.TCPStore:
+    """A store that this process hosts at the loopback address alone; torch's default is every interface."""
+    listener = socket.create_server((loopback.ADDRESS, 0))
+    port = listener.getsockname()[1]
+    return dist.TCPStore(
+        loopback.ADDRESS, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
 
 
 def restarted() -> bool:

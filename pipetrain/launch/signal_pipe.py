@@ -4,7 +4,6 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Sequence
 
 from pipetrain.launch.signals import Interruption
 
@@ -32,21 +31,10 @@ class SignalPipe:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOTED)
         _pipes.add(self._read)
 
-    def wait(self, seconds: float, others: Sequence[int]) -> tuple[bytes, list[int]]:
-        """Waits for a signal, or until another file can be read.
-
-        Args:
-            seconds: for so long at most.
-            others: the descriptors of other files.
-
-        Returns:
-            The numbers of the signals that came, and those of `others` that can be read.
-        """
-        ready = select.select([self._read, *others], [], [], seconds)[0]
-        signals = os.read(self._read, 4096) if self._read in ready else b""
-        if signal.getsignal(WARNING) is not _note:
-            signals = signals.replace(bytes([WARNING]), b"")
-        return signals, [each for each in ready if each != self._read]
+    def wait(self, seconds: float) -> bytes:
+        """The numbers of the signals that came, after waiting at most so many seconds for one."""
+        signals = os.read(self._read, 4096) if select.select([self._read], [], [], seconds)[0] else b""
+        return signals if signal.getsignal(WARNING) is _note else signals.replace(bytes([WARNING]), b"")
 
     def wake(self) -> None:
         """Ends a wait."""

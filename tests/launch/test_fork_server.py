@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pipetrain.launch import fork_server, worker
+from pipetrain.launch import fork_server
 
 FOUND = """\
 import os, sys
@@ -24,35 +24,29 @@ def test_fork_server_has_one_thread_and_leaves_cuda_alone():
     assert done.stdout == "1 False\n", done.stderr
 
 
-def test_worker_has_the_environment_that_the_launcher_has_when_it_starts(monkeypatch):
-    monkeypatch.setattr(fork_server, "_environment", dict(os.environ))
-    monkeypatch.setenv("ADDED", "later")
-    monkeypatch.delenv("PATH")
-    changed = fork_server.changes()
-    assert changed == {"ADDED": "later", "PATH": None}
+def test_worker_has_the_environment_that_the_launcher_gives_it_and_writes_to_its_logs(tmp_path):
+    script = """
+import os, sys
+from pathlib import Path
+from pipetrain.launch import fork_server, worker
 
-    monkeypatch.undo()
-    monkeypatch.setenv("ADDED", "")
-    monkeypatch.setenv("RANK", "1")  # of this worker, from torch's launcher
-    seen = []
-    monkeypatch.setattr(worker, "launched", lambda job, _line: seen.append((job, dict(os.environ))))
-    monkeypatch.setenv("PATH", os.environ["PATH"])
-    fork_server.run_worker("the job", changed, "the line")
-    [(job, environment)] = seen
-    assert (job, environment["ADDED"], environment["RANK"], "PATH" in environment) == ("the job", "later", "1", False)
+worker.launched = lambda job: print(job, dict(os.environ), flush=True)
+fork_server.run_worker("the job", {"ADDED": "later", "RANK": "1"}, Path(sys.argv[1]))
+os.system("echo of a child >&2")
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60, check=True)
+    assert (tmp_path / "stdout.log").read_text() == "the job {'ADDED': 'later', 'RANK': '1'}\n"
+    assert (tmp_path / "stderr.log").read_text() == "of a child\n"
 
 
 def test_fork_server_imports_what_is_ours_of_the_targets_and_nothing_of_a_user(monkeypatch):
     seen = []
-    monkeypatch.setattr(fork_server, "running", lambda: False)
-    monkeypatch.setattr(fork_server, "_environment", {})
     monkeypatch.setattr(fork_server.forkserver, "ensure_running", lambda: seen.append(dict(os.environ)))
     fork_server.start("pipetrain.models.lenet.lenet5", "mine.build", "pipetrain.data.synthetic.synthetic_images")
     [environment] = seen
     assert environment[fork_server.MODULES] == "pipetrain.data.synthetic pipetrain.models.lenet"
     assert environment["OMP_NUM_THREADS"] == "1"
     assert fork_server.MODULES not in os.environ
-    assert fork_server.changes() == {}
 
 
 def test_there_is_no_fork_server_until_one_is_started(monkeypatch):

@@ -12,47 +12,27 @@ import pytest
 from process_tree import children, is_alive, workers
 from support.cli import arguments, environment
 from torch.distributed import TCPStore
-from torch.distributed.elastic.rendezvous import RendezvousParameters
-from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from pipetrain.launch.rendezvous import LoopbackRendezvous
+from pipetrain.launch.process import loopback_store
 
 
-@pytest.fixture
-def rendezvous():
-    parameters = RendezvousParameters(LoopbackRendezvous.NAME, "", "some-run", 1, 1, check=lambda: None)
-    return get_rendezvous_handler(parameters)
-
-
-def test_store_listens_on_the_loopback_address_alone(rendezvous):
-    port = rendezvous.next_rendezvous().bootstrap_store_info.master_port
+def test_store_listens_on_the_loopback_address_alone():
+    store = loopback_store()
     tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
     sockets = [line.split() for table in tables for line in table.splitlines()]
-    listening = [local for _, local, _, state, *_ in sockets if state == "0A" and local.endswith(f":{port:04X}")]
-    assert listening == [f"0100007F:{port:04X}"]
+    listening = [local for _, local, _, state, *_ in sockets if state == "0A" and local.endswith(f":{store.port:04X}")]
+    assert listening == [f"0100007F:{store.port:04X}"]
 
 
-def test_workers_reach_the_store_of_the_launcher(rendezvous):
-    meeting = rendezvous.next_rendezvous()
-    assert (meeting.rank, meeting.world_size, rendezvous.use_agent_store) == (0, 1, True)
-    address = meeting.bootstrap_store_info
-    worker = TCPStore(address.master_addr, address.master_port, is_master=False, wait_for_workers=False)
+def test_workers_reach_the_store_of_the_launcher():
+    store = loopback_store()
+    worker = TCPStore("127.0.0.1", store.port, is_master=False, wait_for_workers=False)
     worker.set("from", "a worker")
-    assert worker.get("from") == b"a worker"
+    assert store.get("from") == b"a worker"
 
 
 def test_two_runs_meet_in_two_places():
-    meetings = [LoopbackRendezvous(run, lambda: None).next_rendezvous() for run in ("one", "other")]
-    assert len({meeting.bootstrap_store_info.master_port for meeting in meetings}) == 2
-
-
-def test_launcher_that_finds_nothing_wrong_asks_whether_anything_else_is():
-    def check():
-        raise ValueError("stage 1 is gone")
-
-    parameters = RendezvousParameters(LoopbackRendezvous.NAME, "", "some-run", 1, 1, check=check)
-    with pytest.raises(ValueError, match="stage 1 is gone"):
-        get_rendezvous_handler(parameters).num_nodes_waiting()
+    assert loopback_store().port != loopback_store().port
 
 
 def nameless() -> list[str]:

@@ -1,6 +1,5 @@
 """What the watching thread of a worker sees, and what it does about it."""
 
-import multiprocessing
 import os
 import queue
 import re
@@ -15,6 +14,7 @@ from torch.distributed import HashStore
 
 from pipetrain.errors import ExitCode
 from pipetrain.launch import watchdog
+from pipetrain.launch.agreement import order_end
 from pipetrain.launch.failure_note import failure_notes
 from pipetrain.launch.watchdog import Watchdog, Watched
 from pipetrain.tracking.run_directory import RunDirectory
@@ -58,6 +58,7 @@ SIGNALED = """
 import os, signal, sys, time
 from torch.distributed import HashStore
 from pipetrain.launch import watchdog
+from pipetrain.launch.agreement import order_end
 from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
 
@@ -91,6 +92,7 @@ def test_worker_tells_at_once_that_it_has_begun(tmp_path, monkeypatch):
 HANGING = """
 import contextlib, sys, time
 from pipetrain.launch import watchdog
+from pipetrain.launch.agreement import order_end
 from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
 
@@ -224,41 +226,49 @@ def test_watchdog_tells_what_the_worker_does(tmp_path):
 
 
 def test_order_of_the_launcher_holds_the_gate_and_shuts_it_where_all_agree(tmp_path):
-    order, launcher = multiprocessing.Pipe(duplex=False)
     store = HashStore()
-    watchdog = Watchdog(watched(tmp_path), order=order)
+    watchdog = Watchdog(watched(tmp_path), lambda _beat: None)
     watchdog.meet(store, RunDirectory(tmp_path))
     with watchdog:
         assert watchdog.gate.admits()
-        launcher.close()
+        order_end(store)
         eventually(lambda: store.check(["pipetrain/begun/0/0"]))
         store.set("pipetrain/begun/0/1", "3")
         assert [watchdog.gate.admits() for _ in range(3)] == [True, True, False]
-    order.close()
 
 
 ORDERED = """
-import multiprocessing, os, signal, sys, time
+import os, signal, sys, time
 from pathlib import Path
-from pipetrain.launch import watchdog
+from torch.distributed import HashStore
+from pipetrain.launch import agreement, watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 
 signal.signal(signal.SIGUSR1, lambda *_: None)
-order, launcher = multiprocessing.Pipe(duplex=False)
-watch = watchdog.Watchdog(watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 60.0, 60.0), order=order)
-watch._has_launcher = True
+run, store = RunDirectory(Path(sys.argv[1])), HashStore()
+watch = watchdog.Watchdog(watchdog.Watched(0, 1, run, 60.0, 60.0), lambda _beat: None)
+watch.meet(store, run)
 with watch:
     for number in (signal.SIGINT, signal.SIGUSR1):
         os.kill(os.getpid(), number)
         time.sleep(0.2)
-    launcher.close()
-    time.sleep(1.0)
+    if sys.argv[2] == "ordered":
+        agreement.order_end(store)
+    time.sleep(4.0)
 """
 
 
-def test_worker_waits_for_the_order_after_ctrl_c_though_another_signal_comes_first(tmp_path):
-    done = subprocess.run([sys.executable, "-c", ORDERED, str(tmp_path)], timeout=60, check=False)
-    assert done.returncode == 0
+@pytest.mark.parametrize(("launcher", "code"), [("ordered", 0), ("silent", 128 + signal.SIGINT)])
+def test_signal_ends_a_worker_unless_its_launcher_has_the_run_broken_off(tmp_path, launcher, code):
+    done = subprocess.run([sys.executable, "-c", ORDERED, str(tmp_path), launcher], timeout=60, check=False)
+    assert done.returncode == code
+
+
+def test_worker_that_finishes_is_heard_of_once_more(tmp_path):
+    heard = []
+    with Watchdog(watched(tmp_path), heard.append) as watchdog:
+        watchdog.finish()
+        assert heard[-1].finished
 
 
 LEFT_TO_STOP = """
@@ -266,6 +276,7 @@ import sys, time
 from pathlib import Path
 from torch.distributed import HashStore
 from pipetrain.launch import watchdog
+from pipetrain.launch.agreement import order_end
 from pipetrain.tracking.run_directory import RunDirectory
 
 run = RunDirectory(Path(sys.argv[1]))

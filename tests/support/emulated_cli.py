@@ -20,14 +20,14 @@ def install():
     fork_server.run_worker = run_worker
 
 
-def run_worker(job, changed, lines):
-    """Makes them in a worker, which torch's launcher gave its rank."""
-    os.environ.update({name: value for name, value in changed.items() if value is not None})
+def run_worker(job, environment, logs):
+    """Makes them in a worker."""
+    os.environ.update(environment)
     install()
     if mutant := os.environ.get("PIPETRAIN_MUTANT"):
         module, _, name = mutant.partition(":")
         getattr(importlib.import_module(module), name)()
-    _run_worker(job, changed, lines)
+    _run_worker(job, environment, logs)
 
 
 def main():
