@@ -11,13 +11,9 @@ import multiprocessing
 import os
 import signal
 from multiprocessing import forkserver, resource_tracker
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pipetrain.launch.signals import blocked
-
-if TYPE_CHECKING:
-    from pipetrain.run.job import Job
 
 METHOD: Final = "forkserver"
 """How multiprocessing calls this way of starting processes."""
@@ -76,23 +72,3 @@ def _pid() -> int | None:
 def _has(pid: int, state: int) -> bool:
     """Whether a child has ended, or is stopped; as seen from outside: multiprocessing waits for it by itself."""
     return os.waitid(os.P_PID, pid, state | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def run_worker(job: "Job", environment: dict[str, str], logs: Path) -> None:
-    """Runs the stages of this process, which was forked.
-
-    Args:
-        job: what to run.
-        environment: the launcher's, with the rank of this worker.
-        logs: folder of its output.
-    """
-    for stream, name in ((1, "stdout.log"), (2, "stderr.log")):
-        with (logs / name).open("wb") as file:
-            os.dup2(file.fileno(), stream)
-    from pipetrain.launch.worker import launched
-
-    # a user's code starts processes as in any other program: a fork server of its own would outlive a killed worker
-    multiprocessing.set_start_method(None, force=True)
-    os.environ.clear()
-    os.environ.update(environment)
-    launched(job)

@@ -16,13 +16,12 @@ from pipetrain.executors.messages.loopback import ADDRESS
 from pipetrain.executors.messages.transport import set_environment
 from pipetrain.failure import Failure, RemoteError
 from pipetrain.launch import fork_server, master
-from pipetrain.launch.breaking_off import broken_off_by
 from pipetrain.launch.failure_note import FailureKind, failure_notes
-from pipetrain.launch.lifeline import EXIT_LOST
-from pipetrain.launch.monitor import LauncherMonitor, WorkerMissing
-from pipetrain.launch.process import START, loopback_store, monitored
-from pipetrain.launch.signal_pipe import ENDING_A_WORKER
-from pipetrain.launch.signals import Interruption
+from pipetrain.launch.graceful_stop import drain_on_signal
+from pipetrain.launch.monitor import LauncherMonitor, UnreportedWorkerFailure
+from pipetrain.launch.process_exit import EXIT_LOST
+from pipetrain.launch.rendezvous import START, loopback_store, monitoring_store
+from pipetrain.launch.signals import ENDING_A_WORKER, Interruption
 from pipetrain.run.job import Job
 from pipetrain.tracking import summary
 
@@ -66,8 +65,8 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     store, start = loopback_store(), uuid.uuid4().hex
     environment = _environment(job, start, store.port)
     with (
-        LauncherMonitor(job, monitored(start, store)) as monitor,
-        broken_off_by(monitor.break_off, job.settings.launch.stop_timeout, interruption),
+        LauncherMonitor(job, monitoring_store(start, store)) as monitor,
+        drain_on_signal(monitor.break_off, job.settings.launch.stop_timeout, interruption),
     ):
         try:
             _run(job, environment, monitor)
@@ -121,7 +120,7 @@ def _run(job: Job, environment: dict[str, str], monitor: LauncherMonitor) -> Non
                 for rank in exits:
                     monitor.check_finished(rank)
                     del running[rank]
-        except WorkerMissing as error:
+        except UnreportedWorkerFailure as error:
             raise WorkerError(f"{job.placement.name(error.process)} {error}", f"logs in {job.run.logs}") from None
 
 
@@ -147,11 +146,29 @@ def _workers(job: Job, environment: dict[str, str], logs: Path) -> Iterator[list
 
 def _start(job: Job, environment: dict[str, str], logs: Path) -> ForkServerProcess:
     logs.mkdir(parents=True)
-    worker = multiprocessing.get_context(fork_server.METHOD).Process(
-        target=fork_server.run_worker, args=(job, environment, logs)
-    )
+    worker = multiprocessing.get_context(fork_server.METHOD).Process(target=run_worker, args=(job, environment, logs))
     worker.start()
     return worker
+
+
+def run_worker(job: Job, environment: dict[str, str], logs: Path) -> None:
+    """Runs the stages of this process, which was forked.
+
+    Args:
+        job: what to run.
+        environment: the launcher's, with the rank of this worker.
+        logs: folder of its output.
+    """
+    for stream, name in ((1, "stdout.log"), (2, "stderr.log")):
+        with (logs / name).open("wb") as file:
+            os.dup2(file.fileno(), stream)
+    from pipetrain.launch.worker import launched
+
+    # a user's code starts processes as in any other program: a fork server of its own would outlive a killed worker
+    multiprocessing.set_start_method(None, force=True)
+    os.environ.clear()
+    os.environ.update(environment)
+    launched(job)
 
 
 def _explained(job: Job, exit_codes: dict[int, int], logs: Path) -> WorkerError:

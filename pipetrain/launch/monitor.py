@@ -20,9 +20,9 @@ from torch.distributed import Store
 
 from pipetrain.errors import RunError
 from pipetrain.failure import described
-from pipetrain.launch import fork_server, lifeline
-from pipetrain.launch.agreement import order_end
+from pipetrain.launch import fork_server, process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
+from pipetrain.launch.graceful_stop import order_stop
 from pipetrain.run.job import Job
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -34,7 +34,7 @@ _ENDING_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
 
-class WorkerMissing(Exception):  # noqa: N818  (it is the worker that failed)
+class UnreportedWorkerFailure(Exception):  # noqa: N818  (it is the worker that failed)
     """A worker failed in a way that its exit code does not show.
 
     Args:
@@ -92,7 +92,7 @@ class Heartbeat:
         store.set(_key(self.process), json.dumps(asdict(self)))
 
 
-class AwakeClock:
+class SuspendAwareClock:
     """A clock that stands still while its process does.
 
     Ctrl-Z, a batch system or a closed laptop stops all processes of a run at once, and none of them hangs. A process
@@ -136,7 +136,7 @@ class Monitor:
         self._run = run
         self._processes = [*processes]
         self._hang_timeout = hang_timeout
-        self._clock = AwakeClock()
+        self._clock = SuspendAwareClock()
         self._latest: dict[int, Heartbeat] = {}
         self._heard_at: dict[int, float] = {}
         self._changed_at: dict[int, float] = {}
@@ -205,7 +205,7 @@ class LauncherMonitor(Monitor):
         self._limits = job.settings.launch
         super().__init__(store, job.run, range(job.placement.num_processes), self._limits.hang_timeout)
         self._complete: float | None = None
-        self._missing: WorkerMissing | None = None
+        self._missing: UnreportedWorkerFailure | None = None
         self._failed: Exception | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
@@ -227,7 +227,7 @@ class LauncherMonitor(Monitor):
         self._read()
         if not all(beat is not None and not beat.starting for beat in map(self.latest, self._processes)):
             return False
-        order_end(self._store)
+        order_stop(self._store)
         return True
 
     def check(self) -> None:
@@ -251,7 +251,7 @@ class LauncherMonitor(Monitor):
         self._read()
         beat = self.latest(process)
         if beat is None or not beat.finished:
-            raise WorkerMissing(process, "failed: it ended with exit code 0 before the run did")
+            raise UnreportedWorkerFailure(process, "failed: it ended with exit code 0 before the run did")
 
     def _watch(self) -> None:
         try:
@@ -296,7 +296,7 @@ class LauncherMonitor(Monitor):
                     _kill(beat)
 
     def _miss(self, process: int, how: str) -> None:
-        self._missing = self._missing or WorkerMissing(process, how)
+        self._missing = self._missing or UnreportedWorkerFailure(process, how)
 
 
 class PeerMonitor(Monitor):
@@ -390,7 +390,7 @@ class StoreTimeout:
         self._closed.set()
 
     def _watch(self) -> None:
-        clock = AwakeClock()
+        clock = SuspendAwareClock()
         while not self._closed.wait(BEAT_SECONDS):
             self._seconds = clock.look()
             if self._seconds - self._answered_at > self._hang_timeout:
@@ -404,7 +404,7 @@ class StoreTimeout:
         )
         FailureNote(FailureKind.LOST, reason).leave(self._run, self._process)
         print(f"pipetrain: error: {reason}", file=sys.stderr, flush=True)
-        lifeline.end(lifeline.EXIT_LOST)
+        process_exit.kill_tree_and_exit(process_exit.EXIT_LOST)
 
 
 def _kill(beat: Heartbeat) -> None:

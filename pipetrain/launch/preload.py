@@ -10,6 +10,7 @@ from pipetrain.libraries.imports import uncollected
 from pipetrain.libraries.processes import die_with_parent
 
 _MODULES = (
+    "pipetrain.launch.launcher",
     "pipetrain.launch.worker",
     "torch.fx.experimental.symbolic_shapes",  # which the first backward imports
 )

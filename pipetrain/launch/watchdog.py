@@ -1,4 +1,4 @@
-"""The thread that watches a worker: signals while it waits, hangs of its own, orders to stop, signs of life."""
+"""The thread that watches a worker: its signals, whether it hangs, its heartbeats, and drains that are asked for."""
 
 import contextlib
 import os
@@ -6,24 +6,23 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pipetrain.errors import ExitCode
 from pipetrain.executors.admission_gate import AdmissionGate
-from pipetrain.launch import lifeline
-from pipetrain.launch.activity import Activity
-from pipetrain.launch.agreement import Agreement
-from pipetrain.launch.end_reports import EndReports
+from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote
-from pipetrain.launch.monitor import BEAT_SECONDS, AwakeClock, Heartbeat, PeerMonitor
-from pipetrain.launch.signal_pipe import ENDING_A_WORKER, WARNING, SignalPipe
-from pipetrain.launch.signals import Interruption
+from pipetrain.launch.graceful_stop import DrainConsensus, ReportExchange
+from pipetrain.launch.monitor import BEAT_SECONDS, Heartbeat, PeerMonitor, SuspendAwareClock
+from pipetrain.launch.signals import ENDING_A_WORKER, WARNING, Interruption, SignalPipe
 from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from torch.distributed import Store
+
 
 EXIT_HUNG = 70
 """Exit code of a worker that ends itself because it hangs (EX_SOFTWARE)."""
@@ -35,12 +34,65 @@ _ORDER_SECONDS = 2.0
 _POLL_SECONDS = 0.05
 _LAST_BEAT_SECONDS = 5.0
 
-Tell = Callable[[Heartbeat], None]
+PublishHeartbeat = Callable[[Heartbeat], None]
 """Passes on a sign of life; must not wait."""
 
 
+@dataclass
+class Activity:
+    """What a worker's main thread does.
+
+    Attributes:
+        what: in words.
+        waiting: whether it waits for another process: whoever waits does not hang, the one waited for may.
+        starting: whether it has yet to begin with the run.
+        finished: whether all that this process had to do for the run is done.
+        changes: how often it has begun or ended something.
+    """
+
+    what: str = "starting"
+    waiting: bool = False
+    starting: bool = True
+    finished: bool = False
+    changes: int = 0
+
+    def now(self, what: str) -> None:
+        """The main thread starts something else."""
+        self.what = what
+        self.changes += 1
+
+    def begin(self) -> None:
+        """All is built and connected; the run begins."""
+        self.starting = False
+        self.changes += 1
+
+    def finish(self) -> None:
+        """The process has nothing left to do but to end."""
+        self.what, self.waiting, self.finished = "ending", False, True
+        self.changes += 1
+
+    def wait(self, what: str) -> AbstractContextManager[None]:
+        """Around a wait for another process."""
+        return self._within(f"{self.what}, waiting for {what}", waiting=True)
+
+    def compute(self, what: str) -> AbstractContextManager[None]:
+        """Around a computation inside such a wait: a library waits and computes in one call."""
+        return self._within(what, waiting=False)
+
+    @contextlib.contextmanager
+    def _within(self, what: str, *, waiting: bool) -> Iterator[None]:
+        before = self.what, self.waiting
+        self.what, self.waiting = what, waiting
+        self.changes += 1
+        try:
+            yield
+        finally:
+            self.what, self.waiting = before
+            self.changes += 1
+
+
 @dataclass(frozen=True)
-class Watched:
+class WatchdogConfig:
     """A worker that is watched.
 
     Attributes:
@@ -81,8 +133,8 @@ class Watchdog:
 
     def __init__(
         self,
-        watched: Watched,
-        tell: Tell | None = None,
+        watched: WatchdogConfig,
+        tell: PublishHeartbeat | None = None,
         on_signal: Callable[[int], None] = lambda _number: None,
     ) -> None:
         self.watched = watched
@@ -90,14 +142,14 @@ class Watchdog:
         self.tell = tell
         self.gate = AdmissionGate()
         self.interruption = Interruption()
-        self.reports = EndReports(watched.process, watched.num_processes)
-        self._agreement = Agreement(watched.process, watched.num_processes, self.gate)
+        self.reports = ReportExchange(watched.process, watched.num_processes)
+        self._agreement = DrainConsensus(watched.process, watched.num_processes, self.gate)
         self.peers: PeerMonitor | None = None
         self._on_signal = on_signal
         self._has_launcher = tell is not None
         self._deadline: tuple[float, int] | None = None
         self._store: Store | None = None
-        self._clock = AwakeClock()
+        self._clock = SuspendAwareClock()
         self._changes = -1
         self._changed_at = 0.0
         self._beats = 0
@@ -204,7 +256,7 @@ class Watchdog:
             return False
         if self._deadline is not None or not self.watched.stop_timeout:
             return False
-        if lifeline.orphaned.is_set() or (self.peers is not None and self.peers.failure(str)):
+        if process_exit.orphaned.is_set() or (self.peers is not None and self.peers.failure(str)):
             return False  # there is nobody left to drain the pipeline with
         self._deadline = self._clock.look() + self.watched.stop_timeout, number
         self.interruption.note(number)
@@ -219,7 +271,7 @@ class Watchdog:
                 if self.peers is not None:
                     self._on_signal(0)
             finally:
-                lifeline.leave(lifeline.EXIT_LOST)
+                process_exit.exit_now(process_exit.EXIT_LOST)
 
     def _end_by(self, number: int) -> NoReturn:
         self.interruption.note(number)
@@ -230,7 +282,7 @@ class Watchdog:
         try:
             self._on_signal(number)
         finally:  # even if how the run ended cannot be reported, as on a full disk
-            lifeline.end(code)
+            process_exit.kill_tree_and_exit(code)
 
     def _look_at_self(self) -> None:
         now, activity = self._clock.look(), self.activity
@@ -274,7 +326,7 @@ class Watchdog:
             if beat.finished:
                 self._last_beat.set()
         if self.peers is not None and self.peers.unreachable:
-            self._end(lifeline.EXIT_LOST)  # it cannot end a worker of another machine
+            self._end(process_exit.EXIT_LOST)  # it cannot end a worker of another machine
 
     def _answer(self) -> None:
         if self._store is None:

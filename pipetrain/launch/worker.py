@@ -16,16 +16,16 @@ from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.pipeline import build_stages, connect_stages
 from pipetrain.failure import Failure
-from pipetrain.launch import lifeline
-from pipetrain.launch.breaking_off import broken_off_by
+from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
+from pipetrain.launch.graceful_stop import drain_on_signal
 from pipetrain.launch.monitor import PeerMonitor
 from pipetrain.launch.pipeline import in_one_process
-from pipetrain.launch.process import START, ProcessEnvironment, join, own_store
 from pipetrain.launch.process_run import ProcessRun
+from pipetrain.launch.rendezvous import START, ProcessEnvironment, connect_monitoring_store, join
 from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption
-from pipetrain.launch.watchdog import Watchdog, Watched
+from pipetrain.launch.watchdog import Watchdog, WatchdogConfig
 from pipetrain.run.device import device_at
 from pipetrain.run.freed_memory import freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
@@ -68,7 +68,7 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
         return True
 
     try:
-        with broken_off_by(stop, job.settings.launch.stop_timeout, interruption):
+        with drain_on_signal(stop, job.settings.launch.stop_timeout, interruption):
             result = run.train() or {}
             interruption.settle()
             return result
@@ -78,22 +78,22 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
 
 def launched(job: Job) -> None:
     """The life of a process that our launcher started."""
-    lifeline.follow_launcher()
-    store = own_store(os.environ[START])
+    process_exit.exit_with_launcher()
+    store = connect_monitoring_store(os.environ[START])
     watchdog = Watchdog(watched(job), lambda beat: beat.publish(store))
     watchdog.start()
     try:
         result = main(job, watchdog)
     except RunError as error:
         print(error, file=sys.stderr)
-        lifeline.leave(ExitCode.FAILED)
+        process_exit.exit_now(ExitCode.FAILED)
     except BaseException as error:
         _note_failure(job, watchdog.watched.process, error)
         raise
     if result is not None and result["status"] == "diverged":
-        lifeline.leave(ExitCode.DIVERGED)  # the others wait for messages, and the launcher ends them
+        process_exit.exit_now(ExitCode.DIVERGED)  # the others wait for messages, and the launcher ends them
     watchdog.finish()
-    lifeline.leave(ExitCode.COMPLETED)  # multiprocessing would wait for threads and processes of the user's own
+    process_exit.exit_now(ExitCode.COMPLETED)  # multiprocessing would wait for threads and processes of the user's own
 
 
 OnEnd = Callable[[Job, str | None], None]
@@ -132,7 +132,7 @@ def joined(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> d
     return result
 
 
-def watched(job: Job, *, agreed: bool = True) -> Watched:
+def watched(job: Job, *, agreed: bool = True) -> WatchdogConfig:
     """This worker, as its watchdog needs to know it.
 
     Args:
@@ -141,7 +141,7 @@ def watched(job: Job, *, agreed: bool = True) -> Watched:
     """
     limits = job.settings.launch
     rank = int(os.environ["RANK"])
-    return Watched(
+    return WatchdogConfig(
         rank,
         job.placement.num_processes,
         job.run if agreed else None,
@@ -171,7 +171,7 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
     if job.finished:
         dist.destroy_process_group()
         return None
-    store = own_store(process.start)
+    store = connect_monitoring_store(process.start)
     watchdog.meet(store, job.run)
     if watchdog.tell is None:
         limit = job.settings.launch.hang_timeout

@@ -10,7 +10,7 @@ from pipetrain.errors import ExitCode
 from pipetrain.launch import fork_server, launcher
 from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.launcher import Interrupted, WorkerError, launch
-from pipetrain.launch.lifeline import EXIT_LOST
+from pipetrain.launch.process_exit import EXIT_LOST
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import EXIT_HUNG
 from pipetrain.tracking import summary

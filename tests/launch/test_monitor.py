@@ -16,23 +16,30 @@ from support.worker_pool import job
 from torch.distributed import HashStore
 
 from pipetrain.errors import LostStageError, RunError
-from pipetrain.launch import lifeline, monitor
+from pipetrain.launch import monitor, process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, failure_notes
-from pipetrain.launch.monitor import AwakeClock, Heartbeat, LauncherMonitor, Monitor, PeerMonitor, WorkerMissing
+from pipetrain.launch.monitor import (
+    Heartbeat,
+    LauncherMonitor,
+    Monitor,
+    PeerMonitor,
+    SuspendAwareClock,
+    UnreportedWorkerFailure,
+)
 from pipetrain.tracking.run_directory import RunDirectory
 
 
 def test_pause_between_two_looks_counts_only_so_much(monkeypatch):
     times = itertools.chain([100.0, 100.5, 100.75, 4000.0, 4000.5])
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
-    clock = AwakeClock(most=2.0)
+    clock = SuspendAwareClock(most=2.0)
     assert [clock.look() for _ in range(4)] == [0.5, 0.75, 2.75, 3.25]
 
 
 def look_at(monkeypatch, watching, seconds, *beats):
     """Has the monitor look at a time, after these heartbeats."""
     publish(watching, *beats)
-    monkeypatch.setattr(AwakeClock, "look", lambda _self: seconds)
+    monkeypatch.setattr(SuspendAwareClock, "look", lambda _self: seconds)
     watching.look()
 
 
@@ -115,7 +122,7 @@ def missing(watching, within=20.0):
     while time.monotonic() < deadline:
         try:
             watching.check()
-        except WorkerMissing as error:
+        except UnreportedWorkerFailure as error:
             return error.process, str(error)
         time.sleep(0.05)
     raise AssertionError("nobody is missing")
@@ -131,7 +138,7 @@ def test_worker_that_leaves_with_exit_code_0_is_missed_unless_it_has_finished(mo
     watching = monitoring()
     publish(watching, beat_of(0, os.getpid(), finished=True), beat_of(1, os.getpid(), what="F3.0"))
     watching.check_finished(0)
-    with pytest.raises(WorkerMissing, match="failed: it ended with exit code 0 before the run did") as caught:
+    with pytest.raises(UnreportedWorkerFailure, match="failed: it ended with exit code 0 before the run did") as caught:
         watching.check_finished(1)
     assert caught.value.process == 1
 
@@ -143,7 +150,7 @@ def test_workers_that_all_wait_for_each_other_hang(monitoring):
         time.sleep(0.1)
         try:
             watching.check()
-        except WorkerMissing as error:
+        except UnreportedWorkerFailure as error:
             caught = error
             break
     assert str(caught) == "hung: 1 s in F0.0, waiting, and every other stage waits as well: process 1 in F1.0, waiting"
@@ -252,7 +259,7 @@ def ended(monkeypatch):
         codes.append(code)
         told.set()
 
-    monkeypatch.setattr(lifeline, "end", end)
+    monkeypatch.setattr(process_exit, "kill_tree_and_exit", end)
     return codes, told
 
 
@@ -260,7 +267,7 @@ def test_worker_that_a_cut_link_leaves_without_answers_says_so_and_ends(tmp_path
     codes, told = ended
     monitor.StoreTimeout(1, RunDirectory(tmp_path), hang_timeout=0.1).start()
     assert told.wait(20)
-    assert codes == [lifeline.EXIT_LOST]
+    assert codes == [process_exit.EXIT_LOST]
     assert "process 1 has not reached the machine of the first process for 0.1 s" in capsys.readouterr().err
     assert failure_notes(RunDirectory(tmp_path))[1].kind is FailureKind.LOST
 

@@ -1,4 +1,4 @@
-"""On one machine, processes meet where the network does not reach."""
+"""All processes of a start call it the same, and no other start so."""
 
 import os
 import re
@@ -6,14 +6,50 @@ import shutil
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 from process_tree import children, is_alive, workers
 from support.cli import arguments, environment
-from torch.distributed import TCPStore
+from torch.distributed import HashStore, TCPStore
 
-from pipetrain.launch.process import loopback_store
+from pipetrain.executors.messages.transport import Transport
+from pipetrain.launch.rendezvous import ProcessEnvironment, loopback_store, negotiate_start_name
+from pipetrain.schedules import Placement
+
+
+def names(store, ranks, num_processes=3):
+    with ThreadPoolExecutor() as pool:
+        return [*pool.map(lambda rank: negotiate_start_name(store, rank, num_processes), ranks)]
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2), (2, 1, 0)])
+def test_processes_of_each_start_have_a_name_of_their_own_though_the_store_stays(ranks):
+    store = HashStore()
+    first, second = names(store, ranks), names(store, ranks)
+    assert len({*first}) == len({*second}) == 1
+    assert first[0] != second[0]
+
+
+def test_calls_of_processes_that_are_gone_keep_nobody_from_agreeing():
+    store = HashStore()
+    for rank in (1, 2):
+        store.set(f"pipetrain/call/{rank}", "gone")
+        store.set(f"pipetrain/answer/{rank}", "gonelong ago")
+    assert len({*names(store, (0, 1, 2))}) == 1
+
+
+def test_process_alone_names_its_start_itself():
+    assert negotiate_start_name(HashStore(), 0, 1) != negotiate_start_name(HashStore(), 0, 1)
+
+
+def test_process_with_the_last_stage_records_the_run():
+    cpu, placement = Transport(torch.device("cpu")), Placement.v(4)
+    processes = [ProcessEnvironment(r, "start", cpu, placement) for r in range(2)]
+    assert [process.stages for process in processes] == [(0, 3), (1, 2)]
+    assert [process.has_last_stage for process in processes] == [True, False]
 
 
 def test_store_listens_on_the_loopback_address_alone():

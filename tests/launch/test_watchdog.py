@@ -1,4 +1,4 @@
-"""What the watching thread of a worker sees, and what it does about it."""
+"""What a worker's main thread says that it does."""
 
 import os
 import queue
@@ -14,16 +14,56 @@ from torch.distributed import HashStore
 
 from pipetrain.errors import ExitCode
 from pipetrain.launch import watchdog
-from pipetrain.launch.agreement import order_end
 from pipetrain.launch.failure_note import failure_notes
-from pipetrain.launch.watchdog import Watchdog, Watched
+from pipetrain.launch.graceful_stop import order_stop
+from pipetrain.launch.watchdog import Activity, Watchdog, WatchdogConfig
 from pipetrain.tracking.run_directory import RunDirectory
+
+
+def test_activity_within_a_wait_is_told_as_what_waits_for_what():
+    activity = Activity()
+    activity.now("F3.0")
+    with activity.wait("stage 1"):
+        assert (activity.what, activity.waiting) == ("F3.0, waiting for stage 1", True)
+        with activity.compute("F3.1"):
+            assert (activity.what, activity.waiting) == ("F3.1", False)
+        assert activity.waiting
+    assert (activity.what, activity.waiting) == ("F3.0", False)
+
+
+def test_wait_that_fails_is_over():
+    activity = Activity()
+    with pytest.raises(ValueError, match="lost"), activity.wait("stage 1"):
+        raise ValueError("lost")
+    assert (activity.what, activity.waiting) == ("starting", False)
+
+
+def test_every_change_is_counted():
+    activity = Activity()
+    changes = [activity.changes]
+    with activity.wait("stage 1"):
+        changes.append(activity.changes)
+        with activity.compute("F3.1"):
+            changes.append(activity.changes)
+        changes.append(activity.changes)
+    changes.append(activity.changes)
+    activity.now("F4.0")
+    changes.append(activity.changes)
+    assert changes == sorted(set(changes))
+
+
+def test_finished_worker_neither_starts_nor_waits():
+    activity = Activity()
+    activity.begin()
+    activity.finish()
+    assert (activity.starting, activity.waiting, activity.finished) == (False, False, True)
+
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are read from a pipe")
 
 
 def watched(run, process=0, hang_timeout=60.0, start_timeout=60.0):
-    return Watched(process, 2, RunDirectory(run), hang_timeout, start_timeout)
+    return WatchdogConfig(process, 2, RunDirectory(run), hang_timeout, start_timeout)
 
 
 def watch(run, store, process=0):
@@ -58,14 +98,14 @@ SIGNALED = """
 import os, signal, sys, time
 from torch.distributed import HashStore
 from pipetrain.launch import watchdog
-from pipetrain.launch.agreement import order_end
+from pipetrain.launch.graceful_stop import order_end
 from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
 
 number = getattr(signal, sys.argv[2])
 seen = []
 signal.signal(number, lambda *_: seen.append(number))
-watched = watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 60.0, 60.0)
+watched = watchdog.WatchdogConfig(0, 1, RunDirectory(Path(sys.argv[1])), 60.0, 60.0)
 with watchdog.Watchdog(watched):
     os.kill(os.getpid(), number)
     time.sleep(1.0)  # longer than the watchdog's own look
@@ -92,12 +132,12 @@ def test_worker_tells_at_once_that_it_has_begun(tmp_path, monkeypatch):
 HANGING = """
 import contextlib, sys, time
 from pipetrain.launch import watchdog
-from pipetrain.launch.agreement import order_end
+from pipetrain.launch.graceful_stop import order_end
 from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
 
 run = None if "unknown" in sys.argv else RunDirectory(Path(sys.argv[1]))
-watched = watchdog.Watched(0, 1, run, 0.3, 1.5)
+watched = watchdog.WatchdogConfig(0, 1, run, 0.3, 1.5)
 with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, flush=True)) as watch:
     if "starts" not in sys.argv:
         watch.activity.begin()
@@ -231,7 +271,7 @@ def test_order_of_the_launcher_holds_the_gate_and_shuts_it_where_all_agree(tmp_p
     watchdog.meet(store, RunDirectory(tmp_path))
     with watchdog:
         assert watchdog.gate.admits()
-        order_end(store)
+        order_stop(store)
         eventually(lambda: store.check(["pipetrain/begun/0/0"]))
         store.set("pipetrain/begun/0/1", "3")
         assert [watchdog.gate.admits() for _ in range(3)] == [True, True, False]
@@ -246,7 +286,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 signal.signal(signal.SIGUSR1, lambda *_: None)
 run, store = RunDirectory(Path(sys.argv[1])), HashStore()
-watch = watchdog.Watchdog(watchdog.Watched(0, 1, run, 60.0, 60.0), lambda _beat: None)
+watch = watchdog.Watchdog(watchdog.WatchdogConfig(0, 1, run, 60.0, 60.0), lambda _beat: None)
 watch.meet(store, run)
 with watch:
     for number in (signal.SIGINT, signal.SIGUSR1):
@@ -276,11 +316,11 @@ import sys, time
 from pathlib import Path
 from torch.distributed import HashStore
 from pipetrain.launch import watchdog
-from pipetrain.launch.agreement import order_end
+from pipetrain.launch.graceful_stop import order_end
 from pipetrain.tracking.run_directory import RunDirectory
 
 run = RunDirectory(Path(sys.argv[1]))
-watched = watchdog.Watched(0, 1, run, 60.0, 60.0, float(sys.argv[2]))
+watched = watchdog.WatchdogConfig(0, 1, run, 60.0, 60.0, float(sys.argv[2]))
 with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, flush=True)) as watch:
     watch.meet(HashStore(), run)
     watch.activity.begin()

@@ -7,17 +7,17 @@ import sys
 
 from support import strict_nccl
 
-from pipetrain.launch import fork_server
+from pipetrain.launch import launcher
 from pipetrain.run import device
 
-_run_worker = fork_server.run_worker
+_run_worker = launcher.run_worker
 
 
 def install():
     """Makes the devices in this process, and has every run of it compute on them."""
     strict_nccl.install()
     device.device_of = lambda kind: "cpu" if kind == "cpu" else "fakegpu"
-    fork_server.run_worker = run_worker
+    launcher.run_worker = run_worker
 
 
 def run_worker(job, environment, logs):

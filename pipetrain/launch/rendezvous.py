@@ -1,7 +1,10 @@
-"""A worker process among the others of its run."""
+"""How the processes of a run meet: the store, the name of their start, and the process group."""
 
 import os
 import socket
+import time
+import uuid
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +15,6 @@ from torch.distributed import Store
 from pipetrain.executors.messages import control, loopback
 from pipetrain.executors.messages.transport import NEVER, Transport, agreed_transport, set_environment
 from pipetrain.launch import master
-from pipetrain.launch.start_name import agreed_name
 from pipetrain.run.device import device_at
 from pipetrain.run.job import Job
 from pipetrain.schedules import Placement
@@ -20,6 +22,54 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 START = "PIPETRAIN_START"
 """Environment variable with the name that our launcher gives a start of the workers."""
+_PAUSE_SECONDS = 0.01
+
+
+def negotiate_start_name(store: Store, rank: int, num_processes: int) -> str:
+    """A name that no other start has, which rank 0 gives; waits for the other processes.
+
+    Each of the others says who it is, and takes no answer but one to that: another start's is to somebody else.
+
+    Args:
+        store: where they meet; may hold what earlier starts have left.
+        rank: of this process.
+        num_processes: how many there are.
+    """
+    own = uuid.uuid4().hex
+    if rank == 0:
+        _give(store, own, range(1, num_processes))
+        return own
+    store.set(_call(rank), own)
+    while not (answer := _value(store, _answer(rank))).startswith(own):
+        time.sleep(_PAUSE_SECONDS)
+    name = answer.removeprefix(own)
+    store.set(_taken(name, rank), "1")
+    return name
+
+
+def _give(store: Store, name: str, ranks: Collection[int]) -> None:
+    """Answers all calls, those of processes that are gone as well, until every process has taken the name."""
+    while not store.check([_taken(name, rank) for rank in ranks]):
+        for rank in ranks:
+            if call := _value(store, _call(rank)):
+                store.set(_answer(rank), call + name)
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _value(store: Store, key: str) -> str:
+    return store.get(key).decode() if store.check([key]) else ""
+
+
+def _call(rank: int) -> str:
+    return f"pipetrain/call/{rank}"
+
+
+def _answer(rank: int) -> str:
+    return f"pipetrain/answer/{rank}"
+
+
+def _taken(name: str, rank: int) -> str:
+    return f"pipetrain/taken/{name}/{rank}"
 
 
 @dataclass(frozen=True)
@@ -70,28 +120,28 @@ def join(job: Job) -> tuple[ProcessEnvironment, Job]:
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
         loopback.use()
     else:
-        master.reach(job.placement.name(rank))
-        if address := master.address_towards():  # the machine's own name may lead to another one, or nowhere
+        master.wait_for_master(job.placement.name(rank))
+        if address := master.local_address():  # the machine's own name may lead to another one, or nowhere
             loopback.use(address)
     device = device_at(job.device, int(os.environ.get("LOCAL_RANK", rank)))
-    store = _store(hosts=rank == 0 and not master.is_torchruns())
+    store = _connect(hosts=rank == 0 and not master.is_torchruns())
     size = job.placement.num_processes
-    start = os.environ.get(START) or agreed_name(store, rank, size)
+    start = os.environ.get(START) or negotiate_start_name(store, rank, size)
     dist.init_process_group("gloo", store=dist.PrefixStore(start, store), rank=rank, world_size=size, timeout=NEVER)
-    job = _agreed(job)
+    job = _agreed_job(job)
     return ProcessEnvironment(rank, start, agreed_transport(device), job.placement), job
 
 
-def own_store(start: str) -> Store:
+def connect_monitoring_store(start: str) -> Store:
     """Another connection to the store, for the watching thread: a request on one connection blocks the next.
 
     Args:
         start: what all processes call this start of them.
     """
-    return monitored(start, _store())
+    return monitoring_store(start, _connect())
 
 
-def monitored(start: str, store: Store) -> Store:
+def monitoring_store(start: str, store: Store) -> Store:
     """The part of a store in which the processes of a start, and their launcher, monitor each other."""
     return dist.PrefixStore(f"pipetrain/{start}", store)
 
@@ -107,15 +157,15 @@ def loopback_store() -> dist.TCPStore:
 
 def restarted() -> bool:
     """Whether torchrun, whose store outlives a worker, has started rank 0, which is this process, before."""
-    return _store().add("pipetrain/starts", 1) > 1
+    return _connect().add("pipetrain/starts", 1) > 1
 
 
-def _store(*, hosts: bool = False) -> Store:
+def _connect(*, hosts: bool = False) -> Store:
     host, port = master.address()
     return dist.TCPStore(host, port, is_master=hosts, timeout=NEVER, wait_for_workers=False, multi_tenant=True)
 
 
-def _agreed(job: Job) -> Job:
+def _agreed_job(job: Job) -> Job:
     """Workers that an outer launcher started each named a run directory; rank 0's is that of all."""
     found = [str(job.run), str(job.resume or ""), job.finished]
     run, resume, finished = control.broadcast_json(found, source=0)
