@@ -10,6 +10,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import time
 from multiprocessing import forkserver, resource_tracker
 from typing import Final
 
@@ -24,6 +25,7 @@ MODULES = "PIPETRAIN_PRELOAD"
 """The environment variable that tells the fork server which modules to import beside what every worker needs."""
 
 _PRELOAD = "pipetrain.launch.preload"
+_POLL_SECONDS = 0.02
 
 
 def start(*targets: str) -> None:
@@ -51,10 +53,14 @@ def _forget_foreign_method() -> None:
         multiprocessing.set_start_method(None, force=True)
 
 
-def running() -> bool:
-    """Whether there is a fork server, and it has not ended."""
-    pid = _pid()
-    return pid is not None and not _has(pid, os.WEXITED)
+def has_ended(within: float = 1.0) -> bool:
+    """True if the fork server ends within so many seconds; the system closes a process's pipes before it has ended."""
+    pid, deadline = _pid(), time.monotonic() + within
+    while pid is not None and not _has(pid, os.WEXITED):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def go_on() -> None:

@@ -134,7 +134,7 @@ def _workers(job: Job, environment: dict[str, str], logs: Path) -> Iterator[list
             started.append(_start(job, own, logs / str(rank)))
         yield started
     except (ConnectionError, EOFError) as error:
-        if fork_server.running():
+        if not fork_server.has_ended():
             raise
         raise _without_fork_server(job) from error
     finally:
@@ -187,7 +187,7 @@ def _explained(job: Job, exit_codes: dict[int, int], logs: Path) -> WorkerError:
     # a lost connection is a symptom: blame a worker that failed for another reason, which may take longer to end
     culprits = [rank for rank, code in exit_codes.items() if code != EXIT_LOST] or [*failed, *exit_codes]
     rank = culprits[0]
-    if exit_codes.get(rank) == fork_server.EXIT_UNKNOWN and not fork_server.running():
+    if exit_codes.get(rank) == fork_server.EXIT_UNKNOWN and fork_server.has_ended():
         return _without_fork_server(job)
     stage = job.placement.name(rank)
     if rank not in failed:

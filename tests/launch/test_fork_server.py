@@ -24,21 +24,6 @@ def test_fork_server_has_one_thread_and_leaves_cuda_alone():
     assert done.stdout == "1 False\n", done.stderr
 
 
-def test_worker_has_the_environment_that_the_launcher_gives_it_and_writes_to_its_logs(tmp_path):
-    script = """
-import os, sys
-from pathlib import Path
-from pipetrain.launch import fork_server, worker
-
-worker.launched = lambda job: print(job, dict(os.environ), flush=True)
-fork_server.run_worker("the job", {"ADDED": "later", "RANK": "1"}, Path(sys.argv[1]))
-os.system("echo of a child >&2")
-"""
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60, check=True)
-    assert (tmp_path / "stdout.log").read_text() == "the job {'ADDED': 'later', 'RANK': '1'}\n"
-    assert (tmp_path / "stderr.log").read_text() == "of a child\n"
-
-
 def test_fork_server_imports_what_is_ours_of_the_targets_and_nothing_of_a_user(monkeypatch):
     seen = []
     monkeypatch.setattr(fork_server.forkserver, "ensure_running", lambda: seen.append(dict(os.environ)))
@@ -49,19 +34,13 @@ def test_fork_server_imports_what_is_ours_of_the_targets_and_nothing_of_a_user(m
     assert fork_server.MODULES not in os.environ
 
 
-def test_there_is_no_fork_server_until_one_is_started(monkeypatch):
-    monkeypatch.setattr(fork_server.forkserver, "_forkserver", object())
-    assert not fork_server.running()
-
-
 def test_fork_server_that_ended_is_noticed_without_taking_its_exit_code(monkeypatch):
     ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     server = type("Server", (), {"_forkserver_pid": ended.pid})
     monkeypatch.setattr(fork_server.forkserver, "_forkserver", server)
-    assert fork_server.running()
+    assert not fork_server.has_ended(within=0.0)
     ended.stdin.close()
-    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-    assert not fork_server.running()
+    assert fork_server.has_ended(within=20.0)
     assert ended.wait() == 1  # EOFError
 
 

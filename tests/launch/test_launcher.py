@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from support.worker_pool import job
@@ -83,20 +85,20 @@ def test_exception_of_a_worker_is_told_as_its_note_tells_it(monkeypatch, made):
 
 
 def test_lost_fork_server_is_named_and_not_a_worker_that_went_with_it(monkeypatch, made):
-    monkeypatch.setattr(fork_server, "running", lambda: False)
+    monkeypatch.setattr(fork_server, "has_ended", lambda: True)
     failing(monkeypatch, {0: fork_server.EXIT_UNKNOWN})
     with pytest.raises(WorkerError, match=r"^the process from which the workers are forked has ended; logs in "):
         launch(made, Interruption())
 
 
-@pytest.mark.parametrize(("runs", "error"), [(False, WorkerError), (True, EOFError)])
-def test_fork_server_lost_before_it_forks_is_named(monkeypatch, made, runs, error):
+@pytest.mark.parametrize(("has_ended", "error"), [(True, WorkerError), (False, EOFError)])
+def test_fork_server_lost_before_it_forks_is_named(monkeypatch, made, has_ended, error):
     def start(*_):
         raise EOFError
 
     monkeypatch.setattr(fork_server, "start", lambda: None)
     monkeypatch.setattr(launcher, "_start", start)
-    monkeypatch.setattr(fork_server, "running", lambda: runs)
+    monkeypatch.setattr(fork_server, "has_ended", lambda: has_ended)
     with pytest.raises(error):
         launch(made, Interruption())
 
@@ -167,3 +169,18 @@ def test_signal_to_the_launcher_is_an_interruption(monkeypatch, made, number):
     ending(monkeypatch, workers)
     with pytest.raises(Interrupted, match=signal.Signals(number).name):
         launch(made, Interruption())
+
+
+def test_worker_has_the_environment_that_the_launcher_gives_it_and_writes_to_its_logs(tmp_path):
+    script = """
+import os, sys
+from pathlib import Path
+from pipetrain.launch import launcher, worker
+
+worker.launched = lambda job: print(job, dict(os.environ), flush=True)
+launcher.run_worker("the job", {"ADDED": "later", "RANK": "1"}, Path(sys.argv[1]))
+os.system("echo of a child >&2")
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60, check=True)
+    assert (tmp_path / "stdout.log").read_text() == "the job {'ADDED': 'later', 'RANK': '1'}\n"
+    assert (tmp_path / "stderr.log").read_text() == "of a child\n"

@@ -98,7 +98,6 @@ SIGNALED = """
 import os, signal, sys, time
 from torch.distributed import HashStore
 from pipetrain.launch import watchdog
-from pipetrain.launch.graceful_stop import order_end
 from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
 
@@ -132,7 +131,6 @@ def test_worker_tells_at_once_that_it_has_begun(tmp_path, monkeypatch):
 HANGING = """
 import contextlib, sys, time
 from pipetrain.launch import watchdog
-from pipetrain.launch.graceful_stop import order_end
 from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
 
@@ -281,7 +279,7 @@ ORDERED = """
 import os, signal, sys, time
 from pathlib import Path
 from torch.distributed import HashStore
-from pipetrain.launch import agreement, watchdog
+from pipetrain.launch import graceful_stop, watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 
 signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -293,7 +291,7 @@ with watch:
         os.kill(os.getpid(), number)
         time.sleep(0.2)
     if sys.argv[2] == "ordered":
-        agreement.order_end(store)
+        graceful_stop.order_stop(store)
     time.sleep(4.0)
 """
 
@@ -316,7 +314,6 @@ import sys, time
 from pathlib import Path
 from torch.distributed import HashStore
 from pipetrain.launch import watchdog
-from pipetrain.launch.graceful_stop import order_end
 from pipetrain.tracking.run_directory import RunDirectory
 
 run = RunDirectory(Path(sys.argv[1]))
