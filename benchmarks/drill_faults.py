@@ -124,7 +124,7 @@ def fork_server_stopped(drill: Drill) -> str:
 
 
 def other_device_full(drill: Drill) -> str:
-    """The disk under the output is full, which ends no run; or the memory that processes share, which is named."""
+    """The disk under the output is full, which ends no run; or the memory that readers share, which is named."""
     words = command("run", *WORDS, "method=pipedream", f"hydra.run.dir={drill.run}")
     if drill.chance.random() < 0.5:
         process = drill.started(["sh", "-c", '"$@" > /dev/full', "sh", *words])
@@ -133,7 +133,7 @@ def other_device_full(drill: Drill) -> str:
             raise Wrong(f"exit code {code}: {error}")
         return drill.same_bits(process, "pipedream")
     full = "mount -t tmpfs -o size=64k tmpfs /dev/shm && head -c 65536 /dev/zero > /dev/shm/full && exec "
-    process = drill.started(["unshare", "-m", "sh", "-c", f'{full} "$@"', "sh", *words])
+    process = drill.started(["unshare", "-m", "sh", "-c", f'{full} "$@"', "sh", *words, "dataset.workers=1"])
     code, error = ended(process)
     if "pipetrain" not in error:
         return "not allowed here"

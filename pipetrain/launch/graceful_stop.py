@@ -102,14 +102,17 @@ def order_stop(store: "Store") -> None:
 
 
 class DrainConsensus:
-    """One worker's part, played by its watching thread: the one that computes may wait for a message.
+    """Agreement of all workers on the minibatch after which the pipeline is drained, to end or to pause.
 
-    Whoever wants it tells all. Each holds its gate and says how many minibatches it has begun; the most that any has
-    begun is where all shut their gates. A gate that was opened again begins another round.
+    The watching thread takes part, as the one that computes may wait for a message:
+
+    1. The worker that wants a drain publishes it.
+    2. Each worker holds its gate, and publishes how many minibatches it has begun.
+    3. All shut their gates behind the largest of these numbers. A gate that is opened again begins another round.
 
     Args:
-        process, num_processes: which worker this is, and of how many.
-        gate: its own.
+        process, num_processes: number of this worker, and of all.
+        gate: this worker's gate.
     """
 
     def __init__(self, process: int, num_processes: int, gate: AdmissionGate) -> None:
@@ -121,11 +124,11 @@ class DrainConsensus:
         self._agreed = False
 
     def ask(self) -> None:
-        """Has the run broken off."""
+        """Asks for a drain that ends the run."""
         self._gate.end()
 
     def proceed(self, store: "Store") -> None:
-        """Does what can be done by now; to be called every so often."""
+        """Takes the next step, if the others are ready for it; to be called regularly."""
         if self._round != self._gate.openings:
             self._round, self._told, self._agreed = self._gate.openings, False, False
         self.share_end(store)
@@ -142,7 +145,7 @@ class DrainConsensus:
             self._gate.shut(max(int(store.get(key)) for key in keys))
 
     def share_end(self, store: "Store") -> None:
-        """Tells of the end as soon as it is wanted, though the pipeline may be draining for a pause."""
+        """Publishes or receives an order to end, even while the pipeline drains for a pause."""
         if self._gate.ends:
             order_stop(store)
         elif store.check([_STOP]):
@@ -153,10 +156,10 @@ class DrainConsensus:
 
 
 class ReportExchange:
-    """One worker's part: it asks for the reports of all, or is asked for its own.
+    """Collects what the workers of a run that stops early have measured; the last stage's worker writes it.
 
     Args:
-        process, num_processes: which worker this is, and of how many.
+        process, num_processes: number of this worker, and of all.
 
     Attributes:
         own: this worker's report, a value of JSON's.
@@ -169,7 +172,7 @@ class ReportExchange:
         self._answered = False
 
     def ask(self, store: "Store", seconds: float) -> list[Any]:
-        """Tells every worker that the run stops; each one's report, None of one that sends none within `seconds`."""
+        """Asks all workers for their reports; None for a worker that sends none within `seconds`."""
         store.set(_REPORTS, "1")
         deadline = time.monotonic() + seconds
         others = [p for p in range(self._num_processes) if p != self._process]
@@ -183,7 +186,7 @@ class ReportExchange:
         return reports
 
     def answer(self, store: "Store") -> None:
-        """Sends this worker's report once it is asked for; to be called every so often."""
+        """Sends this worker's report once it is asked for; to be called regularly."""
         if not self._answered and store.check([_REPORTS]):
             self._answered = True
             store.set(_key(self._process), json.dumps(self.own()))

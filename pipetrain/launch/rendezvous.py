@@ -26,9 +26,11 @@ _PAUSE_SECONDS = 0.01
 
 
 def negotiate_start_name(store: Store, rank: int, num_processes: int) -> str:
-    """A name that no other start has, which rank 0 gives; waits for the other processes.
+    """Unique name of this start of the processes, chosen by rank 0; waits for the other processes.
 
-    Each of the others says who it is, and takes no answer but one to that: another start's is to somebody else.
+    torchrun starts all processes again when one has failed, and leaves them the store of before, with the addresses of
+    those that are gone. Its count of restarts differs between machines. So every other rank publishes a key of its own,
+    and only accepts an answer to that key.
 
     Args:
         store: where they meet; may hold what earlier starts have left.
@@ -156,7 +158,7 @@ def loopback_store() -> dist.TCPStore:
 
 
 def restarted() -> bool:
-    """Whether torchrun, whose store outlives a worker, has started rank 0, which is this process, before."""
+    """True if torchrun, whose store outlives a worker, has started rank 0, which is this process, before."""
     return _connect().add("pipetrain/starts", 1) > 1
 
 
@@ -166,7 +168,7 @@ def _connect(*, hosts: bool = False) -> Store:
 
 
 def _agreed_job(job: Job) -> Job:
-    """Workers that an outer launcher started each named a run directory; rank 0's is that of all."""
+    """The job with rank 0's run directory: workers that an outer launcher started have each named one."""
     found = [str(job.run), str(job.resume or ""), job.finished]
     run, resume, finished = control.broadcast_json(found, source=0)
     return replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None, finished=finished)

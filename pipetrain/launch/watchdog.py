@@ -40,14 +40,14 @@ PublishHeartbeat = Callable[[Heartbeat], None]
 
 @dataclass
 class Activity:
-    """What a worker's main thread does.
+    """Activity of a worker's main thread.
 
     Attributes:
-        what: in words.
-        waiting: whether it waits for another process: whoever waits does not hang, the one waited for may.
-        starting: whether it has yet to begin with the run.
-        finished: whether all that this process had to do for the run is done.
-        changes: how often it has begun or ended something.
+        what: description of the activity.
+        waiting: True if it waits for another process: the worker does not hang, the other one may.
+        starting: True until the run begins.
+        finished: True if all that this process had to do for the run is done.
+        changes: number of activities begun or ended.
     """
 
     what: str = "starting"
