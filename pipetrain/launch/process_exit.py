@@ -1,4 +1,9 @@
-"""How a process ends: with the one that started the run, or at once. Imports little, to be at work before torch is."""
+"""How a process ends: with the one that started the run, or at once.
+
+That a launcher died is learned from the system, and not from the store of the heartbeats: the store may belong to
+another process, a store that does not answer may merely be busy, and a worker that is stopped reads nothing. This
+module imports little, to be at work before torch is.
+"""
 
 import contextlib
 import multiprocessing
