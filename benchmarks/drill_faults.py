@@ -1,5 +1,6 @@
 """The faults of the drill: what fails in a run at a random moment, and what must become of it."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ def worker_killed(drill: Drill) -> str:
     process = drill.start("method=pipedream", "launch.max_restarts=3")
     drill.moment(process)
     if found := workers(process.pid):
-        os.kill(drill.chance.choice(found), drill.chance.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT]))
+        _send(drill.chance.choice(found), drill.chance.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT]))
     return drill.same_bits(process, "pipedream")
 
 
@@ -51,9 +52,9 @@ def worker_stopped(drill: Drill) -> str:
     drill.moment(process)
     if found := workers(process.pid):
         stopped = drill.chance.choice(found)
-        os.kill(stopped, signal.SIGSTOP)
+        _send(stopped, signal.SIGSTOP)
         time.sleep(drill.chance.random())
-        os.kill(stopped, signal.SIGCONT)
+        _send(stopped, signal.SIGCONT)
     return drill.same_bits(process, "pipedream")
 
 
@@ -79,7 +80,7 @@ def readers_killed(drill: Drill) -> str:
     found = workers(process.pid)
     readers = [reader for worker in found for reader in below(worker)]
     if targets := drill.chance.choice([readers or found, found]):
-        os.kill(drill.chance.choice(targets), signal.SIGKILL)
+        _send(drill.chance.choice(targets), signal.SIGKILL)
     left = below(process.pid)
     what = drill.same_bits(process, "pipedream")
     wait_until(lambda: not any(map(is_alive, left)), _ORPHAN_SECONDS)
@@ -119,12 +120,12 @@ def fork_server_stopped(drill: Drill) -> str:
     process = drill.start("method=pipedream", "dataset.workers=1")
     drill.moment(process)
     for server in fork_servers(process.pid):
-        os.kill(server, signal.SIGSTOP)
+        _send(server, signal.SIGSTOP)
     return drill.same_bits(process, "pipedream")
 
 
 def other_device_full(drill: Drill) -> str:
-    """The disk under the output is full, which ends no run; or the memory that processes share, which is named."""
+    """The disk under the output is full, which ends no run; or the memory that readers share, which is named."""
     words = command("run", *WORDS, "method=pipedream", f"hydra.run.dir={drill.run}")
     if drill.chance.random() < 0.5:
         process = drill.started(["sh", "-c", '"$@" > /dev/full', "sh", *words])
@@ -133,7 +134,7 @@ def other_device_full(drill: Drill) -> str:
             raise Wrong(f"exit code {code}: {error}")
         return drill.same_bits(process, "pipedream")
     full = "mount -t tmpfs -o size=64k tmpfs /dev/shm && head -c 65536 /dev/zero > /dev/shm/full && exec "
-    process = drill.started(["unshare", "-m", "sh", "-c", f'{full} "$@"', "sh", *words])
+    process = drill.started(["unshare", "-m", "sh", "-c", f'{full} "$@"', "sh", *words, "dataset.workers=1"])
     code, error = ended(process)
     if "pipetrain" not in error:
         return "not allowed here"
@@ -180,7 +181,7 @@ def worker_hangs(drill: Drill) -> str:
     process = drill.start("method=pipedream", "launch.max_restarts=3", "launch.hang_timeout=5")
     drill.moment(process)
     if found := workers(process.pid):
-        os.kill(drill.chance.choice(found), signal.SIGSTOP)
+        _send(drill.chance.choice(found), signal.SIGSTOP)
     return drill.same_bits(process, "pipedream")
 
 
@@ -218,6 +219,12 @@ FAULTS: tuple[Callable[[Drill], str], ...] = (
     link_cut, config_garbled, readers_killed, readers_signalled, signal_at_an_end, fork_server_stopped,
     other_device_full,
 )  # fmt: skip
+
+
+def _send(process: int, number: signal.Signals) -> None:
+    """Sends a signal to a process that was found, and may have ended since."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
 
 
 def _check_interrupted(ends: Ends, number: signal.Signals) -> None:

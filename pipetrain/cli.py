@@ -13,7 +13,7 @@ from typing_extensions import override
 from pipetrain import __version__
 from pipetrain.commands import Subparsers
 from pipetrain.errors import ConfigError, DataError, ExitCode, InterruptedRunError, PreemptedError
-from pipetrain.launch.signals import Interruption, handled_from_now_on, ignored_from_now_on
+from pipetrain.launch.signals import Interruption, handle_from_now_on, ignore_from_now_on
 
 _COMMANDS = (
     "run", "list", "evaluate", "export", "sample", "timeline", "profile", "plan", "predict", "report", "doctor",
@@ -61,7 +61,7 @@ PIPETRAIN = Program(
 
 def main(program: Program = PIPETRAIN) -> None:
     """Entry point; ends the process with an ExitCode."""
-    interruption = handled_from_now_on()  # first: the rest takes a while to import
+    interruption = handle_from_now_on()  # first: the rest takes a while to import
     words = sys.argv[1:]
     try:
         from pipetrain.commands.standard_streams import make_lenient
@@ -72,12 +72,13 @@ def main(program: Program = PIPETRAIN) -> None:
     except KeyboardInterrupt as error:
         code = _interrupted(interruption, error)
     code = _with_output(code, is_run=words[:1] == ["run"])
-    from pipetrain.launch.lifeline import leave, leave_if_kept
+
+    from pipetrain.launch.process_exit import exit_despite_user_threads, exit_now
 
     if "RANK" in os.environ:  # one of torchrun's: a connection of torch's that still closes would abort it
-        leave(code)
-    leave_if_kept(code)
-    ignored_from_now_on()
+        exit_now(code)
+    exit_despite_user_threads(code)
+    ignore_from_now_on()
     sys.exit(code)
 
 

@@ -14,7 +14,7 @@ from support.cli import TINY, environment, pipetrain, records, run, summary
 
 from pipetrain import __version__, cli
 from pipetrain.errors import ExitCode
-from pipetrain.launch import lifeline
+from pipetrain.launch import process_exit
 from pipetrain.libraries.processes import ENDING
 
 
@@ -146,7 +146,7 @@ def test_wrong_setting_is_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch
 @pytest.mark.parametrize("number", ENDING)
 def test_signal_after_the_command_is_carried_out_leaves_the_exit_code_as_it_is(monkeypatch, main, number):
     monkeypatch.setattr(cli, "carry_out", lambda *_: ExitCode.DIVERGED)
-    monkeypatch.setattr(lifeline, "leave_if_kept", lambda _code: os.kill(os.getpid(), number))
+    monkeypatch.setattr(process_exit, "exit_despite_user_threads", lambda _code: os.kill(os.getpid(), number))
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == ExitCode.DIVERGED

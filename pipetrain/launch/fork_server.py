@@ -10,17 +10,13 @@ import contextlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
+import time
 from multiprocessing import forkserver, resource_tracker
-from typing import TYPE_CHECKING
+from typing import Final
 
 from pipetrain.launch.signals import blocked
 
-if TYPE_CHECKING:
-    from pipetrain.launch.lines import WorkerLines
-    from pipetrain.run.job import Job
-
-METHOD = "forkserver"
+METHOD: Final = "forkserver"
 """How multiprocessing calls this way of starting processes."""
 
 EXIT_UNKNOWN = 255
@@ -29,16 +25,11 @@ MODULES = "PIPETRAIN_PRELOAD"
 """The environment variable that tells the fork server which modules to import beside what every worker needs."""
 
 _PRELOAD = "pipetrain.launch.preload"
-
-Environment = Mapping[str, str | None]
-"""Environment variables by name; None for one that is not set."""
-
-_environment: dict[str, str] = {}
-"""The fork server's own environment."""
+_POLL_SECONDS = 0.02
 
 
 def start(*targets: str) -> None:
-    """Starts the fork server, unless there is one. Its imports go on when this returns.
+    """Starts the fork server, unless it is running. Its imports go on when this returns.
 
     Args:
         targets: what workers will call. Modules of pipetrain's own are imported before they are forked; a user's may
@@ -46,10 +37,6 @@ def start(*targets: str) -> None:
     """
     from unittest import mock  # not for those who start none: it takes a while to import
 
-    if running():
-        return
-    _environment.clear()
-    _environment.update(os.environ)
     _forget_foreign_method()
     multiprocessing.get_context(METHOD).set_forkserver_preload([_PRELOAD])
     with blocked():  # the fork server needs it; its start unblocks some signals, so it has a block of its own
@@ -66,10 +53,14 @@ def _forget_foreign_method() -> None:
         multiprocessing.set_start_method(None, force=True)
 
 
-def running() -> bool:
-    """Whether there is a fork server, and it has not ended."""
-    pid = _pid()
-    return pid is not None and not _has(pid, os.WEXITED)
+def has_ended(within: float = 1.0) -> bool:
+    """True if the fork server ends within so many seconds; the system closes a process's pipes before it has ended."""
+    pid, deadline = _pid(), time.monotonic() + within
+    while pid is not None and not _has(pid, os.WEXITED):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def go_on() -> None:
@@ -87,23 +78,3 @@ def _pid() -> int | None:
 def _has(pid: int, state: int) -> bool:
     """Whether a child has ended, or is stopped; as seen from outside: multiprocessing waits for it by itself."""
     return os.waitid(os.P_PID, pid, state | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def changes() -> Environment:
-    """What has changed in this process's environment since the fork server started, by a user's code or by Hydra."""
-    names = {*_environment, *os.environ}
-    return {name: os.environ.get(name) for name in names if _environment.get(name) != os.environ.get(name)}
-
-
-def run_worker(job: "Job", changed: Environment, lines: "WorkerLines") -> None:
-    """Runs the stages of this process, which was forked, in the launcher's environment."""
-    from pipetrain.launch.worker import launched
-
-    # a user's code starts processes as in any other program: a fork server of its own would outlive a killed worker
-    multiprocessing.set_start_method(None, force=True)
-    for name, value in changed.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    launched(job, lines)

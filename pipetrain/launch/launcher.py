@@ -1,38 +1,33 @@
-"""Starts a run's processes with torch's elastic launcher, and says how they ended."""
+"""Starts a run's worker processes, waits for them, and explains how they ended."""
 
 import contextlib
-import logging
 import multiprocessing
 import os
 import signal
 import uuid
 from collections.abc import Iterator
+from multiprocessing import connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
-from unittest import mock
-
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from pipetrain.errors import RunError
 from pipetrain.executors.messages.loopback import ADDRESS
 from pipetrain.executors.messages.transport import set_environment
 from pipetrain.failure import Failure, RemoteError
-from pipetrain.launch import fork_server
-from pipetrain.launch.breaking_off import broken_off_by
+from pipetrain.launch import fork_server, master
 from pipetrain.launch.failure_note import FailureKind, failure_notes
-from pipetrain.launch.lifeline import EXIT_LOST
-from pipetrain.launch.overseer import Overseer, WorkerMissing
-from pipetrain.launch.rendezvous import LoopbackRendezvous
-from pipetrain.launch.signal_pipe import ENDING_A_WORKER
-from pipetrain.launch.signals import Interruption
+from pipetrain.launch.graceful_stop import drain_on_signal
+from pipetrain.launch.monitor import LauncherMonitor, UnreportedWorkerFailure
+from pipetrain.launch.process_exit import EXIT_LOST
+from pipetrain.launch.rendezvous import START, loopback_store, monitoring_store
+from pipetrain.launch.signals import ENDING_A_WORKER, Interruption
 from pipetrain.run.job import Job
 from pipetrain.tracking import summary
 
-_END_SECONDS = 10
-"""How long a worker may take to end when it is told to; one that is stopped never would."""
-_LAUNCHER_LOGS = ("torch.distributed", "torch.multiprocessing")
+_POLL_SECONDS = 0.1
+_END_SECONDS = 10.0
+"""Seconds that the system may take to end a worker that was killed."""
 
 
 class WorkerError(RunError):
@@ -67,21 +62,17 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
     run.logs.mkdir(parents=True, exist_ok=True)
     set_environment(job.device)  # the fork server imports torch, which reads some of it then
     fork_server.start()
-    stop_timeout = job.settings.launch.stop_timeout
+    store, start = loopback_store(), uuid.uuid4().hex
+    environment = _environment(job, start, store.port)
     with (
-        _surroundings(job),
-        Overseer(job) as overseer,
-        broken_off_by(overseer.break_off, stop_timeout, interruption),
+        LauncherMonitor(job, monitoring_store(start, store)) as monitor,
+        drain_on_signal(monitor.break_off, job.settings.launch.stop_timeout, interruption),
     ):
         try:
-            elastic_launch(_config(job, overseer), fork_server.run_worker)(job, fork_server.changes(), overseer.lines)
-        except ChildFailedError as error:
+            _run(job, environment, monitor)
+        except WorkerError:
             if summary.read(run) is None:
-                explained = _explained(job, error)
-                raise explained from explained.__cause__
-        except WorkerMissing as error:
-            if summary.read(run) is None:
-                raise WorkerError(f"{job.placement.name(error.process)} {error}", f"logs in {run.logs}") from None
+                raise
         except KeyboardInterrupt as error:
             for worker in multiprocessing.active_children():  # a second signal came before they had all ended
                 worker.kill()
@@ -94,55 +85,113 @@ def launch(job: Job, interruption: Interruption) -> dict[str, Any]:
         return result
 
 
-def _config(job: Job, overseer: Overseer) -> LaunchConfig:
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=job.placement.num_processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend=LoopbackRendezvous.NAME,
-        rdzv_configs={"check": overseer.check},
-        local_addr=ADDRESS,
-        max_restarts=0,
-        monitor_interval=0.1,
-        start_method=fork_server.METHOD,
-        # these are ours to handle: torch would keep its handlers for good, and undo what nohup asks for
-        signals_to_handle="SIGRTMAX",
-        logs_specs=DefaultLogsSpecs(log_dir=str(job.run.logs), redirects=Std.ALL),
-    )
-    if hasattr(config, "shutdown_timeout"):  # torch 2.11 cannot be told, and gives them 30 s
-        config.shutdown_timeout = _END_SECONDS
-    return config
+def _environment(job: Job, start: str, port: int) -> dict[str, str]:
+    """The environment of every worker, but for its rank."""
+    size = str(job.placement.num_processes)
+    return {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        **os.environ,
+        "OMP_NUM_THREADS": str(job.threads),
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": str(port),
+        master.LAUNCHER_HOSTS: "True",
+        START: start,
+    }
+
+
+def _run(job: Job, environment: dict[str, str], monitor: LauncherMonitor) -> None:
+    """Runs the workers until all have finished their parts.
+
+    Raises:
+        WorkerError: one has not.
+    """
+    logs = job.run.logs / environment[START]
+    with _workers(job, environment, logs) as workers:
+        try:
+            running = dict(enumerate(workers))
+            while running:
+                connection.wait([worker.sentinel for worker in running.values()], _POLL_SECONDS)
+                monitor.check()
+                exits = {rank: code for rank, worker in running.items() if (code := worker.exitcode) is not None}
+                if failures := {rank: code for rank, code in exits.items() if code}:
+                    raise _explained(job, failures, logs)
+                for rank in exits:
+                    monitor.check_finished(rank)
+                    del running[rank]
+        except UnreportedWorkerFailure as error:
+            raise WorkerError(f"{job.placement.name(error.process)} {error}", f"logs in {job.run.logs}") from None
 
 
 @contextlib.contextmanager
-def _surroundings(job: Job) -> Iterator[None]:
-    """Around the life of the workers."""
-    with mock.patch.dict(os.environ, OMP_NUM_THREADS=str(job.threads)), _quiet_launcher(job.run.logs):
-        try:
-            yield
-        except (ConnectionError, EOFError) as error:
-            if fork_server.running():
-                raise
-            raise _without_fork_server(job) from error
+def _workers(job: Job, environment: dict[str, str], logs: Path) -> Iterator[list[ForkServerProcess]]:
+    """Starts the workers; at the end of the context, none is left."""
+    started: list[ForkServerProcess] = []
+    try:
+        for rank in range(job.placement.num_processes):
+            own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            started.append(_start(job, own, logs / str(rank)))
+        yield started
+    except (ConnectionError, EOFError) as error:
+        if not fork_server.has_ended():
+            raise
+        raise _without_fork_server(job) from error
+    finally:
+        for worker in started:
+            worker.kill()
+        for worker in started:
+            worker.join(_END_SECONDS)
 
 
-def _explained(job: Job, error: ChildFailedError) -> WorkerError:
-    logs, notes = job.run.logs, failure_notes(job.run)
-    hung = [process for process, note in notes.items() if note.kind is FailureKind.HUNG]
+def _start(job: Job, environment: dict[str, str], logs: Path) -> ForkServerProcess:
+    logs.mkdir(parents=True)
+    worker = multiprocessing.get_context(fork_server.METHOD).Process(target=run_worker, args=(job, environment, logs))
+    worker.start()
+    return worker
+
+
+def run_worker(job: Job, environment: dict[str, str], logs: Path) -> None:
+    """Runs the stages of this process, which was forked.
+
+    Args:
+        job: what to run.
+        environment: the launcher's, with the rank of this worker.
+        logs: folder of its output.
+    """
+    for stream, name in ((1, "stdout.log"), (2, "stderr.log")):
+        with (logs / name).open("wb") as file:
+            os.dup2(file.fileno(), stream)
+    from pipetrain.launch.worker import launched
+
+    # a user's code starts processes as in any other program: a fork server of its own would outlive a killed worker
+    multiprocessing.set_start_method(None, force=True)
+    os.environ.clear()
+    os.environ.update(environment)
+    launched(job)
+
+
+def _explained(job: Job, exit_codes: dict[int, int], logs: Path) -> WorkerError:
+    """The error of the worker that failed first.
+
+    Args:
+        job: what was run.
+        exit_codes: exit codes other than 0, by rank.
+        logs: folder of the workers' output.
+    """
+    notes, where = failure_notes(job.run), f"logs in {job.run.logs}"
+    hung = [rank for rank, note in notes.items() if note.kind is FailureKind.HUNG]
     if hung:
-        return WorkerError(f"{job.placement.name(hung[0])} {notes[hung[0]].line}", f"logs in {logs}")
-    # a lost connection is a symptom: blame the first worker that failed for another reason
-    culprits = [item for item in error.failures.items() if item[1].exitcode != EXIT_LOST] or [*error.failures.items()]
-    rank, failure = min(culprits, key=lambda item: item[1].timestamp)
-    failed = {process: note for process, note in notes.items() if note.kind is FailureKind.FAILED}
-    if failure.exitcode == EXIT_LOST and failed:  # who failed has taken longer to end
-        rank = next(iter(failed))
-    if failure.exitcode == fork_server.EXIT_UNKNOWN and not fork_server.running():
+        return WorkerError(f"{job.placement.name(hung[0])} {notes[hung[0]].line}", where)
+    failed = {rank: note for rank, note in notes.items() if note.kind is FailureKind.FAILED}
+    # a lost connection is a symptom: blame a worker that failed for another reason, which may take longer to end
+    culprits = [rank for rank, code in exit_codes.items() if code != EXIT_LOST] or [*failed, *exit_codes]
+    rank = culprits[0]
+    if exit_codes.get(rank) == fork_server.EXIT_UNKNOWN and fork_server.has_ended():
         return _without_fork_server(job)
     stage = job.placement.name(rank)
     if rank not in failed:
-        return WorkerError(f"{stage} failed: {_reason(failure)}{_last_words(logs, rank, failure)}", f"logs in {logs}")
+        return WorkerError(f"{stage} failed: {_reason(exit_codes[rank], logs / str(rank) / 'stderr.log')}", where)
     note = failed[rank]
     explained = WorkerError(f"{stage} {note.line}", f"traceback in {job.run.failure_traceback(rank)}")
     explained.__cause__ = RemoteError(Failure(note.line, note.traceback))
@@ -153,37 +202,14 @@ def _without_fork_server(job: Job) -> WorkerError:
     return WorkerError("the process from which the workers are forked has ended", f"logs in {job.run.logs}")
 
 
-def _reason(failure: ProcessFailure) -> str:
-    if failure.exitcode < 0:
-        return f"killed by {signal.Signals(-failure.exitcode).name}"
-    # torch's own record, of a worker that failed before it could leave a note
-    message = (failure.error_file_data or {}).get("message", {})
-    text = message.get("message", "") if isinstance(message, dict) else ""
-    if not text and failure.exitcode - 128 in ENDING_A_WORKER:
-        return f"ended by {signal.Signals(failure.exitcode - 128).name}"
-    return text or f"exit code {failure.exitcode}"
-
-
-def _last_words(logs: Path, rank: int, failure: ProcessFailure) -> str:
-    """The last line of a worker that aborted, as torch's own threads do after an error of NCCL's or CUDA's."""
-    if failure.exitcode != -signal.SIGABRT:
-        return ""
-    files = sorted(logs.glob(f"**/{rank}/stderr.log"), key=lambda file: file.stat().st_mtime)
-    lines = files[-1].read_text(encoding="utf-8", errors="replace").splitlines() if files else []
-    return next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")
-
-
-@contextlib.contextmanager
-def _quiet_launcher(logs: Path) -> Iterator[None]:
-    """The launcher's own log goes to a file: on the terminal it would garble the progress bar."""
-    loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith(_LAUNCHER_LOGS)]
-    handler = logging.FileHandler(logs / "launcher.log")
-    before = [(each, each.handlers[:], each.propagate) for each in loggers]
-    for each, _, _ in before:
-        each.handlers, each.propagate = [handler], False
-    try:
-        yield
-    finally:
-        for each, handlers, propagate in before:
-            each.handlers, each.propagate = handlers, propagate
-        handler.close()
+def _reason(exit_code: int, log: Path) -> str:
+    """Why a worker failed that left no note."""
+    if exit_code - 128 in ENDING_A_WORKER:
+        return f"ended by {signal.Signals(exit_code - 128).name}"
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    reason = f"killed by {signal.Signals(-exit_code).name}"
+    if exit_code == -signal.SIGABRT and log.is_file():  # by a thread of torch's, after an error of NCCL's or CUDA's
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        reason += next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")
+    return reason

@@ -9,11 +9,13 @@ from pipetrain.errors import RunError, one_line
 
 PATIENCE_SECONDS = 30.0
 """How long nothing is said of a master that cannot be reached."""
+LAUNCHER_HOSTS = "TORCHELASTIC_USE_AGENT_STORE"
+"""Environment variable that torchrun sets to True: its own process hosts the store, and not rank 0."""
 _CONNECT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
 
 
-def reach(who: str) -> None:
+def wait_for_master(who: str) -> None:
     """Waits until the master answers; says so where that takes long.
 
     A master that still prepares the run refuses connections. It is waited for until `launch.start_timeout` ends that.
@@ -27,7 +29,7 @@ def reach(who: str) -> None:
     if os.environ["RANK"] == "0" and not is_torchruns():
         return
     began, told = time.monotonic(), False
-    while (error := refusal()) is not None:
+    while (error := connection_error()) is not None:
         if time.monotonic() - began > PATIENCE_SECONDS:
             if not isinstance(error, ConnectionRefusedError):
                 raise RunError(
@@ -41,7 +43,7 @@ def reach(who: str) -> None:
 
 def is_torchruns() -> bool:
     """Whether it is torchrun's own process, which answers from before the workers start, rather than rank 0."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return os.environ.get(LAUNCHER_HOSTS) == "True"
 
 
 def address() -> tuple[str, int]:
@@ -49,7 +51,7 @@ def address() -> tuple[str, int]:
     return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 
 
-def refusal() -> OSError | None:
+def connection_error() -> OSError | None:
     """Why a connection to the master cannot be made; None where it answers."""
     try:
         socket.create_connection(address(), timeout=_CONNECT_SECONDS).close()
@@ -58,7 +60,7 @@ def refusal() -> OSError | None:
     return None
 
 
-def address_towards() -> str | None:
+def local_address() -> str | None:
     """The address of this machine from which the master is reached, such as `10.0.0.7`; None where there is no way."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nothing_is_sent:

@@ -10,8 +10,8 @@ from pipetrain.libraries.imports import gc_paused
 from pipetrain.libraries.processes import die_with_parent
 
 _MODULES = (
+    "pipetrain.launch.launcher",
     "pipetrain.launch.worker",
-    "torch.distributed.elastic.multiprocessing",  # which begins a worker
     "torch.fx.experimental.symbolic_shapes",  # which the first backward imports
 )
 

@@ -1,83 +1,174 @@
-"""Where the workers of one launcher find each other: a store at the loopback address."""
+"""How the processes of a run meet: the store, the name of their start, and the process group."""
 
+import os
 import socket
-from collections.abc import Callable
-from typing import ClassVar
+import time
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from torch.distributed import PrefixStore, TCPStore
-from torch.distributed.elastic.rendezvous import (
-    RendezvousHandler,
-    RendezvousInfo,
-    RendezvousParameters,
-    RendezvousStoreInfo,
-    rendezvous_handler_registry,
-)
-from typing_extensions import override
+import torch
+import torch.distributed as dist
+from torch.distributed import Store
 
-from pipetrain.executors.messages.loopback import ADDRESS
+from pipetrain.executors.messages import control, loopback
+from pipetrain.executors.messages.transport import NEVER, Transport, agreed_transport, set_environment
+from pipetrain.launch import master
+from pipetrain.run.device import device_at
+from pipetrain.run.job import Job
+from pipetrain.schedules import Placement
+from pipetrain.tracking.run_directory import RunDirectory
+
+START = "PIPETRAIN_START"
+"""Environment variable with the name that our launcher gives a start of the workers."""
+_PAUSE_SECONDS = 0.01
 
 
-class LoopbackRendezvous(RendezvousHandler):
-    """A rendezvous of one launcher, whose workers use its store.
+def negotiate_start_name(store: Store, rank: int, num_processes: int) -> str:
+    """Unique name of this start of the processes, chosen by rank 0; waits for the other processes.
 
-    torch's own listens on every interface and unpickles what it reads from its store, which anyone who reaches the
-    machine could have written.
+    torchrun starts all processes again when one has failed, and leaves them the store of before, with the addresses of
+    those that are gone. Its count of restarts differs between machines. So every other rank publishes a key of its own,
+    and only accepts an answer to that key.
 
     Args:
-        run_id: tells runs apart.
-        check: called while the launcher finds nothing wrong with its workers; raises what it does not see.
+        store: where they meet; may hold what earlier starts have left.
+        rank: of this process.
+        num_processes: how many there are.
+    """
+    own = uuid.uuid4().hex
+    if rank == 0:
+        _give(store, own, range(1, num_processes))
+        return own
+    store.set(_call(rank), own)
+    while not (answer := _value(store, _answer(rank))).startswith(own):
+        time.sleep(_PAUSE_SECONDS)
+    name = answer.removeprefix(own)
+    store.set(_taken(name, rank), "1")
+    return name
+
+
+def _give(store: Store, name: str, ranks: Collection[int]) -> None:
+    """Answers all calls, those of processes that are gone as well, until every process has taken the name."""
+    while not store.check([_taken(name, rank) for rank in ranks]):
+        for rank in ranks:
+            if call := _value(store, _call(rank)):
+                store.set(_answer(rank), call + name)
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _value(store: Store, key: str) -> str:
+    return store.get(key).decode() if store.check([key]) else ""
+
+
+def _call(rank: int) -> str:
+    return f"pipetrain/call/{rank}"
+
+
+def _answer(rank: int) -> str:
+    return f"pipetrain/answer/{rank}"
+
+
+def _taken(name: str, rank: int) -> str:
+    return f"pipetrain/taken/{name}/{rank}"
+
+
+@dataclass(frozen=True)
+class ProcessEnvironment:
+    """Where a worker process stands.
+
+    Attributes:
+        rank: its number.
+        start: what all processes call this start of them.
+        transport: of tensors between the processes.
+        placement: which process has which stages.
     """
 
-    NAME: ClassVar[str] = "pipetrain-loopback"
-    """Under which torch's launcher finds it."""
-
-    def __init__(self, run_id: str, check: Callable[[], None]) -> None:
-        self._run_id = run_id
-        self._check = check
-        listener = socket.create_server((ADDRESS, 0))
-        self._port = listener.getsockname()[1]
-        self._store = TCPStore(
-            ADDRESS, self._port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-        )
-
-    @override
-    def get_backend(self) -> str:
-        return self.NAME
+    rank: int
+    start: str
+    transport: Transport
+    placement: Placement
 
     @property
-    @override
-    def use_agent_store(self) -> bool:
-        return True
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.transport.device
 
-    @override
-    def next_rendezvous(self) -> RendezvousInfo:
-        address = RendezvousStoreInfo(ADDRESS, self._port)
-        return RendezvousInfo(PrefixStore(self._run_id, self._store), 0, 1, address)
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The stages of this process."""
+        return tuple(self.placement.stages_of[self.rank])
 
-    @override
-    def is_closed(self) -> bool:
-        return False
+    @property
+    def replica(self) -> int:
+        """The number of this process among those that have its stage."""
+        return self.placement.replica_of(self.rank)
 
-    @override
-    def set_closed(self) -> None:
-        pass
-
-    @override
-    def num_nodes_waiting(self) -> int:
-        self._check()  # torch asks each time it has looked at the workers
-        return 0
-
-    @override
-    def get_run_id(self) -> str:
-        return self._run_id
-
-    @override
-    def shutdown(self) -> bool:
-        return True
+    @property
+    def has_last_stage(self) -> bool:
+        """Whether this process records the run."""
+        return self.rank == self.placement.of_last_stage
 
 
-def _create(parameters: RendezvousParameters) -> RendezvousHandler:
-    return LoopbackRendezvous(parameters.run_id, parameters.config["check"])
+def join(job: Job) -> tuple[ProcessEnvironment, Job]:
+    """Joins the process group of a run that a launcher started; the job as all processes agree on it.
+
+    Raises:
+        RunError: the first process cannot be reached.
+    """
+    rank = int(os.environ["RANK"])
+    set_environment(job.device)
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
+        loopback.use()
+    else:
+        master.wait_for_master(job.placement.name(rank))
+        if address := master.local_address():  # the machine's own name may lead to another one, or nowhere
+            loopback.use(address)
+    device = device_at(job.device, int(os.environ.get("LOCAL_RANK", rank)))
+    store = _connect(hosts=rank == 0 and not master.is_torchruns())
+    size = job.placement.num_processes
+    start = os.environ.get(START) or negotiate_start_name(store, rank, size)
+    dist.init_process_group("gloo", store=dist.PrefixStore(start, store), rank=rank, world_size=size, timeout=NEVER)
+    job = _agreed_job(job)
+    return ProcessEnvironment(rank, start, agreed_transport(device), job.placement), job
 
 
-rendezvous_handler_registry.register(LoopbackRendezvous.NAME, _create)
+def connect_monitoring_store(start: str) -> Store:
+    """Another connection to the store, for the watching thread: a request on one connection blocks the next.
+
+    Args:
+        start: what all processes call this start of them.
+    """
+    return monitoring_store(start, _connect())
+
+
+def monitoring_store(start: str, store: Store) -> Store:
+    """The part of a store in which the processes of a start, and their launcher, monitor each other."""
+    return dist.PrefixStore(f"pipetrain/{start}", store)
+
+
+def loopback_store() -> dist.TCPStore:
+    """A store that this process hosts at the loopback address alone; torch's default is every interface."""
+    listener = socket.create_server((loopback.ADDRESS, 0))
+    port = listener.getsockname()[1]
+    return dist.TCPStore(
+        loopback.ADDRESS, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+
+
+def restarted() -> bool:
+    """True if torchrun, whose store outlives a worker, has started rank 0, which is this process, before."""
+    return _connect().add("pipetrain/starts", 1) > 1
+
+
+def _connect(*, hosts: bool = False) -> Store:
+    host, port = master.address()
+    return dist.TCPStore(host, port, is_master=hosts, timeout=NEVER, wait_for_workers=False, multi_tenant=True)
+
+
+def _agreed_job(job: Job) -> Job:
+    """The job with rank 0's run directory: workers that an outer launcher started have each named one."""
+    found = [str(job.run), str(job.resume or ""), job.finished]
+    run, resume, finished = control.broadcast_json(found, source=0)
+    return replace(job, run=RunDirectory(Path(run)), resume=Path(resume) if resume else None, finished=finished)

@@ -1,35 +1,28 @@
-"""The thread that watches a worker: signals while it waits, hangs of its own, orders to stop, signs of life."""
+"""The thread that watches a worker: its signals, whether it hangs, its heartbeats, and drains that are asked for."""
 
 import contextlib
-import multiprocessing
 import os
-import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pipetrain.errors import ExitCode
 from pipetrain.executors.admission_gate import AdmissionGate
-from pipetrain.launch import lifeline
-from pipetrain.launch.activity import Activity
-from pipetrain.launch.agreement import Agreement
-from pipetrain.launch.awake_clock import AwakeClock
-from pipetrain.launch.end_reports import EndReports
+from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote
-from pipetrain.launch.heartbeat import BEAT_SECONDS, Heartbeat
-from pipetrain.launch.signal_pipe import ENDING_A_WORKER, WARNING, SignalPipe
-from pipetrain.launch.signals import Interruption
+from pipetrain.launch.graceful_stop import DrainConsensus, ReportExchange
+from pipetrain.launch.monitor import BEAT_SECONDS, Heartbeat, PeerMonitor, SuspendAwareClock
+from pipetrain.launch.signals import ENDING_A_WORKER, WARNING, Interruption, SignalPipe
 from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-    from pipetrain.launch.peers import Peers
 
 EXIT_HUNG = 70
 """Exit code of a worker that ends itself because it hangs (EX_SOFTWARE)."""
@@ -37,16 +30,69 @@ BLAME_SECONDS = 8.0
 """How long a worker that lost a neighbor waits before it ends: the launcher names whoever ends first."""
 
 _ORDER_SECONDS = 2.0
-"""How long the launcher, which gets a Ctrl-C as well, may take to say what is to be done."""
-_MOMENT = 0.5
-"""How long signals that were sent to all processes at once may lie apart."""
+"""Seconds that our launcher may take to answer a signal to all processes of the run."""
+_POLL_SECONDS = 0.05
+_LAST_BEAT_SECONDS = 5.0
 
-Tell = Callable[[Heartbeat], None]
+PublishHeartbeat = Callable[[Heartbeat], None]
 """Passes on a sign of life; must not wait."""
 
 
+@dataclass
+class Activity:
+    """Activity of a worker's main thread.
+
+    Attributes:
+        what: description of the activity.
+        waiting: True if it waits for another process: the worker does not hang, the other one may.
+        starting: True until the run begins.
+        finished: True if all that this process had to do for the run is done.
+        changes: number of activities begun or ended.
+    """
+
+    what: str = "starting"
+    waiting: bool = False
+    starting: bool = True
+    finished: bool = False
+    changes: int = 0
+
+    def now(self, what: str) -> None:
+        """The main thread starts something else."""
+        self.what = what
+        self.changes += 1
+
+    def begin(self) -> None:
+        """All is built and connected; the run begins."""
+        self.starting = False
+        self.changes += 1
+
+    def finish(self) -> None:
+        """The process has nothing left to do but to end."""
+        self.what, self.waiting, self.finished = "ending", False, True
+        self.changes += 1
+
+    def wait(self, what: str) -> AbstractContextManager[None]:
+        """Around a wait for another process."""
+        return self._within(f"{self.what}, waiting for {what}", waiting=True)
+
+    def compute(self, what: str) -> AbstractContextManager[None]:
+        """Around a computation inside such a wait: a library waits and computes in one call."""
+        return self._within(what, waiting=False)
+
+    @contextlib.contextmanager
+    def _within(self, what: str, *, waiting: bool) -> Iterator[None]:
+        before = self.what, self.waiting
+        self.what, self.waiting = what, waiting
+        self.changes += 1
+        try:
+            yield
+        finally:
+            self.what, self.waiting = before
+            self.changes += 1
+
+
 @dataclass(frozen=True)
-class Watched:
+class WatchdogConfig:
     """A worker that is watched.
 
     Attributes:
@@ -73,10 +119,9 @@ class Watchdog:
 
     Args:
         watched: the worker.
-        tell: passes its heartbeats on to whoever watches all workers; None where nobody does yet.
+        tell: publishes its heartbeats for our launcher; None under an outer launcher, whose workers monitor each other.
         on_signal: called with the signal's number before it ends the process; with 0 where this worker hangs, or
             another was lost.
-        order: closed at the other end where a launcher of ours has the run broken off.
 
     Attributes:
         activity: kept up to date by the main thread.
@@ -88,31 +133,28 @@ class Watchdog:
 
     def __init__(
         self,
-        watched: Watched,
-        tell: Tell | None = None,
+        watched: WatchdogConfig,
+        tell: PublishHeartbeat | None = None,
         on_signal: Callable[[int], None] = lambda _number: None,
-        order: Connection | None = None,
     ) -> None:
         self.watched = watched
         self.activity = Activity()
         self.tell = tell
         self.gate = AdmissionGate()
         self.interruption = Interruption()
-        self.reports = EndReports(watched.process, watched.num_processes)
-        self._agreement = Agreement(watched.process, watched.num_processes, self.gate)
-        self.peers: Peers | None = None
+        self.reports = ReportExchange(watched.process, watched.num_processes)
+        self._agreement = DrainConsensus(watched.process, watched.num_processes, self.gate)
+        self.peers: PeerMonitor | None = None
         self._on_signal = on_signal
-        self._order = order
-        self._has_launcher = multiprocessing.parent_process() is not None
-        self._ordered_at: float | None = None
-        self._terminal = False
+        self._has_launcher = tell is not None
         self._deadline: tuple[float, int] | None = None
         self._store: Store | None = None
-        self._clock = AwakeClock()
+        self._clock = SuspendAwareClock()
         self._changes = -1
         self._changed_at = 0.0
         self._beats = 0
         self._told = False
+        self._last_beat = threading.Event()
         self._closed = threading.Event()
         self._pipe = SignalPipe()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
@@ -144,6 +186,12 @@ class Watchdog:
         self.activity.begin()
         self._pipe.wake()
 
+    def finish(self) -> None:
+        """Publishes that the process has nothing left to do but to end."""
+        self.activity.finish()
+        self._pipe.wake()
+        self._last_beat.wait(_LAST_BEAT_SECONDS)
+
     def meet(self, store: "Store", run: RunDirectory) -> None:
         """Takes a connection of this thread's own to the others' store, and the run directory that all agree on."""
         self.watched = replace(self.watched, run=run)
@@ -159,59 +207,56 @@ class Watchdog:
         return self.reports.ask(self._store, seconds)
 
     def _watch(self) -> None:
+        # The order of a round matters:
+        # 1. Signals wake this thread. They come first, so that the end that they ask for is in this round's requests.
+        # 2. A worker that hangs ends here, before a heartbeat could keep up the impression that all is well.
+        # 3. The heartbeat, with which a worker under an outer launcher looks at the others, may end it as well.
+        # 4. Drains and reports need the whole run, and wait for nothing: what is not there yet is there in a later
+        #    round. The store ends with the process that hosts it, which is for the launcher to deal with.
         while not self._closed.is_set():
-            signals = self._signals(BEAT_SECONDS)
+            signals = self._pipe.wait(BEAT_SECONDS)
             if self._closed.is_set():
                 return
-            self._obey(signals)
+            self._handle_signals(signals)
             self._look_at_self()
             self._give_sign()
-            # the store ends with the process that hosts it, and the launcher deals with that
             with contextlib.suppress(RuntimeError):
                 self._answer()
 
-    def _signals(self, seconds: float) -> bytes:
-        """The numbers of the signals that came, after waiting for one, or for an order."""
-        signals, ordered = self._pipe.wait(seconds, [] if self._order is None else [self._order.fileno()])
-        if ordered:
-            self._order = None
-            self._ordered_at = time.monotonic()
-            self._agreement.ask()
-        return signals
-
-    def _obey(self, signals: bytes) -> None:
-        numbers = ENDING_A_WORKER if self._has_launcher else (*ENDING_A_WORKER, WARNING)  # else it is warned, too
+    def _handle_signals(self, signals: bytes) -> None:
+        # our launcher, which is warned as well, answers a warning
+        numbers = ENDING_A_WORKER if self._has_launcher else (*ENDING_A_WORKER, WARNING)
         ending = next((number for number in numbers if number in signals), None)
-        if ending is not None and not (self._has_launcher and self._is_ordered(signals)):
+        if ending is not None and not (self._has_launcher and self._is_ordered()):
             self._told = True
             self._give_sign()
-            if not self._may_stop(ending):
-                self._end(ending)
+            if not self._begin_graceful_stop(ending):
+                self._end_by(ending)
         if self._deadline is not None and self._clock.look() > self._deadline[0]:
-            self._end(self._deadline[1])
+            self._end_by(self._deadline[1])
 
-    def _is_ordered(self, signals: bytes) -> bool:
-        """Whether the launcher has the run broken off.
+    def _is_ordered(self) -> bool:
+        """True if our launcher has the run broken off; then it also ends the workers, if that becomes necessary.
 
-        A signal to all processes reaches the launcher as well, which then orders what is to be done, and counts the
-        seconds and the signals. SIGTERM is also how torch's launcher ends a worker.
+        1. A signal to all processes of a run, such as Ctrl-C, reaches the launcher as well. It gives the order, or
+           kills the workers, if they do not all train yet or a second signal comes.
+        2. A signal to this worker alone is not answered, and ends it.
         """
-        self._terminal = self._terminal or signal.SIGINT in signals
-        until = time.monotonic() + (_MOMENT if signal.SIGTERM in signals else _ORDER_SECONDS)
-        while self._ordered_at is None and (seconds := until - time.monotonic()) > 0:
-            signals += self._signals(seconds)  # others may come first, such as SIGCHLD of a data set's worker
-        if self._ordered_at is None:
-            return False
-        at_once = time.monotonic() - self._ordered_at < 2 * _MOMENT
-        return signal.SIGTERM not in signals or (at_once and not self._terminal)
+        until = time.monotonic() + _ORDER_SECONDS
+        while not self.gate.ends and time.monotonic() < until:
+            with contextlib.suppress(RuntimeError):
+                if self._store is not None:
+                    self._agreement.share_end(self._store)
+            time.sleep(_POLL_SECONDS)
+        return self.gate.ends
 
-    def _may_stop(self, number: int) -> bool:
-        """Whether a signal from an outer launcher has the run broken off: the first one does, once it has begun."""
+    def _begin_graceful_stop(self, number: int) -> bool:
+        """Begins to drain on a signal from an outer launcher; False if the worker is to end at once."""
         if self._has_launcher or self.activity.starting or self._store is None:
             return False
         if self._deadline is not None or not self.watched.stop_timeout:
             return False
-        if lifeline.orphaned.is_set() or (self.peers is not None and self.peers.failure(str)):
+        if process_exit.orphaned.is_set() or (self.peers is not None and self.peers.failure(str)):
             return False  # there is nobody left to drain the pipeline with
         self._deadline = self._clock.look() + self.watched.stop_timeout, number
         self.interruption.note(number)
@@ -226,22 +271,18 @@ class Watchdog:
                 if self.peers is not None:
                     self._on_signal(0)
             finally:
-                lifeline.leave(lifeline.EXIT_LOST)
+                process_exit.exit_now(process_exit.EXIT_LOST)
 
-    def _part(self) -> NoReturn:
-        """Ends a worker that hears nothing of one of another machine, which it cannot end."""
-        try:
-            self._on_signal(0)
-        finally:
-            lifeline.end(lifeline.EXIT_LOST)
+    def _end_by(self, number: int) -> NoReturn:
+        self.interruption.note(number)
+        preempted = self.interruption.preempts and not self._has_launcher
+        self._end(ExitCode.PREEMPTED if preempted else 128 + number, number)
 
-    def _end(self, number: int) -> NoReturn:
+    def _end(self, code: int, number: int = 0) -> NoReturn:
         try:
             self._on_signal(number)
-        finally:  # even if how the run ended cannot be told, as on a full disk
-            self.interruption.note(number)
-            preempted = self.interruption.preempts and not self._has_launcher
-            lifeline.end(ExitCode.PREEMPTED if preempted else 128 + number)
+        finally:  # even if how the run ended cannot be reported, as on a full disk
+            process_exit.kill_tree_and_exit(code)
 
     def _look_at_self(self) -> None:
         now, activity = self._clock.look(), self.activity
@@ -266,10 +307,7 @@ class Watchdog:
             print(f"pipetrain: error: process {self.watched.process} {note.line}", file=sys.stderr, flush=True)
         else:
             note.leave(self.watched.run, self.watched.process)
-        try:
-            self._on_signal(0)
-        finally:
-            lifeline.end(EXIT_HUNG)
+        self._end(EXIT_HUNG)
 
     def heartbeat(self) -> Heartbeat:
         """What there is to tell of this worker."""
@@ -281,12 +319,14 @@ class Watchdog:
 
     def _give_sign(self) -> None:
         self._beats += 1
-        if self.tell is None:
-            return
-        with contextlib.suppress(OSError, RuntimeError):  # whoever listened is gone, or too busy
-            self.tell(self.heartbeat())
-        if self.peers is not None and self.peers.parted:
-            self._part()
+        if self.tell is not None:
+            beat = self.heartbeat()
+            with contextlib.suppress(RuntimeError):  # the store is gone
+                self.tell(beat)
+            if beat.finished:
+                self._last_beat.set()
+        if self.peers is not None and self.peers.unreachable:
+            self._end(process_exit.EXIT_LOST)  # it cannot end a worker of another machine
 
     def _answer(self) -> None:
         if self._store is None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from multiprocessing.util import Finalize
 from typing import Any
 
 import torch.distributed as dist
@@ -17,18 +16,16 @@ from pipetrain.executors.admission_gate import AdmissionGate
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.pipeline import build_stages, connect_stages
 from pipetrain.failure import Failure
-from pipetrain.launch import lifeline
-from pipetrain.launch.breaking_off import broken_off_by
+from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
-from pipetrain.launch.heartbeat import Heartbeat
-from pipetrain.launch.lines import WorkerLines
-from pipetrain.launch.peers import Peers
+from pipetrain.launch.graceful_stop import drain_on_signal
+from pipetrain.launch.monitor import PeerMonitor
 from pipetrain.launch.pipeline import in_one_process
-from pipetrain.launch.process import ProcessEnvironment, join, own_store
 from pipetrain.launch.process_run import ProcessRun
+from pipetrain.launch.rendezvous import START, ProcessEnvironment, connect_monitoring_store, join
 from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption
-from pipetrain.launch.watchdog import Watchdog, Watched
+from pipetrain.launch.watchdog import Watchdog, WatchdogConfig
 from pipetrain.run.device import device_at
 from pipetrain.run.freed_memory import freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
@@ -71,7 +68,7 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
         return True
 
     try:
-        with broken_off_by(stop, job.settings.launch.stop_timeout, interruption):
+        with drain_on_signal(stop, job.settings.launch.stop_timeout, interruption):
             result = run.train() or {}
             interruption.settle()
             return result
@@ -79,25 +76,24 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
         return run.diverge(error, run.trainer.reports())
 
 
-def launched(job: Job, lines: WorkerLines) -> None:
-    """The life of a process that our launcher started, which has the other ends of `lines`."""
-
-    def tell(beat: Heartbeat) -> None:
-        lines.heartbeats.send_bytes(beat.encoded())
-
-    lifeline.follow_launcher()
-    watchdog = Watchdog(watched(job), tell, order=lines.order)
+def launched(job: Job) -> None:
+    """The life of a process that our launcher started."""
+    process_exit.exit_with_launcher()
+    store = connect_monitoring_store(os.environ[START])
+    watchdog = Watchdog(watched(job), lambda beat: beat.publish(store))
     watchdog.start()
     try:
         result = main(job, watchdog)
     except RunError as error:
         print(error, file=sys.stderr)
-        lifeline.leave(ExitCode.FAILED)
+        process_exit.exit_now(ExitCode.FAILED)
+    except BaseException as error:
+        _note_failure(job, watchdog.watched.process, error)
+        raise
     if result is not None and result["status"] == "diverged":
-        lifeline.leave(ExitCode.DIVERGED)  # the others wait for messages, and torch's launcher ends them
-    watchdog.activity.finish()
-    # multiprocessing would wait for threads and processes of the user's own, before it ends this one
-    Finalize(None, lifeline.leave, args=(ExitCode.COMPLETED,), exitpriority=0)
+        process_exit.exit_now(ExitCode.DIVERGED)  # the others wait for messages, and the launcher ends them
+    watchdog.finish()
+    process_exit.exit_now(ExitCode.COMPLETED)  # multiprocessing would wait for threads and processes of the user's own
 
 
 OnEnd = Callable[[Job, str | None], None]
@@ -130,13 +126,13 @@ def joined(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> d
     result = main(job, watchdog, show)
     if result is not None and result["status"] == "diverged":
         return result  # not finished: the others, which wait for its messages, are to end when it does
-    watchdog.activity.finish()
+    watchdog.finish()
     if result is None and watchdog.gate.ended_after is not None:
         raise KeyboardInterrupt("broken off")
     return result
 
 
-def watched(job: Job, *, agreed: bool = True) -> Watched:
+def watched(job: Job, *, agreed: bool = True) -> WatchdogConfig:
     """This worker, as its watchdog needs to know it.
 
     Args:
@@ -145,7 +141,7 @@ def watched(job: Job, *, agreed: bool = True) -> Watched:
     """
     limits = job.settings.launch
     rank = int(os.environ["RANK"])
-    return Watched(
+    return WatchdogConfig(
         rank,
         job.placement.num_processes,
         job.run if agreed else None,
@@ -156,7 +152,7 @@ def watched(job: Job, *, agreed: bool = True) -> Watched:
 
 
 def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dict[str, Any] | None:
-    """Runs the stages of this process, which torch's launcher started; the summary where the last stage is.
+    """Runs the stages of this process, which a launcher started; the summary where the last stage is.
 
     Ends the process with exit code 75 when a neighbor is lost.
 
@@ -175,9 +171,11 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
     if job.finished:
         dist.destroy_process_group()
         return None
-    watchdog.meet(own_store(process.start), job.run)
+    store = connect_monitoring_store(process.start)
+    watchdog.meet(store, job.run)
     if watchdog.tell is None:
-        peers = Peers(watchdog.watched, job.run, own_store(process.start))
+        limit = job.settings.launch.hang_timeout
+        peers = PeerMonitor(process.rank, job.placement.num_processes, store, job.run, limit)
         with activity.wait("the other processes"):
             peers.meet(watchdog.heartbeat())
         watchdog.peers, watchdog.tell = peers, peers.exchange
@@ -185,11 +183,17 @@ def main(job: Job, watchdog: Watchdog, show: Show = lambda _record: None) -> dic
         with _switched(job):
             return _run_stages(job, process, show, watchdog)
     except BaseException as error:
-        failure = Failure.of(error)
-        note = FailureNote(FailureKind.FAILED, failure.line, failure.traceback)
-        note.leave(job.run, process.rank)
+        note = _note_failure(job, process.rank, error)
         stage, file = job.placement.name(process.rank), job.run.failure_traceback(process.rank)
         raise RunError(f"{stage} {note.line}; traceback in {file}") from error
+
+
+def _note_failure(job: Job, rank: int, error: BaseException) -> FailureNote:
+    """Leaves the note of a worker that raised an exception, and returns it."""
+    failure = Failure.of(error)
+    note = FailureNote(FailureKind.FAILED, failure.line, failure.traceback)
+    note.leave(job.run, rank)
+    return note
 
 
 def _note_of(error: LostStageError) -> FailureNote:

@@ -2,28 +2,20 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from support.worker_pool import job
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from pipetrain.errors import ExitCode
 from pipetrain.launch import fork_server, launcher
 from pipetrain.launch.failure_note import FailureKind, FailureNote
 from pipetrain.launch.launcher import Interrupted, WorkerError, launch
-from pipetrain.launch.lifeline import EXIT_LOST
+from pipetrain.launch.process_exit import EXIT_LOST
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import EXIT_HUNG
 from pipetrain.tracking import summary
-
-
-class Failure:
-    """What torch's launcher knows of a process that failed."""
-
-    def __init__(self, exitcode, timestamp=0, message=""):
-        self.exitcode = exitcode
-        self.timestamp = timestamp
-        self.error_file_data = {"message": {"message": message}} if message else None
 
 
 @pytest.fixture
@@ -34,19 +26,13 @@ def made(tmp_path):
 def ending(monkeypatch, workers):
     """Puts a function in the place of the worker processes."""
     monkeypatch.setattr(fork_server, "start", lambda: None)
-    monkeypatch.setattr(launcher, "elastic_launch", lambda _config, _main: lambda job, _changed, _line: workers(job))
-
-
-def failed(failures):
-    error = ChildFailedError.__new__(ChildFailedError)
-    error.failures = failures
-    return error
+    monkeypatch.setattr(launcher, "_run", lambda job, _environment, _monitor: workers(job))
 
 
 def failing(monkeypatch, failures, before=lambda _job: None):
     def workers(job):
         before(job)
-        raise failed(failures)
+        raise launcher._explained(job, failures, job.run.logs)
 
     ending(monkeypatch, workers)
 
@@ -59,13 +45,12 @@ def test_summary_that_the_workers_wrote_is_that_of_the_run(monkeypatch, made):
 @pytest.mark.parametrize(
     ("failures", "message"),
     [
-        ({1: Failure(-9)}, "stage 1 failed: killed by SIGKILL"),
-        ({1: Failure(7)}, "stage 1 failed: exit code 7"),
-        ({1: Failure(128 + 15)}, "stage 1 failed: ended by SIGTERM"),
-        ({1: Failure(128 + 2)}, "stage 1 failed: ended by SIGINT"),
-        ({2: Failure(1, message="ValueError: no")}, "stage 2 failed: ValueError: no"),
-        ({0: Failure(EXIT_LOST, 1), 1: Failure(7, 3), 2: Failure(-9, 2)}, "stage 2 failed: killed by SIGKILL"),
-        ({0: Failure(EXIT_LOST, 2), 2: Failure(EXIT_LOST, 1)}, f"stage 2 failed: exit code {EXIT_LOST}"),
+        ({1: -9}, "stage 1 failed: killed by SIGKILL"),
+        ({1: 7}, "stage 1 failed: exit code 7"),
+        ({1: 128 + 15}, "stage 1 failed: ended by SIGTERM"),
+        ({1: 128 + 2}, "stage 1 failed: ended by SIGINT"),
+        ({0: EXIT_LOST, 2: -9, 1: 7}, "stage 2 failed: killed by SIGKILL"),
+        ({2: EXIT_LOST, 0: EXIT_LOST}, f"stage 2 failed: exit code {EXIT_LOST}"),
     ],
 )
 def test_worker_that_failed_first_is_named_and_not_one_that_lost_it(monkeypatch, made, failures, message):
@@ -80,7 +65,7 @@ def test_worker_that_hung_is_named_whoever_ended_first(monkeypatch, made):
         FailureNote(FailureKind.LOST, "lost stage 1").leave(job.run, 0)
         FailureNote(FailureKind.HUNG, "8 s in F3.0").leave(job.run, 1)
 
-    failing(monkeypatch, {0: Failure(EXIT_LOST), 1: Failure(EXIT_HUNG, 5)}, notes)
+    failing(monkeypatch, {0: EXIT_LOST, 1: EXIT_HUNG}, notes)
     with pytest.raises(WorkerError, match=r"^stage 1 hung: 8 s in F3\.0; logs in "):
         launch(made, Interruption())
 
@@ -90,7 +75,7 @@ def test_exception_of_a_worker_is_told_as_its_note_tells_it(monkeypatch, made):
         note = FailureNote(FailureKind.FAILED, "KeyError: 'label' (data.py:7)", "Traceback\n  in data.py")
         note.leave(job.run, 1)
 
-    failing(monkeypatch, {0: Failure(EXIT_LOST), 1: Failure(1, 5)}, notes)
+    failing(monkeypatch, {0: EXIT_LOST, 1: 1}, notes)
     with pytest.raises(WorkerError) as caught:
         launch(made, Interruption())
     file = made.run.failure_traceback(1)
@@ -100,30 +85,42 @@ def test_exception_of_a_worker_is_told_as_its_note_tells_it(monkeypatch, made):
 
 
 def test_lost_fork_server_is_named_and_not_a_worker_that_went_with_it(monkeypatch, made):
-    monkeypatch.setattr(fork_server, "running", lambda: False)
-    failing(monkeypatch, {0: Failure(fork_server.EXIT_UNKNOWN)})
+    monkeypatch.setattr(fork_server, "has_ended", lambda: True)
+    failing(monkeypatch, {0: fork_server.EXIT_UNKNOWN})
     with pytest.raises(WorkerError, match=r"^the process from which the workers are forked has ended; logs in "):
         launch(made, Interruption())
 
 
-@pytest.mark.parametrize(("runs", "error"), [(False, WorkerError), (True, EOFError)])
-def test_fork_server_lost_before_it_forks_is_named(monkeypatch, made, runs, error):
-    def workers(_job):
+@pytest.mark.parametrize(("has_ended", "error"), [(True, WorkerError), (False, EOFError)])
+def test_fork_server_lost_before_it_forks_is_named(monkeypatch, made, has_ended, error):
+    def start(*_):
         raise EOFError
 
-    ending(monkeypatch, workers)
-    monkeypatch.setattr(fork_server, "running", lambda: runs)
+    monkeypatch.setattr(fork_server, "start", lambda: None)
+    monkeypatch.setattr(launcher, "_start", start)
+    monkeypatch.setattr(fork_server, "has_ended", lambda: has_ended)
     with pytest.raises(error):
         launch(made, Interruption())
 
 
+def test_worker_that_aborts_is_named_with_its_last_words(monkeypatch, made):
+    def last_words(job):
+        log = job.run.logs / "1" / "stderr.log"
+        log.parent.mkdir()
+        log.write_text("first\nNCCL error: unhandled\n\n")
+
+    failing(monkeypatch, {1: -signal.SIGABRT}, last_words)
+    with pytest.raises(WorkerError, match=r"^stage 1 failed: killed by SIGABRT: NCCL error: unhandled; logs in "):
+        launch(made, Interruption())
+
+
 @pytest.mark.parametrize(
-    "end", [lambda: KeyboardInterrupt("SIGTERM"), lambda: failed({0: Failure(-15)})], ids=["signal", "kill"]
+    "end", [KeyboardInterrupt("SIGTERM"), WorkerError("stage 0 failed", "logs")], ids=["signal", "failure"]
 )
 def test_run_whose_summary_is_there_ended_as_that_says(monkeypatch, made, end):
     def workers(job):
         summary.write(job.run, {"status": "completed"})
-        raise end()
+        raise end
 
     ending(monkeypatch, workers)
     assert launch(made, Interruption()) == {"status": "completed"}
@@ -131,7 +128,7 @@ def test_run_whose_summary_is_there_ended_as_that_says(monkeypatch, made, end):
 
 def test_note_of_an_earlier_failure_is_forgotten(monkeypatch, made):
     FailureNote(FailureKind.HUNG, "8 s in F3.0").leave(made.run, 1)
-    failing(monkeypatch, {2: Failure(7)})
+    failing(monkeypatch, {2: 7})
     with pytest.raises(WorkerError, match="stage 2 failed: exit code 7"):
         launch(made, Interruption())
 
@@ -139,7 +136,7 @@ def test_note_of_an_earlier_failure_is_forgotten(monkeypatch, made):
 def test_divergence_is_a_summary_and_no_failure(monkeypatch, made):
     failing(
         monkeypatch,
-        {0: Failure(EXIT_LOST), 2: Failure(ExitCode.DIVERGED)},
+        {0: EXIT_LOST, 2: ExitCode.DIVERGED},
         lambda each: summary.write(each.run, {"status": "diverged"}),
     )
     assert launch(made, Interruption()) == {"status": "diverged"}
@@ -151,7 +148,7 @@ def test_signal_that_comes_too_late_for_a_run_is_noted_for_its_sweep(monkeypatch
         summary.write(job.run, {"status": "completed"})
 
     ending(monkeypatch, workers)
-    monkeypatch.setattr("pipetrain.launch.overseer.Overseer.break_off", lambda _self: True)
+    monkeypatch.setattr("pipetrain.launch.monitor.LauncherMonitor.break_off", lambda _self: True)
     interruption = Interruption()
     assert launch(made, interruption) == {"status": "completed"}
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
@@ -172,3 +169,18 @@ def test_signal_to_the_launcher_is_an_interruption(monkeypatch, made, number):
     ending(monkeypatch, workers)
     with pytest.raises(Interrupted, match=signal.Signals(number).name):
         launch(made, Interruption())
+
+
+def test_worker_has_the_environment_that_the_launcher_gives_it_and_writes_to_its_logs(tmp_path):
+    script = """
+import os, sys
+from pathlib import Path
+from pipetrain.launch import launcher, worker
+
+worker.launched = lambda job: print(job, dict(os.environ), flush=True)
+launcher.run_worker("the job", {"ADDED": "later", "RANK": "1"}, Path(sys.argv[1]))
+os.system("echo of a child >&2")
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], timeout=60, check=True)
+    assert (tmp_path / "stdout.log").read_text() == "the job {'ADDED': 'later', 'RANK': '1'}\n"
+    assert (tmp_path / "stderr.log").read_text() == "of a child\n"

@@ -43,12 +43,12 @@ def answers(monkeypatch, *errors):
 def test_master_that_is_nowhere_is_named(monkeypatch, error, reason):
     answers(monkeypatch, *[error] * 1000)
     with pytest.raises(RunError, match=f"stage 1, on .*MASTER_ADDR=192.0.2.1, MASTER_PORT=29500 in 0 s: {reason}; is"):
-        master.reach("stage 1")
+        master.wait_for_master("stage 1")
 
 
 def test_master_that_still_prepares_is_waited_for_and_that_is_said_once(monkeypatch, capsys):
     answers(monkeypatch, *[ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")] * 20)
-    master.reach("stage 1")
+    master.wait_for_master("stage 1")
     told = capsys.readouterr().err
     assert told.count("Connection refused; waiting for its first process") == 1
 
@@ -56,11 +56,11 @@ def test_master_that_still_prepares_is_waited_for_and_that_is_said_once(monkeypa
 def test_master_does_not_look_for_itself(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     answers(monkeypatch, *[TimeoutError()] * 1000)
-    master.reach("stage 0")
+    master.wait_for_master("stage 0")
 
 
 def test_own_address_is_the_one_that_leads_to_the_master(monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    assert master.address_towards() == "127.0.0.1"
+    assert master.local_address() == "127.0.0.1"
     monkeypatch.setenv("MASTER_ADDR", "no such name")
-    assert master.address_towards() is None
+    assert master.local_address() is None

@@ -1,4 +1,4 @@
-"""On one machine, processes meet where the network does not reach."""
+"""All processes of a start call it the same, and no other start so."""
 
 import os
 import re
@@ -6,53 +6,69 @@ import shutil
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 from process_tree import children, is_alive, workers
 from support.cli import arguments, environment
-from torch.distributed import TCPStore
-from torch.distributed.elastic.rendezvous import RendezvousParameters
-from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+from torch.distributed import HashStore, TCPStore
 
-from pipetrain.launch.rendezvous import LoopbackRendezvous
-
-
-@pytest.fixture
-def rendezvous():
-    parameters = RendezvousParameters(LoopbackRendezvous.NAME, "", "some-run", 1, 1, check=lambda: None)
-    return get_rendezvous_handler(parameters)
+from pipetrain.executors.messages.transport import Transport
+from pipetrain.launch.rendezvous import ProcessEnvironment, loopback_store, negotiate_start_name
+from pipetrain.schedules import Placement
 
 
-def test_store_listens_on_the_loopback_address_alone(rendezvous):
-    port = rendezvous.next_rendezvous().bootstrap_store_info.master_port
+def names(store, ranks, num_processes=3):
+    with ThreadPoolExecutor() as pool:
+        return [*pool.map(lambda rank: negotiate_start_name(store, rank, num_processes), ranks)]
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2), (2, 1, 0)])
+def test_processes_of_each_start_have_a_name_of_their_own_though_the_store_stays(ranks):
+    store = HashStore()
+    first, second = names(store, ranks), names(store, ranks)
+    assert len({*first}) == len({*second}) == 1
+    assert first[0] != second[0]
+
+
+def test_calls_of_processes_that_are_gone_keep_nobody_from_agreeing():
+    store = HashStore()
+    for rank in (1, 2):
+        store.set(f"pipetrain/call/{rank}", "gone")
+        store.set(f"pipetrain/answer/{rank}", "gonelong ago")
+    assert len({*names(store, (0, 1, 2))}) == 1
+
+
+def test_process_alone_names_its_start_itself():
+    assert negotiate_start_name(HashStore(), 0, 1) != negotiate_start_name(HashStore(), 0, 1)
+
+
+def test_process_with_the_last_stage_records_the_run():
+    cpu, placement = Transport(torch.device("cpu")), Placement.v(4)
+    processes = [ProcessEnvironment(r, "start", cpu, placement) for r in range(2)]
+    assert [process.stages for process in processes] == [(0, 3), (1, 2)]
+    assert [process.has_last_stage for process in processes] == [True, False]
+
+
+def test_store_listens_on_the_loopback_address_alone():
+    store = loopback_store()
     tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
     sockets = [line.split() for table in tables for line in table.splitlines()]
-    listening = [local for _, local, _, state, *_ in sockets if state == "0A" and local.endswith(f":{port:04X}")]
-    assert listening == [f"0100007F:{port:04X}"]
+    listening = [local for _, local, _, state, *_ in sockets if state == "0A" and local.endswith(f":{store.port:04X}")]
+    assert listening == [f"0100007F:{store.port:04X}"]
 
 
-def test_workers_reach_the_store_of_the_launcher(rendezvous):
-    meeting = rendezvous.next_rendezvous()
-    assert (meeting.rank, meeting.world_size, rendezvous.use_agent_store) == (0, 1, True)
-    address = meeting.bootstrap_store_info
-    worker = TCPStore(address.master_addr, address.master_port, is_master=False, wait_for_workers=False)
+def test_workers_reach_the_store_of_the_launcher():
+    store = loopback_store()
+    worker = TCPStore("127.0.0.1", store.port, is_master=False, wait_for_workers=False)
     worker.set("from", "a worker")
-    assert worker.get("from") == b"a worker"
+    assert store.get("from") == b"a worker"
 
 
 def test_two_runs_meet_in_two_places():
-    meetings = [LoopbackRendezvous(run, lambda: None).next_rendezvous() for run in ("one", "other")]
-    assert len({meeting.bootstrap_store_info.master_port for meeting in meetings}) == 2
-
-
-def test_launcher_that_finds_nothing_wrong_asks_whether_anything_else_is():
-    def check():
-        raise ValueError("stage 1 is gone")
-
-    parameters = RendezvousParameters(LoopbackRendezvous.NAME, "", "some-run", 1, 1, check=check)
-    with pytest.raises(ValueError, match="stage 1 is gone"):
-        get_rendezvous_handler(parameters).num_nodes_waiting()
+    assert loopback_store().port != loopback_store().port
 
 
 def nameless() -> list[str]:

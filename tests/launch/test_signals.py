@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from pipetrain.errors import PreemptedError
-from pipetrain.launch.signals import Interruption, blocked, interruptible
+from pipetrain.launch.signals import Interruption, SignalPipe, blocked, interruptible
 from pipetrain.libraries.processes import ENDING
 
 
@@ -93,3 +93,27 @@ def test_signals_of_the_terminal_are_blocked_while_processes_start_and_sigterm_i
     assert {signal.SIGINT, signal.SIGHUP, signal.SIGQUIT} <= inside
     assert signal.SIGTERM not in inside
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_wait_ends_with_the_signals_that_came():
+    pipe = SignalPipe()
+    try:
+        assert pipe.wait(0.0) == b""
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert pipe.wait(5.0) == bytes([signal.SIGTERM])
+        pipe.wake()
+        assert pipe.wait(5.0) == bytes(1)
+    finally:
+        pipe.close()
+
+
+def test_warning_of_a_batch_system_is_read_unless_a_users_code_takes_it_for_itself():
+    pipe = SignalPipe()
+    try:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert pipe.wait(5.0) == bytes([signal.SIGUSR1])
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert pipe.wait(5.0) == b""
+    finally:
+        pipe.close()

@@ -1,6 +1,5 @@
-"""What the watching thread of a worker sees, and what it does about it."""
+"""What a worker's main thread says that it does."""
 
-import multiprocessing
 import os
 import queue
 import re
@@ -16,14 +15,55 @@ from torch.distributed import HashStore
 from pipetrain.errors import ExitCode
 from pipetrain.launch import watchdog
 from pipetrain.launch.failure_note import failure_notes
-from pipetrain.launch.watchdog import Watchdog, Watched
+from pipetrain.launch.graceful_stop import order_stop
+from pipetrain.launch.watchdog import Activity, Watchdog, WatchdogConfig
 from pipetrain.tracking.run_directory import RunDirectory
+
+
+def test_activity_within_a_wait_is_told_as_what_waits_for_what():
+    activity = Activity()
+    activity.now("F3.0")
+    with activity.wait("stage 1"):
+        assert (activity.what, activity.waiting) == ("F3.0, waiting for stage 1", True)
+        with activity.compute("F3.1"):
+            assert (activity.what, activity.waiting) == ("F3.1", False)
+        assert activity.waiting
+    assert (activity.what, activity.waiting) == ("F3.0", False)
+
+
+def test_wait_that_fails_is_over():
+    activity = Activity()
+    with pytest.raises(ValueError, match="lost"), activity.wait("stage 1"):
+        raise ValueError("lost")
+    assert (activity.what, activity.waiting) == ("starting", False)
+
+
+def test_every_change_is_counted():
+    activity = Activity()
+    changes = [activity.changes]
+    with activity.wait("stage 1"):
+        changes.append(activity.changes)
+        with activity.compute("F3.1"):
+            changes.append(activity.changes)
+        changes.append(activity.changes)
+    changes.append(activity.changes)
+    activity.now("F4.0")
+    changes.append(activity.changes)
+    assert changes == sorted(set(changes))
+
+
+def test_finished_worker_neither_starts_nor_waits():
+    activity = Activity()
+    activity.begin()
+    activity.finish()
+    assert (activity.starting, activity.waiting, activity.finished) == (False, False, True)
+
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are read from a pipe")
 
 
 def watched(run, process=0, hang_timeout=60.0, start_timeout=60.0):
-    return Watched(process, 2, RunDirectory(run), hang_timeout, start_timeout)
+    return WatchdogConfig(process, 2, RunDirectory(run), hang_timeout, start_timeout)
 
 
 def watch(run, store, process=0):
@@ -64,7 +104,7 @@ from pathlib import Path
 number = getattr(signal, sys.argv[2])
 seen = []
 signal.signal(number, lambda *_: seen.append(number))
-watched = watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 60.0, 60.0)
+watched = watchdog.WatchdogConfig(0, 1, RunDirectory(Path(sys.argv[1])), 60.0, 60.0)
 with watchdog.Watchdog(watched):
     os.kill(os.getpid(), number)
     time.sleep(1.0)  # longer than the watchdog's own look
@@ -95,7 +135,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 from pathlib import Path
 
 run = None if "unknown" in sys.argv else RunDirectory(Path(sys.argv[1]))
-watched = watchdog.Watched(0, 1, run, 0.3, 1.5)
+watched = watchdog.WatchdogConfig(0, 1, run, 0.3, 1.5)
 with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, flush=True)) as watch:
     if "starts" not in sys.argv:
         watch.activity.begin()
@@ -224,41 +264,49 @@ def test_watchdog_tells_what_the_worker_does(tmp_path):
 
 
 def test_order_of_the_launcher_holds_the_gate_and_shuts_it_where_all_agree(tmp_path):
-    order, launcher = multiprocessing.Pipe(duplex=False)
     store = HashStore()
-    watchdog = Watchdog(watched(tmp_path), order=order)
+    watchdog = Watchdog(watched(tmp_path), lambda _beat: None)
     watchdog.meet(store, RunDirectory(tmp_path))
     with watchdog:
         assert watchdog.gate.admits()
-        launcher.close()
+        order_stop(store)
         eventually(lambda: store.check(["pipetrain/begun/0/0"]))
         store.set("pipetrain/begun/0/1", "3")
         assert [watchdog.gate.admits() for _ in range(3)] == [True, True, False]
-    order.close()
 
 
 ORDERED = """
-import multiprocessing, os, signal, sys, time
+import os, signal, sys, time
 from pathlib import Path
-from pipetrain.launch import watchdog
+from torch.distributed import HashStore
+from pipetrain.launch import graceful_stop, watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 
 signal.signal(signal.SIGUSR1, lambda *_: None)
-order, launcher = multiprocessing.Pipe(duplex=False)
-watch = watchdog.Watchdog(watchdog.Watched(0, 1, RunDirectory(Path(sys.argv[1])), 60.0, 60.0), order=order)
-watch._has_launcher = True
+run, store = RunDirectory(Path(sys.argv[1])), HashStore()
+watch = watchdog.Watchdog(watchdog.WatchdogConfig(0, 1, run, 60.0, 60.0), lambda _beat: None)
+watch.meet(store, run)
 with watch:
     for number in (signal.SIGINT, signal.SIGUSR1):
         os.kill(os.getpid(), number)
         time.sleep(0.2)
-    launcher.close()
-    time.sleep(1.0)
+    if sys.argv[2] == "ordered":
+        graceful_stop.order_stop(store)
+    time.sleep(4.0)
 """
 
 
-def test_worker_waits_for_the_order_after_ctrl_c_though_another_signal_comes_first(tmp_path):
-    done = subprocess.run([sys.executable, "-c", ORDERED, str(tmp_path)], timeout=60, check=False)
-    assert done.returncode == 0
+@pytest.mark.parametrize(("launcher", "code"), [("ordered", 0), ("silent", 128 + signal.SIGINT)])
+def test_signal_ends_a_worker_unless_its_launcher_has_the_run_broken_off(tmp_path, launcher, code):
+    done = subprocess.run([sys.executable, "-c", ORDERED, str(tmp_path), launcher], timeout=60, check=False)
+    assert done.returncode == code
+
+
+def test_worker_that_finishes_is_heard_of_once_more(tmp_path):
+    heard = []
+    with Watchdog(watched(tmp_path), heard.append) as watchdog:
+        watchdog.finish()
+        assert heard[-1].finished
 
 
 LEFT_TO_STOP = """
@@ -269,7 +317,7 @@ from pipetrain.launch import watchdog
 from pipetrain.tracking.run_directory import RunDirectory
 
 run = RunDirectory(Path(sys.argv[1]))
-watched = watchdog.Watched(0, 1, run, 60.0, 60.0, float(sys.argv[2]))
+watched = watchdog.WatchdogConfig(0, 1, run, 60.0, 60.0, float(sys.argv[2]))
 with watchdog.Watchdog(watched, on_signal=lambda number: print("told", number, flush=True)) as watch:
     watch.meet(HashStore(), run)
     watch.activity.begin()

@@ -7,27 +7,27 @@ import sys
 
 from support import strict_nccl
 
-from pipetrain.launch import fork_server
+from pipetrain.launch import launcher
 from pipetrain.run import device
 
-_run_worker = fork_server.run_worker
+_run_worker = launcher.run_worker
 
 
 def install():
     """Makes the devices in this process, and has every run of it compute on them."""
     strict_nccl.install()
     device.device_of = lambda kind: "cpu" if kind == "cpu" else "fakegpu"
-    fork_server.run_worker = run_worker
+    launcher.run_worker = run_worker
 
 
-def run_worker(job, changed, lines):
-    """Makes them in a worker, which torch's launcher gave its rank."""
-    os.environ.update({name: value for name, value in changed.items() if value is not None})
+def run_worker(job, environment, logs):
+    """Makes them in a worker."""
+    os.environ.update(environment)
     install()
     if mutant := os.environ.get("PIPETRAIN_MUTANT"):
         module, _, name = mutant.partition(":")
         getattr(importlib.import_module(module), name)()
-    _run_worker(job, changed, lines)
+    _run_worker(job, environment, logs)
 
 
 def main():

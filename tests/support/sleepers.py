@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from pipetrain.launch.heartbeat import Heartbeat
+from pipetrain.launch.monitor import Heartbeat
 
 
 @contextlib.contextmanager

@@ -64,9 +64,9 @@ def test_lock_of_a_killed_process_is_free_at_once(tmp_path, holder):
         assert owner_of(tmp_path).pid == os.getpid()
 
 
-@pytest.mark.parametrize("how", ["leave", "end"])
+@pytest.mark.parametrize("how", ["exit_now", "kill_tree_and_exit"])
 def test_process_that_ends_at_once_leaves_no_lock_for_other_machines(tmp_path, how):
-    script = HOLD.replace("time.sleep(60)", f"from pipetrain.launch import lifeline; lifeline.{how}(75)")
+    script = HOLD.replace("time.sleep(60)", f"from pipetrain.launch import process_exit; process_exit.{how}(75)")
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path)]).returncode == 75
     assert list(tmp_path.iterdir()) == []
 

@@ -14,7 +14,7 @@ from pipetrain.commands.output_folder import not_made
 from pipetrain.commands.run.batch_size import with_batch_size
 from pipetrain.errors import ConfigError, DataError, ExitCode, RunError
 from pipetrain.failure import described
-from pipetrain.launch.lifeline import follow_parent
+from pipetrain.launch.process_exit import exit_with_parent
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -63,7 +63,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     if options.help:
         return _help(options)
     if "RANK" in os.environ:
-        follow_parent()
+        exit_with_parent()
     _check(options)
     words = options.words if options.cfg or options.info else with_batch_size(options.words)
     import hydra

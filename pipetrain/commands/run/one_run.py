@@ -22,8 +22,8 @@ from pipetrain.commands.run.ending import (
 from pipetrain.config.composition import check_hydra, settings_of
 from pipetrain.errors import ConfigError, DataError, ExitCode
 from pipetrain.launch import fork_server
-from pipetrain.launch.lifeline import leave
 from pipetrain.launch.master import is_torchruns
+from pipetrain.launch.process_exit import exit_now
 from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.libraries.imports import gc_paused
 from pipetrain.report.error_line import message, report_error
@@ -95,7 +95,7 @@ def _going_on(settings: "Settings", directory: RunDirectory) -> "Settings":
     """The settings; those of a run that torchrun has started anew have it go on where it stands."""
     if not is_torchruns():
         return settings
-    from pipetrain.launch.process import restarted
+    from pipetrain.launch.rendezvous import restarted
 
     anew = restarted() and (settings.resume is None or any(directory.checkpoints.glob("*")))
     return replace(settings, resume="auto") if anew else settings
@@ -166,13 +166,13 @@ def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
     except Exception as error:
         if writes:
             leave_summary(job, "failed", message(error))
-        leave(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
+        exit_now(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
     if interrupted:
         if writes:
             print(how_to_go_on(job, hydra), flush=True)
-        leave(ExitCode.PREEMPTED if interruption.preempts else ExitCode.INTERRUPTED)
+        exit_now(ExitCode.PREEMPTED if interruption.preempts else ExitCode.INTERRUPTED)
     if shown.summary is not None and shown.summary["status"] == "diverged":
-        leave(ended_as(job, shown.summary, hydra))
+        exit_now(ended_as(job, shown.summary, hydra))
     return ExitCode.COMPLETED
 
 

@@ -293,7 +293,7 @@ def test_run_of_an_outer_launcher_that_was_broken_off_is_told_by_one_process(tmp
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pipetrain.launch.worker.joined", joined)
-    monkeypatch.setattr("pipetrain.commands.run.one_run.leave", sys.exit)
+    monkeypatch.setattr("pipetrain.commands.run.one_run.exit_now", sys.exit)
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SystemExit) as end:
@@ -313,7 +313,7 @@ def test_restarts_of_workers_that_an_outer_launcher_started_are_refused_as_not_o
 def test_run_of_an_outer_launcher_that_diverged_is_told_as_such(tmp_path, monkeypatch, capsys):
     left = {**COMPLETED, "status": "diverged", "reason": "diverged: the loss of step 6 is nan"}
     monkeypatch.setattr("pipetrain.launch.worker.joined", lambda *_: left)
-    monkeypatch.setattr("pipetrain.commands.run.one_run.leave", sys.exit)
+    monkeypatch.setattr("pipetrain.commands.run.one_run.exit_now", sys.exit)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SystemExit) as end:

@@ -1,4 +1,9 @@
-"""Ends a process when the one that started the run is gone. Imports little, to be at work before torch is."""
+"""How a process ends: with the one that started the run, or at once.
+
+That a launcher died is learned from the system, and not from the store of the heartbeats: the store may belong to
+another process, a store that does not answer may merely be busy, and a worker that is stopped reads nothing. This
+module imports little, to be at work before torch is.
+"""
 
 import contextlib
 import multiprocessing
@@ -25,7 +30,7 @@ _POLL_SECONDS = 0.5
 _LAST_SECONDS = 3.0
 
 
-def follow_launcher() -> None:
+def exit_with_launcher() -> None:
     """Ends this process when the launcher that started it does, whatever parent it has got in between."""
     launcher = multiprocessing.parent_process()
     if launcher is not None:
@@ -33,13 +38,13 @@ def follow_launcher() -> None:
         _start(lambda: wait([launcher.sentinel]))
 
 
-def follow_parent() -> None:
+def exit_with_parent() -> None:
     """Ends this process when its parent does, which is an outer launcher such as torchrun."""
     parent = os.getppid()
 
     def until_gone() -> None:
         # else the parent had ended before this process could ask for its number
-        alive = not (master.is_torchruns() and isinstance(master.refusal(), ConnectionRefusedError))
+        alive = not (master.is_torchruns() and isinstance(master.connection_error(), ConnectionRefusedError))
         while alive and os.getppid() == parent:
             time.sleep(_POLL_SECONDS)
         orphaned.set()
@@ -49,7 +54,7 @@ def follow_parent() -> None:
     _start(until_gone)
 
 
-def end(code: int) -> NoReturn:
+def kill_tree_and_exit(code: int) -> NoReturn:
     """Ends this process and those it has started, from any thread, whatever its main thread does."""
     for child in multiprocessing.active_children():
         with contextlib.suppress(Exception):  # its main thread may be about to end it, too
@@ -58,7 +63,7 @@ def end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def leave(code: int) -> NoReturn:
+def exit_now(code: int) -> NoReturn:
     """Ends this process from its main thread, without the interpreter's last rites.
 
     It would wait for threads and processes of the user's own, and a thread that still reads or sends would abort it.
@@ -66,22 +71,22 @@ def leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
-    end(code)
+    kill_tree_and_exit(code)
 
 
-def leave_if_kept(code: int) -> None:
+def exit_despite_user_threads(code: int) -> None:
     """Leaves, if threads of the user's own would keep the process from ending for long."""
     deadline = time.monotonic() + _LAST_SECONDS
     others = [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
     for thread in others:
         thread.join(max(0.0, deadline - time.monotonic()))
     if any(thread.is_alive() for thread in others):
-        leave(code)
+        exit_now(code)
 
 
 def _start(until_gone: Callable[[], object]) -> None:
     def follow() -> None:
         until_gone()
-        end(EXIT_LOST)
+        kill_tree_and_exit(EXIT_LOST)
 
-    threading.Thread(target=follow, name="lifeline", daemon=True).start()
+    threading.Thread(target=follow, name="exit with parent", daemon=True).start()

@@ -15,10 +15,10 @@ pytestmark = needs_proc
 
 LAUNCHER = """
 import multiprocessing, sys, time
-from pipetrain.launch import lifeline
+from pipetrain.launch import process_exit
 
 def worker(pid):
-    lifeline.follow_launcher()
+    process_exit.exit_with_launcher()
     pid.send(multiprocessing.current_process().pid)
     time.sleep(60)
 
@@ -34,8 +34,8 @@ OUTER = '''
 import subprocess, sys, time
 inner = """
 import time
-from pipetrain.launch import lifeline
-lifeline.follow_parent()
+from pipetrain.launch import process_exit
+process_exit.exit_with_parent()
 print(1, flush=True)
 time.sleep(60)
 """
@@ -81,7 +81,7 @@ def test_worker_of_an_outer_launcher_ends_when_that_is_killed():
 def test_worker_whose_outer_launcher_was_killed_before_its_first_line_ends():
     with socket.create_server(("127.0.0.1", 0)) as store:
         port = store.getsockname()[1]
-    script = "from pipetrain.launch import lifeline; import time; lifeline.follow_parent(); time.sleep(60)"
+    script = "from pipetrain.launch import process_exit; import time; process_exit.exit_with_parent(); time.sleep(60)"
     agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     worker = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, **agent})
     assert worker.wait(timeout=20) == -signal.SIGTERM
@@ -91,14 +91,14 @@ def test_worker_whose_outer_launcher_was_killed_before_its_first_line_ends():
 def test_thread_that_goes_on_keeps_the_command_only_for_a_moment(seconds, shown):
     script = f"""
 import threading, time
-from pipetrain.launch import lifeline
+from pipetrain.launch import process_exit
 
 def work():
     time.sleep({seconds})
     print("the thread's word")
 
 threading.Thread(target=work).start()
-lifeline.leave_if_kept(3)
+process_exit.exit_despite_user_threads(3)
 print("the last word")
 """
     began = time.monotonic()

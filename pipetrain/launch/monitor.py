@@ -1,0 +1,416 @@
+"""The monitor of a run's workers: a heartbeat of each in the store where they meet, and what follows from its absence.
+
+Our launcher monitors the workers that it started (`LauncherMonitor`). Under an outer launcher, such as torchrun, each
+worker monitors the others (`PeerMonitor`).
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Self
+
+from torch.distributed import Store
+
+from pipetrain.errors import RunError
+from pipetrain.failure import described
+from pipetrain.launch import fork_server, process_exit
+from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
+from pipetrain.launch.graceful_stop import order_stop
+from pipetrain.run.job import Job
+from pipetrain.tracking.run_directory import RunDirectory
+
+BEAT_SECONDS = 0.5
+"""Seconds between two heartbeats of a worker."""
+
+_ENDING_SECONDS = 10.0
+"""Seconds that a worker may take to end once the run is complete."""
+_POLL_SECONDS = 0.05
+
+
+class UnreportedWorkerFailure(Exception):  # noqa: N818  (it is the worker that failed)
+    """A worker failed in a way that its exit code does not show.
+
+    Args:
+        process: number of the worker.
+        how: what happened to it, such as `hung: 8 s in F3.0`.
+    """
+
+    def __init__(self, process: int, how: str) -> None:
+        super().__init__(how)
+        self.process = process
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A sign of life of a worker.
+
+    Attributes:
+        process: number of the worker.
+        pid, host: where its process is.
+        number: counts its heartbeats.
+        what: what its main thread does.
+        waiting, starting, finished, changes: as in its `Activity`.
+        told: True if a signal has told it to end.
+    """
+
+    process: int
+    pid: int
+    host: str
+    number: int
+    what: str = "starting"
+    waiting: bool = False
+    starting: bool = True
+    finished: bool = False
+    changes: int = 0
+    told: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """True if the worker is on this machine."""
+        return self.host == socket.gethostname()
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the worker was on this machine and has ended."""
+        if not self.is_local:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except (ProcessLookupError, PermissionError):  # the number is unused, or another user's process has it by now
+            return True
+        return False
+
+    def publish(self, store: Store) -> None:
+        """Writes this heartbeat to the store."""
+        store.set(_key(self.process), json.dumps(asdict(self)))
+
+
+class SuspendAwareClock:
+    """A clock that stands still while its process does.
+
+    Ctrl-Z, a batch system or a closed laptop stops all processes of a run at once, and none of them hangs. A process
+    is not notified that it was stopped, but notices that it has not looked at the clock for long.
+
+    Args:
+        most: largest number of seconds that a pause between two looks counts.
+    """
+
+    def __init__(self, most: float = 2.0) -> None:
+        self._most = most
+        self._seen = time.monotonic()
+        self._seconds = 0.0
+
+    def look(self) -> float:
+        """Seconds so far; to be called more often than every `most` seconds."""
+        now = time.monotonic()
+        self._seconds += min(now - self._seen, self._most)
+        self._seen = now
+        return self._seconds
+
+
+class Monitor:
+    """Reads the workers' heartbeats, and ends a worker that gives none for `launch.hang_timeout`.
+
+    Args:
+        store: where the workers meet; a connection that no other thread waits on.
+        run: the run directory.
+        processes: numbers of the workers to monitor.
+        hang_timeout: seconds.
+
+    Attributes:
+        seconds: since the beginning, without the time in which this process was stopped.
+        unreachable: True if a worker on another machine gives no sign of life any more.
+    """
+
+    def __init__(self, store: Store, run: RunDirectory, processes: Iterable[int], hang_timeout: float) -> None:
+        self.seconds = 0.0
+        self.unreachable = False
+        self._store = store
+        self._run = run
+        self._processes = [*processes]
+        self._hang_timeout = hang_timeout
+        self._clock = SuspendAwareClock()
+        self._latest: dict[int, Heartbeat] = {}
+        self._heard_at: dict[int, float] = {}
+        self._changed_at: dict[int, float] = {}
+        self._ended: set[int] = set()
+
+    def latest(self, process: int) -> Heartbeat | None:
+        """The newest heartbeat of a worker; None before the first."""
+        return self._latest.get(process)
+
+    def silence(self, process: int) -> float:
+        """Seconds since the newest heartbeat."""
+        return self.seconds - self._heard_at[process]
+
+    def idleness(self, process: int) -> float:
+        """Seconds since a heartbeat with a change in what the worker does."""
+        return self.seconds - self._changed_at[process]
+
+    def look(self) -> None:
+        """Reads all heartbeats, and ends silent workers; to be called about every `BEAT_SECONDS`."""
+        self.seconds = self._clock.look()
+        self._read()
+        for process in self._processes:
+            self._end_if_silent(process)
+
+    def _read(self) -> None:
+        for process in self._processes:
+            if self._store.check([_key(process)]):
+                self._note(Heartbeat(**json.loads(self._store.get(_key(process)))))
+
+    def _note(self, beat: Heartbeat) -> None:
+        last = self.latest(beat.process)
+        if last is not None and last.number == beat.number:
+            return
+        self._latest[beat.process] = beat
+        self._heard_at[beat.process] = self.seconds
+        if last is None or last.changes != beat.changes:
+            self._changed_at[beat.process] = self.seconds
+
+    def _end_if_silent(self, process: int) -> None:
+        """A process that is stopped, or never releases the interpreter's lock, cannot end itself."""
+        beat = self.latest(process)
+        if beat is None or beat.finished or process in self._ended or self.silence(process) <= self._hang_timeout:
+            return
+        if beat.is_gone:
+            return
+        self._ended.add(process)
+        FailureNote(FailureKind.HUNG, f"no sign of life for {self._hang_timeout:.0f} s").leave(self._run, process)
+        if beat.is_local:
+            _kill(beat)
+        else:
+            self.unreachable = True
+
+
+class LauncherMonitor(Monitor):
+    """Monitors the workers of a job from the process that started them, as a context manager around their lives.
+
+    A worker's own watchdog reports what its main thread does. It cannot report that the whole process is stopped,
+    holds the interpreter's lock or never began, or that all workers wait for each other.
+
+    Args:
+        job: what they run.
+        store: as of `Monitor`.
+    """
+
+    def __init__(self, job: Job, store: Store) -> None:
+        self._limits = job.settings.launch
+        super().__init__(store, job.run, range(job.placement.num_processes), self._limits.hang_timeout)
+        self._complete: float | None = None
+        self._missing: UnreportedWorkerFailure | None = None
+        self._failed: Exception | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def break_off(self) -> bool:
+        """Has the workers finish the minibatches on their way and save a checkpoint.
+
+        Returns:
+            False, and nothing happens, if a worker does not train yet.
+        """
+        self._read()
+        if not all(beat is not None and not beat.starting for beat in map(self.latest, self._processes)):
+            return False
+        order_stop(self._store)
+        return True
+
+    def check(self) -> None:
+        """Raises what the monitor has found.
+
+        Raises:
+            WorkerMissing: a worker failed without an exit code.
+            RunError: the monitor itself failed, and a worker could hang unseen.
+        """
+        if self._missing is not None:
+            raise self._missing
+        if self._failed is not None:
+            raise RunError(f"the thread that monitors the workers failed: {described(self._failed)}") from self._failed
+
+    def check_finished(self, process: int) -> None:
+        """To be called when a worker has ended with exit code 0.
+
+        Raises:
+            WorkerMissing: the worker had not finished its part of the run.
+        """
+        self._read()
+        beat = self.latest(process)
+        if beat is None or not beat.finished:
+            raise UnreportedWorkerFailure(process, "failed: it ended with exit code 0 before the run did")
+
+    def _watch(self) -> None:
+        try:
+            while not self._closed.wait(BEAT_SECONDS):
+                fork_server.go_on()
+                self.look()
+                self._look_for_late_starts()
+                self._look_for_deadlock()
+                self._look_at_the_end()
+        except Exception as error:
+            self._failed = error
+
+    def _look_for_late_starts(self) -> None:
+        limit = self._limits.start_timeout
+        for process in self._processes:
+            if self.latest(process) is None and self.seconds > limit:
+                self._miss(process, f"did not start within launch.start_timeout={limit:g} seconds")
+
+    def _look_for_deadlock(self) -> None:
+        """All wait, and nothing has changed for long: no worker is to blame, and none would report it."""
+        beats = [beat for beat in map(self.latest, self._processes) if beat is None or not beat.finished]
+        stuck = [beat for beat in beats if beat is not None and self._waits_for_ever(beat)]
+        if stuck and len(stuck) == len(beats):
+            others = "; ".join(f"process {beat.process} in {beat.what}" for beat in stuck[1:])
+            where = f"{stuck[0].what}, and every other stage waits as well: {others}" if others else stuck[0].what
+            self._miss(stuck[0].process, f"hung: {self._hang_timeout:.0f} s in {where}")
+
+    def _waits_for_ever(self, beat: Heartbeat) -> bool:
+        is_alive = self.silence(beat.process) < 4 * BEAT_SECONDS
+        return beat.waiting and is_alive and self.idleness(beat.process) > self._hang_timeout
+
+    def _look_at_the_end(self) -> None:
+        """Ends what stays of a complete run, such as a process that is stopped or waits for a thread."""
+        beats = [beat for beat in map(self.latest, self._processes) if beat is not None and beat.finished]
+        if len(beats) < len(self._processes):
+            return
+        if self._complete is None:
+            self._complete = self.seconds
+        if self.seconds - self._complete > _ENDING_SECONDS:
+            for beat in beats:
+                if not beat.is_gone:
+                    _kill(beat)
+
+    def _miss(self, process: int, how: str) -> None:
+        self._missing = self._missing or UnreportedWorkerFailure(process, how)
+
+
+class PeerMonitor(Monitor):
+    """Monitors the other workers of a run from one of them, where an outer launcher started them.
+
+    Args:
+        process, num_processes: number of this worker, and of all.
+        store, run, hang_timeout: as of `Monitor`.
+    """
+
+    def __init__(self, process: int, num_processes: int, store: Store, run: RunDirectory, hang_timeout: float) -> None:
+        super().__init__(store, run, (p for p in range(num_processes) if p != process), hang_timeout)
+        self._reach = StoreTimeout(process, run, hang_timeout)
+
+    def meet(self, own: Heartbeat) -> None:
+        """Waits for the first heartbeat of every other worker, so that none is lost unheard of."""
+        own.publish(self._store)
+        while not self._store.check([_key(p) for p in self._processes]):
+            time.sleep(_POLL_SECONDS)  # a blocking request would keep the watching thread from the connection
+        self._read()
+        self._reach.start()
+
+    def exchange(self, own: Heartbeat) -> None:
+        """Publishes this worker's heartbeat, and looks at those of the others."""
+        own.publish(self._store)
+        self.look()
+        self._reach.note_answer()
+        if own.finished:
+            self.close()
+
+    def close(self) -> None:
+        """Stops watching the connection to the store."""
+        self._reach.close()
+
+    def failure(self, name: Callable[[int], str]) -> str | None:
+        """Which worker failed and how, as far as can be seen from here; None if the run was merely told to end.
+
+        Args:
+            name: what messages call a process.
+        """
+        if failure := named_failure(self._run, name):
+            return failure
+        lost = self.lost()
+        return f"{name(lost[0])} failed: its process ended without a word" if lost else None
+
+    def lost(self) -> list[int]:
+        """Processes of this machine that ended before their part of the run was done, without a signal to them."""
+        gone = [beat for beat in self._latest.values() if beat.is_gone]
+        with contextlib.suppress(RuntimeError):  # the store may be gone as well
+            self._read()  # their last word
+        last = [self._latest[beat.process] for beat in gone]
+        return sorted(beat.process for beat in last if not (beat.finished or beat.told))
+
+    def is_first(self) -> bool:
+        """True if this process is the first of all to ask."""
+        try:
+            return self._store.add("pipetrain/first", 1) == 1
+        except RuntimeError:
+            return True  # nobody can tell
+
+
+class StoreTimeout:
+    """Ends a worker whose store has not answered for `launch.hang_timeout`.
+
+    A request over a link that was cut may wait for a quarter of an hour, and the thread that made it with it. So
+    another thread looks at the time.
+
+    Args:
+        process: number of the worker.
+        run: the run directory.
+        hang_timeout: seconds.
+    """
+
+    def __init__(self, process: int, run: RunDirectory, hang_timeout: float) -> None:
+        self._process = process
+        self._run = run
+        self._hang_timeout = hang_timeout
+        self._seconds = self._answered_at = 0.0
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Starts to count."""
+        threading.Thread(target=self._watch, name="store timeout", daemon=True).start()
+
+    def note_answer(self) -> None:
+        """The store has answered."""
+        self._answered_at = self._seconds
+
+    def close(self) -> None:
+        """Stops counting: no more requests are made."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        clock = SuspendAwareClock()
+        while not self._closed.wait(BEAT_SECONDS):
+            self._seconds = clock.look()
+            if self._seconds - self._answered_at > self._hang_timeout:
+                self._leave()
+                return
+
+    def _leave(self) -> None:
+        reason = (
+            f"process {self._process} has not reached the machine of the first process for {self._hang_timeout:g} s "
+            "(launch.hang_timeout)"
+        )
+        FailureNote(FailureKind.LOST, reason).leave(self._run, self._process)
+        print(f"pipetrain: error: {reason}", file=sys.stderr, flush=True)
+        process_exit.kill_tree_and_exit(process_exit.EXIT_LOST)
+
+
+def _kill(beat: Heartbeat) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(beat.pid, signal.SIGKILL)
+
+
+def _key(process: int) -> str:
+    return f"pipetrain/beat/{process}"

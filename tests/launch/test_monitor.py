@@ -1,0 +1,283 @@
+"""The monitor of the workers: what it sees of those that cannot report it themselves."""
+
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.sleepers import beat_of, sleeper
+from support.worker_pool import job
+from torch.distributed import HashStore
+
+from pipetrain.errors import LostStageError, RunError
+from pipetrain.launch import monitor, process_exit
+from pipetrain.launch.failure_note import FailureKind, FailureNote, failure_notes
+from pipetrain.launch.monitor import (
+    Heartbeat,
+    LauncherMonitor,
+    Monitor,
+    PeerMonitor,
+    SuspendAwareClock,
+    UnreportedWorkerFailure,
+)
+from pipetrain.tracking.run_directory import RunDirectory
+
+
+def test_pause_between_two_looks_counts_only_so_much(monkeypatch):
+    times = itertools.chain([100.0, 100.5, 100.75, 4000.0, 4000.5])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    clock = SuspendAwareClock(most=2.0)
+    assert [clock.look() for _ in range(4)] == [0.5, 0.75, 2.75, 3.25]
+
+
+def look_at(monkeypatch, watching, seconds, *beats):
+    """Has the monitor look at a time, after these heartbeats."""
+    publish(watching, *beats)
+    monkeypatch.setattr(SuspendAwareClock, "look", lambda _self: seconds)
+    watching.look()
+
+
+def publish(watching, *beats):
+    for beat in beats:
+        beat.publish(watching._store)
+
+
+def test_worker_is_silent_since_its_newest_heartbeat_and_idle_since_its_newest_change(tmp_path, monkeypatch):
+    watching = Monitor(HashStore(), RunDirectory(tmp_path), [1], 60.0)
+    assert watching.latest(1) is None
+    for seconds, number, changes in ((1.0, 7, 5), (2.0, 7, 5), (3.0, 8, 6), (4.0, 9, 6)):
+        look_at(monkeypatch, watching, seconds, beat_of(1, os.getpid(), number, changes=changes))
+    assert watching.latest(1).number == 9
+    look_at(monkeypatch, watching, 6.0)
+    assert (watching.silence(1), watching.idleness(1)) == (2.0, 3.0)
+
+
+def test_worker_is_gone_when_its_process_has_ended_and_not_when_it_is_on_another_machine():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert beat_of(1, ended.pid).is_gone
+    assert not Heartbeat(1, ended.pid, "elsewhere", 1).is_gone
+    assert not beat_of(1, os.getpid()).is_gone
+
+
+def test_worker_whose_number_is_that_of_another_users_process_is_gone(monkeypatch):
+    def refused(_pid, _number):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
+    assert Heartbeat(0, os.getpid(), socket.gethostname(), 1).is_gone
+
+
+def test_silent_worker_is_named_and_killed(tmp_path, monkeypatch):
+    watching = Monitor(HashStore(), RunDirectory(tmp_path), [1], 1.0)
+    with sleeper() as stopped:
+        look_at(monkeypatch, watching, 1.0, beat_of(1, stopped.pid))
+        look_at(monkeypatch, watching, 2.1)
+        assert stopped.wait(timeout=20) == -signal.SIGKILL
+    assert failure_notes(RunDirectory(tmp_path)) == {1: FailureNote(FailureKind.HUNG, "no sign of life for 1 s")}
+
+
+def test_silent_worker_of_another_machine_is_named_and_unreachable(tmp_path, monkeypatch):
+    watching = Monitor(HashStore(), RunDirectory(tmp_path), [1], 1.0)
+    look_at(monkeypatch, watching, 1.0, Heartbeat(1, os.getpid(), "elsewhere", 1))
+    assert not watching.unreachable
+    look_at(monkeypatch, watching, 2.1)
+    assert watching.unreachable
+    assert failure_notes(RunDirectory(tmp_path))[1].kind is FailureKind.HUNG
+
+
+def test_worker_whose_beat_goes_on_is_left_alone(tmp_path, monkeypatch):
+    watching = Monitor(HashStore(), RunDirectory(tmp_path), [0, 1], 1.0)
+    for number in range(20):
+        look_at(monkeypatch, watching, number / 2, *(beat_of(p, os.getpid(), number) for p in range(2)))
+    assert failure_notes(RunDirectory(tmp_path)) == {}
+
+
+@pytest.fixture
+def monitoring(tmp_path):
+    """Starts the launcher's monitor of two workers, with these limits."""
+    open_ones = []
+    (tmp_path / "run").mkdir()
+
+    def start(hang_timeout=60.0, start_timeout=60.0):
+        limits = {"hang_timeout": hang_timeout, "start_timeout": start_timeout}
+        made = job(tmp_path / "run", "pipedream", 2, launch=limits)
+        open_ones.append(LauncherMonitor(made, HashStore()).__enter__())
+        return open_ones[-1]
+
+    yield start
+    for each in open_ones:
+        each.__exit__(None, None, None)
+
+
+def missing(watching, within=20.0):
+    """The process that is missed, and how it failed."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        try:
+            watching.check()
+        except UnreportedWorkerFailure as error:
+            return error.process, str(error)
+        time.sleep(0.05)
+    raise AssertionError("nobody is missing")
+
+
+def test_worker_that_never_starts_is_missed(monitoring):
+    watching = monitoring(start_timeout=0.7)
+    publish(watching, beat_of(0, os.getpid(), waiting=True))
+    assert missing(watching) == (1, "did not start within launch.start_timeout=0.7 seconds")
+
+
+def test_worker_that_leaves_with_exit_code_0_is_missed_unless_it_has_finished(monitoring):
+    watching = monitoring()
+    publish(watching, beat_of(0, os.getpid(), finished=True), beat_of(1, os.getpid(), what="F3.0"))
+    watching.check_finished(0)
+    with pytest.raises(UnreportedWorkerFailure, match="failed: it ended with exit code 0 before the run did") as caught:
+        watching.check_finished(1)
+    assert caught.value.process == 1
+
+
+def test_workers_that_all_wait_for_each_other_hang(monitoring):
+    watching, began, caught = monitoring(hang_timeout=1.0), time.monotonic(), None
+    for number in range(100):
+        publish(watching, *(beat_of(p, os.getpid(), number, what=f"F{p}.0, waiting", waiting=True) for p in (0, 1)))
+        time.sleep(0.1)
+        try:
+            watching.check()
+        except UnreportedWorkerFailure as error:
+            caught = error
+            break
+    assert str(caught) == "hung: 1 s in F0.0, waiting, and every other stage waits as well: process 1 in F1.0, waiting"
+    assert time.monotonic() - began < 8
+
+
+def test_one_that_waits_for_another_that_computes_does_not_hang(monitoring):
+    watching = monitoring(hang_timeout=1.0)
+    for number in range(25):
+        publish(watching, beat_of(0, os.getpid(), number, waiting=True), beat_of(1, os.getpid(), number))
+        time.sleep(0.1)
+        watching.check()
+
+
+def test_process_that_stays_after_the_end_of_the_run_is_ended(monitoring, monkeypatch):
+    monkeypatch.setattr(monitor, "_ENDING_SECONDS", 0.5)
+    with sleeper() as one, sleeper() as other:
+        publish(monitoring(), beat_of(0, one.pid, finished=True), beat_of(1, other.pid, finished=True))
+        assert one.wait(timeout=20) == other.wait(timeout=20) == -signal.SIGKILL
+
+
+def test_order_to_break_off_reaches_workers_once_all_of_them_train(monitoring):
+    watching = monitoring()
+    assert not watching.break_off(), "nobody was heard of"
+    publish(watching, beat_of(0, os.getpid()), beat_of(1, os.getpid(), starting=True))
+    assert not watching.break_off()
+    assert not watching._store.check(["pipetrain/break-off"])
+    publish(watching, beat_of(1, os.getpid(), number=2))
+    assert watching.break_off()
+    assert watching._store.check(["pipetrain/break-off"])
+
+
+def test_thread_that_can_no_longer_monitor_the_workers_ends_the_run(monitoring):
+    watching = monitoring()
+    watching._store.set("pipetrain/beat/0", b"no heartbeat")
+    watching._thread.join(timeout=20)
+    with pytest.raises(RunError, match="the thread that monitors the workers failed: JSONDecodeError"):
+        watching.check()
+
+
+def peers(run, store, process=0):
+    return PeerMonitor(process, 2, store, RunDirectory(run), 60.0)
+
+
+def test_worker_that_is_killed_after_the_first_meeting_is_known_to_be_lost(tmp_path):
+    store = HashStore()
+    one, other = peers(tmp_path, store), peers(tmp_path, store, process=1)
+    with sleeper() as killed:
+        pairs = [(one, beat_of(0, os.getpid())), (other, beat_of(1, killed.pid))]
+        with ThreadPoolExecutor() as both:
+            list(both.map(lambda pair: pair[0].meet(pair[1]), pairs))
+        assert one.lost() == []
+        killed.kill()
+        killed.wait()
+        assert one.lost() == [1]
+    one.close()
+    other.close()
+
+
+def named(process):
+    return f"stage {process}"
+
+
+def test_failure_is_what_a_note_says_and_not_that_another_was_lost(tmp_path):
+    one = peers(tmp_path, HashStore())
+    assert one.failure(named) is None
+    FailureNote(FailureKind.LOST, str(LostStageError(1))).leave(RunDirectory(tmp_path), 0)
+    assert one.failure(named) is None
+    FailureNote(FailureKind.FAILED, "KeyError: 'label'", "Traceback").leave(RunDirectory(tmp_path), 1)
+    assert one.failure(named) == "stage 1 failed: KeyError: 'label'"
+
+
+def test_first_process_to_ask_is_told_so_and_no_other(tmp_path):
+    store = HashStore()
+    assert [peers(tmp_path, store).is_first() for _ in range(3)] == [True, False, False]
+
+
+def test_last_word_of_a_worker_that_is_gone_counts_even_if_nobody_had_listened_yet(tmp_path):
+    store = HashStore()
+    one, other = peers(tmp_path, store), peers(tmp_path, store, process=1)
+    with sleeper() as process:
+        other.exchange(beat_of(1, process.pid, number=1))
+        one.exchange(beat_of(0, os.getpid()))
+        other.exchange(beat_of(1, process.pid, number=2, told=True))
+    assert one.failure(named) is None
+
+
+@pytest.mark.parametrize(("activity", "lost"), [({}, [1]), ({"finished": True}, []), ({"told": True}, [])])
+def test_worker_that_ended_unasked_is_lost_and_not_one_that_was_done_or_told(tmp_path, activity, lost):
+    store = HashStore()
+    one, other = peers(tmp_path, store), peers(tmp_path, store, process=1)
+    with sleeper() as process:
+        other.exchange(beat_of(1, process.pid, **activity))
+        one.exchange(beat_of(0, os.getpid()))
+        assert one.lost() == []
+    assert one.lost() == lost
+    assert one.failure(named) == ("stage 1 failed: its process ended without a word" if lost else None)
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """The exit codes of this process, which does not end."""
+    codes, told = [], threading.Event()
+
+    def end(code):
+        codes.append(code)
+        told.set()
+
+    monkeypatch.setattr(process_exit, "kill_tree_and_exit", end)
+    return codes, told
+
+
+def test_worker_that_a_cut_link_leaves_without_answers_says_so_and_ends(tmp_path, ended, capsys):
+    codes, told = ended
+    monitor.StoreTimeout(1, RunDirectory(tmp_path), hang_timeout=0.1).start()
+    assert told.wait(20)
+    assert codes == [process_exit.EXIT_LOST]
+    assert "process 1 has not reached the machine of the first process for 0.1 s" in capsys.readouterr().err
+    assert failure_notes(RunDirectory(tmp_path))[1].kind is FailureKind.LOST
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_worker_that_gets_answers_or_has_finished_goes_on(tmp_path, ended, finished):
+    _, told = ended
+    timeout = monitor.StoreTimeout(1, RunDirectory(tmp_path), hang_timeout=0.8)
+    timeout.start()
+    for _ in range(8):
+        timeout.close() if finished else timeout.note_answer()
+        assert not told.wait(0.2)
+    timeout.close()
