@@ -188,7 +188,7 @@ class _Sizes:
         from pipetrain.config.choices import choices_of_run, section_for
         from pipetrain.config.schema import LoaderConfig
         from pipetrain.config.settings import DatasetSettings
-        from pipetrain.run.build import build_dataset
+        from pipetrain.run.build.data import build_dataset
 
         content = section_for(model, "dataset", choices_of_run({"model": model})["dataset"])
         key = json.dumps(content, sort_keys=True)

@@ -12,7 +12,9 @@ from pipetrain.executors.hooks import RunHooks
 from pipetrain.executors.phase import Phase
 from pipetrain.executors.pipeline import Training, build_finegrained_pipeline, build_pipeline
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build import build_arithmetic, build_loss, build_torch_optimizer
+from pipetrain.run.build.loss import build_loss
+from pipetrain.run.build.model import build_arithmetic
+from pipetrain.run.build.optimizer import build_torch_optimizer
 from pipetrain.run.job import Job
 
 

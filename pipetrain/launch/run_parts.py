@@ -15,7 +15,11 @@ from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import NO_METRICS, Loss, Metrics, counts_tokens
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
-from pipetrain.run.build import Data, build_chain, build_data, build_metrics, build_phases, build_rate
+from pipetrain.run.build.data import Data, build_data
+from pipetrain.run.build.loss import build_metrics
+from pipetrain.run.build.model import build_chain
+from pipetrain.run.build.optimizer import build_rate
+from pipetrain.run.build.pipeline import build_phases
 from pipetrain.run.job import Job
 from pipetrain.run.learning_rates import LearningRates
 from pipetrain.tracking.hyperparameters import values_set

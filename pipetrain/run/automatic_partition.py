@@ -18,7 +18,7 @@ from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.planning import Planner
 from pipetrain.planner.profile import ANEW, Profile
 from pipetrain.planner.topology import Topology
-from pipetrain.run.build import Data
+from pipetrain.run.build.data import Data
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.profiling import profile_of_chain
 from pipetrain.run.resume import Resumption

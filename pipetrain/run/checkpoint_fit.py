@@ -11,7 +11,7 @@ from pipetrain.config.settings import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
-from pipetrain.run.build import build_torch_optimizer
+from pipetrain.run.build.optimizer import build_torch_optimizer
 from pipetrain.run.checkpoint_names import Kind
 
 

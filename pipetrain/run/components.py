@@ -13,18 +13,10 @@ from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.automatic_partition import planned
-from pipetrain.run.build import (
-    Data,
-    build_arithmetic,
-    build_chain,
-    build_data,
-    build_loss,
-    build_metrics,
-    build_recompute_segments,
-    build_rule,
-    build_schedules,
-    first_layers,
-)
+from pipetrain.run.build.data import Data, build_data
+from pipetrain.run.build.loss import build_loss, build_metrics
+from pipetrain.run.build.model import build_arithmetic, build_chain
+from pipetrain.run.build.pipeline import build_recompute_segments, build_rule, build_schedules, first_layers
 from pipetrain.run.device import device_of
 from pipetrain.run.label_check import label_range
 from pipetrain.run.replayed_drains import replayed_drains

@@ -10,7 +10,7 @@ from pipetrain.errors import ConfigError, as_configured, is_whole
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.planner.stored_plan import Stored
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.run.build import build_recompute_segments, build_rules
+from pipetrain.run.build.pipeline import build_recompute_segments, build_rules
 from pipetrain.run.replicas import replicas_of
 
 _MISSING = "???"

@@ -18,7 +18,9 @@ from pipetrain.losses import on_device
 from pipetrain.models.carrier import carrying
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
-from pipetrain.run.build import build_arithmetic, build_dataset, build_loss, build_metrics, evaluation_loader
+from pipetrain.run.build.data import build_dataset, evaluation_loader
+from pipetrain.run.build.loss import build_loss, build_metrics
+from pipetrain.run.build.model import build_arithmetic
 from pipetrain.run.carried_check import check_carried
 from pipetrain.run.decoder import GeneratedText, decoder_of
 from pipetrain.run.device import device_of

@@ -7,7 +7,7 @@ from pipetrain.data.fetch import Fetch
 from pipetrain.data.labels import LabelRange
 from pipetrain.data.loader import Loader
 from pipetrain.data.token_ids import TokenRange
-from pipetrain.run.build import Data
+from pipetrain.run.build.data import Data
 from pipetrain.run.label_check import check_known_labels
 from pipetrain.seeding import python_generators_kept
 

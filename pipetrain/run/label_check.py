@@ -8,7 +8,7 @@ from pipetrain.data.labels import LabelRange, class_count, known_labels, label_o
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, classes_of, ignored_of, of_classes
-from pipetrain.run.build import Data
+from pipetrain.run.build.data import Data
 from pipetrain.run.trial import Trial
 
 

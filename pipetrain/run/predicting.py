@@ -26,7 +26,8 @@ from pipetrain.planner.topology import Topology
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import components
 from pipetrain.run.automatic_partition import plan_by
-from pipetrain.run.build import build_recompute_segments, build_rule, build_rules, build_torch_optimizer
+from pipetrain.run.build.optimizer import build_torch_optimizer
+from pipetrain.run.build.pipeline import build_recompute_segments, build_rule, build_rules
 from pipetrain.run.checks.pipeline import unfilled
 from pipetrain.run.profiling import profile_of_chain
 from pipetrain.run.replicas import Rule

@@ -15,7 +15,10 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.profile import Profile, read
 from pipetrain.planner.shared_weights import SharedWeight
-from pipetrain.run.build import Data, build_arithmetic, build_chain, build_data, build_loss, build_rule
+from pipetrain.run.build.data import Data, build_data
+from pipetrain.run.build.loss import build_loss
+from pipetrain.run.build.model import build_arithmetic, build_chain
+from pipetrain.run.build.pipeline import build_rule
 from pipetrain.run.cores import usable_cores
 from pipetrain.run.device import device_at, device_of
 from pipetrain.run.layer_times import Measuring, Minibatch, measured_layers

@@ -10,7 +10,7 @@ from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.partition_rules import PartitionRule
 from pipetrain.planner.stored_plan import Stored
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.run.build import build_phases
+from pipetrain.run.build.pipeline import build_phases
 from pipetrain.run.timetable import Timetable
 
 Rule = PartitionRule | Automatic | FineGrained

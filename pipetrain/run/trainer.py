@@ -10,7 +10,7 @@ from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.base import Executor
 from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.run.build import Data
+from pipetrain.run.build.data import Data
 from pipetrain.run.decoder import Decoder
 from pipetrain.run.stage_reports import of_stages
 from pipetrain.run.timetable import Timetable

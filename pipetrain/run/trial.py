@@ -11,7 +11,7 @@ from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build import Data
+from pipetrain.run.build.data import Data
 from pipetrain.run.lookups import Lookups
 from pipetrain.tensors import Tensors
 

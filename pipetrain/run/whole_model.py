@@ -8,7 +8,7 @@ import torch
 from pipetrain.config.settings import Settings
 from pipetrain.models.chain import LayerChain
 from pipetrain.run import checkpoint
-from pipetrain.run.build import build_arithmetic, build_chain
+from pipetrain.run.build.model import build_arithmetic, build_chain
 from pipetrain.run.checkpoint_fit import check_vocabulary
 from pipetrain.run.device import device_of
 

@@ -12,7 +12,7 @@ from pipetrain.config.instantiate import Target
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.named_samples import NamedSamples
 from pipetrain.errors import ConfigError
-from pipetrain.run.build import build_data
+from pipetrain.run.build.data import build_data
 from pipetrain.run.data_shape import from_data
 
 

@@ -13,7 +13,7 @@ from pipetrain.executors import evaluation
 from pipetrain.executors.evaluation import evaluate, evaluate_model
 from pipetrain.losses import CrossEntropy, TokenCrossEntropy
 from pipetrain.run import checkpoint
-from pipetrain.run.build import build_data
+from pipetrain.run.build.data import build_data
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ from support.worker_pool import distributed, job, run_jobs, simulated
 
 from pipetrain.executors.distributed import DistributedExecutor
 from pipetrain.run import checkpoint
-from pipetrain.run.build import build_data
+from pipetrain.run.build.data import build_data
 from pipetrain.run.evaluate import evaluate
 from pipetrain.run.selection import Selection
 from pipetrain.tracking.run_directory import RunDirectory

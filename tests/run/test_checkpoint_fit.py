@@ -12,7 +12,8 @@ from pipetrain.config.settings import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import chain_of
 from pipetrain.run import checkpoint
-from pipetrain.run.build import build_chain, build_data
+from pipetrain.run.build.data import build_data
+from pipetrain.run.build.model import build_chain
 from pipetrain.run.checkpoint_fit import check_data, check_optimizer, check_vocabulary, check_weights
 
 

@@ -9,7 +9,8 @@ from support.worker_pool import job, simulated
 
 from pipetrain.libraries import torchvision_import
 from pipetrain.libraries.torchvision_shim import models as torchvision_models
-from pipetrain.run.build import build_chain, build_data
+from pipetrain.run.build.data import build_data
+from pipetrain.run.build.model import build_chain
 from pipetrain.run.export import Format, Output, export
 from pipetrain.run.selection import Selection
 from pipetrain.run.whole_model import whole_model

@@ -10,7 +10,7 @@ from pipetrain.data.labels import LabelRange
 from pipetrain.data.loader import Loader
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
-from pipetrain.run.build import Data
+from pipetrain.run.build.data import Data
 from pipetrain.run.first_samples import check_samples
 
 CHOSEN = settings("gpipe")

@@ -14,7 +14,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy
 from pipetrain.run import first_samples
-from pipetrain.run.build import Data
+from pipetrain.run.build.data import Data
 from pipetrain.run.label_check import check_labels, label_range
 from pipetrain.run.trial import Trial
 

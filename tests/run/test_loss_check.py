@@ -8,7 +8,9 @@ from torch import nn
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy, TokenCrossEntropy
-from pipetrain.run.build import build_chain, build_data, build_metrics
+from pipetrain.run.build.data import build_data
+from pipetrain.run.build.loss import build_metrics
+from pipetrain.run.build.model import build_chain
 from pipetrain.run.loss_check import check_loss
 from pipetrain.run.trial import trial_of
 

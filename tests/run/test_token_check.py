@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 from pipetrain.data.loader import Loader
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build import Data
+from pipetrain.run.build.data import Data
 from pipetrain.run.first_samples import check_samples
 from pipetrain.run.token_check import check_vocabulary
 from pipetrain.run.trial import trial_of

@@ -6,7 +6,7 @@ from support.worker_pool import phase, settings
 from torch import nn
 
 from pipetrain.config.settings import ReplicaSettings
-from pipetrain.run.build import build_rules
+from pipetrain.run.build.pipeline import build_rules
 from pipetrain.run.preflight import prepare
 from pipetrain.run.timetable import timetable_of
 from pipetrain.run.weight_passes import passes_of_updates, update_passes, weight_passes

@@ -20,7 +20,8 @@ from pipetrain.launch import fork_server
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.launch.worker import main, simulate, watched
-from pipetrain.run.build import build_data, build_recompute_segments, replicated
+from pipetrain.run.build.data import build_data
+from pipetrain.run.build.pipeline import build_recompute_segments, replicated
 from pipetrain.run.job import Job
 from pipetrain.run.replayed_drains import replayed_drains
 from pipetrain.run.timetable import timetable_of

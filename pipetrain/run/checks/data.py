@@ -1,7 +1,8 @@
 """The data set: what the model and the loss can make of its samples."""
 
 from pipetrain.config.settings import Settings
-from pipetrain.run.build import build_arithmetic, build_rate
+from pipetrain.run.build.model import build_arithmetic
+from pipetrain.run.build.optimizer import build_rate
 from pipetrain.run.components import Components
 from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.decoder import decoded_metrics, problem_of

@@ -10,7 +10,7 @@ from pipetrain.models.ties import ties_between
 from pipetrain.planner.finegrained import check_tied_units
 from pipetrain.program.planned_operations import rebinds_weights
 from pipetrain.run import tensor_file
-from pipetrain.run.build import build_arithmetic, first_inputs
+from pipetrain.run.build.model import build_arithmetic, first_inputs
 from pipetrain.run.carried_check import check_carried
 from pipetrain.run.compiler import check_compiler
 from pipetrain.run.components import Components

@@ -13,7 +13,7 @@ from pipetrain.executors.messages import slow_link
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build import build_torch_optimizer
+from pipetrain.run.build.optimizer import build_torch_optimizer
 from pipetrain.run.components import Components
 from pipetrain.run.cores import usable_cores
 from pipetrain.schedules import ListSchedule, Placement, Schedule
