@@ -15,6 +15,6 @@ def chosen_profile(settings: Settings) -> Profile:
     if settings.profile is not None:
         return read(Path(settings.profile))
     # from here on torch is needed, which takes seconds to import
-    from pipetrain.run.profiling import profile_of
+    from pipetrain.run.profiling.profile import profile_of
 
     return profile_of(settings)

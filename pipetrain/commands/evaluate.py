@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipetrain.commands import Subparsers
+from pipetrain.commands.checkpoint_arguments import add_checkpoint_arguments, selection_of
 from pipetrain.commands.output_folder import check_new_file
-from pipetrain.commands.selecting import add_selection, selection_of
 from pipetrain.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    from pipetrain.run.evaluate import Evaluation
+    from pipetrain.run.finished.evaluate import Evaluation
 
 _DESCRIPTION = """\
 Evaluates a checkpoint of a run on its evaluation set, in this process. Settings that an evaluation reads may be
@@ -30,7 +30,7 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_selection(parser)
+    add_checkpoint_arguments(parser)
     parser.add_argument(
         "overrides", nargs="*", metavar="SETTING", help="settings to change, such as dataset.root=/data device=cpu"
     )
@@ -56,7 +56,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
     from pipetrain.report.evaluation import as_json, as_lines
-    from pipetrain.run.evaluate import evaluate
+    from pipetrain.run.finished.evaluate import evaluate
     from pipetrain.tracking import strict_json
 
     try:

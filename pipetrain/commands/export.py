@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from pipetrain.commands import Subparsers
+from pipetrain.commands.checkpoint_arguments import add_checkpoint_arguments, selection_of
 from pipetrain.commands.output_folder import check_writable
-from pipetrain.commands.selecting import add_selection, selection_of
 from pipetrain.errors import ExitCode
 
 _FORMATS = ("torch", "safetensors")
@@ -20,7 +20,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "export", help="write the weights of a run as a plain state dict", description=_DESCRIPTION, epilog=_EPILOG
     )
-    add_selection(parser)
+    add_checkpoint_arguments(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="file to write")
     parser.add_argument("--format", choices=_FORMATS, help="default: what the name of FILE says, else torch")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
@@ -33,7 +33,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: there is no such run or checkpoint, or FILE cannot be there.
     """
-    from pipetrain.run.export import Format, Output, export
+    from pipetrain.run.finished.export import Format, Output, export
 
     form = Format(options.format) if options.format else Format.of(options.output)
     output = Output(options.output, form, force=options.force)

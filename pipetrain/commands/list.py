@@ -175,7 +175,7 @@ class _Sizes:
         from pipetrain.config.choices import section
         from pipetrain.config.instantiate import Target
         from pipetrain.models.chain import chain_of
-        from pipetrain.run.data_shape import from_data
+        from pipetrain.run.build.model import from_data
 
         target = Target.of("model", section("model", model))
         known = from_data(target, self._dataset(model))

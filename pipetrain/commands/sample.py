@@ -3,7 +3,7 @@
 import argparse
 
 from pipetrain.commands import Subparsers
-from pipetrain.commands.selecting import add_selection, selection_of
+from pipetrain.commands.checkpoint_arguments import add_checkpoint_arguments, selection_of
 from pipetrain.errors import ConfigError, ExitCode
 
 _DESCRIPTION = """\
@@ -22,7 +22,7 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_selection(parser)
+    add_checkpoint_arguments(parser)
     parser.add_argument("--prompt", default="", metavar="TEXT", help="how the text begins; default a new line")
     parser.add_argument("--length", type=int, default=200, metavar="N", help="tokens to add; default 200")
     parser.add_argument(
@@ -45,7 +45,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
 
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
-    from pipetrain.run.sample import Sampling, sample
+    from pipetrain.run.finished.sample import Sampling, sample
 
     sampling = Sampling(options.length, options.temperature, options.top_k, options.seed)
     try:

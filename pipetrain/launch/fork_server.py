@@ -97,7 +97,7 @@ def changes() -> Environment:
 
 def run_worker(job: "Job", changed: Environment, lines: "WorkerLines") -> None:
     """Runs the stages of this process, which was forked, in the launcher's environment."""
-    from pipetrain.launch.worker import launched
+    from pipetrain.launch.worker import run_spawned
 
     # a user's code starts processes as in any other program: a fork server of its own would outlive a killed worker
     multiprocessing.set_start_method(None, force=True)
@@ -106,4 +106,4 @@ def run_worker(job: "Job", changed: Environment, lines: "WorkerLines") -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    launched(job, lines)
+    run_spawned(job, lines)

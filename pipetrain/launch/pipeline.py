@@ -31,7 +31,7 @@ def training_of(settings: Settings, dataset: Any, rate: Callable[[int], float], 
     )
 
 
-def in_one_process(
+def build_single_process(
     job: Job, chain: LayerChain, phases: Sequence[Phase], training: Training, hooks: RunHooks
 ) -> Executor:
     """All stages of a run in this process: of layers each, or of single weights."""

@@ -10,15 +10,15 @@ from torch import Tensor
 from pipetrain.errors import DivergedError, LostStageError
 from pipetrain.executors.base import Executor
 from pipetrain.launch.run_parts import RunParts
-from pipetrain.run import checkpoint
-from pipetrain.run.background_writer import Around, BackgroundWriter
-from pipetrain.run.checkpoint import StoredConfig
-from pipetrain.run.checkpoint_fit import vocabulary_sha256
-from pipetrain.run.checkpoint_writer import Snapshot, Writer
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.background_writer import Around, BackgroundWriter
+from pipetrain.run.checkpoint.compatibility import vocabulary_sha256
+from pipetrain.run.checkpoint.retention import remove_expired
+from pipetrain.run.checkpoint.store import StoredConfig
+from pipetrain.run.checkpoint.writer import Snapshot, Writer
 from pipetrain.run.decoder import Decoder, decoder_of
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
-from pipetrain.run.ranking import remove_superfluous
 from pipetrain.run.save_clock import SaveClock
 from pipetrain.run.trainer import Trainer, evaluation_due, progress_of_target, target_reached
 from pipetrain.tracking import summary
@@ -74,7 +74,7 @@ class ProcessRun:
 
         def published() -> None:
             if coordinates:
-                remove_superfluous(job.run, job.settings.checkpoint)
+                remove_expired(job.run, job.settings.checkpoint)
 
         writer = Writer(executor.rank, executor.exchange_in_background, coordinates=coordinates)
         return BackgroundWriter(writer, Around(executor.hooks, published))
@@ -99,7 +99,7 @@ class ProcessRun:
         if self._job.resume is not None:
             doing(f"loading {self._job.resume.name}")
             for stage in self._executor.stages:
-                checkpoint.restore(stage, self._job.resume, self.trainer.step)
+                store.restore(stage, self._job.resume, self.trainer.step)
         recorder = self._parts.recorder
         if recorder is not None:
             recorder.start()
@@ -193,7 +193,7 @@ class ProcessRun:
         tensors = self._parts.recorder.history() if self._parts.recorder else {}
         for stage in self._executor.stages:
             if stage.replica == 0:  # the others have the same
-                tensors.update(checkpoint.stage_tensors(stage))
+                tensors.update(store.stage_tensors(stage))
         return tensors
 
     def _progress(self, step: int) -> dict[str, Any]:

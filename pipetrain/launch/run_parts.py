@@ -14,14 +14,13 @@ from pipetrain.launch.pipeline import training_of
 from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import NO_METRICS, Loss, Metrics, counts_tokens
 from pipetrain.models.chain import LayerChain
-from pipetrain.run import checkpoint
 from pipetrain.run.build.data import Data, build_data
 from pipetrain.run.build.loss import build_metrics
 from pipetrain.run.build.model import build_chain
-from pipetrain.run.build.optimizer import build_rate
+from pipetrain.run.build.optimizer import LearningRates, build_rate
 from pipetrain.run.build.pipeline import build_phases
+from pipetrain.run.checkpoint import store
 from pipetrain.run.job import Job
-from pipetrain.run.learning_rates import LearningRates
 from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.recorded_run import EarlierSteps, RecordedRun
 from pipetrain.tracking.recorder import Recorder, Show
@@ -73,13 +72,13 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
         )
     phases = build_phases(settings, job.timetable, job.num_stages, job.segments, job.replicas)
     rate = build_rate(settings, job.timetable)
-    progress = checkpoint.load_progress(job.resume) if job.resume else {}
+    progress = store.load_progress(job.resume) if job.resume else {}
     training = training_of(settings, data.dataset, rate, device)
     recorder, metrics = None, NO_METRICS
     if job.num_stages - 1 in stages:
         metrics = build_metrics(settings)
     if job.num_stages - 1 in stages and replica == 0:
-        earlier = EarlierSteps(progress, checkpoint.load_history(job.resume) if job.resume else {})
+        earlier = EarlierSteps(progress, store.load_history(job.resume) if job.resume else {})
         recorder = Recorder(_recorded(job, data, training.loss, LearningRates(rate, phases), metrics), earlier, show)
     trace = (
         TraceFile(job.run, job.placement.process_of(stages[0]) + replica, progress.get("step", 0))

@@ -23,16 +23,15 @@ from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failur
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.lines import WorkerLines
 from pipetrain.launch.peers import Peers
-from pipetrain.launch.pipeline import in_one_process
+from pipetrain.launch.pipeline import build_single_process
 from pipetrain.launch.process import ProcessEnvironment, join, own_store
 from pipetrain.launch.process_run import ProcessRun
 from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog, Watched
-from pipetrain.run.device import device_at
-from pipetrain.run.freed_memory import freed_memory_kept, keep_freed_memory
+from pipetrain.run.build.machine import device_at, freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
-from pipetrain.run.stage_reports import of_stages
+from pipetrain.run.outcome import reports_by_stage
 from pipetrain.stage.peak_memory import forget_peak_memory
 from pipetrain.tracking.recorder import Show
 
@@ -40,7 +39,7 @@ _PRECEDENCE_SECONDS = 1.0
 """What one process gets to tell how the run ended, before others try."""
 
 
-def simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
+def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
     """Runs all stages in this process; the summary, which is also written.
 
     Args:
@@ -63,7 +62,7 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
     parts = build_parts(job, range(job.num_stages), device, show)
     gate = AdmissionGate(alone=True)
     hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)
-    executor = in_one_process(job, parts.chain, parts.phases, parts.training, hooks)
+    executor = build_single_process(job, parts.chain, parts.phases, parts.training, hooks)
     run = ProcessRun(job, parts, executor)
 
     def stop() -> bool:
@@ -79,7 +78,7 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
         return run.diverge(error, run.trainer.reports())
 
 
-def launched(job: Job, lines: WorkerLines) -> None:
+def run_spawned(job: Job, lines: WorkerLines) -> None:
     """The life of a process that our launcher started, which has the other ends of `lines`."""
 
     def tell(beat: Heartbeat) -> None:
@@ -104,7 +103,7 @@ OnEnd = Callable[[Job, str | None], None]
 """Called when a signal ends a run: with the job as all agreed on it, and who failed, or None where nobody did."""
 
 
-def joined(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> dict[str, Any] | None:
+def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> dict[str, Any] | None:
     """The life of a process that an outer launcher started, until it ends; the summary where the last stage is.
 
     Args:
@@ -219,7 +218,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
     except DivergedError as error:
         sent = zip(placement.stages_of, watchdog.stop_others(), strict=True)
         reports = [report or [{}] * len(expected) for expected, report in sent]
-        return run.diverge(error, of_stages(placement.in_order(reports), executor.replicas))
+        return run.diverge(error, reports_by_stage(placement.in_order(reports), executor.replicas))
     except LostStageError as error:
         _note_of(error).leave(job.run, process.rank)
         watchdog.lose()

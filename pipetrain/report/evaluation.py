@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pipetrain.report.text_table import text_lines
 
 if TYPE_CHECKING:
-    from pipetrain.run.evaluate import Evaluation
+    from pipetrain.run.finished.evaluate import Evaluation
 
 
 def as_lines(evaluation: "Evaluation") -> list[str]:

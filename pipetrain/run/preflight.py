@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from pipetrain.config.settings import Settings
 from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
 from pipetrain.libraries import lazy_compiler
+from pipetrain.libraries.processes import usable_cores
 from pipetrain.planner.plan import Plan
-from pipetrain.run.checks import CHECKS
+from pipetrain.run.build.machine import device_at
+from pipetrain.run.checks import data, model, pipeline
 from pipetrain.run.components import build
-from pipetrain.run.cores import usable_cores
-from pipetrain.run.device import device_at
 from pipetrain.run.job import Job
 from pipetrain.run.provenance import provenance
-from pipetrain.run.resume import resumption
-from pipetrain.run.start import start_of
+from pipetrain.run.resume import resume_point
+from pipetrain.run.start import start_point
 from pipetrain.tracking.run_directory import RunDirectory
+
+_CHECKS = (*model.CHECKS, *data.CHECKS, *pipeline.CHECKS)
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,10 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         ConfigError: the first setting that cannot work.
     """
     lazy_compiler.install()
-    found = resumption(settings, run)
+    found = resume_point(settings, run)
     components = build(settings, found)
-    notes = [note for check in CHECKS for note in check(settings, components)]
-    start = start_of(settings, run, found, components)
+    notes = [note for check in _CHECKS for note in check(settings, components)]
+    start = start_point(settings, run, found, components)
     placement = components.placement
     processes = 1 if components.finegrained else placement.num_processes
     job = Job(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pipetrain import __version__
-from pipetrain.run.cores import usable_cores
+from pipetrain.libraries.processes import usable_cores
 
 _GIT_SECONDS = 5.0
 

@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, as_configured
-from pipetrain.run import checkpoint
-from pipetrain.run.carry_over import Difference, comparable, differences
-from pipetrain.run.checkpoint_writer import remove_leftovers
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.writer import remove_leftovers
+from pipetrain.run.settings_diff import Difference, differences, identity_settings
 from pipetrain.tracking import strict_json, summary
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
@@ -24,7 +24,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @dataclass(frozen=True)
-class Resumption:
+class ResumePoint:
     """What a run goes on from.
 
     Attributes:
@@ -44,7 +44,7 @@ class Resumption:
         return RunDirectory(self.checkpoint.parent.parent)
 
 
-def resumption(settings: Settings, run: RunDirectory) -> Resumption:
+def resume_point(settings: Settings, run: RunDirectory) -> ResumePoint:
     """The checkpoint to continue from.
 
     `auto` looks in this run's own directory, then beside it for the newest run of an identical configuration. Where
@@ -54,25 +54,25 @@ def resumption(settings: Settings, run: RunDirectory) -> Resumption:
         ConfigError: the named run has no whole checkpoint or is still alive, or a setting differs that a run keeps.
     """
     if settings.resume is None:
-        return Resumption()
+        return ResumePoint()
     remove_leftovers(run.path)
     found = _automatic(settings, run) if settings.resume == "auto" else _named(settings.resume, run)
     return found if found.checkpoint is None else _compared(settings, found)
 
 
-def _named(resume: str, run: RunDirectory) -> Resumption:
+def _named(resume: str, run: RunDirectory) -> ResumePoint:
     if not resume or not Path(resume).is_dir():
         raise ConfigError(
             f"resume={resume}: no such folder; name a run directory or a checkpoint in one, or write auto"
         )
-    found = Resumption(checkpoint.find(resume))
+    found = ResumePoint(store.newest_undamaged(resume))
     if found.source.path != run.path.resolve():
         _check_ended(f"resume={resume}", found.source)
     return found
 
 
-def _automatic(settings: Settings, run: RunDirectory) -> Resumption:
-    if checkpoint.checkpoints(run.path):
+def _automatic(settings: Settings, run: RunDirectory) -> ResumePoint:
+    if store.checkpoints(run.path):
         found = _newest_whole(run)
         if found.checkpoint is None:
             raise ConfigError(
@@ -82,19 +82,19 @@ def _automatic(settings: Settings, run: RunDirectory) -> Resumption:
     return _beside(settings, run)
 
 
-def _beside(settings: Settings, run: RunDirectory) -> Resumption:
+def _beside(settings: Settings, run: RunDirectory) -> ResumePoint:
     """The newest run of this configuration beside `run` decides; one that has left no checkpoint is passed over."""
-    wanted = comparable(settings.stored)
+    wanted = identity_settings(settings.stored)
     for candidate in _newest_first(run):
-        left = checkpoint.checkpoints(candidate.path) or owner_of(candidate.path)
+        left = store.checkpoints(candidate.path) or owner_of(candidate.path)
         if not left or _comparable(candidate.path, candidate.config.stat().st_mtime_ns) != wanted:
             continue
         _check_ended("resume=auto", candidate)
         if completed(candidate):
-            return Resumption(notes=[f"resume=auto: {candidate} has completed this configuration"])
+            return ResumePoint(notes=[f"resume=auto: {candidate} has completed this configuration"])
         if (found := _newest_whole(candidate)).checkpoint is not None:
             return found
-    return Resumption()
+    return ResumePoint()
 
 
 def _newest_first(run: RunDirectory) -> list[RunDirectory]:
@@ -122,7 +122,7 @@ def _comparable(path: Path, _written_at: int) -> Mapping[str, Any] | None:
     """
     with contextlib.suppress(ConfigError):
         config: Any = OmegaConf.to_container(RunDirectory(path).stored_config())
-        return comparable(config)
+        return identity_settings(config)
     return None
 
 
@@ -138,14 +138,14 @@ def _check_ended(setting: str, run: RunDirectory) -> None:
         raise ConfigError(f"{setting}: {run} is still running ({owner}); wait for its end")
 
 
-def _newest_whole(run: RunDirectory) -> Resumption:
+def _newest_whole(run: RunDirectory) -> ResumePoint:
     """The newest checkpoint without a problem; what is wrong with those after it are the notes."""
-    found = checkpoint.newest_whole(run.path)
+    found = store.newest_whole(run.path)
     instead = "" if found.folder is None else "; an earlier checkpoint takes its place"
-    return Resumption(found.folder, [f"{each}{instead}" for each in found.faults])
+    return ResumePoint(found.folder, [f"{each}{instead}" for each in found.faults])
 
 
-def _compared(settings: Settings, found: Resumption) -> Resumption:
+def _compared(settings: Settings, found: ResumePoint) -> ResumePoint:
     """With what differs between this run and the one that it continues.
 
     Raises:
@@ -154,7 +154,7 @@ def _compared(settings: Settings, found: Resumption) -> Resumption:
     assert found.checkpoint is not None
     source = found.source
     _check_names(settings, found)
-    before = checkpoint.load_config(found.checkpoint)
+    before = store.load_config(found.checkpoint)
     now = json.loads(strict_json.dumps(settings.stored))  # as it would be read back
     others = differences(before.settings, now, (before.choices, settings.choices))
     for each in others:
@@ -164,9 +164,9 @@ def _compared(settings: Settings, found: Resumption) -> Resumption:
     return replace(found, notes=[*found.notes, *notes], differences=others)
 
 
-def _check_names(settings: Settings, found: Resumption) -> None:
+def _check_names(settings: Settings, found: ResumePoint) -> None:
     assert found.checkpoint is not None
-    progress = checkpoint.load_progress(found.checkpoint)
+    progress = store.load_progress(found.checkpoint)
     for group in ("model", "dataset"):
         difference = Difference(group, progress[group], settings.choices[group])
         if difference.old != difference.new:

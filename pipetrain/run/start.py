@@ -5,10 +5,10 @@ from pathlib import Path
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
-from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint_fit import check_data, check_optimizer, check_vocabulary, check_weights
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.compatibility import check_data, check_optimizer, check_vocabulary, check_weights
 from pipetrain.run.components import Components
-from pipetrain.run.resume import Resumption, completed
+from pipetrain.run.resume import ResumePoint, completed
 from pipetrain.run.trainer import evaluation_due, target_reached
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -16,7 +16,7 @@ _STATELESS = ("optimizer.lr", "optimizer.clip_norm")
 
 
 @dataclass(frozen=True)
-class Start:
+class StartPoint:
     """Where a run starts.
 
     Attributes:
@@ -32,7 +32,7 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
 
-def start_of(settings: Settings, run: RunDirectory, found: Resumption, components: Components) -> Start:
+def start_point(settings: Settings, run: RunDirectory, found: ResumePoint, components: Components) -> StartPoint:
     """Where this run starts, with its data set, model and length, going on from what was found.
 
     Raises:
@@ -40,20 +40,20 @@ def start_of(settings: Settings, run: RunDirectory, found: Resumption, component
     """
     folder, timetable = found.checkpoint, components.timetable
     if folder is None:
-        return Start(notes=found.notes)
+        return StartPoint(notes=found.notes)
     check_vocabulary(folder, components.data.dataset)
     check_data(folder, timetable.steps_per_epoch)
     check_weights(folder, components.chain)
     if any(each.setting.startswith("optimizer.") for each in found.differences if each.setting not in _STATELESS):
         check_optimizer(folder, settings.optimizer)
-    progress = checkpoint.load_progress(folder)
+    progress = store.load_progress(folder)
     step, total = progress["step"], timetable.total_steps
     if step > total:
         raise ConfigError(_nothing_to_do(settings, found, step, total))
     done = step == total or target_reached(progress, settings.train.target) is not None
     finished = done and _has_ended(settings, run, found, step)
     notes = [*found.notes, *_what_is_missing(step, done=done, evaluation=evaluation_due(progress, timetable))]
-    return Start(step, folder, finished, notes)
+    return StartPoint(step, folder, finished, notes)
 
 
 def _what_is_missing(step: int, *, done: bool, evaluation: bool) -> list[str]:
@@ -64,7 +64,7 @@ def _what_is_missing(step: int, *, done: bool, evaluation: bool) -> list[str]:
     return [f"the evaluation after step {step}, which was broken off, comes first"] if evaluation else []
 
 
-def _has_ended(settings: Settings, run: RunDirectory, found: Resumption, step: int) -> bool:
+def _has_ended(settings: Settings, run: RunDirectory, found: ResumePoint, step: int) -> bool:
     """Whether a run that has done all its steps has its summary too.
 
     Raises:
@@ -79,7 +79,7 @@ def _has_ended(settings: Settings, run: RunDirectory, found: Resumption, step: i
     raise ConfigError(_nothing_to_do(settings, found, step, step) + had)
 
 
-def _nothing_to_do(settings: Settings, found: Resumption, step: int, last: int) -> str:
+def _nothing_to_do(settings: Settings, found: ResumePoint, step: int, last: int) -> str:
     return (
         f"resume={settings.resume}: {found.checkpoint} is at step {step}, and this run ends at step {last}; raise "
         "train.epochs or train.max_steps"

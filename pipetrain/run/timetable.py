@@ -3,10 +3,13 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.tracking import metrics_file
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -120,3 +123,20 @@ def _phase_ends(lengths: Sequence[int | None], total: int) -> list[int]:
             )
         ends.append(total if length is None else min(total, start + length))
     return ends
+
+
+def replayed_drains(settings: Settings) -> list[int]:
+    """The steps after which the named run drained though its settings did not ask for it; nothing if none is named.
+
+    Raises:
+        ConfigError: there is no record of a run.
+    """
+    if settings.replay_drains is None:
+        return []
+    run = RunDirectory(Path(settings.replay_drains))
+    if not run.metrics.is_file():
+        raise ConfigError(
+            f"replay_drains={settings.replay_drains}: no {run.metrics.name} here, which tells of drains; name a run "
+            "directory"
+        )
+    return sorted({record["step"] for record in metrics_file.read(run) if record.get("kind") == "drain"})

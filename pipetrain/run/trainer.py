@@ -12,7 +12,7 @@ from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.run.build.data import Data
 from pipetrain.run.decoder import Decoder
-from pipetrain.run.stage_reports import of_stages
+from pipetrain.run.outcome import reports_by_stage
 from pipetrain.run.timetable import Timetable
 from pipetrain.stage.peak_memory import memory_report
 from pipetrain.tracking.evaluations import lower_is_better, reaches
@@ -197,7 +197,7 @@ class Trainer:
 
     def reports(self) -> list[dict[str, Any]]:
         """What was measured on every stage of the run so far, in every process."""
-        return of_stages(self.executor.gather(self.own_reports()), self.executor.replicas)
+        return reports_by_stage(self.executor.gather(self.own_reports()), self.executor.replicas)
 
     def own_reports(self) -> list[dict[str, Any]]:
         """What was measured on the stages of this process."""

@@ -13,7 +13,7 @@ from pipetrain.data.fetch import Fetch
 from pipetrain.data.named_samples import NamedSamples
 from pipetrain.errors import ConfigError
 from pipetrain.run.build.data import build_data
-from pipetrain.run.data_shape import from_data
+from pipetrain.run.build.model import from_data
 
 
 class Dicts:

@@ -35,7 +35,7 @@ def test_worker_has_the_environment_that_the_launcher_has_when_it_starts(monkeyp
     monkeypatch.setenv("ADDED", "")
     monkeypatch.setenv("RANK", "1")  # of this worker, from torch's launcher
     seen = []
-    monkeypatch.setattr(worker, "launched", lambda job, _line: seen.append((job, dict(os.environ))))
+    monkeypatch.setattr(worker, "run_spawned", lambda job, _line: seen.append((job, dict(os.environ))))
     monkeypatch.setenv("PATH", os.environ["PATH"])
     fork_server.run_worker("the job", changed, "the line")
     [(job, environment)] = seen

@@ -13,7 +13,7 @@ from pipetrain.planner.planning import Planner
 from pipetrain.planner.profile import Reading
 from pipetrain.planner.shared_weights import SharedWeight
 from pipetrain.planner.traffic import sent_bytes
-from pipetrain.run.predicting import ProfiledRun
+from pipetrain.run.profiling.predict import ProfiledRun
 
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
 HEAVY_END = chain(

@@ -9,7 +9,7 @@ from support.worker_pool import settings
 
 from pipetrain.planner import played_cuts
 from pipetrain.planner.planning import Planner
-from pipetrain.run.predicting import ProfiledRun
+from pipetrain.run.profiling.predict import ProfiledRun
 
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
 PROFILE = replace(

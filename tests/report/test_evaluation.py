@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipetrain.report.evaluation import as_json, as_lines, texts_as_lines
 from pipetrain.run.decoder import GeneratedText
-from pipetrain.run.evaluate import Evaluation
+from pipetrain.run.finished.evaluate import Evaluation
 
 FOUND = Evaluation(
     Path("/runs/a/checkpoints/step-00000040"), 40, "lenet5", "mnist", 10000, {"loss": 1.29317, "top1": 56.5625}

@@ -7,7 +7,7 @@ from torch import nn
 
 from pipetrain.arithmetic import Arithmetic
 from pipetrain.models.chain import chain_of
-from pipetrain.run.model_check import weight_derived_layers
+from pipetrain.run.checks.layers import weight_derived_layers
 from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.stage.weight_casts import WeightCasts
 

@@ -11,7 +11,14 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pipetrain.commands.output_folder import check_writable
-from pipetrain.commands.run.ending import ended_as, ended_early, failed_early, how_to_go_on, never_began, take_back
+from pipetrain.commands.run.ending import (
+    ended_as,
+    ended_early,
+    failed_early,
+    how_to_continue,
+    never_began,
+    remove_empty_run,
+)
 from pipetrain.config.settings import check_hydra, settings_of
 from pipetrain.errors import ConfigError, DataError, ExitCode
 from pipetrain.launch import fork_server
@@ -67,7 +74,7 @@ def run(config: DictConfig, choices: dict[str, str], folder: Path, hydra: DictCo
             interruption.check()
         except (ConfigError, DataError, OmegaConfBaseException) as error:
             lock.close()
-            take_back(directory)
+            remove_empty_run(directory)
             return report_error(error, ExitCode.WRONG_USAGE, debug=bool(config.get("debug")))
         except KeyboardInterrupt:
             lock.close()
@@ -120,9 +127,9 @@ def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> di
     from pipetrain.tracking.follower import Follower
 
     if job.settings.executor.simulated:
-        from pipetrain.launch.worker import simulate
+        from pipetrain.launch.worker import run_simulated
 
-        return simulate(job, shown.bar.update, interruption)
+        return run_simulated(job, shown.bar.update, interruption)
     from pipetrain.launch.launcher import launch
     from pipetrain.launch.restarts import with_restarts
 
@@ -136,8 +143,8 @@ def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> di
 def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption) -> ExitCode:
     """Runs the stages of this process, which an outer launcher (torchrun, Slurm) started as one of the workers."""
     from pipetrain.commands.run.reporting import reporting
-    from pipetrain.launch.worker import joined
-    from pipetrain.run.outcome import leave_summary
+    from pipetrain.launch.worker import run_under_torchrun
+    from pipetrain.run.outcome import ensure_summary
 
     job, rank = prepared.job, int(os.environ["RANK"])
     try:
@@ -152,17 +159,17 @@ def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
         job.run.forget_failures()
     try:
         with reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
-            shown.summary = joined(job, shown.bar.update, _tell_end, interruption)
+            shown.summary = run_under_torchrun(job, shown.bar.update, _tell_end, interruption)
         interrupted = shown.summary is not None and shown.summary["status"] == "interrupted"
     except KeyboardInterrupt:
         interrupted = True
     except Exception as error:
         if writes:
-            leave_summary(job, "failed", message(error))
+            ensure_summary(job, "failed", message(error))
         leave(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
     if interrupted:
         if writes:
-            print(how_to_go_on(job, hydra), flush=True)
+            print(how_to_continue(job, hydra), flush=True)
         leave(ExitCode.PREEMPTED if interruption.preempts else ExitCode.INTERRUPTED)
     if shown.summary is not None and shown.summary["status"] == "diverged":
         leave(ended_as(job, shown.summary, hydra))
@@ -171,11 +178,11 @@ def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
 
 def _tell_end(job: "Job", failure: str | None) -> None:
     """Tells how a run ended that has no launcher of ours to say so; in any process, as rank 0 may be what failed."""
-    from pipetrain.run.outcome import leave_summary
+    from pipetrain.run.outcome import ensure_summary
     from pipetrain.tracking import summary
 
     told = summary.read(job.run)
-    leave_summary(job, "failed" if failure else "interrupted", failure or "a signal")
+    ensure_summary(job, "failed" if failure else "interrupted", failure or "a signal")
     if failure and told is None:
         os.write(2, f"pipetrain: error: {failure}; logs in {job.run.logs}\n".encode())
 

@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from pipetrain.errors import one_line
 from pipetrain.report.run_tables import next_steps, plan_table, summary_lines
 from pipetrain.report.text_table import counted
-from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint_writer import remove_leftovers
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.writer import remove_leftovers
 from pipetrain.run.job import Job
 from pipetrain.run.preflight import PreparedRun
 from pipetrain.tracking import metrics_file
@@ -80,7 +80,7 @@ def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
         print(one_line(note))
     if job.resume:
         print(one_line(f"continuing {job.resume}"))
-        if drains := checkpoint.load_progress(job.resume).get("extra_drains"):
+        if drains := store.load_progress(job.resume).get("extra_drains"):
             print(
                 f"the pipeline drained after step {drains[0]}, where the settings have no drain; replay_drains={run} "
                 "gives another run the same drains, and so the same bits"
@@ -109,5 +109,5 @@ def _set_aside(job: Job) -> None:
     elif aside := run.set_aside():
         print(f"an earlier run's files are now in {aside}", flush=True)
     if resume is not None:
-        step = checkpoint.load_progress(resume)["step"]
+        step = store.load_progress(resume)["step"]
         metrics_file.take_over(RunDirectory(resume.parent.parent), run, step)

@@ -8,7 +8,7 @@ from pipetrain.config.composition import combinations, composed
 from pipetrain.errors import ConfigError
 from pipetrain.planner.prediction import Prediction
 from pipetrain.planner.profile import Profile
-from pipetrain.run.predicting import ProfiledRun
+from pipetrain.run.profiling.predict import ProfiledRun
 from pipetrain.tracking.progress import told
 
 _MOST = 500

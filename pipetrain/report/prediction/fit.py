@@ -9,7 +9,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.fit import MOST, Growth, activation_growth, largest_batch, overfull
 from pipetrain.report.prediction.cases import named, profiled_runs
 from pipetrain.report.text_table import size_of, text_table
-from pipetrain.run.predicting import ProfiledRun
+from pipetrain.run.profiling.predict import ProfiledRun
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,13 @@
 """The data set: what the model and the loss can make of its samples."""
 
 from pipetrain.config.settings import Settings
-from pipetrain.run.build.model import build_arithmetic
+from pipetrain.run.build.model import build_arithmetic, derived_from_data
 from pipetrain.run.build.optimizer import build_rate
+from pipetrain.run.checks.dry_run import evaluation_dry_run
+from pipetrain.run.checks.loss import check_loss
+from pipetrain.run.checks.ranges import check_labels, check_samples, check_vocabulary
 from pipetrain.run.components import Components
-from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.decoder import decoded_metrics, problem_of
-from pipetrain.run.first_samples import check_samples
-from pipetrain.run.label_check import check_labels
-from pipetrain.run.loss_check import check_loss
-from pipetrain.run.token_check import check_vocabulary
-from pipetrain.run.trial import trial_of_evaluation
 
 
 def _check_derived(settings: Settings, components: Components) -> list[str]:
@@ -56,7 +53,7 @@ def _check_evaluation(settings: Settings, components: Components) -> list[str]:
     if not settings.eval.every_epochs:
         return []
     data, arithmetic = components.data, build_arithmetic(settings.train)
-    trial = trial_of_evaluation(data, components.chain, components.trial, arithmetic)
+    trial = evaluation_dry_run(data, components.chain, components.trial, arithmetic)
     if trial is not None:
         check_loss(
             settings,
