@@ -23,15 +23,14 @@ from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failur
 from pipetrain.launch.heartbeat import Heartbeat
 from pipetrain.launch.lines import WorkerLines
 from pipetrain.launch.peers import Peers
-from pipetrain.launch.pipeline import build_single_process
 from pipetrain.launch.process import ProcessEnvironment, join, own_store
-from pipetrain.launch.process_run import ProcessRun
-from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog, Watched
 from pipetrain.run.build.machine import device_at, freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import reports_by_stage
+from pipetrain.run.session import TrainingSession
+from pipetrain.run.worker_components import build_single_process, build_worker_components
 from pipetrain.stage.peak_memory import forget_peak_memory
 from pipetrain.tracking.recorder import Show
 
@@ -59,11 +58,11 @@ def _switched(job: Job) -> AbstractContextManager[None]:
 def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
     device = device_at(job.device, 0)
     forget_peak_memory(device)
-    parts = build_parts(job, range(job.num_stages), device, show)
+    parts = build_worker_components(job, range(job.num_stages), device, show)
     gate = AdmissionGate(alone=True)
     hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)
     executor = build_single_process(job, parts.chain, parts.phases, parts.training, hooks)
-    run = ProcessRun(job, parts, executor)
+    run = TrainingSession(job, parts, executor)
 
     def stop() -> bool:
         gate.end()
@@ -201,7 +200,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
     activity = watchdog.activity
     activity.now("building the data set and the model")
     placement = process.placement
-    parts = build_parts(job, process.stages, process.device, show, process.replica)
+    parts = build_worker_components(job, process.stages, process.device, show, process.replica)
     stages = build_stages(parts.chain, job.bounds, parts.training, process.stages, process.replica)
     hooks = RunHooks(
         parts.on_step, lambda op: activity.now(str(op)), activity.now, activity.wait, activity.compute, parts.trace,
@@ -212,7 +211,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
         with activity.wait("the other processes"):
             executor = connect_stages(stages, parts.phases, hooks, parts.training.clip_norm, process.transport)
         watchdog.begin()
-        run = ProcessRun(job, parts, executor)
+        run = TrainingSession(job, parts, executor)
         watchdog.reports.own = run.trainer.own_reports
         result = run.train()
     except DivergedError as error:

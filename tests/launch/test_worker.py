@@ -11,19 +11,19 @@ from support.cli import TINY, run
 from support.worker_pool import job, on, simulated
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption, interruptible
 from pipetrain.launch.worker import run_simulated
 from pipetrain.run.checkpoint import retention, store
 from pipetrain.run.checkpoint.background_writer import BackgroundWriter
+from pipetrain.run.worker_components import build_worker_components
 from pipetrain.tracking import metrics_file, summary
 from pipetrain.tracking.run_directory import RunDirectory
 
 
 def test_parts_without_the_last_stage_record_nothing(tmp_path):
     made = job(tmp_path, "pipedream", 3)
-    first = build_parts(made, [0], torch.device("cpu"), lambda _record: None)
-    last = build_parts(made, [2], torch.device("cpu"), lambda _record: None)
+    first = build_worker_components(made, [0], torch.device("cpu"), lambda _record: None)
+    last = build_worker_components(made, [2], torch.device("cpu"), lambda _record: None)
     assert first.recorder is None
     assert last.recorder is not None
     assert last.on_step == last.recorder.step

@@ -159,7 +159,8 @@ def test_switches_of_torch_are_measured_apart(counter):
 def test_model_is_measured_on_a_device_in_a_process_that_ends(counter, monkeypatch):
     monkeypatch.setattr(profile, "device_of", lambda _: "fake")
     monkeypatch.setattr(profile, "device_at", lambda _kind, rank: torch.device("meta", rank))
-    monkeypatch.setattr(profile, "measure_in_subprocess", lambda measure, *given: apart.append(measure) or measure(*given))
+    record = lambda measure, *given: apart.append(measure) or measure(*given)  # noqa: E731
+    monkeypatch.setattr(profile, "measure_in_subprocess", record)
     apart = []
     found = measured_profile(bandwidth=False)
     assert (counter.layers, [measure.__name__ for measure in apart]) == (1, ["_measured_again"])

@@ -1,23 +1,25 @@
-"""The objects of a run that a process builds before it is connected to others."""
+"""The objects of a run that a worker builds from its job before it is connected to the others."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
+from pipetrain.config.settings import Settings
 from pipetrain.errors import RunError
+from pipetrain.executors.base import Executor
 from pipetrain.executors.hooks import OnStep, RunHooks
 from pipetrain.executors.phase import Phase
-from pipetrain.executors.pipeline import Training
-from pipetrain.launch.pipeline import training_of
+from pipetrain.executors.pipeline import Training, build_finegrained_pipeline, build_pipeline
 from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import NO_METRICS, Loss, Metrics, counts_tokens
 from pipetrain.models.chain import LayerChain
 from pipetrain.run.build.data import Data, build_data
-from pipetrain.run.build.loss import build_metrics
-from pipetrain.run.build.model import build_chain
-from pipetrain.run.build.optimizer import LearningRates, build_rate
+from pipetrain.run.build.loss import build_loss, build_metrics
+from pipetrain.run.build.model import build_arithmetic, build_chain
+from pipetrain.run.build.optimizer import LearningRates, build_rate, build_torch_optimizer
 from pipetrain.run.build.pipeline import build_phases
 from pipetrain.run.checkpoint import store
 from pipetrain.run.job import Job
@@ -28,7 +30,7 @@ from pipetrain.tracking.trace_writer import TraceFile
 
 
 @dataclass(frozen=True)
-class RunParts:
+class WorkerComponents:
     """The objects of a run that a process builds before it is connected to others.
 
     Attributes:
@@ -53,7 +55,9 @@ class RunParts:
         return self.recorder.step if self.recorder else RunHooks().on_step
 
 
-def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Show, replica: int = 0) -> RunParts:
+def build_worker_components(
+    job: Job, stages: Sequence[int], device: torch.device, show: Show, replica: int = 0
+) -> WorkerComponents:
     """The objects of a run in a process that has these stages, or the replica of this number of one."""
     lazy_compiler.install()
     torch.set_num_threads(job.threads)
@@ -73,7 +77,7 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
     phases = build_phases(settings, job.timetable, job.num_stages, job.segments, job.replicas)
     rate = build_rate(settings, job.timetable)
     progress = store.load_progress(job.resume) if job.resume else {}
-    training = training_of(settings, data.dataset, rate, device)
+    training = _training(settings, data.dataset, rate, device)
     recorder, metrics = None, NO_METRICS
     if job.num_stages - 1 in stages:
         metrics = build_metrics(settings)
@@ -85,7 +89,7 @@ def build_parts(job: Job, stages: Sequence[int], device: torch.device, show: Sho
         if settings.trace
         else None
     )
-    return RunParts(data, chain, phases, training, progress, metrics, recorder, trace)
+    return WorkerComponents(data, chain, phases, training, progress, metrics, recorder, trace)
 
 
 def _recorded(job: Job, data: Data, loss: Loss, rates: LearningRates, metrics: Metrics) -> RecordedRun:
@@ -102,3 +106,26 @@ def _recorded(job: Job, data: Data, loss: Loss, rates: LearningRates, metrics: M
         lower_is_better=metrics.lower_is_better,
         hyperparameters=values_set(settings.stored, settings.choices),
     )
+
+
+def _training(settings: Settings, dataset: Any, rate: Callable[[int], float], device: torch.device) -> Training:
+    """How every stage of a run trains on a data set, on `device`."""
+    return Training(
+        optimizer=partial(build_torch_optimizer, settings.optimizer),
+        rate=rate,
+        loss=build_loss(settings, dataset),
+        clip_norm=settings.optimizer.clip_norm,
+        seed=settings.seed,
+        device=device,
+        arithmetic=build_arithmetic(settings.train),
+    )
+
+
+def build_single_process(
+    job: Job, chain: LayerChain, phases: Sequence[Phase], training: Training, hooks: RunHooks
+) -> Executor:
+    """All stages of a run in this process: of layers each, or of single weights."""
+    if not job.finegrained:
+        return build_pipeline(chain, job.bounds, phases, training, hooks)
+    boundaries = job.settings.train.recompute_boundaries
+    return build_finegrained_pipeline(chain, job.bounds, phases, training, hooks, boundaries)

@@ -2,7 +2,7 @@
 
 import time
 
-from pipetrain.run.save_clock import SaveClock
+from pipetrain.run.session import SaveClock
 
 
 def test_clock_asks_once_until_it_is_started_anew(monkeypatch):

@@ -1,15 +1,14 @@
-"""A run from one process's point of view, in chronological order: restore, train, save, summarize."""
+"""A training session: one process's part of a run, in chronological order: restore, train, save, summarize."""
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from pipetrain.errors import DivergedError, LostStageError
 from pipetrain.executors.base import Executor
-from pipetrain.launch.run_parts import RunParts
 from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.background_writer import Around, BackgroundWriter
 from pipetrain.run.checkpoint.compatibility import vocabulary_sha256
@@ -19,17 +18,47 @@ from pipetrain.run.checkpoint.writer import Snapshot, Writer
 from pipetrain.run.decoder import Decoder, decoder_of
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import summary_of_completed, summary_of_diverged, summary_of_interrupted
-from pipetrain.run.save_clock import SaveClock
 from pipetrain.run.trainer import Trainer, evaluation_due, progress_of_target, target_reached
+from pipetrain.run.worker_components import WorkerComponents
 from pipetrain.tracking import summary
 from pipetrain.tracking.recorder import Recorder
 from pipetrain.tracking.trace_writer import assemble
+
+
+class SaveClock:
+    """Asks for a checkpoint whenever so much time has passed since the last one, and a minibatch has begun.
+
+    Args:
+        minutes: that pass; None to never ask.
+        ask: called once until the clock is started anew.
+    """
+
+    def __init__(self, minutes: float | None, ask: Callable[[], None]) -> None:
+        self._seconds = None if minutes is None else 60 * minutes
+        self._ask = ask
+        self.start()
+
+    def start(self) -> None:
+        """Counts from now on."""
+        self._began = time.monotonic()
+        self._minibatches = 0
+        self._asked = False
+
+    def look(self) -> None:
+        """Asks, if it is time; to be called before each minibatch."""
+        if self._seconds is None or self._asked:
+            return
+        self._minibatches += 1
+        if self._minibatches > 1 and time.monotonic() - self._began >= self._seconds:
+            self._asked = True
+            self._ask()
+
 
 _LAST_SECONDS = 30.0
 """What a run that fails gives a checkpoint to become complete."""
 
 
-class ProcessRun:
+class TrainingSession:
     """A run in one process, from the checkpoint that it continues to its summary.
 
     Args:
@@ -38,7 +67,7 @@ class ProcessRun:
         executor: of the stages of this process.
     """
 
-    def __init__(self, job: Job, parts: RunParts, executor: Executor) -> None:
+    def __init__(self, job: Job, parts: WorkerComponents, executor: Executor) -> None:
         self._job = job
         self._parts = parts
         self._executor = executor
