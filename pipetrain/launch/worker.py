@@ -61,7 +61,7 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
     parts = build_worker_components(job, range(job.num_stages), device, show)
     gate = AdmissionGate(alone=True)
     hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)
-    executor = build_single_process(job, parts.chain, parts.phases, parts.training, hooks)
+    executor = build_single_process(job, parts, hooks)
     run = TrainingSession(job, parts, executor)
 
     def stop() -> bool:

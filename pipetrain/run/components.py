@@ -15,7 +15,7 @@ from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run.build.data import Data, build_data
 from pipetrain.run.build.loss import build_loss, build_metrics
 from pipetrain.run.build.machine import device_of
-from pipetrain.run.build.model import build_arithmetic, build_chain
+from pipetrain.run.build.model import build_arithmetic, build_model
 from pipetrain.run.build.pipeline import (
     build_recompute_segments,
     build_rule,
@@ -28,11 +28,11 @@ from pipetrain.run.build.weight_traffic import weight_memory_traffic
 from pipetrain.run.checks.dry_run import DryRun, training_dry_run
 from pipetrain.run.checks.ranges import label_range
 from pipetrain.run.profiling.auto_partition import plan_cuts
-from pipetrain.run.resume import ResumePoint
+from pipetrain.run.resume import StartPoint
 from pipetrain.run.timetable import Timetable, replayed_drains, timetable_of
 from pipetrain.schedules import Placement
 
-_FRESH = ResumePoint()
+_FRESH = StartPoint()
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Components:
     account: list[str]
 
 
-def build(settings: Settings, found: ResumePoint = _FRESH) -> Components:
+def build(settings: Settings, found: StartPoint = _FRESH) -> Components:
     """The objects of a run.
 
     Args:
@@ -83,7 +83,7 @@ def build(settings: Settings, found: ResumePoint = _FRESH) -> Components:
     device = device_of(settings.device)
     rule = build_rule(settings)
     data = build_data(settings)
-    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
+    chain = build_model(settings, data.dataset)
     finegrained = isinstance(rule, FineGrained)
     timetable = timetable_of(settings, len(data.train), replayed_drains(settings))
     shares_weights = all(schedule.synchronous for schedule in build_schedules(settings))

@@ -10,6 +10,7 @@ from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.data.labels import LabelRange
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.run.checkpoint import store
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory
@@ -61,6 +62,11 @@ class Job:
     def num_stages(self) -> int:
         """How many stages there are in all processes together."""
         return len(self.bounds)
+
+    @property
+    def start_step(self) -> int:
+        """Number of steps that were done when the run starts or resumes."""
+        return 0 if self.resume is None else int(store.load_progress(self.resume)["step"])
 
     @property
     def resumes_itself(self) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 from pipetrain.errors import DivergedError, LostStageError
 from pipetrain.executors.base import Executor
 from pipetrain.run.checkpoint import store
-from pipetrain.run.checkpoint.background_writer import Around, BackgroundWriter
+from pipetrain.run.checkpoint.background_writer import BackgroundWriter
 from pipetrain.run.checkpoint.compatibility import vocabulary_sha256
 from pipetrain.run.checkpoint.retention import remove_expired
 from pipetrain.run.checkpoint.store import StoredConfig
@@ -106,7 +106,7 @@ class TrainingSession:
                 remove_expired(job.run, job.settings.checkpoint)
 
         writer = Writer(executor.rank, executor.exchange_in_background, coordinates=coordinates)
-        return BackgroundWriter(writer, Around(executor.hooks, published))
+        return BackgroundWriter(writer, executor.hooks, published)
 
     def _before_minibatch(self) -> None:
         self._writer.check()

@@ -18,7 +18,7 @@ from pipetrain.losses import NO_METRICS, Loss, Metrics, counts_tokens
 from pipetrain.models.chain import LayerChain
 from pipetrain.run.build.data import Data, build_data
 from pipetrain.run.build.loss import build_loss, build_metrics
-from pipetrain.run.build.model import build_arithmetic, build_chain
+from pipetrain.run.build.model import build_arithmetic, build_model
 from pipetrain.run.build.optimizer import LearningRates, build_rate, build_torch_optimizer
 from pipetrain.run.build.pipeline import build_phases
 from pipetrain.run.checkpoint import store
@@ -68,7 +68,7 @@ def build_worker_components(
     data.expect(job.labels, job.tokens)
     if settings.dataset.pin_memory and device.type == "cuda":
         data.pin()
-    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
+    chain = build_model(settings, data.dataset)
     if not job.finegrained and len(chain) != job.bounds[-1][1]:
         raise RunError(
             f"model: {len(chain)} layers here, but {job.bounds[-1][1]} when the run was prepared; its code must "
@@ -121,11 +121,9 @@ def _training(settings: Settings, dataset: Any, rate: Callable[[int], float], de
     )
 
 
-def build_single_process(
-    job: Job, chain: LayerChain, phases: Sequence[Phase], training: Training, hooks: RunHooks
-) -> Executor:
-    """All stages of a run in this process: of layers each, or of single weights."""
+def build_single_process(job: Job, components: WorkerComponents, hooks: RunHooks) -> Executor:
+    """The executor of all stages in this process: stages of layers, or of single weights."""
+    pipeline = (components.chain, job.bounds, components.phases, components.training, hooks)
     if not job.finegrained:
-        return build_pipeline(chain, job.bounds, phases, training, hooks)
-    boundaries = job.settings.train.recompute_boundaries
-    return build_finegrained_pipeline(chain, job.bounds, phases, training, hooks, boundaries)
+        return build_pipeline(*pipeline)
+    return build_finegrained_pipeline(*pipeline, job.settings.train.recompute_boundaries)

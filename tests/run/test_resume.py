@@ -18,7 +18,7 @@ from pipetrain.config.settings import settings_of
 from pipetrain.errors import ConfigError
 from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.tensor_file import Kind
-from pipetrain.run.resume import resume_point
+from pipetrain.run.resume import find_start
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 from pipetrain.tracking.stored_settings import stored_settings
@@ -224,7 +224,7 @@ def test_auto_reads_the_configuration_of_a_run_beside_it_once(stopped, monkeypat
     read, stored = [], RunDirectory.stored_config
     monkeypatch.setattr(RunDirectory, "stored_config", lambda run: read.append(run.path) or stored(run))
     for name in ("first", "second"):
-        assert resume_point(other, RunDirectory(stopped.with_name(name))).checkpoint is None
+        assert find_start(other, RunDirectory(stopped.with_name(name))).checkpoint is None
     assert read == [stopped]
 
 
@@ -314,7 +314,7 @@ def test_setting_that_a_run_keeps_is_refused_before_anything_is_touched(stopped,
     )
     for resume in ("auto", str(stopped)):
         with pytest.raises(ConfigError, match=f"resume=.*was trained with {setting}=.*, but this run has {setting}="):
-            resume_point(replace(config, resume=resume), RunDirectory(stopped))
+            find_start(replace(config, resume=resume), RunDirectory(stopped))
     assert content(stopped) == before
 
 
@@ -374,9 +374,9 @@ def test_broken_file_of_another_run_does_not_matter(stopped, name, text):
     (stopped / name).write_bytes(text)
     config = settings_of(OmegaConf.load(stopped / ".hydra" / "config.yaml"), CHOICES)
     new = RunDirectory(stopped.with_name("new"))
-    other = resume_point(replace(config, resume="auto", stored={**config.stored, "seed": 9}), new)
+    other = find_start(replace(config, resume="auto", stored={**config.stored, "seed": 9}), new)
     assert other.checkpoint is None
-    same = resume_point(replace(config, resume="auto"), new)
+    same = find_start(replace(config, resume="auto"), new)
     assert (same.checkpoint is None) == (name == "config.yaml")
 
 

@@ -105,21 +105,22 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
     """Runs the stages from this process, which starts the others or simulates them and alone writes to the terminal."""
     from pipetrain.commands.run.reporting import reporting
 
-    if prepared.job.finished:
-        _say_finished(prepared)
+    job = prepared.job
+    if job.finished:
+        _say_finished(job)
         return ExitCode.COMPLETED
     try:
         with reporting(prepared, hydra) as shown:
-            shown.summary = _carry_out(prepared.job, shown, interruption)
+            shown.summary = _carry_out(job, shown, interruption)
             interruption.settle()
     except (KeyboardInterrupt, SystemExit, Exception) as error:
         interruption.settle()
-        return ended_early(prepared.job, error, hydra)
-    return ended_as(prepared.job, shown.summary, hydra)
+        return ended_early(job, error, hydra)
+    return ended_as(job, shown.summary, hydra)
 
 
-def _say_finished(prepared: "PreparedRun") -> None:
-    job, steps = prepared.job, prepared.start_step
+def _say_finished(job: "Job") -> None:
+    steps = job.start_step
     print(f"resume={job.settings.resume}: {job.run} has completed all its {steps} steps; nothing is left to do")
 
 
@@ -152,7 +153,7 @@ def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
     except ConfigError as error:
         return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
     if job.finished:
-        _say_finished(prepared)
+        _say_finished(job)
     writes = rank == 0 and not job.finished
 
     if writes:

@@ -16,7 +16,7 @@ from pipetrain.report.text_table import counted
 from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.writer import remove_leftovers
 from pipetrain.run.job import Job
-from pipetrain.run.preflight import PreparedRun
+from pipetrain.run.preflight import PreparedRun, stage_devices
 from pipetrain.tracking import metrics_file
 from pipetrain.tracking.progress import ProgressBar
 from pipetrain.tracking.run_directory import RunDirectory
@@ -50,7 +50,7 @@ def reporting(
     bar = ProgressBar(
         RunLength(job.timetable.total_steps, job.timetable.steps_per_epoch, job.timetable.evaluations),
         _starting(job),
-        prepared.start_step,
+        job.start_step,
         line_seconds=job.settings.log.progress_seconds,
         hidden=not shows,
     )
@@ -75,7 +75,7 @@ def _starting(job: Job) -> str:
 def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
     """Shows the partition, and writes what is known before the run."""
     job, run = prepared.job, prepared.job.run
-    print(*plan_table(prepared.plan, prepared.devices), sep="\n")
+    print(*plan_table(prepared.plan, stage_devices(job)), sep="\n")
     for note in prepared.notes:
         print(one_line(note))
     if job.resume:
@@ -109,5 +109,4 @@ def _set_aside(job: Job) -> None:
     elif aside := run.set_aside():
         print(f"an earlier run's files are now in {aside}", flush=True)
     if resume is not None:
-        step = store.load_progress(resume)["step"]
-        metrics_file.take_over(RunDirectory(resume.parent.parent), run, step)
+        metrics_file.take_over(RunDirectory(resume.parent.parent), run, job.start_step)

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
@@ -24,31 +24,20 @@ class _State(Enum):
     EXCHANGING = auto()
 
 
-@dataclass(frozen=True)
-class Around:
-    """What belongs to the writing of a checkpoint.
-
-    Attributes:
-        hooks: told what the main thread does and waits for.
-        published: called in the thread once a checkpoint is complete.
-    """
-
-    hooks: RunHooks
-    published: Callable[[], None] = lambda: None
-
-
 class BackgroundWriter:
     """Writes one checkpoint at a time; all processes of a run have one, and write the same checkpoints in one order.
 
     Args:
         writer: this process among those that write together; its exchange is called in the thread.
-        around: what belongs to the writing.
+        hooks: receives what the main thread does and waits for.
+        published: called in the thread once a checkpoint is complete.
     """
 
-    def __init__(self, writer: Writer, around: Around) -> None:
+    def __init__(self, writer: Writer, hooks: RunHooks, published: Callable[[], None] = lambda: None) -> None:
         self._writer = replace(writer, exchange=self._exchange)
         self._others = writer.exchange
-        self._around = around
+        self._hooks = hooks
+        self._published = published
         self._changed = threading.Condition()
         self._state = _State.IDLE
         self._step = 0
@@ -109,7 +98,7 @@ class BackgroundWriter:
             OSError: one process could not write its part.
             LostStageError: another process is gone.
         """
-        hooks = self._around.hooks
+        hooks = self._hooks
         with self._changed:
             while (state := self._state) is not _State.IDLE:
                 if state is _State.EXCHANGING:
@@ -132,7 +121,7 @@ class BackgroundWriter:
     def _publish(self, write: Callable[[], None]) -> None:
         try:
             write()
-            self._around.published()
+            self._published()
         except BaseException as error:  # which is the main thread's to tell
             self._error = error
         finally:

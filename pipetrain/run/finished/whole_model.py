@@ -8,7 +8,7 @@ import torch
 from pipetrain.config.settings import Settings
 from pipetrain.models.chain import LayerChain
 from pipetrain.run.build.machine import device_of
-from pipetrain.run.build.model import build_arithmetic, build_chain
+from pipetrain.run.build.model import build_arithmetic, build_model
 from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.compatibility import check_vocabulary
 
@@ -20,7 +20,7 @@ def whole_model(settings: Settings, dataset: Any, folder: Path) -> LayerChain:
         ConfigError: the weights are of another model, or the data set has another vocabulary.
     """
     check_vocabulary(folder, dataset)
-    chain = build_chain(settings.model.target, dataset, settings.seed, **settings.model.build_options)
+    chain = build_model(settings, dataset)
     chain.module.load_state_dict(store.whole_state(folder, chain))
     chain.module.to(torch.device(device_of(settings.device))).eval()
     build_arithmetic(settings.train).arrange(chain.module)

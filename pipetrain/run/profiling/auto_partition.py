@@ -21,7 +21,7 @@ from pipetrain.planner.profile import ANEW, Profile
 from pipetrain.planner.topology import Topology
 from pipetrain.run.build.data import Data
 from pipetrain.run.profiling.profile import profile_of_chain
-from pipetrain.run.resume import ResumePoint
+from pipetrain.run.resume import StartPoint
 from pipetrain.tracking import strict_json
 
 _DECIDING = ("partition", "planner", "topology", "profile")
@@ -29,7 +29,7 @@ _DECIDING = ("partition", "planner", "topology", "profile")
 
 
 def plan_cuts(
-    settings: Settings, wanted: Automatic, found: ResumePoint, data: Data, chain: LayerChain, *, shares_weights: bool
+    settings: Settings, wanted: Automatic, found: StartPoint, data: Data, chain: LayerChain, *, shares_weights: bool
 ) -> tuple[Planned, list[str]]:
     """Where the model is cut, and what the user should know of it.
 
@@ -74,7 +74,7 @@ def plan_by(settings: Settings, wanted: Automatic, profile: Profile) -> Pipeline
     return _fastest(profile, settings, counts, straight=not wanted.replicated)
 
 
-def stored_cuts(settings: Settings, found: ResumePoint) -> Planned | None:
+def stored_cuts(settings: Settings, found: StartPoint) -> Planned | None:
     """The cuts of the run that this one goes on with; None where it starts afresh, or asks for others.
 
     Raises:

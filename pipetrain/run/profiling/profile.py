@@ -26,7 +26,7 @@ from pipetrain.planner.shared_weights import SharedWeight
 from pipetrain.run.build.data import Data, build_data
 from pipetrain.run.build.loss import build_loss
 from pipetrain.run.build.machine import device_at, device_of
-from pipetrain.run.build.model import build_arithmetic, build_chain
+from pipetrain.run.build.model import build_arithmetic, build_model
 from pipetrain.run.build.pipeline import build_rule
 from pipetrain.run.profiling.layer_times import Measuring, Minibatch, measured_layers
 from pipetrain.run.profiling.link_speed import LinkSpeed, measured_link
@@ -48,7 +48,7 @@ def profile_of(settings: Settings) -> Profile:
     if isinstance(build_rule(settings), FineGrained):
         raise ConfigError("partition=finegrained cuts layers apart, and a profile is of whole layers; leave it out")
     data = build_data(settings)
-    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
+    chain = build_model(settings, data.dataset)
     return profile_of_chain(settings, data, chain)
 
 
@@ -131,7 +131,7 @@ def _measured_apart(settings: Settings) -> Profile:
 def _measured_again(settings: Settings) -> Any:
     """The profile, as JSON, in a process that has yet to build the model and its data."""
     data = build_data(settings)
-    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
+    chain = build_model(settings, data.dataset)
     return _measured(settings, data, chain, _minibatch(data), _measuring(settings, data)).to_json()
 
 

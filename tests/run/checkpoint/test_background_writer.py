@@ -12,7 +12,7 @@ from support.checkpoints import NAMES, NO_CONFIG
 
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.run.checkpoint import store, tensor_file
-from pipetrain.run.checkpoint.background_writer import Around, BackgroundWriter
+from pipetrain.run.checkpoint.background_writer import BackgroundWriter
 from pipetrain.run.checkpoint.writer import Snapshot, Writer
 from pipetrain.tracking.run_directory import RunDirectory
 
@@ -46,7 +46,7 @@ class Noted:
     def __init__(self, exchange=lambda value: [value]):
         self.told = []
         hooks = RunHooks(on_progress=self.told.append, waiting=self.waiting)
-        self.writer = BackgroundWriter(Writer(0, exchange, coordinates=True), Around(hooks, self.published))
+        self.writer = BackgroundWriter(Writer(0, exchange, coordinates=True), hooks, self.published)
 
     def published(self):
         self.told.append("published")
