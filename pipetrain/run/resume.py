@@ -168,7 +168,7 @@ def _compared(settings: Settings, found: StartPoint) -> StartPoint:
     now = json.loads(strict_json.dumps(settings.stored))  # as it would be read back
     others = differences(before.settings, now, (before.choices, settings.choices))
     for each in others:
-        if each.obstacle:
+        if each.why_fixed:
             raise ConfigError(_refusal(settings, source, each))
     notes = [f"other settings than {source} had: {', '.join(map(str, others))}"] if others else []
     return replace(found, notes=[*found.notes, *notes], differences=others)
@@ -187,7 +187,7 @@ def _refusal(settings: Settings, source: RunDirectory, difference: Difference) -
     setting, old, new = difference.setting, as_configured(difference.old), as_configured(difference.new)
     return (
         f"resume={settings.resume}: {source} was trained with {setting}={old}, but this run has {setting}={new}, and "
-        f"{difference.obstacle}; a run that resumes takes no settings from there: give "
+        f"{difference.why_fixed}; a run that resumes takes no settings from there: give "
         f"{setting}={old} again, or leave out resume"
     )
 

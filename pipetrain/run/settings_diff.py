@@ -57,7 +57,7 @@ class Difference:
         return f"{self.setting} {as_configured(self.old)} -> {as_configured(self.new)}"
 
     @property
-    def obstacle(self) -> str | None:
+    def why_fixed(self) -> str | None:
         """Why no checkpoint can be carried over to this value; None where one can."""
         return _FIXED.get(self.setting)
 

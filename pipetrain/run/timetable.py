@@ -37,7 +37,7 @@ class Timetable:
     decode_every: int = 1
     replayed: Sequence[int] = ()
 
-    def segments(self, step: int) -> Iterator[DrainInterval]:
+    def intervals(self, step: int) -> Iterator[DrainInterval]:
         """The intervals from `step` on, each up to the next drain."""
         while step < self.total_steps:
             epoch, first = divmod(step, self.steps_per_epoch)

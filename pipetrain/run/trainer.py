@@ -73,7 +73,7 @@ class Trainer:
             self._evaluate()
             self._save_if_due()
         while not (self.interrupted or self.reached) and self.step < self.timetable.total_steps:
-            interval = next(self.timetable.segments(self.step))
+            interval = next(self.timetable.intervals(self.step))
             self._note_drain(interval, interval.start, "resume")
             if self._train(interval):
                 self._stop(interval)

@@ -67,7 +67,7 @@ def test_another_choice_of_a_group_is_one_difference():
 )
 def test_difference_says_whether_a_run_keeps_it_and_whether_weights_depend_on_it(setting, kept, changes_weights):
     difference = Difference(setting, 1, 2)
-    assert (difference.obstacle is not None) == kept
+    assert (difference.why_fixed is not None) == kept
     assert difference.changes_weights == changes_weights
 
 

@@ -25,9 +25,9 @@ def test_phases_end_the_run_where_the_last_has_an_end_of_its_own():
 
 def test_drain_intervals_end_with_their_phase():
     table = Timetable(25, 10, 0, 0, None, [4, 10, 17, 25])
-    found = [(s.epoch, s.first, s.last, s.start, s.phase) for s in table.segments(0)]
+    found = [(s.epoch, s.first, s.last, s.start, s.phase) for s in table.intervals(0)]
     assert found == [(0, 0, 4, 0, 0), (0, 4, 10, 4, 1), (1, 0, 7, 10, 2), (1, 7, 10, 17, 3), (2, 0, 5, 20, 3)]
-    assert [s.start for s in table.segments(10)] == [10, 17, 20]
+    assert [s.start for s in table.intervals(10)] == [10, 17, 20]
 
 
 def test_last_phase_with_an_end_ends_the_run(tmp_path):
@@ -72,7 +72,7 @@ def test_drain_intervals_are_those_of_a_plain_loop_over_steps(table, data):
         if drains(table, step) or step in table.replayed:
             expected.append((began, step))
             began = step
-    found = list(table.segments(first))
+    found = list(table.intervals(first))
     assert [(each.start, each.start + each.minibatches) for each in found] == expected
     for each in found:
         assert divmod(each.start, table.steps_per_epoch) == (each.epoch, each.first)
@@ -83,7 +83,7 @@ def test_drain_intervals_are_those_of_a_plain_loop_over_steps(table, data):
 @quickly(max_examples=200, deadline=None)
 @given(timetables())
 def test_run_drains_before_it_evaluates_or_saves(table):
-    ends = {each.start + each.minibatches for each in table.segments(0)}
+    ends = {each.start + each.minibatches for each in table.intervals(0)}
     for step in range(1, table.total_steps + 1):
         if table.evaluates(step) or table.saves(step):
             assert step in ends
