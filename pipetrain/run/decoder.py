@@ -29,7 +29,7 @@ class GeneratedText(NamedTuple):
 
 @dataclass
 class Decoder:
-    """What a data set measures of the whole model.
+    """Metrics that a data set computes from the whole model.
 
     Attributes:
         chain: the model; of its weights and buffers only the names count.
@@ -97,7 +97,7 @@ class Decoder:
 
 
 def decoder_of(settings: Settings, dataset: Any, chain: LayerChain) -> Decoder | None:
-    """What measures the whole model on the CPU; None where nothing does, or it cannot, or is switched off.
+    """Decoder on the CPU; None if the data set has none, it cannot decode this model, or it is switched off.
 
     Args:
         settings: of the run.

@@ -1,4 +1,4 @@
-"""What a process is told of a run."""
+"""The job of a run's processes."""
 
 import os
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ class Job:
 
     @property
     def num_stages(self) -> int:
-        """How many stages there are in all processes together."""
+        """Number of stages in all processes together."""
         return len(self.bounds)
 
     @property
@@ -70,7 +70,7 @@ class Job:
 
     @property
     def resumes_itself(self) -> bool:
-        """Whether the checkpoint to continue from is one of this run directory."""
+        """True if the checkpoint to continue from is in this run directory."""
         return self.resume is not None and self.resume.parent == self.run.checkpoints.resolve()
 
     def head(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a run came to: its summary, whether its workers finished it or not."""
+"""Summary of a run, finished or not."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -92,7 +92,7 @@ def _since_start(found: Sequence[Record]) -> Sequence[Record]:
 
 
 def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:
-    """What the records tell of steps, times, throughput and metrics."""
+    """Steps, times, throughput and metrics from the records."""
     steps = found[-1]["step"] if found else 0
     evaluations = Evaluations({}, job.lower_is_better)
     for record in found:

@@ -126,7 +126,7 @@ def _written_at(run: RunDirectory) -> float | None:
 
 @cache
 def _comparable(path: Path, _written_at: int) -> Mapping[str, Any] | None:
-    """What a run's configuration is compared by; None where its file is damaged: it may be no run of ours.
+    """Settings that identify a run's configuration; None if its file is damaged: it may be another program's.
 
     It is read once: each run of a sweep looks at all that ended before it.
     """
@@ -137,7 +137,7 @@ def _comparable(path: Path, _written_at: int) -> Mapping[str, Any] | None:
 
 
 def completed(run: RunDirectory) -> bool:
-    """Whether the summary of a run says so; a damaged one says nothing."""
+    """True if the summary of a run says that it completed; a damaged summary does not."""
     with contextlib.suppress(ConfigError):
         return (summary.read(run) or {}).get("status") == "completed"
     return False
@@ -227,7 +227,7 @@ def _what_is_missing(step: int, *, done: bool, evaluation: bool) -> list[str]:
 
 
 def _has_ended(settings: Settings, run: RunDirectory, found: StartPoint, step: int) -> bool:
-    """Whether a run that has done all its steps has its summary too.
+    """True if a run that has done all its steps has its summary, too.
 
     Raises:
         ConfigError: it has, and this run is another.

@@ -55,7 +55,7 @@ class SaveClock:
 
 
 _LAST_SECONDS = 30.0
-"""What a run that fails gives a checkpoint to become complete."""
+"""Time that a failing run gives a checkpoint to become complete."""
 
 
 class TrainingSession:
@@ -192,7 +192,7 @@ class TrainingSession:
         return result
 
     def _transport(self) -> dict[str, str]:
-        """What the summary says of how tensors travelled between the processes."""
+        """Fields of the summary about the transport between processes."""
         transport = self._executor.transport
         if transport is None or self._job.placement.num_processes == 1:
             return {"transport": "none", "transport_reason": "one process"}

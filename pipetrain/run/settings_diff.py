@@ -1,4 +1,4 @@
-"""How the settings of a resumed run differ from those that its checkpoint was made with, and which may."""
+"""Differences between the settings of a resumed run and those of its checkpoint, and which are allowed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,12 +63,12 @@ class Difference:
 
     @property
     def changes_weights(self) -> bool:
-        """Whether the steps that are done would have come out otherwise."""
+        """True if the steps that are done would have had other results."""
         return not _is_of(self.setting, (*_OF_NO_EFFECT, *_OF_LENGTH))
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[Mapping[str, str]]) -> list[Difference]:
-    """What differs between two configurations; a setting that one of them lacks has its default.
+    """Differences between two configurations; a setting that one of them lacks has its default.
 
     Args:
         old: as `config.yaml` holds it.

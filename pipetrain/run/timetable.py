@@ -51,22 +51,22 @@ class Timetable:
             step = end
 
     def drains(self, step: int) -> bool:
-        """Whether the pipeline drains after `step` steps of any run with these settings, replayed or not."""
+        """True if the pipeline drains after `step` steps of any run with these settings, replayed or not."""
         saves = bool(self.save_every_steps) and step % (self.save_every_steps or 1) == 0
         return self.ends_epoch(step) or saves or step in (0, *self.phase_ends)
 
     def ends_epoch(self, step: int) -> bool:
-        """Whether an epoch, or the run, ends after `step` steps."""
+        """True if an epoch, or the run, ends after `step` steps."""
         return step % self.steps_per_epoch == 0 or step == self.total_steps
 
     def evaluates(self, step: int) -> bool:
-        """Whether the evaluation set is passed after `step` steps."""
+        """True if the evaluation set is passed after `step` steps."""
         if not self.ends_epoch(step) or not self.evaluate_every:
             return False
         return step == self.total_steps or (step // self.steps_per_epoch) % self.evaluate_every == 0
 
     def decodes(self, step: int) -> bool:
-        """Whether the evaluation after `step` steps takes the metrics of the whole model, too."""
+        """True if the evaluation after `step` steps takes the metrics of the whole model, too."""
         due = step == self.total_steps or (step // self.steps_per_epoch) % self.decode_every == 0
         return due and self.evaluates(step)
 
@@ -77,7 +77,7 @@ class Timetable:
         return [step for step in ends if self.evaluates(step)]
 
     def saves(self, step: int) -> bool:
-        """Whether a checkpoint is due after `step` steps."""
+        """True if a checkpoint is due after `step` steps."""
         if step == self.total_steps or (self.save_every_steps and step % self.save_every_steps == 0):
             return True
         if self.save_evaluated and self.evaluates(step):

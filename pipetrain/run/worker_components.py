@@ -109,7 +109,7 @@ def _recorded(job: Job, data: Data, loss: Loss, rates: LearningRates, metrics: M
 
 
 def _training(settings: Settings, dataset: Any, rate: Callable[[int], float], device: torch.device) -> Training:
-    """How every stage of a run trains on a data set, on `device`."""
+    """Training options of every stage."""
     return Training(
         optimizer=partial(build_torch_optimizer, settings.optimizer),
         rate=rate,

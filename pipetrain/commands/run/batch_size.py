@@ -17,7 +17,7 @@ _QUIET = ("eval.every_epochs=0", "checkpoint.every_epochs=0", "log.progress_seco
 
 
 class TrialEnd(NamedTuple):
-    """How a trial run ended.
+    """End of a trial run.
 
     Attributes:
         code: its exit code.
@@ -29,12 +29,12 @@ class TrialEnd(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether it had memory enough."""
+        """True if the memory was enough."""
         return self.code == ExitCode.COMPLETED
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether it had not."""
+        """True if the memory was not enough."""
         return "out of memory" in self.said.lower()
 
     @property

@@ -1,4 +1,4 @@
-"""How a run that ended early is told: why, where the traceback is, which checkpoint is safe and how to go on."""
+"""Messages about a run that ended early: the reason, the traceback, the newest checkpoint, how to continue."""
 
 import contextlib
 import logging
@@ -124,7 +124,7 @@ def _no_space(job: "Job", hydra: DictConfig, shortage: str) -> RunError:
 
 
 def how_to_continue(job: "Job", hydra: DictConfig) -> str:
-    """What is saved of an interrupted run, and the command that continues it."""
+    """Message about the saved step of an interrupted run, with the command that continues it."""
     step = _newest_step(job)
     if step is None:
         return f"interrupted before there was a checkpoint; partial results are in {job.run}"
@@ -146,7 +146,7 @@ _PLAIN = re.compile(r"[\w/.:@%~+-]+")
 
 
 def command_to_continue(run: RunDirectory, hydra: DictConfig) -> str:
-    """What to type: the run's own overrides, its directory, and `resume=auto`.
+    """Command that continues a run: its overrides, its directory, and `resume=auto`.
 
     Args:
         run: the run directory.

@@ -1,4 +1,4 @@
-"""What a process shows of a run and writes around it: the plan before, progress, the summary after."""
+"""Terminal output and files around a run: the plan before, progress, the summary after."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ from pipetrain.tracking.whole_file import write_whole
 
 @dataclass
 class Reporting:
-    """What a process shows of a run: its progress, and at the end its summary, where it has one."""
+    """Progress of a run, and its summary at the end, if any."""
 
     bar: ProgressBar
     summary: dict[str, Any] | None = None

@@ -46,7 +46,7 @@ _sweeps: list[Sweep] = []
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How a run of a sweep ended.
+    """End of one run of a sweep.
 
     Attributes:
         path: its directory, which a run that was refused has not.
@@ -110,7 +110,7 @@ def sweep() -> Sweep | None:
 
 
 def ends(folder: Path) -> list[RunEnd]:
-    """How the runs of a sweep have ended so far, in the order of their numbers."""
+    """Ends of a sweep's runs so far, in the order of their numbers."""
     files = sorted((folder / NAME).glob("*.json"), key=lambda file: int(file.stem))
     return [RunEnd(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
 

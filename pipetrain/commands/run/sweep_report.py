@@ -1,4 +1,4 @@
-"""What a sweep shows around its runs: how each is called, and at the end all of them side by side."""
+"""Output of a sweep around its runs: a name for each, and at the end a comparison."""
 
 import os
 import re
@@ -60,7 +60,7 @@ class SweepReport(Callback):
 
 
 def _trials(sweeper: DictConfig) -> int | None:
-    """How many runs Optuna makes; None where nobody can tell, as of a grid, which may have fewer than it is to make."""
+    """Number of Optuna's runs; None if unknown, as for a grid, which may have fewer than requested."""
     return None if "grid" in str(sweeper.get("sampler")).lower() else sweeper.get("n_trials")
 
 
@@ -91,7 +91,7 @@ def show() -> None:
 
 
 def _swept(config: DictConfig) -> Mapping[str, object]:
-    """What the configuration of the sweeper varies; not every sweeper has that."""
+    """Settings that the sweeper's configuration varies; not every sweeper has them."""
     params = config.hydra.sweeper.get("params")
     return {str(name): value for name, value in params.items()} if isinstance(params, DictConfig) else {}
 
@@ -140,7 +140,7 @@ def constant(words: Sequence[str], swept: Mapping[str, object]) -> list[str]:
 
 
 def number_of_runs(words: Sequence[str], swept: Mapping[str, object]) -> int | None:
-    """How many runs Hydra's own sweeper makes; None where a word asks for what only another sweeper can do."""
+    """Number of runs of Hydra's own sweeper; None if a word needs another sweeper."""
     values = {name: f"{name}={value}" for name, value in swept.items()}
     parsed = overrides_of([*values.values(), *words])
     last: dict[str, Override] = {each.key_or_group: each for each in parsed}

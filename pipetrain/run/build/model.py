@@ -73,7 +73,7 @@ def first_inputs(dataset: Any) -> Inputs:
 
 
 def build_arithmetic(train: TrainConfig) -> Arithmetic:
-    """How the layers compute."""
+    """Precision, memory format and compilation of the layers."""
     return Arithmetic(train.precision, train.channels_last, train.compile)
 
 

@@ -88,7 +88,7 @@ class LearningRates:
 
 
 def _scaled(phase: Phase) -> bool:
-    """Whether the first rates of a phase are scaled; those that a method anneals later are scaled then, too."""
+    """True if the first rates of a phase are scaled; rates that a method anneals later are scaled then, too."""
     return any(scale != 1 for scale in _rate_scales(phase, phase.start))
 
 

@@ -152,7 +152,7 @@ def first_layers(chain: LayerChain, bounds: Sequence[tuple[int, int]], *, finegr
 def build_recompute_segments(
     train: TrainConfig, num_stages: int, stage_of: Mapping[int, int]
 ) -> RecomputeSegments | None:
-    """Which stages recompute together; None where none does.
+    """Groups of stages that recompute together; None if no stage recomputes.
 
     Args:
         train: the settings of recomputation.

@@ -16,7 +16,7 @@ from pipetrain.schedules import Kind, ListSchedule
 
 _COPY = 2
 _MICROBATCH = 6
-"""Of one more microbatch: forward and backward read the weight again, and its gradient is added to."""
+"""Passes of one more microbatch: forward and backward read the weight again, and its gradient is added to."""
 _MANY = 256
 _UNFUSED = 3
 """A step that is a loop over operations makes about so many times the passes of a fused one."""
@@ -70,7 +70,7 @@ def update_passes(optimizer: Optimizer) -> int:
 
 
 def _of_method(rules: PipelineRules, stage: int, optimizer: Optimizer) -> int:
-    """Of copies, predictions and corrections in a round of the steady state, read off the list of a replica."""
+    """Passes of copies, predictions and corrections in a steady-state round, from the operation list of a replica."""
     worker, count = rules.replicas.workers_of(stage)[0], rules.replicas.counts[stage]
     t = -(-(rules.steady + 1) // count)
     listed = rules.planned(worker, 2 * (t + 1) * count)
@@ -84,7 +84,7 @@ def _of_method(rules: PipelineRules, stage: int, optimizer: Optimizer) -> int:
 
 
 def _read(planned: PlannedOperation, delta: int) -> int:
-    """Of the weights that one operation makes to read them."""
+    """Passes of the transform with which one operation reads its weights."""
     shared = planned.operation.kind is Kind.BACKWARD and planned.activations is Activations.KEPT
     transform = planned.read.transform
     return 0 if transform is None or shared else transform.passes + delta

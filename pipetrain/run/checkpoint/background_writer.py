@@ -17,7 +17,7 @@ from pipetrain.run.checkpoint.writer import Snapshot, Writer, replace_progress, 
 
 
 class _State(Enum):
-    """What the thread does."""
+    """State of the thread."""
 
     IDLE = auto()
     WRITING = auto()

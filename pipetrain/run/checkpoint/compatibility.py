@@ -1,4 +1,4 @@
-"""Whether the state in a checkpoint fits the model, the optimizer and the data of the run that would go on from it."""
+"""Compatibility of a checkpoint with the model, the optimizer and the data of the run that resumes from it."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -14,12 +14,12 @@ _NAME = "manifest.json"
 _FORMAT = 2
 """The number of the format; 1 had no config.json."""
 _OF_TORCH = ".metadata"
-"""What marks a checkpoint of torch.distributed.checkpoint, which had no number yet."""
+"""File of a checkpoint of torch.distributed.checkpoint, a format without a number."""
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """What a manifest says of one file.
+    """Entry of one file in a manifest.
 
     Attributes:
         name: within the folder.
@@ -38,7 +38,7 @@ class FileEntry:
         return cls(path.name, path.stat().st_size, _sha256(path))
 
     def fault(self, folder: Path) -> str | None:
-        """How the file differs from this entry; None where it does not."""
+        """Difference between the file and this entry; None if it matches."""
         path = folder / self.name
         if not path.is_file():
             return "it is missing"
@@ -78,7 +78,7 @@ def problem(folder: Path) -> str | None:
 
 
 def _fault(folder: Path, listed: Sequence[FileEntry]) -> str | None:
-    """What is wrong with the files that there are, in one line that names one of them."""
+    """Fault of the files that there are, in one line that names one of them."""
     path = folder / _NAME
     if path.read_text(encoding="utf-8") != _text(listed):
         return f"{path}: damaged: it is not as it was written"
@@ -99,7 +99,7 @@ def _read(folder: Path) -> Any:
 
 
 def entries(folder: Path) -> Sequence[FileEntry]:
-    """What the manifest of a checkpoint without a problem says of its other files."""
+    """Entries of the manifest of an undamaged checkpoint."""
     files = _read(folder)["files"]
     listed = [FileEntry(name, of["size"], of["sha256"]) for name, of in files.items()]
     if not listed or any(Path(entry.name).name != entry.name for entry in listed):

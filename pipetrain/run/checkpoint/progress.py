@@ -1,4 +1,4 @@
-"""Whether the progress of a checkpoint is what a run writes: it may have been edited, or made by another program."""
+"""Validation of a checkpoint's progress, which may have been edited or written by another program."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from pipetrain.errors import is_whole
 
 
 class _Kind(NamedTuple):
-    """What a field holds: a test of its value, and what is said of one that fails it."""
+    """Type of a field: a test of its value, and the message if it fails."""
 
     holds: Callable[[Any], bool]
     otherwise: str
@@ -71,7 +71,7 @@ _OPTIONAL = {
 
 
 def progress_fault(progress: Any) -> str | None:
-    """What is wrong with it, in words that go on after `damaged:`; None where nothing is."""
+    """Fault of the progress, as the continuation of `damaged:`; None if it is valid."""
     if not isinstance(progress, Mapping):
         return "it holds no fields"
     if missing := [name for name in _REQUIRED if name not in progress]:

@@ -1,4 +1,4 @@
-"""Which checkpoints of a run to use and to keep: the newest, that of a step, the best by a metric."""
+"""Selection of checkpoints to use and to keep: the newest, that of a step, the best by a metric."""
 
 import contextlib
 import math
@@ -18,7 +18,7 @@ from pipetrain.tracking.strict_json import number
 
 
 def best_first(folders: Sequence[Path], metric: str) -> list[Path]:
-    """Those that were evaluated by `metric`; of equal ones the earlier first."""
+    """Checkpoints that were evaluated by `metric`, best first; of equal ones the earlier first."""
     ranked = []
     for folder in folders:
         metrics, lower = _evaluated(folder)
@@ -64,7 +64,7 @@ def _evaluated(folder: Path) -> tuple[Mapping[str, float], Collection[str]]:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was asked for.
+    """The checkpoint that a command asks for.
 
     Attributes:
         path: a run directory, or a checkpoint in one.

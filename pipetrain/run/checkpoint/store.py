@@ -212,7 +212,7 @@ def newest_undamaged(folder: str) -> Path:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether this is the folder of a checkpoint, and not a run directory."""
+    """True if this is the folder of a checkpoint, and not a run directory."""
     return folder.is_dir() and (_STEP.fullmatch(folder.name) is not None or (folder / PROGRESS).is_file())
 
 

@@ -48,7 +48,7 @@ def read(path: Path, selects: Callable[[str], bool]) -> dict[str, Tensor]:
 
 
 def takes(dtype: torch.dtype) -> bool:
-    """Whether such files hold tensors of this type."""
+    """True if such files can hold tensors of this type."""
     try:
         save({"": torch.empty(0, dtype=dtype)})
     except (KeyError, SafetensorError):
@@ -78,16 +78,16 @@ def _os_error(error: SafetensorError, path: Path) -> OSError:
 
 
 class Kind(StrEnum):
-    """What a tensor of a checkpoint is."""
+    """Kind of a tensor in a checkpoint."""
 
     MODEL = "model"
     """A weight or buffer."""
     OPTIMIZER = "optimizer"
     """An entry of the optimizer's state of a weight."""
     STATISTIC = "statistic"
-    """What a method's statistic holds of a weight."""
+    """A weight's entry of a method's statistic."""
     CARRIED = "carried"
-    """What a layer carries from minibatch to minibatch."""
+    """Recurrent state that a layer carries from minibatch to minibatch."""
     SCALER = "scaler"
     """The factor of a scaled loss, of a stage: it is named after its layers."""
     HISTORY = "run"

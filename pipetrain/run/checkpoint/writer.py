@@ -34,7 +34,7 @@ class Writer:
     coordinates: bool
 
     def together(self, work: Callable[[], Any]) -> list[Any]:
-        """What `work` returns in each process, values of JSON. An OSError of one is raised in all: none waits for it.
+        """Results of `work` in each process, values of JSON. An OSError of one is raised in all: none waits for it.
 
         Raises:
             OSError: that of the first process with one.
@@ -53,7 +53,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one process puts into a checkpoint.
+    """One process's part of a checkpoint.
 
     Attributes:
         tensors: its part, by name.

@@ -17,7 +17,7 @@ def _check_derived(settings: Settings, components: Components) -> list[str]:
 
 
 def _check_notes(_settings: Settings, components: Components) -> list[str]:
-    """What the data set has to say of itself, such as samples that it leaves out."""
+    """Notes of the data set, such as samples that it leaves out."""
     return [*getattr(components.data.dataset, "notes", ())]
 
 
@@ -36,7 +36,7 @@ def _check_pinned(settings: Settings, components: Components) -> list[str]:
 
 
 def _check_targets(settings: Settings, components: Components) -> list[str]:
-    """What only the workers use can be built as well."""
+    """Labels, tokens and loss; and the learning rate, which only workers use, can be built."""
     if components.labels is not None:
         check_labels(settings, components.data, components.trial, components.labels)
     if components.trial.tokens is not None:

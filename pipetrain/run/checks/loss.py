@@ -1,4 +1,4 @@
-"""Whether the loss takes what the model gives and the data set holds, and reports the metrics that are asked for."""
+"""Checks of the loss: it accepts the model's outputs and the targets, and reports the requested metrics."""
 
 import warnings
 from collections.abc import Sequence

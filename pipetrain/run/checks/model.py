@@ -122,7 +122,7 @@ def _changing_method(settings: Settings, components: Components) -> str | None:
 
 
 def _backward_reads_others(rules: PipelineRules) -> bool:
-    """Whether some backward finds other weights than its forward read."""
+    """True if some backward uses other weights than its forward."""
     if rules.schedule.synchronous:
         return False
     minibatches = rules.steady + 2

@@ -1,4 +1,4 @@
-"""How the stages run: what the executor, the schedules and the methods can do together."""
+"""Checks of the pipeline: executor, schedules, methods and replicas work together."""
 
 import os
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def _check_planned(_settings: Settings, components: Components) -> list[str]:
 
 
 def _check_executor(settings: Settings, components: Components) -> list[str]:
-    """What processes cannot do and a simulation can, and whether their links can be slowed down as asked."""
+    """Refuses features of the simulation alone, and a slowed link without a bandwidth."""
     if settings.executor.simulated:
         return []
     slow_link.given_bytes_per_s()
@@ -197,7 +197,7 @@ def _check_replicated_model(given: str, components: Components) -> None:
 
 
 def _replica_notes(settings: Settings, replicas: Replicas) -> list[str]:
-    """What becomes of the minibatches and of the learning rate."""
+    """Notes on minibatches per update and learning rates of replicated stages."""
     first, several = replicas.counts[0], [(r, n) for r, n in enumerate(replicas.counts) if n > 1]
     notes = [f"stage {r} has {n} replicas, and updates with the mean gradient of {n} minibatches" for r, n in several]
     if settings.replicas.scale_lr and not replicas.even:

@@ -1,1 +1,1 @@
-"""What can be done with the checkpoints of a run: evaluate, export, sample."""
+"""Uses of a run's checkpoints: evaluate, export, sample."""

@@ -36,7 +36,7 @@ _READ_OF_EVAL = ("batch_size", "decode", "beam_width", "length_penalty", "length
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found.
+    """Results of an evaluation.
 
     Attributes:
         checkpoint: of which checkpoint.
@@ -112,7 +112,7 @@ def _check_read(overrides: Sequence[Override]) -> None:
 
 
 def _name(settings: Settings, group: str, path: str) -> str:
-    """What was chosen of a group; the path of a target of the user's own."""
+    """Choice of a group; for custom, the path of its target."""
     choice = settings.choices.get(group, "custom")
     return path if choice == "custom" else choice
 

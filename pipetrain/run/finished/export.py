@@ -18,7 +18,7 @@ _OF_TORCH = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 
 
 class Format(StrEnum):
-    """What the file is for."""
+    """File format, by the library that loads it."""
 
     TORCH = "torch"
     """`torch.load`."""
@@ -27,7 +27,7 @@ class Format(StrEnum):
 
     @property
     def loader(self) -> str:
-        """What reads the file."""
+        """Name of the loader."""
         return "torch.load" if self is Format.TORCH else "safetensors"
 
     @classmethod
@@ -115,14 +115,14 @@ def export(selection: Selection, output: Output) -> str:
 
 
 def _warning(untied: Mapping[str, str]) -> str:
-    """What becomes of weights that are two in the file where the model that they come from has one."""
+    """Warning about weights that are tied in the model and separate in the file."""
     pairs = [f"{was} and {name} have values of their own" for name, was in untied.items()]
     kept = "a model that ties them keeps the value that it loads last"
     return f"\nwarning: model.untie=true: {', '.join(pairs)}; {kept}" if pairs else ""
 
 
 def _pickled(state: Mapping[str, Tensor]) -> bytes:
-    """What torch.save writes; into a file on a full disk it would end with an error of its own library."""
+    """Bytes of torch.save, which reports a full disk unclearly when it writes the file itself."""
     buffer = io.BytesIO()
     torch.save(dict(state), buffer)
     return buffer.getvalue()

@@ -20,7 +20,7 @@ _CALLED = ("dataset", "model")
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen.
+    """Options for choosing the next token.
 
     Attributes:
         length: tokens to add.
@@ -105,7 +105,7 @@ def _pieces(vocabulary: Any, begun: list[int], tokens: Iterator[int]) -> Iterato
 
 @dataclass(frozen=True)
 class Window:
-    """What a model can be asked.
+    """Input length and vocabulary of a language model.
 
     Attributes:
         positions: tokens that it takes.

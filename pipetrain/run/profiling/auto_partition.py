@@ -100,7 +100,7 @@ def stored_cuts(settings: Settings, found: StartPoint) -> Planned | None:
 
 
 def _numbers_of_devices(settings: Settings, wanted: Automatic, most: int) -> list[int]:
-    """Those among which the fastest is chosen; straight pipelines have as many stages, `most` at most."""
+    """Numbers of devices to choose the fastest from; straight pipelines have as many stages, `most` at most."""
     if settings.replicas.counts is not None:
         _check_replicas(settings.replicas.counts, wanted, most)
         return [sum(settings.replicas.counts)]

@@ -1,4 +1,4 @@
-"""What each layer costs, measured: passes through the whole model, layer by layer, as stages of their own compute."""
+"""Measured cost of each layer, from passes through the whole model, layer by layer, as one-layer stages compute."""
 
 import copy
 import statistics
@@ -34,7 +34,7 @@ Minibatch = tuple[Tensors, Tensors]
 
 @dataclass(frozen=True)
 class Measuring:
-    """How a model is measured.
+    """Options of a measurement.
 
     Attributes:
         loss: computed with the last layer, as the last stage does.
@@ -66,7 +66,7 @@ class Measuring:
 def measured_layers(
     chain: LayerChain, minibatch: Minibatch, how: Measuring, tick: Callable[[], object] = lambda: None
 ) -> tuple[ProfiledLayer, ...]:
-    """What each layer of a model costs for a minibatch (PipeDream § 3.1).
+    """Measured cost of each layer for a minibatch (PipeDream § 3.1).
 
     A pass is one forward and backward of all layers in their order, so that each finds caches as training leaves them,
     and memory that the pass before has freed, as in a stage's process.

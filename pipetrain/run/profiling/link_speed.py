@@ -1,4 +1,4 @@
-"""How fast two workers send each other tensors, measured with two processes and the messages of a run."""
+"""Bandwidth between two workers, measured with two processes and the messages of a run."""
 
 import json
 import statistics
@@ -32,7 +32,7 @@ _DEADLINE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class LinkSpeed:
-    """What a message between two workers takes.
+    """Times of a message between two workers.
 
     Attributes:
         bytes_per_s: from one to the other.
@@ -56,7 +56,7 @@ class LinkSpeed:
 
 
 def measured_link(device: str) -> LinkSpeed:
-    """How fast two workers send each other messages.
+    """Speed of messages between two workers.
 
     A large one and a small one go back and forth, as activations and gradients do: over Gloo and the loopback interface
     on the CPU or where two workers would share a CUDA device, else over NCCL from device to device. What that takes of

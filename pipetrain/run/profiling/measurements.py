@@ -36,7 +36,7 @@ class Measurement:
         return cls(cached_file(f"{kind}-{digest}.json"), json.loads(text))
 
     def load(self) -> Any:
-        """What was measured; None where nothing was, or where the file is damaged."""
+        """Stored measurement; None if there is none or its file is damaged."""
         try:
             entry = json.loads(self.path.read_text(encoding="utf-8"))
             return entry["measured"] if entry["key"] == self.key else None
@@ -50,7 +50,7 @@ class Measurement:
 
 
 def measure_in_subprocess(measure: Callable[..., object], *args: object) -> Any:
-    """What a function returns in a process of its own, as JSON has it.
+    """Result of a function called in another process, as JSON.
 
     Args:
         measure: a function of a module.

@@ -41,7 +41,7 @@ _NO_LAYERS = (
 
 @dataclass(frozen=True)
 class ProfiledRun:
-    """What a run's settings choose, with the profile of its model cut into stages.
+    """Settings of a run with the profile of its model cut into stages.
 
     Attributes:
         settings: of the run.
@@ -80,7 +80,7 @@ class ProfiledRun:
         return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
 
     def predictions(self) -> Iterator[tuple[PhaseSettings, Prediction]]:
-        """Of each phase.
+        """Prediction of each phase.
 
         Raises:
             ConfigError: a schedule or method cannot run on these stages, or has no operation lists.
@@ -91,7 +91,7 @@ class ProfiledRun:
                 yield phase, predicted(self.cut, self._program(rules), self.memory(index), self._latency_s)
 
     def notes(self) -> list[str]:
-        """What to know of the predictions: when the model was measured, which cores they assume, what never fills."""
+        """Notes on the predictions: date of the measurements, assumed cores, pipelines that never fill."""
         stages, phases = len(self.cut.stages), self.settings.phases
         schedules = [self._rules(phase).schedule for phase in phases]
         return [
@@ -141,7 +141,7 @@ class ProfiledRun:
 
     @property
     def _weight_bytes_per_s(self) -> float | None:
-        """How fast updates go; None: they take no time, as nobody knows."""
+        """Bytes of weights per second that updates pass over; None if unknown: they then take no time."""
         given = self.settings.topology.update_gigabytes_per_s
         if given is not None:
             return given * _GIGA

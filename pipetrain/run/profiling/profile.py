@@ -116,7 +116,7 @@ def _measuring(settings: Settings, data: Data) -> Measuring:
 
 
 def _processes(settings: Settings) -> int:
-    """How many a run of these settings has; one for each core where nobody knows yet."""
+    """Number of processes of a run; one per core if not known yet."""
     options = settings.partition.options
     cuts = options.get("boundaries", options.get("ppv"))
     stages = options.get("stages") or (len(cuts) + 1 if isinstance(cuts, list) else None)
@@ -136,7 +136,7 @@ def _measured_again(settings: Settings) -> Any:
 
 
 def _minibatch(data: Data) -> Minibatch:
-    """What passes through the model: the first of the run."""
+    """First minibatch of the run."""
     return next(data.train.samples(0, 0, 1))
 
 
@@ -224,7 +224,7 @@ def profile_key(settings: Settings, chain: LayerChain, minibatch: Minibatch, how
 
 
 def computation(how: Measuring) -> dict[str, Any]:
-    """How and where a model computes."""
+    """Hardware, precision and threads of a computation."""
     return {
         "microbatches": how.num_microbatches,
         "precision": how.arithmetic.precision,
@@ -256,7 +256,7 @@ def _code_of(path: str) -> str | None:
 
 
 def measure_reading(loader: Loader, repeats: int) -> Reading:
-    """What the first stage takes to read a minibatch's inputs, and the last its targets.
+    """Time for the first stage to read a minibatch's inputs, and for the last to read its targets.
 
     They read between their operations, so it adds to these. Processes that read for them (`dataset.workers`) do so
     meanwhile, and take them no time.
