@@ -126,7 +126,7 @@ def _transport() -> str:
     import torch
 
     from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
-    from pipetrain.run.build.machine import device_at
+    from pipetrain.run.builders.machine import device_at
 
     if not torch.cuda.is_available():
         return ""

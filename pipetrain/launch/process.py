@@ -12,7 +12,7 @@ from pipetrain.executors.messages import control, loopback
 from pipetrain.executors.messages.transport import NEVER, Transport, agreed_transport, set_environment
 from pipetrain.launch import master
 from pipetrain.launch.start_name import agreed_name
-from pipetrain.run.build.machine import device_at
+from pipetrain.run.builders.machine import device_at
 from pipetrain.run.job import Job
 from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory

@@ -26,7 +26,7 @@ from pipetrain.launch.peers import Peers
 from pipetrain.launch.process import ProcessEnvironment, join, own_store
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog, Watched
-from pipetrain.run.build.machine import device_at, freed_memory_kept, keep_freed_memory
+from pipetrain.run.builders.machine import device_at, freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
 from pipetrain.run.outcome import reports_by_stage
 from pipetrain.run.session import TrainingSession

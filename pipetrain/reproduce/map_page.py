@@ -12,8 +12,8 @@ from pipetrain.reproduce.field_map import NAME, NETWORKS, PLAIN, FieldMap, Loss
 from pipetrain.reproduce.likeness import Reading
 from pipetrain.reproduce.map_costs import DEPTHS, costs
 from pipetrain.reproduce.targets import Target
-from pipetrain.run.build.data import build_dataset
-from pipetrain.run.build.model import build_chain
+from pipetrain.run.builders.data import build_dataset
+from pipetrain.run.builders.model import build_chain
 
 _MADE = "<!-- made by `pipetrain report papers map`; edits are lost -->"
 _ABOUT = (

@@ -12,11 +12,11 @@ from pipetrain.planner.automatic import Automatic, Planned
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.run.build.data import Data, build_data
-from pipetrain.run.build.loss import build_loss, build_metrics
-from pipetrain.run.build.machine import device_of
-from pipetrain.run.build.model import build_arithmetic, build_model
-from pipetrain.run.build.pipeline import (
+from pipetrain.run.builders.data import Data, build_data
+from pipetrain.run.builders.loss import build_loss, build_metrics
+from pipetrain.run.builders.machine import device_of
+from pipetrain.run.builders.model import build_arithmetic, build_model
+from pipetrain.run.builders.pipeline import (
     build_recompute_segments,
     build_rule,
     build_schedules,
@@ -24,7 +24,7 @@ from pipetrain.run.build.pipeline import (
     phases_of_rule,
     replicas_of,
 )
-from pipetrain.run.build.weight_traffic import weight_memory_traffic
+from pipetrain.run.builders.weight_traffic import weight_memory_traffic
 from pipetrain.run.checks.dry_run import DryRun, training_dry_run
 from pipetrain.run.checks.ranges import label_range
 from pipetrain.run.profiling.auto_partition import plan_cuts

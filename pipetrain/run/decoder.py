@@ -14,7 +14,7 @@ from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.models.assembly import assembled
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build.data import evaluation_batch_size
+from pipetrain.run.builders.data import evaluation_batch_size
 from pipetrain.seeding import key
 
 _NO_HOOKS = RunHooks()

@@ -8,7 +8,7 @@ from pipetrain.executors.messages.transport import DeviceIdentity, transport_bet
 from pipetrain.libraries import lazy_compiler
 from pipetrain.libraries.processes import usable_cores
 from pipetrain.planner.plan import Plan
-from pipetrain.run.build.machine import device_at
+from pipetrain.run.builders.machine import device_at
 from pipetrain.run.checks import data, model, pipeline
 from pipetrain.run.components import build
 from pipetrain.run.job import Job

@@ -10,7 +10,7 @@ from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.base import Executor
 from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.run.build.data import Data
+from pipetrain.run.builders.data import Data
 from pipetrain.run.decoder import Decoder
 from pipetrain.run.outcome import reports_by_stage
 from pipetrain.run.timetable import Timetable

@@ -16,11 +16,11 @@ from pipetrain.executors.pipeline import Training, build_finegrained_pipeline, b
 from pipetrain.libraries import lazy_compiler
 from pipetrain.losses import NO_METRICS, Loss, Metrics, counts_tokens
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build.data import Data, build_data
-from pipetrain.run.build.loss import build_loss, build_metrics
-from pipetrain.run.build.model import build_arithmetic, build_model
-from pipetrain.run.build.optimizer import LearningRates, build_rate, build_torch_optimizer
-from pipetrain.run.build.pipeline import build_phases
+from pipetrain.run.builders.data import Data, build_data
+from pipetrain.run.builders.loss import build_loss, build_metrics
+from pipetrain.run.builders.model import build_arithmetic, build_model
+from pipetrain.run.builders.optimizer import LearningRates, build_rate, build_torch_optimizer
+from pipetrain.run.builders.pipeline import build_phases
 from pipetrain.run.checkpoint import store
 from pipetrain.run.job import Job
 from pipetrain.tracking.hyperparameters import values_set

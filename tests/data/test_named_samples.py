@@ -12,8 +12,8 @@ from pipetrain.config.instantiate import Target
 from pipetrain.data.fetch import Fetch
 from pipetrain.data.named_samples import NamedSamples
 from pipetrain.errors import ConfigError
-from pipetrain.run.build.data import build_data
-from pipetrain.run.build.model import from_data
+from pipetrain.run.builders.data import build_data
+from pipetrain.run.builders.model import from_data
 
 
 class Dicts:

@@ -12,7 +12,7 @@ from pipetrain.device_queue import numbers
 from pipetrain.executors import evaluation
 from pipetrain.executors.evaluation import evaluate, evaluate_model
 from pipetrain.losses import CrossEntropy, TokenCrossEntropy
-from pipetrain.run.build.data import build_data
+from pipetrain.run.builders.data import build_data
 from pipetrain.run.checkpoint import store
 
 CPU = torch.device("cpu")

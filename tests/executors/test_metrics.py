@@ -11,7 +11,7 @@ from support.one_run import carried_out
 from support.worker_pool import distributed, job, run_jobs, simulated
 
 from pipetrain.executors.distributed import DistributedExecutor
-from pipetrain.run.build.data import build_data
+from pipetrain.run.builders.data import build_data
 from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.retention import Selection
 from pipetrain.run.finished.evaluate import evaluate

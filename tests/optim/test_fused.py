@@ -9,7 +9,7 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import OptimizerSettings
 from pipetrain.optim.fused import can_be_fused
 from pipetrain.optim.stage_optimizer import StageOptimizer
-from pipetrain.run.build.optimizer import build_torch_optimizer
+from pipetrain.run.builders.optimizer import build_torch_optimizer
 
 FUSED = {
     "sgd": (SGD, {"weight_decay": 0.01}),

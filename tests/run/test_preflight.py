@@ -11,7 +11,7 @@ from pipetrain.data.images import ImageDataset
 from pipetrain.decoding import Generation, Marks
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build.machine import device_of
+from pipetrain.run.builders.machine import device_of
 from pipetrain.run.preflight import prepare, stage_devices
 from pipetrain.tracking.run_directory import RunDirectory
 

@@ -8,7 +8,7 @@ import sys
 from support import strict_nccl
 
 from pipetrain.launch import fork_server
-from pipetrain.run.build import machine
+from pipetrain.run.builders import machine
 
 _run_worker = fork_server.run_worker
 

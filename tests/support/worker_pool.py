@@ -20,8 +20,8 @@ from pipetrain.launch import fork_server
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
 from pipetrain.launch.worker import main, run_simulated, watched
-from pipetrain.run.build.data import build_data
-from pipetrain.run.build.pipeline import build_recompute_segments, replicated
+from pipetrain.run.builders.data import build_data
+from pipetrain.run.builders.pipeline import build_recompute_segments, replicated
 from pipetrain.run.job import Job
 from pipetrain.run.timetable import replayed_drains, timetable_of
 from pipetrain.tracking.run_directory import RunDirectory

@@ -18,7 +18,7 @@ from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.given_times import GivenTimes
 from pipetrain.report.timeline.panels import Panel, boxes, number
-from pipetrain.run.build.pipeline import ComposedPhase, composed_phases
+from pipetrain.run.builders.pipeline import ComposedPhase, composed_phases
 
 _MOST_MINIBATCHES, _MOST_PANELS = 16, 12
 """Minibatches drawn by default; panels drawn at most."""

@@ -15,7 +15,7 @@ from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.playback import Slice
 from pipetrain.report.timeline.panels import boxes
 from pipetrain.report.timeline.trace_file import Trace, read_trace
-from pipetrain.run.build.pipeline import build_recompute_segments, build_rules
+from pipetrain.run.builders.pipeline import build_recompute_segments, build_rules
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings
 

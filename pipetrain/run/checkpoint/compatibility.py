@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pipetrain.config.settings import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build.optimizer import build_torch_optimizer
+from pipetrain.run.builders.optimizer import build_torch_optimizer
 from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.tensor_file import Kind
 

@@ -1,8 +1,8 @@
 """The data set: what the model and the loss can make of its samples."""
 
 from pipetrain.config.settings import Settings
-from pipetrain.run.build.model import build_arithmetic, derived_from_data
-from pipetrain.run.build.optimizer import build_rate
+from pipetrain.run.builders.model import build_arithmetic, derived_from_data
+from pipetrain.run.builders.optimizer import build_rate
 from pipetrain.run.checks.dry_run import evaluation_dry_run
 from pipetrain.run.checks.loss import check_loss
 from pipetrain.run.checks.ranges import check_labels, check_samples, check_vocabulary

@@ -16,7 +16,7 @@ from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError, is_whole
 from pipetrain.failure import described
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build.data import Data
+from pipetrain.run.builders.data import Data
 from pipetrain.tensors import Tensors
 
 _SAMPLES = 2

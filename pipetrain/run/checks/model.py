@@ -13,7 +13,7 @@ from pipetrain.executors.phase import PipelineRules
 from pipetrain.models.ties import ties_between
 from pipetrain.planner.finegrained import check_tied_units
 from pipetrain.program.planned_operations import rebinds_weights
-from pipetrain.run.build.model import build_arithmetic, first_inputs
+from pipetrain.run.builders.model import build_arithmetic, first_inputs
 from pipetrain.run.checkpoint import tensor_file
 from pipetrain.run.checks.layers import (
     check_batch_norm,

@@ -16,7 +16,7 @@ from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.carrier import carriers
 from pipetrain.models.chain import LayerChain
 from pipetrain.models.ties import ties_between
-from pipetrain.run.build.optimizer import build_torch_optimizer
+from pipetrain.run.builders.optimizer import build_torch_optimizer
 from pipetrain.run.components import Components
 from pipetrain.schedules import ListSchedule, Placement, Replicas, Schedule
 

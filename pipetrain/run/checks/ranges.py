@@ -11,7 +11,7 @@ from pipetrain.data.loader import Loader
 from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, classes_of, ignored_of, of_classes
-from pipetrain.run.build.data import Data
+from pipetrain.run.builders.data import Data
 from pipetrain.run.checks.dry_run import DryRun
 from pipetrain.seeding import python_generators_kept
 

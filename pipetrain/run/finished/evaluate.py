@@ -17,10 +17,10 @@ from pipetrain.executors.evaluation import evaluate_model
 from pipetrain.losses import on_device
 from pipetrain.models.carrier import carrying
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build.data import build_dataset, evaluation_loader
-from pipetrain.run.build.loss import build_loss, build_metrics
-from pipetrain.run.build.machine import device_of
-from pipetrain.run.build.model import build_arithmetic
+from pipetrain.run.builders.data import build_dataset, evaluation_loader
+from pipetrain.run.builders.loss import build_loss, build_metrics
+from pipetrain.run.builders.machine import device_of
+from pipetrain.run.builders.model import build_arithmetic
 from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.retention import Selection
 from pipetrain.run.checks.layers import check_stateful_data

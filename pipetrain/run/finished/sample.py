@@ -10,7 +10,7 @@ from torch import Tensor
 from pipetrain.errors import ConfigError, check_whole
 from pipetrain.models.chain import LayerChain
 from pipetrain.number_range import NOT_NEGATIVE
-from pipetrain.run.build.data import build_dataset
+from pipetrain.run.builders.data import build_dataset
 from pipetrain.run.checkpoint.retention import Selection
 from pipetrain.run.finished.whole_model import whole_model
 from pipetrain.tracking.stored_settings import stored_settings

@@ -7,8 +7,8 @@ import torch
 
 from pipetrain.config.settings import Settings
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build.machine import device_of
-from pipetrain.run.build.model import build_arithmetic, build_model
+from pipetrain.run.builders.machine import device_of
+from pipetrain.run.builders.model import build_arithmetic, build_model
 from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.compatibility import check_vocabulary
 

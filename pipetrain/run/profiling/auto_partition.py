@@ -19,7 +19,7 @@ from pipetrain.planner.pipeline_plan import PipelinePlan
 from pipetrain.planner.planning import Planner
 from pipetrain.planner.profile import ANEW, Profile
 from pipetrain.planner.topology import Topology
-from pipetrain.run.build.data import Data
+from pipetrain.run.builders.data import Data
 from pipetrain.run.profiling.profile import profile_of_chain
 from pipetrain.run.resume import StartPoint
 from pipetrain.tracking import strict_json

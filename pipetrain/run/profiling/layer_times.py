@@ -17,7 +17,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.losses import Loss, on_device
 from pipetrain.models.chain import LayerChain
 from pipetrain.planner.profile import ProfiledLayer
-from pipetrain.run.build.machine import freed_memory_kept
+from pipetrain.run.builders.machine import freed_memory_kept
 from pipetrain.stage.module import Arrive, StageModule
 from pipetrain.stage.saved_tensors import SavedTensors
 from pipetrain.tensors import Tensors, storage_pointers

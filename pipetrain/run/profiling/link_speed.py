@@ -22,7 +22,7 @@ from pipetrain.executors.messages.p2p import Incoming, Outgoing
 from pipetrain.executors.messages.slow_link import given_bytes_per_s
 from pipetrain.executors.messages.transport import agreed_transport, set_environment
 from pipetrain.planner.profile import MessageWork
-from pipetrain.run.build.machine import device_at
+from pipetrain.run.builders.machine import device_at
 from pipetrain.schedules import Replicas
 
 _LARGE, _SMALL = 2**22, 2**10

@@ -25,9 +25,9 @@ from pipetrain.planner.stored_plan import Stored
 from pipetrain.planner.topology import Topology
 from pipetrain.program.recomputation import RecomputeSegments
 from pipetrain.run import components
-from pipetrain.run.build.optimizer import build_torch_optimizer
-from pipetrain.run.build.pipeline import Rule, build_recompute_segments, build_rule, build_rules
-from pipetrain.run.build.weight_traffic import passes_of_updates
+from pipetrain.run.builders.optimizer import build_torch_optimizer
+from pipetrain.run.builders.pipeline import Rule, build_recompute_segments, build_rule, build_rules
+from pipetrain.run.builders.weight_traffic import passes_of_updates
 from pipetrain.run.checks.pipeline import unfilled
 from pipetrain.run.profiling.auto_partition import plan_by
 from pipetrain.run.profiling.profile import profile_of_chain

@@ -23,11 +23,11 @@ from pipetrain.models.chain import LayerChain
 from pipetrain.planner.finegrained import FineGrained
 from pipetrain.planner.profile import Profile, Reading, read
 from pipetrain.planner.shared_weights import SharedWeight
-from pipetrain.run.build.data import Data, build_data
-from pipetrain.run.build.loss import build_loss
-from pipetrain.run.build.machine import device_at, device_of
-from pipetrain.run.build.model import build_arithmetic, build_model
-from pipetrain.run.build.pipeline import build_rule
+from pipetrain.run.builders.data import Data, build_data
+from pipetrain.run.builders.loss import build_loss
+from pipetrain.run.builders.machine import device_at, device_of
+from pipetrain.run.builders.model import build_arithmetic, build_model
+from pipetrain.run.builders.pipeline import build_rule
 from pipetrain.run.profiling.layer_times import Measuring, Minibatch, measured_layers
 from pipetrain.run.profiling.link_speed import LinkSpeed, measured_link
 from pipetrain.run.profiling.measurements import Measurement, measure_in_subprocess

@@ -11,8 +11,8 @@ from pipetrain.config.instantiate import Target
 from pipetrain.config.settings import OptimizerSettings
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import chain_of
-from pipetrain.run.build.data import build_data
-from pipetrain.run.build.model import build_chain
+from pipetrain.run.builders.data import build_data
+from pipetrain.run.builders.model import build_chain
 from pipetrain.run.checkpoint import store
 from pipetrain.run.checkpoint.compatibility import check_data, check_optimizer, check_vocabulary, check_weights
 

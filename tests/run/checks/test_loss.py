@@ -8,9 +8,9 @@ from torch import nn
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy, TokenCrossEntropy
-from pipetrain.run.build.data import build_data
-from pipetrain.run.build.loss import build_metrics
-from pipetrain.run.build.model import build_chain
+from pipetrain.run.builders.data import build_data
+from pipetrain.run.builders.loss import build_metrics
+from pipetrain.run.builders.model import build_chain
 from pipetrain.run.checks.dry_run import training_dry_run
 from pipetrain.run.checks.loss import check_loss
 

@@ -17,7 +17,7 @@ from pipetrain.data.token_ids import TokenRange
 from pipetrain.errors import ConfigError
 from pipetrain.losses import CrossEntropy
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build.data import Data
+from pipetrain.run.builders.data import Data
 from pipetrain.run.checks import ranges
 from pipetrain.run.checks.dry_run import DryRun, training_dry_run
 from pipetrain.run.checks.ranges import check_labels, check_samples, check_vocabulary, label_range

@@ -9,8 +9,8 @@ from support.worker_pool import job, simulated
 
 from pipetrain.libraries import torchvision_import
 from pipetrain.libraries.torchvision_shim import models as torchvision_models
-from pipetrain.run.build.data import build_data
-from pipetrain.run.build.model import build_chain
+from pipetrain.run.builders.data import build_data
+from pipetrain.run.builders.model import build_chain
 from pipetrain.run.checkpoint.retention import Selection
 from pipetrain.run.finished.export import Format, Output, export
 from pipetrain.run.finished.whole_model import whole_model

@@ -12,11 +12,11 @@ from torch import nn
 from pipetrain.config.instantiate import Target
 from pipetrain.errors import ConfigError
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.run.build.data import build_data
-from pipetrain.run.build.loss import build_loss
-from pipetrain.run.build.model import build_chain
-from pipetrain.run.build.optimizer import build_rate, build_torch_optimizer
-from pipetrain.run.build.pipeline import build_recompute_segments, build_rule, build_rules
+from pipetrain.run.builders.data import build_data
+from pipetrain.run.builders.loss import build_loss
+from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer
+from pipetrain.run.builders.pipeline import build_recompute_segments, build_rule, build_rules
 from pipetrain.run.timetable import timetable_of
 
 SMALL = Target("model", "support.small_model.build", {})

@@ -6,8 +6,8 @@ from support.worker_pool import phase, settings
 from torch import nn
 
 from pipetrain.config.settings import ReplicaSettings
-from pipetrain.run.build.pipeline import build_rules
-from pipetrain.run.build.weight_traffic import passes_of_updates, update_passes, weight_memory_traffic
+from pipetrain.run.builders.pipeline import build_rules
+from pipetrain.run.builders.weight_traffic import passes_of_updates, update_passes, weight_memory_traffic
 from pipetrain.run.preflight import prepare
 from pipetrain.run.timetable import timetable_of
 from pipetrain.tracking.run_directory import RunDirectory

@@ -9,8 +9,8 @@ from pipetrain.executors.phase import PipelineRules
 from pipetrain.optim.prediction import known_rule
 from pipetrain.planner.estimate import WeightPasses
 from pipetrain.program.planned_operations import Activations, PlannedOperation
-from pipetrain.run.build.optimizer import build_torch_optimizer
-from pipetrain.run.build.pipeline import build_phases
+from pipetrain.run.builders.optimizer import build_torch_optimizer
+from pipetrain.run.builders.pipeline import build_phases
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import Kind, ListSchedule
 

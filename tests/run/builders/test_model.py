@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 from pipetrain.config.instantiate import Target
 from pipetrain.errors import ConfigError
-from pipetrain.run.build.model import derived_from_data, from_data
+from pipetrain.run.builders.model import derived_from_data, from_data
 
 LENET = Target("model", "pipetrain.models.lenet.build", {})
 IMAGE = torch.zeros(1, 28, 24)

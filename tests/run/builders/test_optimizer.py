@@ -7,7 +7,7 @@ from pipetrain.executors.phase import Phase, PipelineRules
 from pipetrain.methods.pipemare import PipeMare
 from pipetrain.methods.stale import Stale
 from pipetrain.methods.synchronous import Synchronous
-from pipetrain.run.build.optimizer import LearningRates
+from pipetrain.run.builders.optimizer import LearningRates
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.pipelined_backprop import PipelinedBackprop
 from pipetrain.tracking import metrics_file

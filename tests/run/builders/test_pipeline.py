@@ -9,7 +9,7 @@ from support.worker_pool import settings
 from pipetrain.config.composition import combinations
 from pipetrain.errors import ConfigError
 from pipetrain.planner.pipeline_plan import PipelinePlan, PlannedStage
-from pipetrain.run.build.pipeline import MOST_STAGES, composed_phases
+from pipetrain.run.builders.pipeline import MOST_STAGES, composed_phases
 from pipetrain.run.preflight import prepare
 from pipetrain.tracking.run_directory import RunDirectory
 

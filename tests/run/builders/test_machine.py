@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from pipetrain.run.build.machine import device_at
+from pipetrain.run.builders.machine import device_at
 
 
 @pytest.mark.parametrize(("local_rank", "index"), [(0, 0), (1, 1), (2, 0)])
@@ -23,7 +23,7 @@ def test_process_on_the_cpu_needs_no_index():
 
 FAULTS = """
 import resource, sys, torch
-from pipetrain.run.build.machine import freed_memory_kept, keep_freed_memory
+from pipetrain.run.builders.machine import freed_memory_kept, keep_freed_memory
 def step():
     held = [torch.ones(2**20) for _ in range(8)], torch.ones(2**24)
 def faults():
