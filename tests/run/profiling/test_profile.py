@@ -144,7 +144,7 @@ def test_a_stored_profile_of_another_model_is_refused(tmp_path):
 
 
 def built(chosen):
-    return profile.build_chain(chosen.model.target, profile.build_data(chosen).dataset, chosen.seed)
+    return profile.build_model(chosen, profile.build_data(chosen).dataset)
 
 
 def test_switches_of_torch_are_measured_apart(counter):
