@@ -27,9 +27,9 @@ from pathlib import Path
 import numpy as np
 
 from pipetrain.config.composition import composed
+from pipetrain.libraries.processes import usable_cores
 from pipetrain.planner.costs.memory import MemoryModel
 from pipetrain.report.style import BLUE, GRAY, GREEN, ORANGE, figure
-from pipetrain.run.cores import usable_cores
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "bench" / "planner.json"
 CORRELATION, OF_BEST, MEMORY = 0.95, 0.05, 0.10

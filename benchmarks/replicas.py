@@ -39,7 +39,7 @@ from pipetrain.executors.pipeline import build_stages, connect_stages
 from pipetrain.methods.pipedream import PipeDream
 from pipetrain.methods.synchronous import Synchronous
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.run.freed_memory import keep_freed_memory
+from pipetrain.run.builders.machine import keep_freed_memory
 from pipetrain.schedules import Replicas
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.schedules.round_robin import RoundRobin

@@ -12,7 +12,7 @@ median over the rounds.
     torch_gpipe_nN, torch_1f1b_nN                      torch.distributed.pipelining, same stages and optimizer
 
 All take SGD with momentum in torch's fused form. torch's rows have processes of their own, as torch leaves a process;
-those of pipetrain keep freed memory, as a run's do (`pipetrain.run.freed_memory`). With `--alike` torch's keep it too,
+those of pipetrain keep freed memory, as a run's do (`run.builders.machine`). With `--alike` torch's keep it too,
 and what still differs is the pipeline alone.
 """
 
@@ -53,9 +53,8 @@ from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.plan import make_plan
 from pipetrain.program.drain_interval import DrainInterval
 from pipetrain.program.times import TimeSpan
-from pipetrain.run.device import device_at
-from pipetrain.run.freed_memory import keep_freed_memory
-from pipetrain.run.weight_passes import passes_under
+from pipetrain.run.builders.machine import device_at, keep_freed_memory
+from pipetrain.run.builders.weight_traffic import passes_under
 from pipetrain.schedules.base import Schedule
 from pipetrain.schedules.gpipe import GPipe
 from pipetrain.schedules.one_f_one_b import OneFOneB, OneFOneBFlush

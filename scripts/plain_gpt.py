@@ -17,7 +17,9 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
 from pipetrain.config.settings import Settings
-from pipetrain.run.build import Data, build_chain, build_data, build_rate, build_torch_optimizer
+from pipetrain.run.builders.data import Data, build_data
+from pipetrain.run.builders.model import build_chain
+from pipetrain.run.builders.optimizer import build_rate, build_torch_optimizer
 from pipetrain.run.timetable import timetable_of
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings

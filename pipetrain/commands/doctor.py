@@ -15,7 +15,7 @@ from pipetrain import __version__
 from pipetrain.commands import Subparsers
 from pipetrain.commands.output_folder import check_writable
 from pipetrain.errors import ConfigError, ExitCode
-from pipetrain.run.cores import usable_cores
+from pipetrain.libraries.processes import usable_cores
 
 _MARKS = {"ok": "ok", "limited": "!", "absent": "-", "missing": "!!"}
 _LITTLE = 1e9
@@ -129,7 +129,7 @@ def _transport() -> str:
     import torch
 
     from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
-    from pipetrain.run.device import device_at
+    from pipetrain.run.builders.machine import device_at
 
     if not torch.cuda.is_available():
         return ""

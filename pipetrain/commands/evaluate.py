@@ -10,7 +10,7 @@ from pipetrain.commands.output_folder import check_new_file
 from pipetrain.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
-    from pipetrain.run.evaluate import Evaluation
+    from pipetrain.run.finished.evaluate import Evaluation
 
 _DESCRIPTION = """\
 Evaluates a checkpoint of a run on its evaluation set, in this process. Settings that an evaluation reads may be
@@ -56,7 +56,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     # from here on torch is needed, which takes seconds to import
     from pipetrain.report.error_line import report_error
     from pipetrain.report.run_tables import evaluation_json, evaluation_lines
-    from pipetrain.run.evaluate import evaluate
+    from pipetrain.run.finished.evaluate import evaluate
     from pipetrain.tracking import strict_json
 
     try:

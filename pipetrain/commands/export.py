@@ -33,7 +33,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     Raises:
         ConfigError: there is no such run or checkpoint, or FILE cannot be there.
     """
-    from pipetrain.run.export import Format, Output, export
+    from pipetrain.run.finished.export import Format, Output, export
 
     form = Format(options.format) if options.format else Format.of(options.output)
     output = Output(options.output, form, force=options.force)

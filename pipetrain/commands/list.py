@@ -175,7 +175,7 @@ class _Sizes:
         from pipetrain.config.choices import section
         from pipetrain.config.instantiate import Target
         from pipetrain.models.chain import chain_of
-        from pipetrain.run.data_shape import from_data
+        from pipetrain.run.builders.model import from_data
 
         target = Target.of("model", section("model", model))
         known = from_data(target, self._dataset(model))
@@ -188,7 +188,7 @@ class _Sizes:
         from pipetrain.config.choices import choices_of_run, section_for
         from pipetrain.config.schema import LoaderConfig
         from pipetrain.config.settings import DatasetSettings
-        from pipetrain.run.build import build_dataset
+        from pipetrain.run.builders.data import build_dataset
 
         content = section_for(model, "dataset", choices_of_run({"model": model})["dataset"])
         key = json.dumps(content, sort_keys=True)

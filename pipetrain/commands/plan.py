@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Finds the stages and the replicas of each that train a model fastest on the devices of topology.*, by PipeDream's
-dynamic program over its layer graph. The model is measured under the settings of `pipetrain run`, or read_profile from
+dynamic program over its layer graph. The model is measured under the settings of `pipetrain run`, or read from
 profile=FILE, which needs neither model nor data. Prints the plan beside data parallelism and a straight pipeline, and
 writes plan.json, which partition=file trains, and plan.png."""
 _EPILOG = """\
@@ -93,6 +93,6 @@ def chosen_profile(settings: "Settings") -> "Profile":
     if settings.profile is not None:
         return read_profile(Path(settings.profile))
     # from here on torch is needed, which takes seconds to import
-    from pipetrain.run.profiling import profile_of
+    from pipetrain.run.profiling.profile import profile_of
 
     return profile_of(settings)

@@ -36,7 +36,7 @@ _GROUPS = {"phases": ("schedule", "method")}
 def check_targets(config: Mapping[str, Any], sections: Collection[str], asked: Collection[str], where: str) -> None:
     """Checks that the targets of `sections`, nested ones included, are pipetrain's own or asked for.
 
-    A path below `pipetrain.` is not enough: `pipetrain.run.checkpoint.shutil.rmtree` is one, too.
+    A path below `pipetrain.` is not enough: `pipetrain.run.checkpoint.store.shutil.rmtree` is one, too.
 
     Args:
         config: the whole configuration, resolved.

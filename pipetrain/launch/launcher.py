@@ -162,13 +162,13 @@ def run_worker(job: Job, environment: dict[str, str], logs: Path) -> None:
     for stream, name in ((1, "stdout.log"), (2, "stderr.log")):
         with (logs / name).open("wb") as file:
             os.dup2(file.fileno(), stream)
-    from pipetrain.launch.worker import launched
+    from pipetrain.launch.worker import run_spawned
 
     # a user's code starts processes as in any other program: a fork server of its own would outlive a killed worker
     multiprocessing.set_start_method(None, force=True)
     os.environ.clear()
     os.environ.update(environment)
-    launched(job)
+    run_spawned(job)
 
 
 def _explained(job: Job, exit_codes: dict[int, int], logs: Path) -> WorkerError:

@@ -15,7 +15,7 @@ from torch.distributed import Store
 from pipetrain.executors.messages import control, loopback
 from pipetrain.executors.messages.transport import NEVER, Transport, agreed_transport, set_environment
 from pipetrain.launch import master
-from pipetrain.run.device import device_at
+from pipetrain.run.builders.machine import device_at
 from pipetrain.run.job import Job
 from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory

@@ -8,8 +8,8 @@ from typing import Any
 
 from pipetrain.launch.launcher import WorkerError
 from pipetrain.launch.signals import Interruption
-from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint_writer import remove_leftovers
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.writer import remove_leftovers
 from pipetrain.run.job import Job
 from pipetrain.tracking import records, run_disk
 
@@ -56,7 +56,7 @@ def _from_newest(job: Job) -> Job:
     """The job, going on from the newest whole checkpoint; its directory holds nothing of later steps any more."""
     run = job.run
     remove_leftovers(run.path)
-    own = checkpoint.newest_whole(run.path).folder
+    own = store.newest_whole(run.path).folder
     run.archive_checkpoints_after(own)
     source = own or _elsewhere(job)
     records.copy_records_until(run, run, _step(source))
@@ -70,8 +70,8 @@ def _elsewhere(job: Job) -> Path | None:
 
 
 def _step(resume: Path | None) -> int:
-    return 0 if resume is None else checkpoint.step_of(resume)
+    return 0 if resume is None else store.step_of(resume)
 
 
 def _place(resume: Path | None) -> str:
-    return "from the beginning" if resume is None else f"from the checkpoint of step {checkpoint.step_of(resume)}"
+    return "from the beginning" if resume is None else f"from the checkpoint of step {store.step_of(resume)}"

@@ -20,16 +20,14 @@ from pipetrain.launch import process_exit
 from pipetrain.launch.failure_note import FailureKind, FailureNote, named_failure
 from pipetrain.launch.graceful_stop import drain_on_signal
 from pipetrain.launch.monitor import PeerMonitor
-from pipetrain.launch.pipeline import in_one_process
-from pipetrain.launch.process_run import ProcessRun
 from pipetrain.launch.rendezvous import START, ProcessEnvironment, connect_monitoring_store, join
-from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog, WatchdogConfig
-from pipetrain.run.device import device_at
-from pipetrain.run.freed_memory import freed_memory_kept, keep_freed_memory
+from pipetrain.run.builders.machine import device_at, freed_memory_kept, keep_freed_memory
 from pipetrain.run.job import Job
-from pipetrain.run.stage_reports import of_stages
+from pipetrain.run.outcome import reports_by_stage
+from pipetrain.run.session import TrainingSession
+from pipetrain.run.worker_components import build_single_process, build_worker_components
 from pipetrain.stage.measurements import reset_peak_memory
 from pipetrain.tracking.run_recorder import Show
 
@@ -37,7 +35,7 @@ _PRECEDENCE_SECONDS = 1.0
 """What one process gets to tell how the run ended, before others try."""
 
 
-def simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
+def run_simulated(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
     """Runs all stages in this process; the summary, which is also written.
 
     Args:
@@ -57,11 +55,11 @@ def _switched(job: Job) -> AbstractContextManager[None]:
 def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any]:
     device = device_at(job.device, 0)
     reset_peak_memory(device)
-    parts = build_parts(job, range(job.num_stages), device, show)
+    parts = build_worker_components(job, range(job.num_stages), device, show)
     gate = AdmissionGate(alone=True)
     hooks = RunHooks(parts.on_step, trace=parts.trace, gate=gate)
-    executor = in_one_process(job, parts.chain, parts.phases, parts.training, hooks)
-    run = ProcessRun(job, parts, executor)
+    executor = build_single_process(job, parts, hooks)
+    run = TrainingSession(job, parts, executor)
 
     def stop() -> bool:
         gate.end()
@@ -76,7 +74,7 @@ def _simulate(job: Job, show: Show, interruption: Interruption) -> dict[str, Any
         return run.diverge(error, run.trainer.reports())
 
 
-def launched(job: Job) -> None:
+def run_spawned(job: Job) -> None:
     """The life of a process that our launcher started."""
     process_exit.exit_with_launcher()
     store = connect_monitoring_store(os.environ[START])
@@ -100,7 +98,7 @@ OnEnd = Callable[[Job, str | None], None]
 """Called when a signal ends a run: with the job as all agreed on it, and who failed, or None where nobody did."""
 
 
-def joined(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> dict[str, Any] | None:
+def run_under_torchrun(job: Job, show: Show, on_end: OnEnd, interruption: Interruption) -> dict[str, Any] | None:
     """The life of a process that an outer launcher started, until it ends; the summary where the last stage is.
 
     Args:
@@ -206,7 +204,7 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
     activity = watchdog.activity
     activity.now("building the data set and the model")
     placement = process.placement
-    parts = build_parts(job, process.stages, process.device, show, process.replica)
+    parts = build_worker_components(job, process.stages, process.device, show, process.replica)
     stages = build_stages(parts.chain, job.bounds, parts.training, process.stages, process.replica)
     hooks = RunHooks(
         parts.on_step, lambda op: activity.now(str(op)), activity.now, activity.wait, activity.compute, parts.trace,
@@ -217,13 +215,13 @@ def _run_stages(job: Job, process: ProcessEnvironment, show: Show, watchdog: Wat
         with activity.wait("the other processes"):
             executor = connect_stages(stages, parts.phases, hooks, parts.training.clip_norm, process.transport)
         watchdog.begin()
-        run = ProcessRun(job, parts, executor)
+        run = TrainingSession(job, parts, executor)
         watchdog.reports.own = run.trainer.own_reports
         result = run.train()
     except DivergedError as error:
         sent = zip(placement.stages_of, watchdog.stop_others(), strict=True)
         reports = [report or [{}] * len(expected) for expected, report in sent]
-        return run.diverge(error, of_stages(placement.in_order(reports), executor.replicas))
+        return run.diverge(error, reports_by_stage(placement.in_order(reports), executor.replicas))
     except LostStageError as error:
         _note_of(error).leave(job.run, process.rank)
         watchdog.lose()

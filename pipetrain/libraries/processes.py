@@ -1,7 +1,8 @@
-"""Signals that end a run, and processes that do not outlive their parent."""
+"""Signals that end a run, the end of a process's parent, and the cores that it may use."""
 
 import contextlib
 import ctypes
+import os
 import signal
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP", "SIGQUIT")
@@ -14,3 +15,8 @@ def die_with_parent(number: signal.Signals) -> None:
     """Has the system send this process a signal when its parent dies; does nothing where the system cannot."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def usable_cores() -> int:
+    """Number of cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

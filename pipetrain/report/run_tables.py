@@ -22,7 +22,7 @@ from pipetrain.tracking.throughput import MEASURED, PREDICTED, SIMULATOR, in_tok
 
 if TYPE_CHECKING:
     from pipetrain.planner.plan import Plan, StagePlan
-    from pipetrain.run.evaluate import Evaluation
+    from pipetrain.run.finished.evaluate import Evaluation
 
 
 _WIDTH = 100

@@ -24,7 +24,7 @@ from pipetrain.program.playback import play, unit_duration
 from pipetrain.program.weight_reads import WeightRead
 from pipetrain.report.closed_forms import CLOSED, Position, utilization_of_gpipe
 from pipetrain.report.text_table import number_list, text_lines, text_table
-from pipetrain.run.build import build_rules
+from pipetrain.run.builders.pipeline import build_rules
 from pipetrain.schedules.operation import Kind
 from pipetrain.tracking.files import write_whole
 

@@ -12,30 +12,27 @@ from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartitio
 from pipetrain.planner.partition.finegrained import FineGrained
 from pipetrain.planner.plan import Plan, make_plan
 from pipetrain.program.recomputation import RecomputeSegments
-from pipetrain.run.automatic_partition import planned
-from pipetrain.run.build import (
-    Data,
-    build_arithmetic,
-    build_chain,
-    build_data,
-    build_loss,
-    build_metrics,
+from pipetrain.run.builders.data import Data, build_data
+from pipetrain.run.builders.loss import build_loss, build_metrics
+from pipetrain.run.builders.machine import device_of
+from pipetrain.run.builders.model import build_arithmetic, build_model
+from pipetrain.run.builders.pipeline import (
     build_recompute_segments,
     build_rule,
     build_schedules,
     first_layers,
+    phases_of_rule,
+    replicas_of,
 )
-from pipetrain.run.device import device_of
-from pipetrain.run.label_check import label_range
-from pipetrain.run.replayed_drains import replayed_drains
-from pipetrain.run.replicas import phases_of_rule, replicas_of
-from pipetrain.run.resume import Resumption
-from pipetrain.run.timetable import Timetable, timetable_of
-from pipetrain.run.trial import Trial, trial_of
-from pipetrain.run.weight_passes import weight_passes
+from pipetrain.run.builders.weight_traffic import weight_memory_traffic
+from pipetrain.run.checks.dry_run import DryRun, training_dry_run
+from pipetrain.run.checks.ranges import label_range
+from pipetrain.run.profiling.auto_partition import plan_cuts
+from pipetrain.run.resume import StartPoint
+from pipetrain.run.timetable import Timetable, replayed_drains, timetable_of
 from pipetrain.schedules import Placement
 
-_FRESH = Resumption()
+_FRESH = StartPoint()
 
 
 @dataclass(frozen=True)
@@ -67,12 +64,12 @@ class Components:
     replicas: ReplicaSettings
     loss: Loss
     metrics: Metrics
-    trial: Trial
+    trial: DryRun
     labels: LabelRange | None
     account: list[str]
 
 
-def build(settings: Settings, found: Resumption = _FRESH) -> Components:
+def build(settings: Settings, found: StartPoint = _FRESH) -> Components:
     """The objects of a run.
 
     Args:
@@ -86,17 +83,18 @@ def build(settings: Settings, found: Resumption = _FRESH) -> Components:
     device = device_of(settings.device)
     rule = build_rule(settings)
     data = build_data(settings)
-    chain = build_chain(settings.model.target, data.dataset, settings.seed, **settings.model.build_options)
+    chain = build_model(settings, data.dataset)
     finegrained = isinstance(rule, FineGrained)
     timetable = timetable_of(settings, len(data.train), replayed_drains(settings))
     shares_weights = all(schedule.synchronous for schedule in build_schedules(settings))
     account: list[str] = []
     if isinstance(rule, AutoPartition):
-        rule, account = planned(settings, rule, found, data, chain, shares_weights=shares_weights)
+        rule, account = plan_cuts(settings, rule, found, data, chain, shares_weights=shares_weights)
+    traffic = weight_memory_traffic(settings, timetable)
     plan = (
         rule.plan(chain, data.example)
         if isinstance(rule, FineGrained)
-        else make_plan(chain, rule, data.example, weight_passes(settings, timetable), shares_weights=shares_weights)
+        else make_plan(chain, rule, data.example, traffic, shares_weights=shares_weights)
     )
     plan = rule.timed(plan) if isinstance(rule, PlannedPartition) else plan
     replicas = replicas_of(settings, rule)
@@ -106,7 +104,7 @@ def build(settings: Settings, found: Resumption = _FRESH) -> Components:
     segments = build_recompute_segments(settings.train, len(bounds), stage_of)
     phases = phases_of_rule(settings, rule, timetable, len(bounds), segments)
     placement = common_placement([phase.rules.schedule for phase in phases], len(bounds))
-    loss, trial = build_loss(settings, data.dataset), trial_of(data, chain, build_arithmetic(settings.train))
+    loss, trial = build_loss(settings, data.dataset), training_dry_run(data, chain, build_arithmetic(settings.train))
     return Components(
         device=device,
         data=data,

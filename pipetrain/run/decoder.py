@@ -13,7 +13,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
 from pipetrain.models.chain import LayerChain, assemble
-from pipetrain.run.build import evaluation_batch_size
+from pipetrain.run.builders.data import evaluation_batch_size
 from pipetrain.seeding import key
 
 _NO_HOOKS = RunHooks()
@@ -28,7 +28,7 @@ class GeneratedText(NamedTuple):
 
 @dataclass
 class Decoder:
-    """What a data set measures of the whole model.
+    """Metrics that a data set computes from the whole model.
 
     Attributes:
         chain: the model; of its weights and buffers only the names count.
@@ -96,7 +96,7 @@ class Decoder:
 
 
 def decoder_of(settings: Settings, dataset: Any, chain: LayerChain) -> Decoder | None:
-    """What measures the whole model on the CPU; None where nothing does, or it cannot, or is switched off.
+    """Decoder on the CPU; None if the data set has none, it cannot decode this model, or it is switched off.
 
     Args:
         settings: of the run.

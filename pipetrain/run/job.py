@@ -1,4 +1,4 @@
-"""What a process is told of a run."""
+"""The job of a run's processes."""
 
 import os
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from typing import Any
 from pipetrain.config.settings import ReplicaSettings, Settings
 from pipetrain.data.ranges import LabelRange, TokenRange
 from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.run.checkpoint import store
 from pipetrain.run.timetable import Timetable
 from pipetrain.schedules import Placement
 from pipetrain.tracking.run_directory import RunDirectory
@@ -58,12 +59,17 @@ class Job:
 
     @property
     def num_stages(self) -> int:
-        """How many stages there are in all processes together."""
+        """Number of stages in all processes together."""
         return len(self.bounds)
 
     @property
+    def start_step(self) -> int:
+        """Number of steps that were done when the run starts or resumes."""
+        return 0 if self.resume is None else int(store.load_progress(self.resume)["step"])
+
+    @property
     def resumes_itself(self) -> bool:
-        """Whether the checkpoint to continue from is one of this run directory."""
+        """True if the checkpoint to continue from is in this run directory."""
         return self.resume is not None and self.resume.parent == self.run.checkpoints.resolve()
 
     def head(self) -> dict[str, Any]:

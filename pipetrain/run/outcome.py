@@ -1,14 +1,17 @@
-"""What a run came to: its summary, whether its workers finished it or not."""
+"""Summary of a run, finished or not."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from statistics import fmean
 from typing import Any
 
 from pipetrain.arithmetic import switches_in_effect
 from pipetrain.errors import DivergedError
 from pipetrain.planner.plan import stale_weight_share
-from pipetrain.run import checkpoint
+from pipetrain.run.checkpoint import store
 from pipetrain.run.job import Job
+from pipetrain.schedules import Replicas
 from pipetrain.tracking import records, summary
 from pipetrain.tracking.evaluations import Evaluations
 from pipetrain.tracking.records import Record
@@ -23,7 +26,7 @@ def summary_of_completed(
 ) -> dict[str, Any]:
     """The summary of a run that reached its end, with the hash of its last checkpoint's weights."""
     trained = _summary_of_trained(job, recorder, reports, target)
-    weights = checkpoint.model_state(job.run.checkpoint(len(recorder.losses)))
+    weights = store.model_state(job.run.checkpoint(len(recorder.losses)))
     return {**trained, "status": "completed", "weights_sha256": summary.weights_sha256(weights)}
 
 
@@ -62,7 +65,7 @@ def _summary_of_trained(
     }
 
 
-def leave_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
+def ensure_summary(job: Job, status: str, reason: str) -> dict[str, Any]:
     """The summary that the workers left; where they did not finish the run, what the metrics tell, now written."""
     if (left := summary.read(job.run)) is not None:
         return left
@@ -89,7 +92,7 @@ def _since_start(found: Sequence[Record]) -> Sequence[Record]:
 
 
 def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:
-    """What the records tell of steps, times, throughput and metrics."""
+    """Steps, times, throughput and metrics from the records."""
     steps = found[-1]["step"] if found else 0
     evaluations = Evaluations({}, job.lower_is_better)
     for record in found:
@@ -106,3 +109,35 @@ def _summary_of_records(job: Job, found: Sequence[Record]) -> dict[str, Any]:
         **{each: sum(record[unit] for record in steady) / seconds if seconds else None for each, unit in units.items()},
         **evaluations.fields(),
     }
+
+
+Report = Mapping[str, Any]
+
+
+def reports_by_stage(reports: Sequence[Report], replicas: Replicas) -> list[dict[str, Any]]:
+    """A report of each stage: that of its one worker, or those of its replicas taken together and beside each other.
+
+    Of its replicas' staleness it has all values, of their idle shares the mean, of other numbers the largest.
+
+    Args:
+        reports: of every worker.
+        replicas: who they are.
+    """
+    by_stage = groupby(zip(replicas.places, reports, strict=True), key=lambda each: each[0][0])
+    return [_together([report for _, report in of_stage]) for _, of_stage in by_stage]
+
+
+def _together(reports: Sequence[Report]) -> dict[str, Any]:
+    if len(reports) == 1:
+        return dict(reports[0])
+    known = {name: [each[name] for each in reports if each.get(name) is not None] for name in reports[0]}
+    together = {name: _of_all(name, values) for name, values in known.items()}
+    return {**together, "replicas": [dict(report) for report in reports]}
+
+
+def _of_all(name: str, values: Sequence[Any]) -> Any:
+    if not values:
+        return None
+    if isinstance(values[0], list):
+        return sorted({each for value in values for each in value})
+    return fmean(values) if name == "idle_share" else max(values)

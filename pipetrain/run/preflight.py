@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from pipetrain.config.settings import Settings
 from pipetrain.executors.messages.transport import DeviceIdentity, transport_between
 from pipetrain.libraries import lazy_compiler
+from pipetrain.libraries.processes import usable_cores
 from pipetrain.planner.plan import Plan
-from pipetrain.run.checks import CHECKS
+from pipetrain.run.builders.machine import device_at
+from pipetrain.run.checks import data, model, pipeline
 from pipetrain.run.components import build
-from pipetrain.run.cores import usable_cores
-from pipetrain.run.device import device_at
 from pipetrain.run.job import Job
 from pipetrain.run.provenance import provenance
-from pipetrain.run.resume import resumption
-from pipetrain.run.start import start_of
+from pipetrain.run.resume import check_start, find_start
 from pipetrain.tracking.run_directory import RunDirectory
+
+_CHECKS = (*model.CHECKS, *data.CHECKS, *pipeline.CHECKS)
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,11 @@ class PreparedRun:
     Attributes:
         job: for the processes.
         plan: the partition.
-        devices: where each stage will compute.
-        start_step: where a resumed run goes on, else 0.
         notes: what the user should know.
     """
 
     job: Job
     plan: Plan
-    devices: list[str]
-    start_step: int
     notes: list[str]
 
 
@@ -44,10 +41,10 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         ConfigError: the first setting that cannot work.
     """
     lazy_compiler.install()
-    found = resumption(settings, run)
+    found = find_start(settings, run)
     components = build(settings, found)
-    notes = [note for check in CHECKS for note in check(settings, components)]
-    start = start_of(settings, run, found, components)
+    notes = [note for check in _CHECKS for note in check(settings, components)]
+    start = check_start(settings, run, found, components.timetable, components.data.dataset, components.chain)
     placement = components.placement
     processes = 1 if components.finegrained else placement.num_processes
     job = Job(
@@ -70,7 +67,7 @@ def prepare(settings: Settings, run: RunDirectory) -> PreparedRun:
         lower_is_better=components.metrics.lower_is_better,
     )
     notes = list(dict.fromkeys([*notes, *_transport(job), *start.notes]))
-    return PreparedRun(job, components.plan, _devices(job), start.step, notes)
+    return PreparedRun(job, components.plan, notes)
 
 
 def _transport(job: Job) -> list[str]:
@@ -86,7 +83,8 @@ def _transport(job: Job) -> list[str]:
     return [f"messages: {way}, as {found.reason}"]
 
 
-def _devices(job: Job) -> list[str]:
+def stage_devices(job: Job) -> list[str]:
+    """The device of each stage."""
     if job.device == "cpu":
         return ["cpu"] * job.num_stages
     simulated = job.settings.executor.simulated

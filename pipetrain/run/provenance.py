@@ -1,4 +1,4 @@
-"""What a run was made of and where it runs: versions, commit, machine, command line."""
+"""Provenance of a run: versions, commit, machine, command line."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pipetrain import __version__
-from pipetrain.run.cores import usable_cores
+from pipetrain.libraries.processes import usable_cores
 
 _GIT_SECONDS = 5.0
 
@@ -32,7 +32,7 @@ def provenance(device: str) -> dict[str, Any]:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """What the speed of a computation depends on: versions and hardware; `device` is cpu or cuda."""
+    """Versions and hardware that the speed of a computation depends on; `device` is cpu or cuda."""
     return {
         "pipetrain_version": __version__,
         "torch_version": torch.__version__,
@@ -63,7 +63,7 @@ def _git(folder: Path) -> dict[str, Any]:
 
 
 def _output(*words: str, folder: Path) -> str | None:
-    """What git says; None where there is no git, or no repository."""
+    """Output of git; None without git or outside a repository."""
     if (git := shutil.which("git")) is None:
         return None
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}

@@ -1,4 +1,4 @@
-"""What the setting `resume` asks for: the checkpoint to go on from, and whether this run may."""
+"""Where a run starts: the checkpoint that the setting `resume` asks for, and whether this run may continue it."""
 
 import contextlib
 import json
@@ -13,29 +13,39 @@ from omegaconf import OmegaConf
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError, as_configured
-from pipetrain.run import checkpoint
-from pipetrain.run.carry_over import Difference, comparable, differences
-from pipetrain.run.checkpoint_writer import remove_leftovers
+from pipetrain.models.chain import LayerChain
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.compatibility import check_data, check_optimizer, check_vocabulary, check_weights
+from pipetrain.run.checkpoint.writer import remove_leftovers
+from pipetrain.run.settings_diff import Difference, differences, identity_settings
+from pipetrain.run.timetable import Timetable
+from pipetrain.run.trainer import evaluation_due, target_reached
 from pipetrain.tracking import strict_json, summary
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import owner_of
 
+_STATELESS = ("optimizer.lr", "optimizer.clip_norm")
+"""Settings of the optimizer that need no other state."""
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @dataclass(frozen=True)
-class Resumption:
-    """What a run goes on from.
+class StartPoint:
+    """Where a run starts: at its first step, at the step of a checkpoint, or at its end.
 
     Attributes:
-        checkpoint: None for a fresh start.
-        notes: what the user should know of it.
-        differences: the settings that the checkpoint was made with and this run has otherwise.
+        checkpoint: the checkpoint to continue from; None for a fresh start.
+        notes: for the user.
+        differences: settings of the checkpoint that differ from this run's.
+        step: number of steps that are done.
+        finished: True if the run is complete, its summary included.
     """
 
     checkpoint: Path | None = None
     notes: list[str] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
+    step: int = 0
+    finished: bool = False
 
     @property
     def source(self) -> RunDirectory:
@@ -44,7 +54,7 @@ class Resumption:
         return RunDirectory(self.checkpoint.parent.parent)
 
 
-def resumption(settings: Settings, run: RunDirectory) -> Resumption:
+def find_start(settings: Settings, run: RunDirectory) -> StartPoint:
     """The checkpoint to continue from.
 
     `auto` looks in this run's own directory, then beside it for the newest run of an identical configuration. Where
@@ -54,25 +64,25 @@ def resumption(settings: Settings, run: RunDirectory) -> Resumption:
         ConfigError: the named run has no whole checkpoint or is still alive, or a setting differs that a run keeps.
     """
     if settings.resume is None:
-        return Resumption()
+        return StartPoint()
     remove_leftovers(run.path)
     found = _automatic(settings, run) if settings.resume == "auto" else _named(settings.resume, run)
     return found if found.checkpoint is None else _compared(settings, found)
 
 
-def _named(resume: str, run: RunDirectory) -> Resumption:
+def _named(resume: str, run: RunDirectory) -> StartPoint:
     if not resume or not Path(resume).is_dir():
         raise ConfigError(
             f"resume={resume}: no such folder; name a run directory or a checkpoint in one, or write auto"
         )
-    found = Resumption(checkpoint.find(resume))
+    found = StartPoint(store.newest_undamaged(resume))
     if found.source.path != run.path.resolve():
         _check_ended(f"resume={resume}", found.source)
     return found
 
 
-def _automatic(settings: Settings, run: RunDirectory) -> Resumption:
-    if checkpoint.checkpoints(run.path):
+def _automatic(settings: Settings, run: RunDirectory) -> StartPoint:
+    if store.checkpoints(run.path):
         found = _newest_whole(run)
         if found.checkpoint is None:
             raise ConfigError(
@@ -82,19 +92,19 @@ def _automatic(settings: Settings, run: RunDirectory) -> Resumption:
     return _beside(settings, run)
 
 
-def _beside(settings: Settings, run: RunDirectory) -> Resumption:
+def _beside(settings: Settings, run: RunDirectory) -> StartPoint:
     """The newest run of this configuration beside `run` decides; one that has left no checkpoint is passed over."""
-    wanted = comparable(settings.stored)
+    wanted = identity_settings(settings.stored)
     for candidate in _newest_first(run):
-        left = checkpoint.checkpoints(candidate.path) or owner_of(candidate.path)
+        left = store.checkpoints(candidate.path) or owner_of(candidate.path)
         if not left or _comparable(candidate.path, candidate.config.stat().st_mtime_ns) != wanted:
             continue
         _check_ended("resume=auto", candidate)
         if completed(candidate):
-            return Resumption(notes=[f"resume=auto: {candidate} has completed this configuration"])
+            return StartPoint(notes=[f"resume=auto: {candidate} has completed this configuration"])
         if (found := _newest_whole(candidate)).checkpoint is not None:
             return found
-    return Resumption()
+    return StartPoint()
 
 
 def _newest_first(run: RunDirectory) -> list[RunDirectory]:
@@ -116,18 +126,18 @@ def _written_at(run: RunDirectory) -> float | None:
 
 @cache
 def _comparable(path: Path, _written_at: int) -> Mapping[str, Any] | None:
-    """What a run's configuration is compared by; None where its file is damaged: it may be no run of ours.
+    """Settings that identify a run's configuration; None if its file is damaged: it may be another program's.
 
     It is read once: each run of a sweep looks at all that ended before it.
     """
     with contextlib.suppress(ConfigError):
         config: Any = OmegaConf.to_container(RunDirectory(path).stored_config())
-        return comparable(config)
+        return identity_settings(config)
     return None
 
 
 def completed(run: RunDirectory) -> bool:
-    """Whether the summary of a run says so; a damaged one says nothing."""
+    """True if the summary of a run says that it completed; a damaged summary does not."""
     with contextlib.suppress(ConfigError):
         return (summary.read(run) or {}).get("status") == "completed"
     return False
@@ -138,14 +148,14 @@ def _check_ended(setting: str, run: RunDirectory) -> None:
         raise ConfigError(f"{setting}: {run} is still running ({owner}); wait for its end")
 
 
-def _newest_whole(run: RunDirectory) -> Resumption:
+def _newest_whole(run: RunDirectory) -> StartPoint:
     """The newest checkpoint without a problem; what is wrong with those after it are the notes."""
-    found = checkpoint.newest_whole(run.path)
+    found = store.newest_whole(run.path)
     instead = "" if found.folder is None else "; an earlier checkpoint takes its place"
-    return Resumption(found.folder, [f"{each}{instead}" for each in found.faults])
+    return StartPoint(found.folder, [f"{each}{instead}" for each in found.faults])
 
 
-def _compared(settings: Settings, found: Resumption) -> Resumption:
+def _compared(settings: Settings, found: StartPoint) -> StartPoint:
     """With what differs between this run and the one that it continues.
 
     Raises:
@@ -154,19 +164,19 @@ def _compared(settings: Settings, found: Resumption) -> Resumption:
     assert found.checkpoint is not None
     source = found.source
     _check_names(settings, found)
-    before = checkpoint.load_config(found.checkpoint)
+    before = store.load_config(found.checkpoint)
     now = json.loads(strict_json.dumps(settings.stored))  # as it would be read back
     others = differences(before.settings, now, (before.choices, settings.choices))
     for each in others:
-        if each.obstacle:
+        if each.why_fixed:
             raise ConfigError(_refusal(settings, source, each))
     notes = [f"other settings than {source} had: {', '.join(map(str, others))}"] if others else []
     return replace(found, notes=[*found.notes, *notes], differences=others)
 
 
-def _check_names(settings: Settings, found: Resumption) -> None:
+def _check_names(settings: Settings, found: StartPoint) -> None:
     assert found.checkpoint is not None
-    progress = checkpoint.load_progress(found.checkpoint)
+    progress = store.load_progress(found.checkpoint)
     for group in ("model", "dataset"):
         difference = Difference(group, progress[group], settings.choices[group])
         if difference.old != difference.new:
@@ -177,6 +187,62 @@ def _refusal(settings: Settings, source: RunDirectory, difference: Difference) -
     setting, old, new = difference.setting, as_configured(difference.old), as_configured(difference.new)
     return (
         f"resume={settings.resume}: {source} was trained with {setting}={old}, but this run has {setting}={new}, and "
-        f"{difference.obstacle}; a run that resumes takes no settings from there: give "
+        f"{difference.why_fixed}; a run that resumes takes no settings from there: give "
         f"{setting}={old} again, or leave out resume"
+    )
+
+
+def check_start(
+    settings: Settings, run: RunDirectory, found: StartPoint, timetable: Timetable, dataset: Any, chain: LayerChain
+) -> StartPoint:
+    """Checks the checkpoint against the data set, the model and the length of the run; the start with its step.
+
+    Raises:
+        ConfigError: it cannot go on from the checkpoint that `resume` names, or has none of its steps to go.
+    """
+    folder = found.checkpoint
+    if folder is None:
+        return found
+    check_vocabulary(folder, dataset)
+    check_data(folder, timetable.steps_per_epoch)
+    check_weights(folder, chain)
+    if any(each.setting.startswith("optimizer.") for each in found.differences if each.setting not in _STATELESS):
+        check_optimizer(folder, settings.optimizer)
+    progress = store.load_progress(folder)
+    step, total = progress["step"], timetable.total_steps
+    if step > total:
+        raise ConfigError(_nothing_to_do(settings, found, step, total))
+    done = step == total or target_reached(progress, settings.train.target) is not None
+    finished = done and _has_ended(settings, run, found, step)
+    notes = [*found.notes, *_what_is_missing(step, done=done, evaluation=evaluation_due(progress, timetable))]
+    return replace(found, step=step, finished=finished, notes=notes)
+
+
+def _what_is_missing(step: int, *, done: bool, evaluation: bool) -> list[str]:
+    """A line on what is still to be done at the step of the checkpoint."""
+    if done:
+        missing = "the evaluation and the summary" if evaluation else "the summary"
+        return [f"all {step} steps are done; still missing: {missing}"]
+    return [f"the evaluation after step {step}, which was broken off, comes first"] if evaluation else []
+
+
+def _has_ended(settings: Settings, run: RunDirectory, found: StartPoint, step: int) -> bool:
+    """True if a run that has done all its steps has its summary, too.
+
+    Raises:
+        ConfigError: it has, and this run is another.
+    """
+    if not completed(found.source):
+        return False
+    others = [str(each) for each in found.differences if each.changes_weights]
+    if settings.resume == "auto" and found.source.path == run.path.resolve() and not others:
+        return True
+    had = f"; it was completed with other settings ({', '.join(others)})" if others else ""
+    raise ConfigError(_nothing_to_do(settings, found, step, step) + had)
+
+
+def _nothing_to_do(settings: Settings, found: StartPoint, step: int, last: int) -> str:
+    return (
+        f"resume={settings.resume}: {found.checkpoint} is at step {step}, and this run ends at step {last}; raise "
+        "train.epochs or train.max_steps"
     )

@@ -3,10 +3,13 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipetrain.config.settings import Settings
 from pipetrain.errors import ConfigError
 from pipetrain.program.drain_interval import DrainInterval
+from pipetrain.tracking import records
+from pipetrain.tracking.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Timetable:
     decode_every: int = 1
     replayed: Sequence[int] = ()
 
-    def segments(self, step: int) -> Iterator[DrainInterval]:
+    def intervals(self, step: int) -> Iterator[DrainInterval]:
         """The intervals from `step` on, each up to the next drain."""
         while step < self.total_steps:
             epoch, first = divmod(step, self.steps_per_epoch)
@@ -48,22 +51,22 @@ class Timetable:
             step = end
 
     def drains(self, step: int) -> bool:
-        """Whether the pipeline drains after `step` steps of any run with these settings, replayed or not."""
+        """True if the pipeline drains after `step` steps of any run with these settings, replayed or not."""
         saves = bool(self.save_every_steps) and step % (self.save_every_steps or 1) == 0
         return self.ends_epoch(step) or saves or step in (0, *self.phase_ends)
 
     def ends_epoch(self, step: int) -> bool:
-        """Whether an epoch, or the run, ends after `step` steps."""
+        """True if an epoch, or the run, ends after `step` steps."""
         return step % self.steps_per_epoch == 0 or step == self.total_steps
 
     def evaluates(self, step: int) -> bool:
-        """Whether the evaluation set is passed after `step` steps."""
+        """True if the evaluation set is passed after `step` steps."""
         if not self.ends_epoch(step) or not self.evaluate_every:
             return False
         return step == self.total_steps or (step // self.steps_per_epoch) % self.evaluate_every == 0
 
     def decodes(self, step: int) -> bool:
-        """Whether the evaluation after `step` steps takes the metrics of the whole model, too."""
+        """True if the evaluation after `step` steps takes the metrics of the whole model, too."""
         due = step == self.total_steps or (step // self.steps_per_epoch) % self.decode_every == 0
         return due and self.evaluates(step)
 
@@ -74,7 +77,7 @@ class Timetable:
         return [step for step in ends if self.evaluates(step)]
 
     def saves(self, step: int) -> bool:
-        """Whether a checkpoint is due after `step` steps."""
+        """True if a checkpoint is due after `step` steps."""
         if step == self.total_steps or (self.save_every_steps and step % self.save_every_steps == 0):
             return True
         if self.save_evaluated and self.evaluates(step):
@@ -120,3 +123,20 @@ def _phase_ends(lengths: Sequence[int | None], total: int) -> list[int]:
             )
         ends.append(total if length is None else min(total, start + length))
     return ends
+
+
+def replayed_drains(settings: Settings) -> list[int]:
+    """The steps after which the named run drained though its settings did not ask for it; nothing if none is named.
+
+    Raises:
+        ConfigError: there is no record of a run.
+    """
+    if settings.replay_drains is None:
+        return []
+    run = RunDirectory(Path(settings.replay_drains))
+    if not run.metrics.is_file():
+        raise ConfigError(
+            f"replay_drains={settings.replay_drains}: no {run.metrics.name} here, which tells of drains; name a run "
+            "directory"
+        )
+    return sorted({record["step"] for record in records.read_records(run) if record.get("kind") == "drain"})

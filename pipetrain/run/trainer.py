@@ -10,9 +10,9 @@ from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.base import Executor
 from pipetrain.losses import NO_METRICS, Metrics
 from pipetrain.program.drain_interval import DrainInterval
-from pipetrain.run.build import Data
+from pipetrain.run.builders.data import Data
 from pipetrain.run.decoder import Decoder
-from pipetrain.run.stage_reports import of_stages
+from pipetrain.run.outcome import reports_by_stage
 from pipetrain.run.timetable import Timetable
 from pipetrain.stage.measurements import memory_report
 from pipetrain.tracking.evaluations import lower_is_better, reaches
@@ -73,7 +73,7 @@ class Trainer:
             self._evaluate()
             self._save_if_due()
         while not (self.interrupted or self.reached) and self.step < self.timetable.total_steps:
-            interval = next(self.timetable.segments(self.step))
+            interval = next(self.timetable.intervals(self.step))
             self._note_drain(interval, interval.start, "resume")
             if self._train(interval):
                 self._stop(interval)
@@ -196,11 +196,11 @@ class Trainer:
         return {"step": self.step, "epoch": epoch, "wall_s": self.recorder.clock.wall_s}
 
     def reports(self) -> list[dict[str, Any]]:
-        """What was measured on every stage of the run so far, in every process."""
-        return of_stages(self.executor.gather(self.own_reports()), self.executor.replicas)
+        """Measured reports of all stages of the run, in every process."""
+        return reports_by_stage(self.executor.gather(self.own_reports()), self.executor.replicas)
 
     def own_reports(self) -> list[dict[str, Any]]:
-        """What was measured on the stages of this process."""
+        """Measured reports of this process's stages."""
         idle: Sequence[float | None] = self._idle or [None] * len(self.executor.stages)
         unmeasured = dict.fromkeys(self.executor.unmeasured)
         return [
@@ -219,7 +219,7 @@ class Trainer:
 
 
 def progress_of_target(reached: Mapping[str, Any] | None, target: Mapping[str, float] | None) -> dict[str, Any]:
-    """What a checkpoint holds of the run's target."""
+    """Fields of a checkpoint about the run's target."""
     return {"target": reached, "target_wanted": target}
 
 
@@ -229,5 +229,5 @@ def target_reached(progress: Mapping[str, Any], target: Mapping[str, float] | No
 
 
 def evaluation_due(progress: Mapping[str, Any], timetable: Timetable) -> bool:
-    """Whether a checkpoint was saved before the evaluation at its step, and the run that continues it has that, too."""
+    """True if a checkpoint was saved before the evaluation at its step, and the continuing run evaluates there, too."""
     return bool(progress.get("evaluation_due")) and timetable.evaluates(progress["step"])

@@ -67,6 +67,6 @@ def test_error_of_the_users_own_data_set_is_one_line_with_its_type(run, capsys, 
 
 
 def test_code_that_exits_does_not_choose_the_exit_code(run, capsys, monkeypatch):
-    monkeypatch.setattr("pipetrain.run.evaluate.evaluate", lambda *_, **__: sys.exit(3))
+    monkeypatch.setattr("pipetrain.run.finished.evaluate.evaluate", lambda *_, **__: sys.exit(3))
     assert cli.carry_out(["eval", str(run[0])]) == 1
     assert "sys.exit(3) was called (" in capsys.readouterr().err

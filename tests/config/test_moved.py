@@ -8,7 +8,7 @@ from support.cli import TINY, pipetrain, run, summary
 
 from pipetrain.config import moved
 from pipetrain.config.instantiate import Target
-from pipetrain.run import checkpoint, manifest
+from pipetrain.run.checkpoint import manifest, store
 
 
 def test_every_present_path_exists():
@@ -36,9 +36,9 @@ def write_former_paths(folder):
         for path in FORMER:
             text = text.replace(moved.MOVED[path], path)
         file.write_text(text)
-    for stored in checkpoint.checkpoints(folder):
+    for stored in store.checkpoints(folder):
         manifest.write(stored, [manifest.FileEntry.of(stored / entry.name) for entry in manifest.entries(stored)])
-        assert all(path in (stored / checkpoint.CONFIG).read_text() for path in FORMER)
+        assert all(path in (stored / store.CONFIG).read_text() for path in FORMER)
     assert all(path in (folder / "config.yaml").read_text() for path in FORMER)
 
 

@@ -10,8 +10,8 @@ from torch import nn
 from pipetrain.config.instantiate import Target
 from pipetrain.config.phases import expand_phases, phases_of
 from pipetrain.errors import ConfigError
-from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint_names import Kind
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.tensor_file import Kind
 from pipetrain.weights.statistic import UpdateAverage
 
 NAMES = {"schedule": "1f1b", "method": "pipeoptim", "model": "lenet5"}
@@ -201,7 +201,7 @@ def test_phases_have_equal_bits_in_both_executors_and_when_resumed(tmp_path):
     }  # fmt: skip
     expected = [simulated(job(tmp_path / f"{name}-s", "gpipe", 2, **changes)) for name, changes in cases.items()]
     jobs = [job(tmp_path / f"{name}-d", "gpipe", 2, **changes) for name, changes in cases.items()]
-    again = resumed(tmp_path / "again", checkpoint.at_step(tmp_path / "gpipe, pipemare-s", 6))
+    again = resumed(tmp_path / "again", store.at_step(tmp_path / "gpipe, pipemare-s", 6))
     *results, last = distributed([*jobs, again])
     for name, ours, theirs in zip([*cases, "resumed"], [*results, last], [*expected, expected[0]], strict=True):
         for field in ("weights_sha256", "loss_sha256", "steps", "final"):
@@ -212,7 +212,7 @@ def test_phases_have_equal_bits_in_both_executors_and_when_resumed(tmp_path):
 @pytest.mark.parametrize("step", [2, 4, 6, 10])
 def test_run_resumed_around_a_change_of_phase_has_the_bits_of_one_never_stopped(tmp_path, step):
     whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
-    again = simulated(resumed(tmp_path / "again", checkpoint.at_step(tmp_path / "whole", step)))
+    again = simulated(resumed(tmp_path / "again", store.at_step(tmp_path / "whole", step)))
     for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
         assert again[field] == whole[field], field
 
@@ -220,13 +220,11 @@ def test_run_resumed_around_a_change_of_phase_has_the_bits_of_one_never_stopped(
 def test_average_of_weight_changes_is_stored_in_checkpoints_of_its_phase_alone(tmp_path):
     simulated(job(tmp_path / "run", "pipemare", 2, **SWITCHING))
     found = {
-        step: checkpoint.load_tensors(
-            checkpoint.at_step(tmp_path / "run", step), lambda name: name.kind is Kind.STATISTIC
-        )
+        step: store.load_tensors(store.at_step(tmp_path / "run", step), lambda name: name.kind is Kind.STATISTIC)
         for step in (2, 4, 6, 12)
     }
     assert found[2] == found[4] == {}
-    weights = checkpoint.model_state(checkpoint.at_step(tmp_path / "run", 6))
+    weights = store.model_state(store.at_step(tmp_path / "run", 6))
     for step in (6, 12):
         named = {name.of: value for name, value in found[step].items()}
         assert named.keys() == {name for name in weights if "running" not in name and "tracked" not in name}
@@ -237,11 +235,11 @@ def test_average_of_weight_changes_is_stored_in_checkpoints_of_its_phase_alone(t
 def test_run_resumed_without_its_average_of_weight_changes_differs(tmp_path, monkeypatch):
     whole = simulated(job(tmp_path / "whole", "pipemare", 2, **SWITCHING))
     monkeypatch.setattr(UpdateAverage, "load_state", lambda _self, _state: None)
-    again = simulated(resumed(tmp_path / "again", checkpoint.at_step(tmp_path / "whole", 6)))
+    again = simulated(resumed(tmp_path / "again", store.at_step(tmp_path / "whole", 6)))
     assert again["weights_sha256"] != whole["weights_sha256"]
 
 
 def test_average_of_weight_changes_loads_into_another_partition(tmp_path):
     simulated(job(tmp_path / "two", "pipemare", 2, **SWITCHING))
-    source = checkpoint.at_step(tmp_path / "two", 6)
+    source = store.at_step(tmp_path / "two", 6)
     assert simulated(job(tmp_path / "three", "pipemare", 3, resume=source, **SWITCHING))["steps"] == 12

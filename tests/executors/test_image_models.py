@@ -9,7 +9,8 @@ from support.worker_pool import distributed, job, phase, simulated
 
 from pipetrain.config.choices import names_of, section
 from pipetrain.config.instantiate import Target
-from pipetrain.run.build import build_chain, build_dataset
+from pipetrain.run.builders.data import build_dataset
+from pipetrain.run.builders.model import build_chain
 
 PHASES = [phase("pipedream", steps=2), phase("pipeoptim", steps=2)]
 DATA = {

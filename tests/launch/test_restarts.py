@@ -72,7 +72,7 @@ def test_run_goes_on_from_its_newest_whole_checkpoint_and_sets_damaged_ones_asid
             run.checkpoint(step).mkdir(parents=True, exist_ok=True)
         run.metrics.write_text('{"step": 4}\n{"step": 5}\n')
 
-    monkeypatch.setattr("pipetrain.run.checkpoint.problem", lambda folder: None if folder == whole else "damaged")
+    monkeypatch.setattr("pipetrain.run.checkpoint.store.problem", lambda folder: None if folder == whole else "damaged")
     workers = Workers(1, left=left)
     _, told = carried_out(made, workers)
     assert workers.resumed == [None, whole.resolve()]

@@ -11,19 +11,19 @@ from support.cli import TINY, run
 from support.worker_pool import job, on, simulated
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pipetrain.launch.run_parts import build_parts
 from pipetrain.launch.signals import Interruption, interruptible
-from pipetrain.launch.worker import simulate
-from pipetrain.run import checkpoint, ranking
-from pipetrain.run.background_writer import BackgroundWriter
+from pipetrain.launch.worker import run_simulated
+from pipetrain.run.checkpoint import retention, store
+from pipetrain.run.checkpoint.background_writer import BackgroundWriter
+from pipetrain.run.worker_components import build_worker_components
 from pipetrain.tracking import records, summary
 from pipetrain.tracking.run_directory import RunDirectory
 
 
 def test_parts_without_the_last_stage_record_nothing(tmp_path):
     made = job(tmp_path, "pipedream", 3)
-    first = build_parts(made, [0], torch.device("cpu"), lambda _record: None)
-    last = build_parts(made, [2], torch.device("cpu"), lambda _record: None)
+    first = build_worker_components(made, [0], torch.device("cpu"), lambda _record: None)
+    last = build_worker_components(made, [2], torch.device("cpu"), lambda _record: None)
     assert first.recorder is None
     assert last.recorder is not None
     assert last.on_step == last.recorder.step
@@ -47,7 +47,7 @@ def broken_off(made, steps, interruption=None, kind="interval"):
             os.kill(os.getpid(), signal.SIGINT)
 
     made.run.path.mkdir(parents=True, exist_ok=True)
-    return simulate(on("simulated", made), show, interruption or Interruption())
+    return run_simulated(on("simulated", made), show, interruption or Interruption())
 
 
 LONG = {"train": {"epochs": 3}, "checkpoint": {"every_epochs": 1}}
@@ -66,9 +66,9 @@ def test_simulation_that_is_broken_off_goes_on_as_after_any_drain(tmp_path, meth
     table = replace(job(tmp_path, method, 3, **LONG).timetable, save_every_steps=step, save_every=0)
     drained = replace(job(tmp_path / "drained", method, 3, **LONG), timetable=table)
     simulated(drained)
-    assert checkpoint.model_state(drained.run.checkpoint(step)).keys() == checkpoint.model_state(folder).keys()
-    for name, tensor in checkpoint.model_state(drained.run.checkpoint(step)).items():
-        assert torch.equal(tensor, checkpoint.model_state(folder)[name]), name
+    assert store.model_state(drained.run.checkpoint(step)).keys() == store.model_state(folder).keys()
+    for name, tensor in store.model_state(drained.run.checkpoint(step)).items():
+        assert torch.equal(tensor, store.model_state(folder)[name]), name
     if method == "gpipe":
         whole = simulated(job(tmp_path / "whole", method, 3, **LONG))
         assert again["weights_sha256"] == whole["weights_sha256"]
@@ -88,7 +88,7 @@ def test_simulation_that_is_broken_off_in_an_evaluation_repeats_that_alone(tmp_p
     stopped = broken_off(made, step, kind="epoch")
     folder = made.run.checkpoint(step)
     assert (stopped["status"], stopped["steps"], stopped["extra_drains"]) == ("interrupted", step, [])
-    assert checkpoint.load_progress(folder)["evaluation_due"]
+    assert store.load_progress(folder)["evaluation_due"]
     resumed = replace(made, resume=folder.resolve())
     if where == "other":
         resumed = replace(resumed, run=RunDirectory(tmp_path / "other"))
@@ -101,8 +101,8 @@ def test_simulation_that_is_broken_off_in_an_evaluation_repeats_that_alone(tmp_p
     assert [each for each in kinds if each[0] in ("epoch", "eval")] == [
         (kind, each) for each in (6, 12, 18) for kind in ("epoch", "eval")
     ]
-    for each in checkpoint.checkpoints(resumed.run.path):
-        progress = checkpoint.load_progress(each)
+    for each in store.checkpoints(resumed.run.path):
+        progress = store.load_progress(each)
         assert (progress["evaluation_due"], progress["metrics"].keys() >= {"loss"}) == (False, True)
     if where == "same":
         assert evaluated_in_tensorboard(made.run) == ([6, 12, 18], [6, 12, 18])
@@ -115,7 +115,7 @@ def test_evaluation_that_was_recorded_but_not_yet_saved_is_recorded_once(tmp_pat
         with pytest.raises(KeyboardInterrupt), interruptible():
             simulated(made)
     assert [each["kind"] for each in records.read_records(made.run)][-1] == "eval"
-    simulated(replace(made, resume=checkpoint.newest_whole(made.run.path).folder))
+    simulated(replace(made, resume=store.newest_whole(made.run.path).folder))
     assert [each["step"] for each in records.read_records(made.run) if each["kind"] == "eval"] == [6, 12, 18]
     assert evaluated_in_tensorboard(made.run) == ([6, 12, 18], [6, 12, 18])
 
@@ -125,9 +125,9 @@ def test_best_checkpoints_are_kept_by_evaluations_that_come_after_them(tmp_path)
     made = job(tmp_path, "pipedream", 3, checkpoint={"every_epochs": 1, **keep}, train={"epochs": 4})
     result = simulated(made)
     best = result["best_step"]["loss"]
-    kept = [checkpoint.step_of(folder) for folder in checkpoint.checkpoints(tmp_path)]
+    kept = [store.step_of(folder) for folder in store.checkpoints(tmp_path)]
     assert kept == sorted({best, result["steps"]})
-    assert ranking.best_first(checkpoint.checkpoints(tmp_path), "loss")[0] == made.run.checkpoint(best)
+    assert retention.best_first(store.checkpoints(tmp_path), "loss")[0] == made.run.checkpoint(best)
 
 
 def test_checkpoint_that_is_saved_again_keeps_its_metrics(tmp_path):
@@ -136,8 +136,8 @@ def test_checkpoint_that_is_saved_again_keeps_its_metrics(tmp_path):
     end = first.run.checkpoint(first.timetable.total_steps)
     again = job(tmp_path / "again", "pipedream", 3, resume=end, **LONG)
     simulated(again)  # all steps are done; what it saves is what it resumed
-    metrics = checkpoint.load_progress(again.run.checkpoint(first.timetable.total_steps))["metrics"]
-    assert metrics == checkpoint.load_progress(end)["metrics"]
+    metrics = store.load_progress(again.run.checkpoint(first.timetable.total_steps))["metrics"]
+    assert metrics == store.load_progress(end)["metrics"]
     assert metrics.keys() >= {"loss", "top1"}
 
 
@@ -173,15 +173,15 @@ def test_simulated_run_tells_its_own_speed_from_that_of_the_pipeline(tmp_path):
 def test_checkpoint_after_training_names_a_tied_weight_by_all_its_names(tmp_path):
     made = job(tmp_path, "gpipe", 2, model={"_target_": "support.tied_model.build"}, checkpoint={"every_epochs": 2})
     simulated(made)
-    (folder,) = checkpoint.checkpoints(tmp_path)
-    state = checkpoint.named_state(folder)
+    (folder,) = store.checkpoints(tmp_path)
+    state = store.named_state(folder)
     assert torch.equal(state["decoder.weight"], state["encoder.linear.weight"])
 
 
 @pytest.mark.parametrize("method", ["gpipe", "pipeoptim"])
 def test_checkpoints_of_the_clock_drain_the_pipeline_and_another_run_repeats_that(tmp_path, method):
     clocked = simulated(job(tmp_path / "clocked", method, 3, checkpoint={"every_minutes": 1e-9}))
-    steps = [checkpoint.step_of(folder) for folder in checkpoint.checkpoints(tmp_path / "clocked")]
+    steps = [store.step_of(folder) for folder in store.checkpoints(tmp_path / "clocked")]
     assert steps == [*range(1, 13)]
     repeated = simulated(job(tmp_path / "repeated", method, 3, replay_drains=str(tmp_path / "clocked")))
     whole = simulated(job(tmp_path / "whole", method, 3))
@@ -208,7 +208,7 @@ def test_processes_drain_when_the_clock_asks_and_a_simulation_repeats_that(tmp_p
     run(tmp_path / "clocked", *tiny, "checkpoint.every_minutes=0.006")
     clocked = cli.summary(tmp_path / "clocked")
     assert clocked["extra_drains"]
-    saved = {checkpoint.step_of(folder) for folder in checkpoint.checkpoints(tmp_path / "clocked")}
+    saved = {store.step_of(folder) for folder in store.checkpoints(tmp_path / "clocked")}
     assert saved >= {*clocked["extra_drains"]}
     run(tmp_path / "repeated", *tiny, "executor=simulated", f"replay_drains={tmp_path / 'clocked'}")
     assert [cli.summary(tmp_path / "repeated")[name] for name in BITS] == [clocked[name] for name in BITS]

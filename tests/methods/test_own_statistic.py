@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from pipetrain.methods import Method
 from pipetrain.program.weight_reads import WeightRead, WeightTransform
-from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint_names import Kind
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.tensor_file import Kind
 from pipetrain.schedules.base import Family
 from pipetrain.schedules.one_f_one_b import OneFOneB
 from pipetrain.weights.statistic import WeightStatistic
@@ -117,7 +117,7 @@ def by_hand(weights, x, y):
 
 def test_method_with_its_own_statistic_resumes_with_the_bits_of_one_never_stopped(tmp_path):
     whole = simulated(polyak(tmp_path / "whole"))
-    half = checkpoint.checkpoints(tmp_path / "whole")[1]
+    half = store.checkpoints(tmp_path / "whole")[1]
     again = simulated(polyak(tmp_path / "again", resume=half))
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
     plain = simulated(job(tmp_path / "plain", "naive_async", 2, **EPOCHS))
@@ -126,16 +126,16 @@ def test_method_with_its_own_statistic_resumes_with_the_bits_of_one_never_stoppe
 
 def test_statistic_of_a_method_is_in_the_checkpoint_under_the_whole_models_names(tmp_path):
     simulated(polyak(tmp_path / "run"))
-    folder = checkpoint.checkpoints(tmp_path / "run")[-1]
-    weights = checkpoint.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
-    found = checkpoint.load_tensors(folder, lambda name: name.kind is Kind.STATISTIC)
+    folder = store.checkpoints(tmp_path / "run")[-1]
+    weights = store.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
+    found = store.load_tensors(folder, lambda name: name.kind is Kind.STATISTIC)
     assert {name.key for name in found} == {"polyak"}
     assert {name.of for name in found} == {name.of for name in weights}
 
 
 def test_another_partition_loads_the_statistic(tmp_path):
     simulated(polyak(tmp_path / "two"))
-    half = checkpoint.checkpoints(tmp_path / "two")[1]
+    half = store.checkpoints(tmp_path / "two")[1]
     assert simulated(polyak(tmp_path / "three", 3, half))["steps"] == 24
 
 

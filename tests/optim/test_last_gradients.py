@@ -7,8 +7,8 @@ from support.worker_pool import job, phase, simulated
 from torch import nn
 
 from pipetrain.optim.prediction import LAST_GRADIENT
-from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint_names import Kind
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.tensor_file import Kind
 
 KEEPING = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.0),
@@ -55,7 +55,7 @@ SWITCHING = {
 @pytest.mark.parametrize("step", [2, 4, 6])
 def test_run_resumed_around_the_start_of_a_predicting_phase_has_equal_bits(tmp_path, step):
     whole = simulated(job(tmp_path / "whole", "pipeoptim", 2, **SWITCHING))
-    source = checkpoint.at_step(tmp_path / "whole", step)
+    source = store.at_step(tmp_path / "whole", step)
     again = simulated(job(tmp_path / "again", "pipeoptim", 2, resume=source, **SWITCHING))
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
 
@@ -75,5 +75,5 @@ def test_first_prediction_of_a_phase_uses_the_last_gradient_of_the_phase_before(
 
 def test_checkpoints_of_a_method_that_predicts_nothing_hold_no_gradient(tmp_path):
     simulated(job(tmp_path / "run", "gpipe", 2, optimizer=SWITCHING["optimizer"]))
-    names = checkpoint.load_tensors(checkpoint.checkpoints(tmp_path / "run")[-1], lambda _name: True)
+    names = store.load_tensors(store.checkpoints(tmp_path / "run")[-1], lambda _name: True)
     assert {name.kind for name in names} == {Kind.MODEL, Kind.HISTORY}

@@ -12,7 +12,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.pipeline_plan import sent_bytes
 from pipetrain.planner.planner import Planner
 from pipetrain.planner.profile.profile import LoaderTime, SharedWeight
-from pipetrain.run.predicting import ProfiledRun
+from pipetrain.run.profiling.predict import ProfiledRun
 
 SGD = {"_target_": "torch.optim.SGD", "lr": 0.1}
 HEAVY_END = chain(

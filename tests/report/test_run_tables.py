@@ -17,7 +17,7 @@ from pipetrain.report.run_tables import (
     summary_lines,
 )
 from pipetrain.run.decoder import GeneratedText
-from pipetrain.run.evaluate import Evaluation
+from pipetrain.run.finished.evaluate import Evaluation
 
 
 def test_plan_table_has_a_line_for_each_stage():

@@ -14,9 +14,9 @@ from pipetrain.decoding import DecodingOptions, MetricValue
 from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import BrokenOffError
 from pipetrain.executors.hooks import RunHooks
+from pipetrain.run.checkpoint.retention import Selection
 from pipetrain.run.decoder import Decoder, decoded_metrics, decoder_of
-from pipetrain.run.evaluate import evaluate
-from pipetrain.run.selection import Selection
+from pipetrain.run.finished.evaluate import evaluate
 
 
 class Decoding:

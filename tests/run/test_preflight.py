@@ -11,8 +11,8 @@ from pipetrain.data.images.common import ImageDataset
 from pipetrain.decoding import Generation, SpecialTokens
 from pipetrain.errors import ConfigError
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.device import device_of
-from pipetrain.run.preflight import prepare
+from pipetrain.run.builders.machine import device_of
+from pipetrain.run.preflight import prepare, stage_devices
 from pipetrain.tracking.run_directory import RunDirectory
 
 EVEN = {"_target_": "pipetrain.planner.partition.rules.Even", "stages": 2}
@@ -64,7 +64,7 @@ def test_prepared_run_has_a_plan_a_job_and_no_files(tmp_path):
     assert job.bounds == [(stage.first, stage.last) for stage in found.plan.stages]
     assert [stage["parameters"] for stage in job.plan] == [stage.parameters for stage in found.plan.stages]
     assert (job.num_stages, job.timetable.total_steps, job.segments, job.resume) == (2, 12, None, None)
-    assert (found.devices, found.start_step, found.notes) == (["cpu", "cpu"], 0, [])
+    assert (stage_devices(job), job.start_step, found.notes) == (["cpu", "cpu"], 0, [])
     assert not (tmp_path / "run").exists()
 
 
@@ -245,7 +245,7 @@ def test_run_that_is_over_cannot_be_resumed_without_more_steps(tmp_path):
     with pytest.raises(ConfigError, match=r"is at step 12, and this run ends at step 12; raise train.epochs"):
         prepared(tmp_path, resume=resume)
     longer = prepared(tmp_path, resume=resume, train={"epochs": 3})
-    assert (longer.start_step, longer.job.resume.name) == (12, "step-00000012")
+    assert (longer.job.start_step, longer.job.resume.name) == (12, "step-00000012")
 
 
 def test_device_is_cuda_only_where_there_is_one(monkeypatch):

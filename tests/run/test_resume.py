@@ -16,9 +16,9 @@ from support.worker_pool import distributed, job, simulated
 
 from pipetrain.config.composition import settings_of
 from pipetrain.errors import ConfigError
-from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint_names import Kind
-from pipetrain.run.resume import resumption
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.tensor_file import Kind
+from pipetrain.run.resume import find_start
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.run_lock import locked
 from pipetrain.tracking.stored_settings import stored_settings
@@ -41,7 +41,7 @@ def test_resumed_simulated_run_has_the_bits_of_one_never_stopped(tmp_path, metho
     chosen = {"_target_": f"torch.optim.{optimizer}", "lr": 0.05, "weight_decay": 5e-4, **momentum}
     changes = {**EPOCHS, "optimizer": chosen, "train": train}
     whole = simulated(job(tmp_path / "whole", method, 3, **changes))
-    half = checkpoint.checkpoints(tmp_path / "whole")[0]
+    half = store.checkpoints(tmp_path / "whole")[0]
     again = simulated(job(tmp_path / "again", method, 3, resume=half, **changes))
     for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
         assert again[field] == whole[field], field
@@ -51,21 +51,21 @@ def test_resumed_simulated_run_has_the_bits_of_one_never_stopped(tmp_path, metho
 def test_run_resumed_in_the_middle_of_an_epoch_goes_on_with_the_state_that_its_layers_carried(tmp_path, method, N):
     changes = {**running_text.SECTIONS, "checkpoint": {"every_steps": 4}, "train": {"microbatches": N}}
     whole = simulated(job(tmp_path / "whole", method, 3, **changes))
-    half = checkpoint.checkpoints(tmp_path / "whole")[0]
+    half = store.checkpoints(tmp_path / "whole")[0]
     again = simulated(job(tmp_path / "again", method, 3, resume=half, **changes))
     for field in ("weights_sha256", "loss_sha256", "steps", "final", "best"):
         assert again[field] == whole[field], field
-    carried = checkpoint.load_tensors(half, lambda name: name.kind is Kind.CARRIED)
+    carried = store.load_tensors(half, lambda name: name.kind is Kind.CARRIED)
     assert {(name.of, name.key) for name in carried} == {(f"layers.{i}", key) for i in range(1, 6) for key in "01"}
     assert {tuple(tensor.shape) for tensor in carried.values()} == {(running_text.ROWS, 6)}
-    assert not any("carried" in name for name in checkpoint.named_state(half))
+    assert not any("carried" in name for name in store.named_state(half))
 
 
 def test_hogwild_resumed_continues_its_delays(tmp_path):
     hogwild = {"_target_": "pipetrain.methods.hogwild.Hogwild", "seed": 3, "mean_delay": 1.5}
     changes = {**EPOCHS, "method": hogwild}
     whole = simulated(job(tmp_path / "whole", "naive_async", 3, **changes))
-    half = checkpoint.checkpoints(tmp_path / "whole")[0]
+    half = store.checkpoints(tmp_path / "whole")[0]
     again = simulated(job(tmp_path / "again", "naive_async", 3, resume=half, **changes))
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
     plain = simulated(job(tmp_path / "plain", "naive_async", 3, **EPOCHS))
@@ -75,7 +75,7 @@ def test_hogwild_resumed_continues_its_delays(tmp_path):
 def test_sgd_without_momentum_keeps_the_last_gradient_that_its_prediction_needs(tmp_path):
     changes = {"optimizer": {"momentum": 0.0}}
     whole = simulated(job(tmp_path / "whole", "pipeoptim", 3, **EPOCHS, **changes))
-    half = checkpoint.checkpoints(tmp_path / "whole")[0]
+    half = store.checkpoints(tmp_path / "whole")[0]
     again = simulated(job(tmp_path / "again", "pipeoptim", 3, resume=half, **EPOCHS, **changes))
     assert again["weights_sha256"] == whole["weights_sha256"]
 
@@ -87,7 +87,7 @@ def test_last_gradient_that_a_prediction_needs_survives_resumption(tmp_path, opt
         chosen = {"_target_": f"torch.optim.{optimizer}"}
     changes = {**EPOCHS, "optimizer": {"lr": 0.01, **chosen}}
     whole = simulated(job(tmp_path / "whole", "pipeoptim", 3, **changes))
-    half = checkpoint.checkpoints(tmp_path / "whole")[0]
+    half = store.checkpoints(tmp_path / "whole")[0]
     again = simulated(job(tmp_path / "again", "pipeoptim", 3, resume=half, **changes))
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
 
@@ -96,14 +96,14 @@ def test_last_gradient_that_a_prediction_needs_survives_resumption(tmp_path, opt
 @pytest.mark.parametrize("method", ["pipedream", "pipeoptim"])
 def test_resumed_distributed_run_has_the_bits_of_one_never_stopped(tmp_path, method):
     whole = simulated(job(tmp_path / "whole", method, 2, **EPOCHS))
-    half = checkpoint.checkpoints(tmp_path / "whole")[0]
+    half = store.checkpoints(tmp_path / "whole")[0]
     (again,) = distributed([job(tmp_path / "again", method, 2, resume=half, **EPOCHS)])
     assert (again["weights_sha256"], again["loss_sha256"]) == (whole["weights_sha256"], whole["loss_sha256"])
 
 
 def test_checkpoint_loads_into_another_partition(tmp_path):
     whole = simulated(job(tmp_path / "whole", "gpipe", 3, **EPOCHS))
-    half = checkpoint.checkpoints(tmp_path / "whole")[0]
+    half = store.checkpoints(tmp_path / "whole")[0]
     again = simulated(job(tmp_path / "again", "gpipe", 2, resume=half, **EPOCHS))
     assert again["final"] == pytest.approx(whole["final"], rel=1e-5)
 
@@ -111,14 +111,14 @@ def test_checkpoint_loads_into_another_partition(tmp_path):
 def test_checkpoints_are_written_every_so_many_steps_and_at_the_start(tmp_path):
     simulated(job(tmp_path / "run", "pipeoptim", 2, checkpoint={"every_steps": 4, "at_start": True}))
     run = RunDirectory(tmp_path / "run")
-    assert checkpoint.checkpoints(run.path) == [run.checkpoint(step) for step in (0, 4, 8, 12)]
+    assert store.checkpoints(run.path) == [run.checkpoint(step) for step in (0, 4, 8, 12)]
 
 
 def test_checkpoint_still_being_written_is_ignored(tmp_path):
     simulated(job(tmp_path / "run", "pipeoptim", 2, **EPOCHS))
-    folders = checkpoint.checkpoints(tmp_path / "run")
+    folders = store.checkpoints(tmp_path / "run")
     folders[-1].rename(folders[-1].with_name(folders[-1].name + ".partial"))
-    assert checkpoint.find(str(tmp_path / "run")) == folders[-2].resolve()
+    assert store.newest_undamaged(str(tmp_path / "run")) == folders[-2].resolve()
 
 
 @pytest.mark.slow
@@ -224,7 +224,7 @@ def test_auto_reads_the_configuration_of_a_run_beside_it_once(stopped, monkeypat
     read, stored = [], RunDirectory.stored_config
     monkeypatch.setattr(RunDirectory, "stored_config", lambda run: read.append(run.path) or stored(run))
     for name in ("first", "second"):
-        assert resumption(other, RunDirectory(stopped.with_name(name))).checkpoint is None
+        assert find_start(other, RunDirectory(stopped.with_name(name))).checkpoint is None
     assert read == [stopped]
 
 
@@ -239,7 +239,7 @@ def test_auto_beside_a_run_that_lacks_only_its_summary_takes_its_end_over(unsumm
     new = unsummarized.with_name("new")
     resumed(new)
     assert_same(new, trained)
-    assert checkpoint.problem(RunDirectory(new).checkpoint(12)) is None
+    assert store.problem(RunDirectory(new).checkpoint(12)) is None
 
 
 def test_run_that_reached_its_target_and_lacks_only_its_summary_trains_no_further(tmp_path):
@@ -314,7 +314,7 @@ def test_setting_that_a_run_keeps_is_refused_before_anything_is_touched(stopped,
     )
     for resume in ("auto", str(stopped)):
         with pytest.raises(ConfigError, match=f"resume=.*was trained with {setting}=.*, but this run has {setting}="):
-            resumption(replace(config, resume=resume), RunDirectory(stopped))
+            find_start(replace(config, resume=resume), RunDirectory(stopped))
     assert content(stopped) == before
 
 
@@ -374,9 +374,9 @@ def test_broken_file_of_another_run_does_not_matter(stopped, name, text):
     (stopped / name).write_bytes(text)
     config = settings_of(OmegaConf.load(stopped / ".hydra" / "config.yaml"), CHOICES)
     new = RunDirectory(stopped.with_name("new"))
-    other = resumption(replace(config, resume="auto", stored={**config.stored, "seed": 9}), new)
+    other = find_start(replace(config, resume="auto", stored={**config.stored, "seed": 9}), new)
     assert other.checkpoint is None
-    same = resumption(replace(config, resume="auto"), new)
+    same = find_start(replace(config, resume="auto"), new)
     assert (same.checkpoint is None) == (name == "config.yaml")
 
 
@@ -426,7 +426,7 @@ def test_checkpoint_holds_the_whole_models_state_under_its_own_names(tmp_path):
     from support import small_model
 
     simulated(job(tmp_path / "run", "pipeoptim", 3, checkpoint={"at_start": True}))
-    start = checkpoint.model_state(checkpoint.checkpoints(tmp_path / "run")[0])
+    start = store.model_state(store.checkpoints(tmp_path / "run")[0])
     torch.manual_seed(3)
     expected = small_model.build(1, 4).module.state_dict()
     assert start.keys() == expected.keys()

@@ -1,5 +1,7 @@
 """When a run drains, evaluates, saves and ends."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as quickly
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from support.worker_pool import job, phase, settings, simulated
 
 from pipetrain.errors import ConfigError
-from pipetrain.run.timetable import Timetable, timetable_of
+from pipetrain.run.timetable import Timetable, replayed_drains, timetable_of
 
 
 def timetable(*phases, **train):
@@ -23,9 +25,9 @@ def test_phases_end_the_run_where_the_last_has_an_end_of_its_own():
 
 def test_drain_intervals_end_with_their_phase():
     table = Timetable(25, 10, 0, 0, None, [4, 10, 17, 25])
-    found = [(s.epoch, s.first, s.last, s.start, s.phase) for s in table.segments(0)]
+    found = [(s.epoch, s.first, s.last, s.start, s.phase) for s in table.intervals(0)]
     assert found == [(0, 0, 4, 0, 0), (0, 4, 10, 4, 1), (1, 0, 7, 10, 2), (1, 7, 10, 17, 3), (2, 0, 5, 20, 3)]
-    assert [s.start for s in table.segments(10)] == [10, 17, 20]
+    assert [s.start for s in table.intervals(10)] == [10, 17, 20]
 
 
 def test_last_phase_with_an_end_ends_the_run(tmp_path):
@@ -70,7 +72,7 @@ def test_drain_intervals_are_those_of_a_plain_loop_over_steps(table, data):
         if drains(table, step) or step in table.replayed:
             expected.append((began, step))
             began = step
-    found = list(table.segments(first))
+    found = list(table.intervals(first))
     assert [(each.start, each.start + each.minibatches) for each in found] == expected
     for each in found:
         assert divmod(each.start, table.steps_per_epoch) == (each.epoch, each.first)
@@ -81,7 +83,7 @@ def test_drain_intervals_are_those_of_a_plain_loop_over_steps(table, data):
 @quickly(max_examples=200, deadline=None)
 @given(timetables())
 def test_run_drains_before_it_evaluates_or_saves(table):
-    ends = {each.start + each.minibatches for each in table.segments(0)}
+    ends = {each.start + each.minibatches for each in table.intervals(0)}
     for step in range(1, table.total_steps + 1):
         if table.evaluates(step) or table.saves(step):
             assert step in ends
@@ -107,3 +109,16 @@ def test_run_that_keeps_the_best_also_saves_where_it_evaluates():
 @pytest.mark.parametrize(("max_steps", "total"), [(None, 50), (7, 7), (80, 50)])
 def test_epochs_or_max_steps_end_the_run_whichever_comes_first(max_steps, total):
     assert timetable_of(settings("gpipe", train={"epochs": 5, "max_steps": max_steps}), 10).total_steps == total
+
+
+def test_drains_are_those_that_the_records_of_a_run_tell_of(tmp_path):
+    records = [("interval", 3), ("drain", 8), ("eval", 9), ("drain", 5), ("drain", 8)]
+    lines = [json.dumps({"kind": kind, "step": step}) for kind, step in records]
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"kind": "dra']))
+    assert replayed_drains(settings("pipedream", replay_drains=str(tmp_path))) == [5, 8]
+    assert replayed_drains(settings("pipedream")) == []
+
+
+def test_folder_without_records_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=f"replay_drains={tmp_path}: no metrics.jsonl here"):
+        replayed_drains(settings("pipedream", replay_drains=str(tmp_path)))

@@ -10,7 +10,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.admission_gate import AdmissionGate, BrokenOffError
 from pipetrain.executors.base import IntervalTimes
 from pipetrain.executors.hooks import RunHooks
-from pipetrain.run.build import build_data
+from pipetrain.run.builders.data import build_data
 from pipetrain.run.timetable import Timetable
 from pipetrain.run.trainer import Trainer, evaluation_due
 from pipetrain.schedules import Replicas

@@ -8,7 +8,7 @@ from torch.func import functional_call
 
 from pipetrain.arithmetic import ComputeOptions
 from pipetrain.models.chain import chain_of
-from pipetrain.run.model_check import weight_derived_layers
+from pipetrain.run.checks.layers import weight_derived_layers
 from pipetrain.stage.saved_tensors import SavedTensors, WeightCasts
 
 BF16 = torch.bfloat16

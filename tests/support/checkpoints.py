@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from pipetrain.run.checkpoint import StoredConfig
-from pipetrain.run.checkpoint_writer import Snapshot, Writer, save
+from pipetrain.run.checkpoint.store import StoredConfig
+from pipetrain.run.checkpoint.writer import Snapshot, Writer, save
 from pipetrain.tracking.run_directory import RunDirectory
 
 ALONE = Writer(0, lambda value: [value], coordinates=True)

@@ -8,7 +8,7 @@ import sys
 from support import strict_nccl
 
 from pipetrain.launch import launcher
-from pipetrain.run import device
+from pipetrain.run.builders import machine
 
 _run_worker = launcher.run_worker
 
@@ -16,7 +16,7 @@ _run_worker = launcher.run_worker
 def install():
     """Makes the devices in this process, and has every run of it compute on them."""
     strict_nccl.install()
-    device.device_of = lambda kind: "cpu" if kind == "cpu" else "fakegpu"
+    machine.device_of = lambda kind: "cpu" if kind == "cpu" else "fakegpu"
     launcher.run_worker = run_worker
 
 

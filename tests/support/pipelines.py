@@ -117,7 +117,7 @@ class Pipeline:
     def train(self, loader: Loader, epochs: int = 1) -> "Pipeline":
         """Whole epochs, drained after each."""
         total = self.steps + epochs * len(loader)
-        for interval in Timetable(total, len(loader), 0, 0, None, self.phase_ends).segments(self.steps):
+        for interval in Timetable(total, len(loader), 0, 0, None, self.phase_ends).intervals(self.steps):
             self.executor.train(loader, interval)
             self.steps += interval.minibatches
         return self

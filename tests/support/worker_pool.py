@@ -20,11 +20,11 @@ from pipetrain.config.settings import Settings
 from pipetrain.launch import fork_server
 from pipetrain.launch.signals import Interruption
 from pipetrain.launch.watchdog import Watchdog
-from pipetrain.launch.worker import main, simulate, watched
-from pipetrain.run.build import build_data, build_recompute_segments, replicated
+from pipetrain.launch.worker import main, run_simulated, watched
+from pipetrain.run.builders.data import build_data
+from pipetrain.run.builders.pipeline import build_recompute_segments, replicated
 from pipetrain.run.job import Job
-from pipetrain.run.replayed_drains import replayed_drains
-from pipetrain.run.timetable import timetable_of
+from pipetrain.run.timetable import replayed_drains, timetable_of
 from pipetrain.tracking.run_directory import RunDirectory
 
 CONFIG: dict[str, Any] = {
@@ -103,7 +103,7 @@ def on(executor: str, job: Job) -> Job:
 def simulated(job: Job) -> dict[str, Any]:
     """The summary of the simulated run."""
     job.run.path.mkdir(parents=True, exist_ok=True)
-    return simulate(on("simulated", job), lambda _record: None, Interruption())
+    return run_simulated(on("simulated", job), lambda _record: None, Interruption())
 
 
 def distributed(jobs: list[Job], function: Callable[..., None] | None = None) -> list[dict[str, Any]]:

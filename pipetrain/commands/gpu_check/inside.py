@@ -30,7 +30,7 @@ from pipetrain.executors.messages import loopback
 from pipetrain.executors.messages.links import Links
 from pipetrain.executors.messages.p2p import Incoming, Outgoing
 from pipetrain.executors.messages.transport import DeviceIdentity, agreed_transport, set_environment, transport_between
-from pipetrain.run.device import device_at
+from pipetrain.run.builders.machine import device_at
 
 _QUERY = "index,name,uuid,pci.bus_id,memory.total,driver_version,compute_mode,mig.mode.current"
 _VARIABLES = ("NCCL_", "TORCH_NCCL_", "CUDA_", "CUBLAS_", "PYTORCH_", "NVIDIA_VISIBLE")

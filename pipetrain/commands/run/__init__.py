@@ -68,7 +68,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     words = options.words if options.cfg or options.info else with_batch_size(options.words)
     import hydra
 
-    from pipetrain.commands.run import sweep_ends, sweep_lock, sweep_report
+    from pipetrain.commands.run import sweep_ends, sweep_report
     from pipetrain.config.schema import config_dir
 
     begun: list[Path] = []
@@ -98,7 +98,7 @@ def carry_out(options: argparse.Namespace) -> ExitCode:
     finally:
         _end_processes_of_joblib()
         sweep_ends.forget()
-        sweep_lock.release()
+        sweep_ends.release()
 
 
 def _never_began(made: Sequence[Path]) -> None:
@@ -177,7 +177,7 @@ def _prepare_hydra(made: list[Path]) -> None:
     from omegaconf import OmegaConf
 
     from pipetrain.commands.run.ending import log_thread
-    from pipetrain.commands.run.run_names import folder_name
+    from pipetrain.commands.run.sweep_report import folder_name
     from pipetrain.config.schema import register_schema
     from pipetrain.tracking.files import new_folder
 

@@ -17,7 +17,7 @@ _QUIET = ("eval.every_epochs=0", "checkpoint.every_epochs=0", "log.progress_seco
 
 
 class TrialEnd(NamedTuple):
-    """How a trial run ended.
+    """End of a trial run.
 
     Attributes:
         code: its exit code.
@@ -29,12 +29,12 @@ class TrialEnd(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether it had memory enough."""
+        """True if the memory was enough."""
         return self.code == ExitCode.COMPLETED
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether it had not."""
+        """True if the memory was not enough."""
         return "out of memory" in self.said.lower()
 
     @property
@@ -60,7 +60,7 @@ def with_batch_size(words: Sequence[str]) -> list[str]:
     # from here on torch is needed, which takes seconds to import
     from pipetrain.config.composition import combinations, composed
     from pipetrain.planner.max_batch import MOST_SAMPLES
-    from pipetrain.run.device import device_of
+    from pipetrain.run.builders.machine import device_of
 
     others = [word for word in words if word != AUTO]
     if len(list(islice(combinations(others), 2))) > 1:

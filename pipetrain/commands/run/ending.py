@@ -1,8 +1,10 @@
-"""How a run that ended early is told: why, where the traceback is, which checkpoint is safe and how to go on."""
+"""Messages about a run that ended early: the reason, the traceback, the newest checkpoint, how to continue."""
 
 import contextlib
 import logging
 import os
+import re
+import shlex
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from pipetrain.commands.run.continuation import command_to_continue
 from pipetrain.errors import ConfigError, ExitCode, InterruptedRunError, RunError
-from pipetrain.failure import Failure
+from pipetrain.failure import Failure, relative_to_cwd
 from pipetrain.report.error_line import message, report_error
 from pipetrain.tracking import run_disk
 from pipetrain.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pipetrain.run.job import Job
+
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ def ended_as(job: "Job", summary: Mapping[str, Any], hydra: DictConfig) -> ExitC
     if summary["status"] == "diverged":
         report_error(RunError(summary["reason"]), ExitCode.DIVERGED)
     if summary["status"] == "interrupted":
-        print(how_to_go_on(job, hydra), flush=True)
+        print(how_to_continue(job, hydra), flush=True)
         raise InterruptedRunError(summary["reason"])
     return _EXIT_CODES[summary["status"]]
 
@@ -87,12 +89,12 @@ def ended_early(job: "Job", error: BaseException, hydra: DictConfig) -> ExitCode
         InterruptedRunError: the run was interrupted.
     """
     from pipetrain.report.run_tables import summary_lines
-    from pipetrain.run.outcome import leave_summary
+    from pipetrain.run.outcome import ensure_summary
 
     interrupted = isinstance(error, KeyboardInterrupt)
     if not interrupted and not isinstance(error, ConfigError):
         error = _blamed_on_disk(job, error, hydra)
-    left = leave_summary(job, "interrupted" if interrupted else "failed", message(error))
+    left = ensure_summary(job, "interrupted" if interrupted else "failed", message(error))
     if left["status"] == "completed":
         print(*summary_lines(left), sep="\n", flush=True)
     if left["status"] != "failed":
@@ -111,7 +113,7 @@ def _blamed_on_disk(job: "Job", error: BaseException, hydra: DictConfig) -> Base
 
 
 def _no_space(job: "Job", hydra: DictConfig, shortage: str) -> RunError:
-    from pipetrain.run.checkpoint_writer import remove_leftovers
+    from pipetrain.run.checkpoint.writer import remove_leftovers
 
     remove_leftovers(job.run.path)  # what was broken off takes the room that the summary needs
     full, safe = f"{job.run}: {shortage}", _newest_step(job)
@@ -121,8 +123,8 @@ def _no_space(job: "Job", hydra: DictConfig, shortage: str) -> RunError:
     return RunError(f"{full}; the checkpoint of step {safe} is safe; free some space and go on with: {command}")
 
 
-def how_to_go_on(job: "Job", hydra: DictConfig) -> str:
-    """What is saved of an interrupted run, and the command that continues it."""
+def how_to_continue(job: "Job", hydra: DictConfig) -> str:
+    """Message about the saved step of an interrupted run, with the command that continues it."""
     step = _newest_step(job)
     if step is None:
         return f"interrupted before there was a checkpoint; partial results are in {job.run}"
@@ -131,8 +133,32 @@ def how_to_go_on(job: "Job", hydra: DictConfig) -> str:
 
 def _newest_step(job: "Job") -> int | None:
     """The step of the newest checkpoint, which may be the one that the run continued; None where there is none."""
-    from pipetrain.run import checkpoint
+    from pipetrain.run.checkpoint import store
 
-    own = checkpoint.checkpoints(job.run.path)
+    own = store.checkpoints(job.run.path)
     newest = own[-1] if own else job.resume
-    return checkpoint.step_of(newest) if newest else None
+    return store.step_of(newest) if newest else None
+
+
+_REPLACED = ("resume=", "+resume=")
+_PLAIN = re.compile(r"[\w/.:@%~+-]+")
+"""Values that Hydra takes without quotes."""
+
+
+def command_to_continue(run: RunDirectory, hydra: DictConfig) -> str:
+    """Command that continues a run: its overrides, its directory, and `resume=auto`.
+
+    Args:
+        run: the run directory.
+        hydra: Hydra's own settings of the run.
+    """
+    overrides = [word for word in hydra.overrides.task if not word.startswith(_REPLACED)]
+    sources = hydra.runtime.get("config_sources", [])
+    flags = [f"--config-dir={each.path}" for each in sources if each.provider == "command-line"]
+    words = [*flags, *overrides, f"hydra.run.dir={_value(relative_to_cwd(run.path))}", "resume=auto"]
+    program = "torchrun ... -m pipetrain" if "RANK" in os.environ else "pipetrain"
+    return f"{program} run {shlex.join(words)}"
+
+
+def _value(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else "'" + text.replace("'", "\\'") + "'"

@@ -1,4 +1,4 @@
-"""What a run returns to a sweeper that searches, such as Optuna's: one number, and the worst where there is none."""
+"""Objective of a run for a searching sweeper, such as Optuna's: one number, infinitely bad if there is none."""
 
 import math
 from pathlib import Path
@@ -17,7 +17,7 @@ _OWN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
 def searches(config: DictConfig) -> bool:
-    """Whether the sweeper chooses its runs by what earlier ones came to; Hydra's own makes every combination."""
+    """True if the sweeper chooses runs by the results of earlier runs; Hydra's own makes every combination."""
     return str(config.hydra.sweeper._target_) != _OWN_SWEEPER
 
 
@@ -75,7 +75,7 @@ def column_of(config: DictConfig) -> str:
 
 
 def _falls(config: DictConfig, metric: str) -> bool:
-    """Whether the metric falls as a model improves; one that its run refuses counts as one that rises."""
+    """True if the metric falls as a model improves; False for a metric that the run refuses."""
     section = config.metrics.get(metric) if isinstance(config.metrics, DictConfig) else None
     if section is None:
         return metric in lower_is_better(())

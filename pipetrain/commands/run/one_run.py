@@ -15,7 +15,7 @@ from pipetrain.commands.run.ending import (
     ended_as,
     ended_early,
     failed_early,
-    how_to_go_on,
+    how_to_continue,
     never_began,
     remove_empty_run,
 )
@@ -105,21 +105,22 @@ def _lead(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
     """Runs the stages from this process, which starts the others or simulates them and alone writes to the terminal."""
     from pipetrain.commands.run.reporting import reporting
 
-    if prepared.job.finished:
-        _say_finished(prepared)
+    job = prepared.job
+    if job.finished:
+        _say_finished(job)
         return ExitCode.COMPLETED
     try:
         with reporting(prepared, hydra) as shown:
-            shown.summary = _carry_out(prepared.job, shown, interruption)
+            shown.summary = _carry_out(job, shown, interruption)
             interruption.settle()
     except (KeyboardInterrupt, SystemExit, Exception) as error:
         interruption.settle()
-        return ended_early(prepared.job, error, hydra)
-    return ended_as(prepared.job, shown.summary, hydra)
+        return ended_early(job, error, hydra)
+    return ended_as(job, shown.summary, hydra)
 
 
-def _say_finished(prepared: "PreparedRun") -> None:
-    job, steps = prepared.job, prepared.start_step
+def _say_finished(job: "Job") -> None:
+    steps = job.start_step
     print(f"resume={job.settings.resume}: {job.run} has completed all its {steps} steps; nothing is left to do")
 
 
@@ -127,9 +128,9 @@ def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> di
     from pipetrain.tracking.metrics_tail import MetricsTail
 
     if job.settings.executor.simulated:
-        from pipetrain.launch.worker import simulate
+        from pipetrain.launch.worker import run_simulated
 
-        return simulate(job, shown.bar.update, interruption)
+        return run_simulated(job, shown.bar.update, interruption)
     from pipetrain.launch.launcher import launch
     from pipetrain.launch.restarts import with_restarts
 
@@ -143,8 +144,8 @@ def _carry_out(job: "Job", shown: "Reporting", interruption: Interruption) -> di
 def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption) -> ExitCode:
     """Runs the stages of this process, which an outer launcher (torchrun, Slurm) started as one of the workers."""
     from pipetrain.commands.run.reporting import reporting
-    from pipetrain.launch.worker import joined
-    from pipetrain.run.outcome import leave_summary
+    from pipetrain.launch.worker import run_under_torchrun
+    from pipetrain.run.outcome import ensure_summary
 
     job, rank = prepared.job, int(os.environ["RANK"])
     try:
@@ -152,24 +153,24 @@ def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
     except ConfigError as error:
         return report_error(error, ExitCode.WRONG_USAGE, debug=job.settings.debug)
     if job.finished:
-        _say_finished(prepared)
+        _say_finished(job)
     writes = rank == 0 and not job.finished
 
     if writes:
         job.run.forget_failures()
     try:
         with reporting(prepared, hydra, writes=writes, shows=rank == job.placement.of_last_stage) as shown:
-            shown.summary = joined(job, shown.bar.update, _tell_end, interruption)
+            shown.summary = run_under_torchrun(job, shown.bar.update, _tell_end, interruption)
         interrupted = shown.summary is not None and shown.summary["status"] == "interrupted"
     except KeyboardInterrupt:
         interrupted = True
     except Exception as error:
         if writes:
-            leave_summary(job, "failed", message(error))
+            ensure_summary(job, "failed", message(error))
         exit_now(report_error(error, ExitCode.FAILED, debug=job.settings.debug))
     if interrupted:
         if writes:
-            print(how_to_go_on(job, hydra), flush=True)
+            print(how_to_continue(job, hydra), flush=True)
         exit_now(ExitCode.PREEMPTED if interruption.preempts else ExitCode.INTERRUPTED)
     if shown.summary is not None and shown.summary["status"] == "diverged":
         exit_now(ended_as(job, shown.summary, hydra))
@@ -178,11 +179,11 @@ def _join(prepared: "PreparedRun", hydra: DictConfig, interruption: Interruption
 
 def _tell_end(job: "Job", failure: str | None) -> None:
     """Tells how a run ended that has no launcher of ours to say so; in any process, as rank 0 may be what failed."""
-    from pipetrain.run.outcome import leave_summary
+    from pipetrain.run.outcome import ensure_summary
     from pipetrain.tracking import summary
 
     told = summary.read(job.run)
-    leave_summary(job, "failed" if failure else "interrupted", failure or "a signal")
+    ensure_summary(job, "failed" if failure else "interrupted", failure or "a signal")
     if failure and told is None:
         os.write(2, f"pipetrain: error: {failure}; logs in {job.run.logs}\n".encode())
 

@@ -1,4 +1,4 @@
-"""What a process shows of a run and writes around it: the plan before, progress, the summary after."""
+"""Terminal output and files around a run: the plan before, progress, the summary after."""
 
 import contextlib
 import json
@@ -13,10 +13,10 @@ from omegaconf import DictConfig, OmegaConf
 from pipetrain.errors import one_line
 from pipetrain.report.run_tables import next_steps, plan_table, summary_lines
 from pipetrain.report.text_table import counted
-from pipetrain.run import checkpoint
-from pipetrain.run.checkpoint_writer import remove_leftovers
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.writer import remove_leftovers
 from pipetrain.run.job import Job
-from pipetrain.run.preflight import PreparedRun
+from pipetrain.run.preflight import PreparedRun, stage_devices
 from pipetrain.tracking import records
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.progress import ProgressBar, RunLength
@@ -25,7 +25,7 @@ from pipetrain.tracking.run_directory import RunDirectory
 
 @dataclass
 class Reporting:
-    """What a process shows of a run: its progress, and at the end its summary, where it has one."""
+    """Progress of a run, and its summary at the end, if any."""
 
     bar: ProgressBar
     summary: dict[str, Any] | None = None
@@ -49,7 +49,7 @@ def reporting(
     bar = ProgressBar(
         RunLength(job.timetable.total_steps, job.timetable.steps_per_epoch, job.timetable.evaluations),
         _starting(job),
-        prepared.start_step,
+        job.start_step,
         line_seconds=job.settings.log.progress_seconds,
         hidden=not shows,
     )
@@ -74,12 +74,12 @@ def _starting(job: Job) -> str:
 def _begin(prepared: PreparedRun, hydra: DictConfig) -> None:
     """Shows the partition, and writes what is known before the run."""
     job, run = prepared.job, prepared.job.run
-    print(*plan_table(prepared.plan, prepared.devices), sep="\n")
+    print(*plan_table(prepared.plan, stage_devices(job)), sep="\n")
     for note in prepared.notes:
         print(one_line(note))
     if job.resume:
         print(one_line(f"continuing {job.resume}"))
-        if drains := checkpoint.load_progress(job.resume).get("extra_drains"):
+        if drains := store.load_progress(job.resume).get("extra_drains"):
             print(
                 f"the pipeline drained after step {drains[0]}, where the settings have no drain; replay_drains={run} "
                 "gives another run the same drains, and so the same bits"
@@ -108,5 +108,4 @@ def _set_aside(job: Job) -> None:
     elif aside := run.archive_previous_run():
         print(f"an earlier run's files are now in {aside}", flush=True)
     if resume is not None:
-        step = checkpoint.load_progress(resume)["step"]
-        records.copy_records_until(RunDirectory(resume.parent.parent), run, step)
+        records.copy_records_until(RunDirectory(resume.parent.parent), run, job.start_step)

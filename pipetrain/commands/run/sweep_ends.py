@@ -1,16 +1,18 @@
-"""How the runs of a sweep ended: each says so in a file, as a launcher may have started it in a process of its own."""
+"""The sweep of this process: the lock of its folder, and a file for each run that ended, in whatever process."""
 
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from hydra.conf import HydraConf
+from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from typing_extensions import override
 
 from pipetrain.commands.output_folder import not_made
 from pipetrain.config.choices import with_own_names
@@ -19,6 +21,8 @@ from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.error_line import report_error
 from pipetrain.tracking.files import write_whole
 from pipetrain.tracking.hyperparameters import values_set
+from pipetrain.tracking.run_directory import RunDirectory, check_own
+from pipetrain.tracking.run_lock import locked
 
 NAME = ".ends"
 
@@ -42,7 +46,7 @@ _sweeps: list[Sweep] = []
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How a run of a sweep ended.
+    """End of one run of a sweep.
 
     Attributes:
         path: its directory, which a run that was refused has not.
@@ -106,7 +110,7 @@ def sweep() -> Sweep | None:
 
 
 def ends(folder: Path) -> list[RunEnd]:
-    """How the runs of a sweep have ended so far, in the order of their numbers."""
+    """Ends of a sweep's runs so far, in the order of their numbers."""
     files = sorted((folder / NAME).glob("*.json"), key=lambda file: int(file.stem))
     return [RunEnd(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
 
@@ -126,3 +130,33 @@ def forget() -> None:
     """Ends the sweep of this process, if there is one, and removes the files."""
     while _sweeps:
         shutil.rmtree(_sweeps.pop().folder / NAME, ignore_errors=True)
+
+
+_WRITTEN = "multirun.yaml"
+_lock = ExitStack()
+"""Not a part of the callback, which launchers copy to their processes."""
+
+
+class SweepLock(Callback):
+    """Takes the lock before Hydra writes to the folder."""
+
+    @override
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        with refusing():
+            folder = Path(config.hydra.sweep.dir)
+            _lock.callback(_remove_empty_sweep, folder)
+            _lock.enter_context(locked(folder))
+            for name in (_WRITTEN, NAME):
+                check_own(folder / name)
+
+
+def release() -> None:
+    """Frees the lock of the sweep that has ended, if there was one, and removes its folder if no run left a file."""
+    _lock.close()
+
+
+def _remove_empty_sweep(folder: Path) -> None:
+    with suppress(OSError):
+        if {each.name for each in folder.iterdir()} <= {_WRITTEN}:
+            (folder / _WRITTEN).unlink(missing_ok=True)
+            RunDirectory(folder).remove_if_empty()

@@ -15,7 +15,7 @@ from pipetrain.planner.max_batch import (
 )
 from pipetrain.report.planning.prediction_tables import named, profiled_runs
 from pipetrain.report.text_table import size_of, text_table
-from pipetrain.run.predicting import ProfiledRun
+from pipetrain.run.profiling.predict import ProfiledRun
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pipetrain.errors import ConfigError
 from pipetrain.planner.costs.prediction import PredictedStage, Prediction
 from pipetrain.planner.profile.profile import Profile
 from pipetrain.report.text_table import Row, both_ends, rate_of, shortened, size_of, text_table
-from pipetrain.run.predicting import ProfiledRun
+from pipetrain.run.profiling.predict import ProfiledRun
 from pipetrain.tracking.progress import announce
 
 _MOST = 500

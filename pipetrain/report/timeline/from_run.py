@@ -18,7 +18,7 @@ from pipetrain.program.times import StageTimes
 from pipetrain.report.text_table import text_table
 from pipetrain.report.timeline.panels import Box, Panel, boxes, number, scaled
 from pipetrain.report.timeline.trace_file import Trace, median_times, read_trace
-from pipetrain.run.build import build_recompute_segments, build_rules
+from pipetrain.run.builders.pipeline import build_recompute_segments, build_rules
 from pipetrain.schedules import Kind, Operation
 from pipetrain.tracking.run_directory import RunDirectory
 from pipetrain.tracking.stored_settings import stored_settings

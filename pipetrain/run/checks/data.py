@@ -1,15 +1,13 @@
 """The data set: what the model and the loss can make of its samples."""
 
 from pipetrain.config.settings import Settings
-from pipetrain.run.build import build_arithmetic, build_rate
+from pipetrain.run.builders.model import build_arithmetic, derived_from_data
+from pipetrain.run.builders.optimizer import build_rate
+from pipetrain.run.checks.dry_run import evaluation_dry_run
+from pipetrain.run.checks.loss import check_loss
+from pipetrain.run.checks.ranges import check_labels, check_samples, check_vocabulary
 from pipetrain.run.components import Components
-from pipetrain.run.data_shape import derived_from_data
 from pipetrain.run.decoder import decoded_metrics, problem_of
-from pipetrain.run.first_samples import check_samples
-from pipetrain.run.label_check import check_labels
-from pipetrain.run.loss_check import check_loss
-from pipetrain.run.token_check import check_vocabulary
-from pipetrain.run.trial import trial_of_evaluation
 
 
 def _check_derived(settings: Settings, components: Components) -> list[str]:
@@ -19,7 +17,7 @@ def _check_derived(settings: Settings, components: Components) -> list[str]:
 
 
 def _check_notes(_settings: Settings, components: Components) -> list[str]:
-    """What the data set has to say of itself, such as samples that it leaves out."""
+    """Notes of the data set, such as samples that it leaves out."""
     return [*getattr(components.data.dataset, "notes", ())]
 
 
@@ -38,7 +36,7 @@ def _check_pinned(settings: Settings, components: Components) -> list[str]:
 
 
 def _check_targets(settings: Settings, components: Components) -> list[str]:
-    """What only the workers use can be built as well."""
+    """Labels, tokens and loss; and the learning rate, which only workers use, can be built."""
     if components.labels is not None:
         check_labels(settings, components.data, components.trial, components.labels)
     if components.trial.tokens is not None:
@@ -55,7 +53,7 @@ def _check_evaluation(settings: Settings, components: Components) -> list[str]:
     if not settings.eval.every_epochs:
         return []
     data, arithmetic = components.data, build_arithmetic(settings.train)
-    trial = trial_of_evaluation(data, components.chain, components.trial, arithmetic)
+    trial = evaluation_dry_run(data, components.chain, components.trial, arithmetic)
     if trial is not None:
         check_loss(
             settings,

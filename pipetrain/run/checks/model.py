@@ -1,5 +1,9 @@
 """The layer chain: what stages, precision, methods and checkpoints ask of it."""
 
+import importlib.util
+import os
+import shutil
+
 import torch
 from torch import nn
 
@@ -9,20 +13,24 @@ from pipetrain.executors.phase import PipelineRules
 from pipetrain.models.ties import ties_between
 from pipetrain.planner.partition.finegrained import check_tied_units
 from pipetrain.program.planned_operations import rebinds_weights
-from pipetrain.run import tensor_file
-from pipetrain.run.build import build_arithmetic, first_inputs
-from pipetrain.run.carried_check import check_carried
-from pipetrain.run.compiler import check_compiler
+from pipetrain.run.builders.model import build_arithmetic, first_inputs
+from pipetrain.run.checkpoint import tensor_file
+from pipetrain.run.checks.layers import (
+    check_batch_norm,
+    check_cut_trains_alike,
+    check_dtypes,
+    check_recomputation,
+    check_stateful_data,
+    weight_derived_layers,
+)
 from pipetrain.run.components import Components
-from pipetrain.run.cut_check import check_dtypes, check_training
-from pipetrain.run.model_check import check_batch_norm, check_recomputation, weight_derived_layers
 from pipetrain.schedules import ListSchedule
 
 
 def _check_cut(settings: Settings, components: Components) -> list[str]:
     chain = components.chain
     if chain.recorded:
-        check_training(chain, first_inputs(components.data.dataset), settings.model.output, settings.seed)
+        check_cut_trains_alike(chain, first_inputs(components.data.dataset), settings.model.output, settings.seed)
     return chain.notes
 
 
@@ -67,7 +75,7 @@ def _unlisted(rules: PipelineRules) -> bool:
 
 
 def _check_carried(_settings: Settings, components: Components) -> list[str]:
-    check_carried(components.chain, {"train": components.data.train, "eval": components.data.evaluation})
+    check_stateful_data(components.chain, {"train": components.data.train, "eval": components.data.evaluation})
     return []
 
 
@@ -114,7 +122,7 @@ def _changing_method(settings: Settings, components: Components) -> str | None:
 
 
 def _backward_reads_others(rules: PipelineRules) -> bool:
-    """Whether some backward finds other weights than its forward read."""
+    """True if some backward uses other weights than its forward."""
     if rules.schedule.synchronous:
         return False
     minibatches = rules.steady + 2
@@ -132,3 +140,19 @@ CHECKS = (
     _check_batch_norm,
     _check_recomputation,
 )
+
+
+def check_compiler(device: str) -> None:
+    """Checks that what torch generates can be compiled for `device`, cpu or cuda.
+
+    Raises:
+        ConfigError: a compiler is missing.
+    """
+    if device == "cuda" and importlib.util.find_spec("triton") is None:
+        raise ConfigError("train.compile=true: torch generates Triton code for CUDA, and there is no module triton")
+    command = os.environ.get("CXX", "g++")
+    if device == "cpu" and shutil.which(command) is None:
+        raise ConfigError(
+            f"train.compile=true: torch generates C++, and there is no compiler {command}; install one, or name it in "
+            "the environment variable CXX"
+        )

@@ -1,4 +1,4 @@
-"""How the stages run: what the executor, the schedules and the methods can do together."""
+"""Checks of the pipeline: executor, schedules, methods and replicas work together."""
 
 import os
 from collections.abc import Sequence
@@ -12,11 +12,13 @@ from pipetrain.errors import ConfigError
 from pipetrain.executors.messages import slow_link
 from pipetrain.executors.phase import PipelineRules
 from pipetrain.executors.torch_pipelining.limits import check_unlisted, notes_of
+from pipetrain.libraries.processes import usable_cores
 from pipetrain.models.chain import LayerChain
-from pipetrain.run.build import build_torch_optimizer
+from pipetrain.models.stateful_layer import stateful_layers
+from pipetrain.models.ties import ties_between
+from pipetrain.run.builders.optimizer import build_torch_optimizer
 from pipetrain.run.components import Components
-from pipetrain.run.cores import usable_cores
-from pipetrain.schedules import ListSchedule, Placement, Schedule
+from pipetrain.schedules import ListSchedule, Placement, Replicas, Schedule
 
 _THREADS_PER_CORE = 16
 """More only make a run slower. Some must do: the bits depend on the threads, of a larger machine too."""
@@ -43,7 +45,7 @@ def _check_planned(_settings: Settings, components: Components) -> list[str]:
 
 
 def _check_executor(settings: Settings, components: Components) -> list[str]:
-    """What processes cannot do and a simulation can, and whether their links can be slowed down as asked."""
+    """Refuses features of the simulation alone, and a slowed link without a bandwidth."""
     if settings.executor.simulated:
         return []
     slow_link.given_bytes_per_s()
@@ -158,7 +160,54 @@ def _check_threads(settings: Settings, _components: Components) -> list[str]:
     return []
 
 
+def _check_replicas(settings: Settings, components: Components) -> list[str]:
+    replicas = components.phases[0].rules.replicas
+    if not replicas.several:
+        return []
+    of_plan = "the plan's " if settings.replicas.counts is None else ""
+    given = f"{of_plan}partition.replicas={list(replicas.counts)}"
+    _check_replicated_model(given, components)
+    if components.finegrained:
+        raise ConfigError(f"{given}: partition=finegrained has no replicas; any other partition has")
+    if settings.train.precision == "fp16":
+        raise ConfigError(
+            f"{given}: replicas cannot scale the loss of train.precision=fp16; train.precision=bf16 works"
+        )
+    steps, most = components.timetable.steps_per_epoch, max(replicas.counts)
+    if most > steps:
+        raise ConfigError(
+            f"{given}: an epoch, after which the pipeline drains, has {steps} minibatches, too few for {most} replicas "
+            f"to share; partition.replicas of at most {steps}, or a smaller train.batch_size, work"
+        )
+    return _replica_notes(settings, replicas)
+
+
+def _check_replicated_model(given: str, components: Components) -> None:
+    chain = components.chain
+    if components.finegrained:
+        return
+    if ties := ties_between(chain, components.bounds):
+        raise ConfigError(f"{given}: {ties[0]}, whose gradients replicas do not sum; model.untie=true works")
+    carrying = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
+    if carrying:
+        raise ConfigError(
+            f"{given}: layer {carrying[0]} carries its state from minibatch to minibatch, and the next one goes to "
+            "another replica; a model that carries none works"
+        )
+
+
+def _replica_notes(settings: Settings, replicas: Replicas) -> list[str]:
+    """Notes on minibatches per update and learning rates of replicated stages."""
+    first, several = replicas.counts[0], [(r, n) for r, n in enumerate(replicas.counts) if n > 1]
+    notes = [f"stage {r} has {n} replicas, and updates with the mean gradient of {n} minibatches" for r, n in several]
+    if settings.replicas.scale_lr and not replicas.even:
+        scales = ", ".join(f"{n / first:.4g}" for n in replicas.counts)
+        notes.append(f"partition.scale_lr=true: learning rates of the stages times {scales}")
+    return notes
+
+
 CHECKS = (
+    _check_replicas,
     _check_finegrained,
     _check_planned,
     _check_executor,

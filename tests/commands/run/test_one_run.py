@@ -31,7 +31,7 @@ def ends(monkeypatch, error):
     def simulate(_job, _show, _interruption):
         raise error
 
-    monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
+    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
 
 
 def test_completed_run_shows_its_plan_and_its_summary_and_leaves_its_settings(tmp_path, capsys):
@@ -166,7 +166,7 @@ def test_run_whose_summary_is_written_has_ended_as_that_says(tmp_path, monkeypat
         summary.write(job.run, COMPLETED)
         raise error
 
-    monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
+    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
     assert carried_out(tmp_path / "run") is ExitCode.COMPLETED
     out, err = capsys.readouterr()
     assert "completed after 6 steps" in out
@@ -186,7 +186,7 @@ def test_sweep_ends_with_a_signal_though_its_run_completes_or_fails(tmp_path, mo
             raise error
         return left
 
-    monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
+    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
     with pytest.raises(KeyboardInterrupt):
         carried_out(tmp_path / "run", hydra=OmegaConf.merge(HYDRA, {"mode": RunMode.MULTIRUN}))
     assert summary.read(RunDirectory(tmp_path / "run"))["status"] == status
@@ -199,7 +199,7 @@ def test_full_disk_is_named_with_the_checkpoint_that_is_safe_and_how_to_go_on(tm
         (job.run.checkpoints / "step-00000012.partial").mkdir()
         raise RuntimeError("write failed") from OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
+    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
     folder = tmp_path / "a run"
     assert carried_out(folder) is ExitCode.FAILED
     error = capsys.readouterr().err
@@ -217,7 +217,7 @@ def test_run_directory_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
         shutil.rmtree(job.run.path)
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", "events")
 
-    monkeypatch.setattr("pipetrain.launch.worker.simulate", simulate)
+    monkeypatch.setattr("pipetrain.launch.worker.run_simulated", simulate)
     assert carried_out(tmp_path / "run") is ExitCode.FAILED
     said = "the run directory was removed or renamed while the run was writing to it"
     assert capsys.readouterr().err == f"pipetrain: error: {tmp_path / 'run'}: {said}\n"
@@ -292,7 +292,7 @@ def test_run_of_an_outer_launcher_that_was_broken_off_is_told_by_one_process(tmp
     def joined(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipetrain.launch.worker.joined", joined)
+    monkeypatch.setattr("pipetrain.launch.worker.run_under_torchrun", joined)
     monkeypatch.setattr("pipetrain.commands.run.one_run.exit_now", sys.exit)
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -312,7 +312,7 @@ def test_restarts_of_workers_that_an_outer_launcher_started_are_refused_as_not_o
 
 def test_run_of_an_outer_launcher_that_diverged_is_told_as_such(tmp_path, monkeypatch, capsys):
     left = {**COMPLETED, "status": "diverged", "reason": "diverged: the loss of step 6 is nan"}
-    monkeypatch.setattr("pipetrain.launch.worker.joined", lambda *_: left)
+    monkeypatch.setattr("pipetrain.launch.worker.run_under_torchrun", lambda *_: left)
     monkeypatch.setattr("pipetrain.commands.run.one_run.exit_now", sys.exit)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")

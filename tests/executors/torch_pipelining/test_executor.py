@@ -17,7 +17,7 @@ from support.processes import needs_proc
 from support.worker_pool import distributed, job, simulated
 
 from pipetrain import cli
-from pipetrain.run import checkpoint
+from pipetrain.run.checkpoint import store
 from pipetrain.schedules import Placement
 
 SCHEDULES = ("Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
@@ -36,7 +36,7 @@ def losses(folder):
 
 
 def state(folder):
-    return checkpoint.model_state(checkpoint.find(str(folder)))
+    return store.model_state(store.newest_undamaged(str(folder)))
 
 
 def check(folder, schedules, stages, microbatches, **changes):

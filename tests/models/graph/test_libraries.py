@@ -11,7 +11,8 @@ from support.worker_pool import distributed, job, settings, simulated
 
 from pipetrain.planner.partition.rules import Even
 from pipetrain.planner.plan import make_plan
-from pipetrain.run.build import build_chain, build_data
+from pipetrain.run.builders.data import build_data
+from pipetrain.run.builders.model import build_chain
 
 NAMES = [name for name in library_models.MODELS if find_spec(name.split("/")[0])]
 

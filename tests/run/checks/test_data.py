@@ -55,7 +55,7 @@ def test_files_are_read_once_to_try_them_and_their_labels(pictures, monkeypatch)
         return torch.zeros(3, 16, 16), 2 if len(read) == 8 else 1
 
     monkeypatch.setattr(ImageFiles, "__getitem__", sample)
-    monkeypatch.setattr("pipetrain.run.label_check.known_labels", lambda _split: None)
+    monkeypatch.setattr("pipetrain.run.checks.ranges.known_labels", lambda _split: None)
     with pytest.raises(ConfigError, match="sample 7 of `eval` has the label 2, and the model's 2 outputs"):
         prepare(chosen, RunDirectory(folder / "run"))
     assert read == [*range(8)]

@@ -1,0 +1,1 @@
+"""Turns settings into the objects of a run."""

@@ -1,0 +1,102 @@
+"""The data set of a run and its loaders."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from pipetrain.config.settings import DatasetSettings, Settings
+from pipetrain.data.loader import Loader
+from pipetrain.data.ranges import LabelRange, TokenRange
+from pipetrain.data.samples import NamedData, naming_errors
+from pipetrain.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Data:
+    """The data set of a run and the order in which it passes."""
+
+    dataset: Any
+    train: Loader
+    evaluation: Loader
+
+    @property
+    def example(self) -> tuple[Tensor, ...]:
+        """The inputs of one training minibatch, data as they are."""
+        return next(self.train.inputs(0, 0, 1))
+
+    def pin(self) -> None:
+        """Has minibatches read into page-locked memory."""
+        self.train.pinned = self.evaluation.pinned = True
+
+    def expect(self, labels: LabelRange | None, tokens: TokenRange | None) -> None:
+        """Has each label and token that is read held against those that the model can learn and knows."""
+        self.train.labels = labels
+        self.evaluation.labels = labels and labels.of("eval")
+        self.train.tokens = tokens
+        self.evaluation.tokens = tokens and tokens.of("eval")
+
+
+def build_dataset(settings: DatasetSettings) -> Any:
+    """The data set.
+
+    Raises:
+        ConfigError: the target does not return one.
+    """
+    target = settings.target
+    dataset = target.build()
+    for part in ("train", "eval"):
+        if not hasattr(dataset, part):
+            raise ConfigError(
+                f"dataset._target_={target.path}: returned a {type(dataset).__name__} without `{part}`; "
+                "a data set has map-style `train` and `eval`"
+            )
+        with naming_errors(f"len() of `{part}`"):
+            empty = hasattr(getattr(dataset, part), "__len__") and not len(getattr(dataset, part))
+        if empty:
+            raise ConfigError(f"dataset._target_={target.path}: its `{part}` is empty")
+    return dataset if settings.target_key is None else NamedData(dataset, settings.target_key, settings.input_key)
+
+
+def build_data(settings: Settings) -> Data:
+    """The data set and its loaders.
+
+    Raises:
+        ConfigError: the target does not return a data set, or the loader refuses a setting.
+    """
+    dataset, train = build_dataset(settings.dataset), settings.train
+    loader = Loader(
+        dataset.train,
+        batch_size=train.batch_size,
+        microbatches=train.microbatches,
+        shuffle=settings.dataset.shuffle,
+        **_of_any_loader(settings),
+    )
+    data = Data(dataset, loader, evaluation_loader(settings, dataset))
+    if train.batch_size > data.train.samples_per_epoch and not hasattr(dataset.train, "batches"):
+        limited = "" if settings.dataset.limit is None else f", with dataset.limit={settings.dataset.limit}"
+        raise ConfigError(
+            f"train.batch_size={train.batch_size}: more than the {data.train.samples_per_epoch} samples of an "
+            f"epoch{limited}"
+        )
+    return data
+
+
+def evaluation_loader(settings: Settings, dataset: Any) -> Loader:
+    """The loader of the evaluation set.
+
+    Raises:
+        ConfigError: it refuses a setting.
+    """
+    batch_size = evaluation_batch_size(settings)
+    return Loader(dataset.eval, batch_size=batch_size, shuffle=False, drop_short=False, **_of_any_loader(settings))
+
+
+def evaluation_batch_size(settings: Settings) -> int:
+    """Samples of the evaluation set that are computed together."""
+    return settings.eval.batch_size or settings.train.batch_size // settings.train.microbatches
+
+
+def _of_any_loader(settings: Settings) -> dict[str, Any]:
+    data = settings.dataset
+    return {"seed": settings.seed, "limit": data.limit, "workers": data.workers, "prefetch": data.prefetch}

@@ -1,0 +1,73 @@
+"""The loss of a run, and the further metrics of its evaluations."""
+
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from pipetrain.config.instantiate import Target
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.losses import Loss, Metric, Metrics
+
+
+def build_loss(settings: Settings, dataset: Any) -> Loss:
+    """The loss of the last stage; an `ignore_index` of null is the data set's `padding`, if it has any.
+
+    Raises:
+        ConfigError: the target refuses an option, or returns something else.
+    """
+    target, padding = settings.loss, getattr(dataset, "padding", None)
+    _check_makes_loss(target)
+    asked = "ignore_index" in target.options and target.options["ignore_index"] is None and padding is not None
+    loss: Loss = target.build(**_tensors(target), **({"ignore_index": padding} if asked else {}))
+    if not callable(loss) or isinstance(loss, type):
+        raise target.wrong_type_error(loss, "a function of outputs and targets")
+    return loss
+
+
+def _check_makes_loss(target: Target) -> None:
+    """Refuses a function that is a loss in place of one that returns one."""
+    missing = [name for name in target.parameters(required=True) if name not in target.options]
+    if missing:
+        raise ConfigError(
+            f"loss._target_={target.path}: is called once, to make the loss, and needs {', '.join(missing)}; name a "
+            f"class such as torch.nn.MSELoss or a function that returns the loss, or set +loss.{missing[0]}"
+        )
+
+
+def _tensors(target: Target) -> dict[str, Tensor]:
+    """The options that are lists, such as class weights, for parameters that take tensors."""
+    lists = {name: value for name, value in target.options.items() if isinstance(value, list)}
+    found = {}
+    for name, value in lists.items():
+        kinds = target.annotation(name)
+        if Tensor in (kinds, *get_args(kinds)):
+            try:
+                found[name] = torch.tensor(value, dtype=torch.float32)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"loss.{name}={value}: a list of numbers is needed") from error
+    return found
+
+
+def build_metrics(settings: Settings) -> Metrics:
+    """The metrics of evaluations beside those of the loss.
+
+    Raises:
+        ConfigError: a target refuses an option, returns something else, or nobody says which of two values is better.
+    """
+    fresh: dict[str, Metric] = {}
+    lower: list[str] = []
+    for name, asked in settings.metrics.items():
+        metric = asked.target.build()
+        if isinstance(metric, type) or not all(callable(getattr(metric, each, None)) for each in ("update", "compute")):
+            raise asked.target.wrong_type_error(metric, "an object with `update` and `compute`")
+        higher = asked.rises(metric)
+        if higher is None:
+            raise ConfigError(
+                f"metrics.{name}: {asked.target.path} does not say whether more is better; set "
+                f"metrics.{name}.higher_is_better=true or false"
+            )
+        fresh[name] = metric
+        lower += [] if higher else [name]
+    return Metrics(fresh, tuple(lower))

@@ -1,0 +1,284 @@
+"""The pipeline of a run: partition rule, schedule and method of each phase, replicas, recomputed segments."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipetrain.config.choices import names_of_family
+from pipetrain.config.composition import composed
+from pipetrain.config.phases import PhaseSettings
+from pipetrain.config.schema import TrainConfig
+from pipetrain.config.settings import ReplicaSettings, Settings
+from pipetrain.errors import ConfigError, as_configured, is_whole
+from pipetrain.executors.phase import Phase, PipelineRules
+from pipetrain.methods import Method
+from pipetrain.models.chain import LayerChain
+from pipetrain.planner.partition.automatic import AutoPartition, PlannedPartition
+from pipetrain.planner.partition.finegrained import FineGrained, stages_of_layers, weight_units
+from pipetrain.planner.partition.from_file import PartitionFromPlan
+from pipetrain.planner.partition.rules import Even, PartitionRule
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.program.validation import check_custom_schedule
+from pipetrain.run.timetable import Timetable
+from pipetrain.schedules import ListSchedule, Replicas, Schedule
+from pipetrain.schedules.round_robin import RoundRobin
+
+_ONE_EACH = ReplicaSettings()
+
+
+def build_rule(settings: Settings) -> PartitionRule | AutoPartition | FineGrained:
+    """The rule that cuts the model into stages.
+
+    Raises:
+        ConfigError: the target refuses an option, or returns something else.
+    """
+    rule: PartitionRule | AutoPartition | FineGrained = settings.partition.build()
+    if not isinstance(rule, AutoPartition | FineGrained) and not callable(getattr(rule, "cuts", None)):
+        raise settings.partition.wrong_type_error(rule, "a partition rule")
+    counts = settings.replicas.counts or ()
+    # another count of stages is refused with the schedule, by name
+    return replace(rule, replicas=counts) if isinstance(rule, Even) and len(counts) == rule.stages else rule
+
+
+def build_phases(
+    settings: Settings,
+    timetable: Timetable,
+    num_stages: int,
+    segments: RecomputeSegments | None,
+    replicas: ReplicaSettings = _ONE_EACH,
+) -> list[Phase]:
+    """The phases of a run, one after the other.
+
+    Raises:
+        ConfigError: a schedule or method takes other settings, or they do not go together.
+    """
+    starts = [0, *timetable.phase_ends[:-1]]
+    phases = []
+    for phase, start, end in zip(settings.phases, starts, timetable.phase_ends, strict=True):
+        with phase.naming_errors():
+            rules = build_rules(phase, num_stages, settings.train.microbatches, segments, replicas)
+        phases.append(Phase(rules, start, end))
+    return phases
+
+
+def build_schedules(settings: Settings) -> list[Schedule]:
+    """The schedule of each phase.
+
+    Raises:
+        ConfigError: a target refuses an option, or returns something else.
+    """
+    schedules = []
+    for phase in settings.phases:
+        with phase.naming_errors():
+            schedules.append(_build_schedule(phase))
+    return schedules
+
+
+def _build_schedule(phase: PhaseSettings) -> Schedule:
+    schedule = phase.schedule.build()
+    if not isinstance(schedule, Schedule):
+        raise phase.schedule.wrong_type_error(schedule, "a pipetrain.Schedule")
+    return schedule
+
+
+def build_rules(
+    phase: PhaseSettings,
+    num_stages: int,
+    num_microbatches: int,
+    segments: RecomputeSegments | None,
+    replicas: ReplicaSettings = _ONE_EACH,
+) -> PipelineRules:
+    """The schedule and method of a phase.
+
+    Raises:
+        ConfigError: one takes other settings, or they do not go together.
+    """
+    schedule, method = _build_schedule(phase), phase.method.build()
+    if not isinstance(method, Method):
+        raise phase.method.wrong_type_error(method, "a pipetrain.Method")
+    _check_pair(method, schedule, phase.choices)
+    try:
+        check_custom_schedule(schedule, num_stages, num_microbatches)
+    except ConfigError as error:
+        raise ConfigError(f"schedule._target_={phase.schedule.path}: {error}") from error
+    if method.independent_replicas == 1:
+        schedule = replicated(schedule, num_stages, replicas)
+    return PipelineRules(schedule, method, num_stages, num_microbatches, segments)
+
+
+def replicated(schedule: Schedule, num_stages: int, replicas: ReplicaSettings) -> Schedule:
+    """The schedule on so many replicas of each stage; itself where each has one.
+
+    Raises:
+        ConfigError: there are not as many numbers as stages, or the schedule has no lists.
+    """
+    counts = replicas.counts
+    if counts is None:
+        return schedule
+    if len(counts) != num_stages:
+        raise ConfigError(f"partition.replicas={list(counts)}: a number for each of {num_stages} stages is needed")
+    if max(counts) == 1:
+        return schedule
+    if not isinstance(schedule, ListSchedule):
+        raise ConfigError(
+            f"partition.replicas={list(counts)}: schedule={schedule.name} is run by torch.distributed.pipelining, "
+            "which knows no replicas; schedule=gpipe and 1f1b_flush do"
+        )
+    return RoundRobin(schedule, Replicas(counts), replicas.scale_lr)
+
+
+def _check_pair(method: Method, schedule: Schedule, names: Mapping[str, str]) -> None:
+    """A method goes with the schedules of its family; says which those are."""
+    if method.family == schedule.family:
+        return
+    raise ConfigError(
+        f"method={names['method']} does not work with schedule={names['schedule']}; use "
+        f"schedule={_either(names_of_family('schedule', method.family))}, or "
+        f"method={_either(names_of_family('method', schedule.family))}"
+    )
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def first_layers(chain: LayerChain, bounds: Sequence[tuple[int, int]], *, finegrained: bool) -> dict[int, int]:
+    """First layer of a stage -> the stage; `bounds` as those of a Job."""
+    if finegrained:
+        return stages_of_layers(weight_units(chain), bounds)
+    return {first: r for r, (first, _) in enumerate(bounds)}
+
+
+def build_recompute_segments(
+    train: TrainConfig, num_stages: int, stage_of: Mapping[int, int]
+) -> RecomputeSegments | None:
+    """Groups of stages that recompute together; None if no stage recomputes.
+
+    Args:
+        train: the settings of recomputation.
+        num_stages: D.
+        stage_of: first layer of a stage -> the stage.
+
+    Raises:
+        ConfigError: a boundary is not the first layer of a stage.
+    """
+    layers = train.recompute_boundaries
+    if layers is None:
+        return RecomputeSegments.of_single_stages(num_stages) if train.recompute else None
+    if wrong := [layer for layer in layers if layer not in stage_of]:
+        raise ConfigError(
+            f"train.recompute_boundaries={layers}: layer {wrong[0]} is not the first layer of a stage; stages begin at "
+            f"layers {', '.join(map(str, stage_of))}"
+        )
+    return RecomputeSegments(tuple(sorted({0, *(stage_of[layer] for layer in layers)})), num_stages)
+
+
+Rule = PartitionRule | AutoPartition | FineGrained
+
+
+def replicas_of(settings: Settings, rule: Rule) -> ReplicaSettings:
+    """The replicas of a run: partition.replicas, or where that is null, those of the plan.
+
+    Raises:
+        ConfigError: the plan cannot be read.
+    """
+    given = settings.replicas
+    if given.counts is None and isinstance(rule, PartitionFromPlan | PlannedPartition) and max(rule.replicas) > 1:
+        return replace(given, counts=rule.replicas)
+    return given
+
+
+def phases_of_rule(
+    settings: Settings, rule: Rule, timetable: Timetable, num_stages: int, segments: RecomputeSegments | None
+) -> list[Phase]:
+    """The phases of a run on these replicas.
+
+    Raises:
+        ConfigError: they do not go together; says so where they would without the replicas of a plan.
+    """
+    replicas = replicas_of(settings, rule)
+    try:
+        return build_phases(settings, timetable, num_stages, segments, replicas)
+    except ConfigError as error:
+        if replicas == settings.replicas:
+            raise
+        build_phases(settings, timetable, num_stages, segments)
+        assert isinstance(rule, PartitionFromPlan | PlannedPartition)
+        planned = "-".join(map(str, rule.replicas))
+        raise ConfigError(
+            f"{rule.where}: its stages have replicas, {planned}: {error}; or planner.straight=true plans without"
+        ) from error
+
+
+_MISSING = "???"
+MOST_STAGES = 256
+_EPOCH = 10**9  # without data nobody knows how long one is: longer than any timeline
+
+
+@dataclass(frozen=True)
+class ComposedPhase:
+    """One phase of a configuration.
+
+    Attributes:
+        rules: what runs.
+        steps: how long; None: to the end of the run.
+        batch_size: samples of a minibatch.
+        names: of its method and schedule on the command line.
+    """
+
+    rules: PipelineRules
+    steps: int | None
+    batch_size: int
+    names: Mapping[str, str]
+
+
+def composed_phases(overrides: Sequence[str]) -> list[ComposedPhase]:
+    """The phases that these overrides of `pipetrain run` choose.
+
+    Raises:
+        ConfigError: they do not go together, or only the model could say how many stages there are.
+    """
+    settings = composed(overrides)
+    settings.check_targets()
+    plan = (
+        PartitionFromPlan(settings.partition.options["path"]) if settings.choices.get("partition") == "file" else None
+    )
+    num_stages, segments = _stages_and_segments(settings, plan)
+    replicas = settings.replicas if plan is None else replicas_of(settings, plan)
+    train = settings.train
+    phases = []
+    for phase in settings.phases:
+        rules = build_rules(phase, num_stages, train.microbatches, segments, replicas)
+        phases.append(ComposedPhase(rules, phase.length(_EPOCH), train.batch_size, phase.choices))
+    return phases
+
+
+def _stages_and_segments(settings: Settings, plan: PartitionFromPlan | None) -> tuple[int, RecomputeSegments | None]:
+    partition, boundaries = settings.partition.options, settings.train.recompute_boundaries
+    cuts = partition.get("boundaries", partition.get("ppv"))
+    num_stages = partition.get("stages") if cuts is None else len(_list_of_cuts(partition))
+    if plan is not None:
+        num_stages = len(plan.plan.stages)
+    if not is_whole(num_stages) or not 1 <= num_stages <= MOST_STAGES:
+        raise ConfigError(
+            f"partition.stages={as_configured(num_stages)}: a timeline needs the number of stages, 1 to {MOST_STAGES}"
+        )
+    if boundaries is not None and "boundaries" not in partition:
+        raise ConfigError(
+            f"train.recompute_boundaries={boundaries} names layers; without the model only partition=explicit says "
+            "which stages begin with them: partition=explicit partition.boundaries=[...]"
+        )
+    firsts = [] if boundaries is None else _list_of_cuts(partition)
+    stage_of = {layer: r for r, layer in enumerate(firsts)}
+    return num_stages, build_recompute_segments(settings.train, num_stages, stage_of)
+
+
+def _list_of_cuts(partition: Mapping[str, Any]) -> list[int]:
+    setting = "boundaries" if "boundaries" in partition else "ppv"
+    cuts = partition[setting]
+    if not isinstance(cuts, list):
+        shown = "is not set" if cuts == _MISSING else f"={cuts}: a list"
+        raise ConfigError(
+            f"partition.{setting}{' ' if cuts == _MISSING else ''}{shown}; e.g. partition.{setting}=[4,7]"
+        )
+    return [0, *cuts]

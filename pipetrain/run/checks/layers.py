@@ -1,0 +1,297 @@
+"""Trial computations of the layers: what a pipeline, recomputation and lower precision need of them."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import Node
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+from typing_extensions import override
+
+from pipetrain.arithmetic import ComputeOptions
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+from pipetrain.models.chain import Inputs, LayerChain
+from pipetrain.models.stateful_layer import stateful_layers
+from pipetrain.stage.saved_tensors import WeightCasts
+from pipetrain.tensors import Tensors, new_leaves_sharing_memory, storage_pointers
+
+_SAMPLES = 4
+_PLAIN = ComputeOptions()
+
+
+def weight_derived_layers(chain: LayerChain, inputs: Tensors, arithmetic: ComputeOptions = _PLAIN) -> list[str]:
+    """The layers whose backward reads a tensor computed from weights in the forward, such as weight_norm's.
+
+    Where a method's backward reads other weights than its forward, such a tensor, being no view of a weight, stays as
+    the forward saved it. Each layer is run three times to find them: a saved tensor that is the same for other inputs
+    but not for other weights comes from the weights alone. Where inputs cannot be changed, nothing can be told. Casts
+    of weights that the arithmetic makes are none of them, as they are made again for the backward.
+
+    Raises:
+        ConfigError: a layer uses a parameter that is not registered, or one that its forward changes.
+    """
+    probe = copy.deepcopy(chain)
+    first = tuple(tensor[:_SAMPLES].clone() for tensor in inputs)
+    second = tuple(_other_samples(tensor) for tensor in inputs)
+    derived = []
+    for label, layer in zip(probe.labels, probe.layers, strict=True):
+        _refuse_max_norm(label, layer)
+        second = tuple(_unlike(a, b) for a, b in zip(first, second, strict=True))
+        with _beginning_with(layer, 0.25):
+            once, first_out = _saved(layer, first, label, arithmetic)
+        with _beginning_with(layer, 0.5):
+            again, second_out = _saved(layer, second, label, arithmetic)
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.mul_(1.25).add_(0.125)
+        with _beginning_with(layer, 0.25):
+            changed, _ = _saved(layer, first, label, arithmetic)
+        varied = not all(map(_same, first, second))
+        if varied and any(_same(a, b) and not _same(a, c) for a, b, c in zip(once, again, changed, strict=False)):
+            derived.append(label)
+        first, second = first_out, second_out
+    return derived
+
+
+def check_recomputation(chain: LayerChain, inputs: Tensors) -> None:
+    """Looks for layers that would not compute the same again, as they count their forwards.
+
+    Raises:
+        ConfigError: a forward changes something that Python keeps, and does so each time.
+    """
+    # the recorder of graphs comes with it
+    from pipetrain.models.graph.python_state import changes, python_state
+
+    probe = copy.deepcopy(chain)
+    tensors = tuple(tensor[:_SAMPLES] for tensor in inputs)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        states = []
+        for _ in range(3):
+            probe(*tensors)
+            states.append(python_state(probe.module))
+    if places := [place for place in changes(states[0], states[1], ()) if states[1].get(place) != states[2].get(place)]:
+        part = "" if not places[0].path else f" of {places[0].path}"
+        raise ConfigError(
+            f"train.recompute: the forward{part} {places[0].described(probe.module)}, and a recomputation would do so "
+            "again; train.recompute=false stores activations instead"
+        )
+
+
+def check_batch_norm(chain: LayerChain, inputs: Tensors) -> None:
+    """Trains on a single sample, which batch norm refuses where it has one value per channel.
+
+    Raises:
+        ConfigError: a layer cannot.
+    """
+    probe = copy.deepcopy(chain)
+    tensors: Any = tuple(tensor[:1] for tensor in inputs)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for label, layer in zip(probe.labels, probe.layers, strict=True):
+            try:
+                result = layer.train()(*tensors)
+            except ValueError as error:
+                if not str(error).startswith("Expected more than 1 value per channel"):
+                    raise
+                raise ConfigError(
+                    "train.batch_size, train.microbatches: some microbatch has one sample, and batch norm in layer "
+                    f"{label} needs more than one value per channel; microbatches of two samples or more work"
+                ) from error
+            tensors = result if isinstance(result, tuple) else (result,)
+
+
+def _other_samples(tensor: Tensor) -> Tensor:
+    """Other inputs of the first layer: for integers, which may be indices, the last sample over and over."""
+    samples = tensor[:_SAMPLES]
+    return torch.randn_like(samples) if tensor.is_floating_point() else tensor[-1:].expand_as(samples).clone()
+
+
+def _unlike(first: Tensor, second: Tensor) -> Tensor:
+    """`second`, or if it equals `first` other numbers, where any numbers do."""
+    if not second.is_floating_point() or not _same(first, second):
+        return second
+    return torch.randn_like(second).requires_grad_(second.requires_grad)
+
+
+def _saved(layer: nn.Module, inputs: Tensors, label: str, arithmetic: ComputeOptions) -> tuple[list[Tensor], Tensors]:
+    """The saved tensors that are no view and no cast of a weight, and the outputs."""
+    parameters = dict(layer.named_parameters())
+    leaves = new_leaves_sharing_memory(
+        parameters, {name: parameter.requires_grad for name, parameter in parameters.items()}
+    )
+    weights = storage_pointers(leaves.values())
+    casts = WeightCasts(leaves)
+    saved: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        known = tensor.layout != torch.strided or tensor.untyped_storage().data_ptr() in weights
+        if not known and casts.of(tensor) is None:
+            saved.append(tensor.detach().clone())
+        return tensor
+
+    torch.default_generator.manual_seed(0)
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, _identity)
+    with torch.enable_grad(), hooks, casts, arithmetic.computing(inputs[0].device):
+        result = functional_call(layer, leaves, inputs)
+    outputs = result if isinstance(result, tuple) else (result,)
+    _refuse_hidden_parameters(label, outputs, [*leaves.values(), *inputs])
+    # behind the first layer a gradient flows to the inputs as well, and autograd saves what that needs
+    return saved, tuple(output.detach().requires_grad_(output.is_floating_point()) for output in outputs)
+
+
+@contextmanager
+def _beginning_with(layer: nn.Module, state: float) -> Iterator[None]:
+    """Has recurrent modules that are given no state begin with this one in place of zeros.
+
+    What they compute of zeros and their weights is the same for all inputs, and an activation nevertheless.
+    """
+    recurrent = [module for module in layer.modules() if isinstance(module, nn.RNNBase | nn.RNNCellBase)]
+    try:
+        for module in recurrent:
+            module.forward = partial(_with_zeros_as, state, module.forward)
+        yield
+    finally:
+        for module in recurrent:
+            del module.forward
+
+
+def _with_zeros_as(value: float, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with _ZerosAs(value):
+        return forward(*args, **kwargs)
+
+
+class _ZerosAs(TorchFunctionMode):
+    """Fills what torch.zeros makes with another number."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self._value = value
+
+    @override
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        return made.fill_(self._value) if func is torch.zeros else made
+
+
+def _identity(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other)
+
+
+def _refuse_hidden_parameters(label: str, outputs: Tensors, leaves: list[Tensor]) -> None:
+    registered = {id(leaf) for leaf in leaves}
+    for node in _graph(outputs):
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, Tensor) and id(variable) not in registered:
+            raise ConfigError(
+                f"model: layer {label} uses a parameter of shape {tuple(variable.shape)} that none of its modules "
+                "registers; assign it as an attribute of the module that uses it"
+            )
+
+
+def _graph(outputs: Tensors) -> list[Node]:
+    nodes, waiting = [], [output.grad_fn for output in outputs if output.grad_fn is not None]
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            nodes.append(node)
+            waiting += [parent for parent, _ in node.next_functions if parent is not None]
+    return nodes
+
+
+def _refuse_max_norm(label: str, layer: nn.Module) -> None:
+    for module in layer.modules():
+        if getattr(module, "max_norm", None) is not None:
+            raise ConfigError(
+                f"model: layer {label} is an embedding with max_norm={module.max_norm}, which changes its weights in "
+                "the forward, unseen by any weight version; use max_norm=None"
+            )
+
+
+_TOLERANCE = 0.05
+"""Relative: where a cast is left out, the numbers are only more precise."""
+
+
+def check_cut_trains_alike(chain: LayerChain, inputs: Inputs, output: str | None, seed: int) -> None:
+    """Trains the layers and the whole module on the first samples, for outputs, gradients and buffers of equal bits.
+
+    Args:
+        chain: the model, `recorded`; left as it is.
+        inputs: of a few samples.
+        output: the entry of what the module returns that goes to the loss; None: see `chain_of`.
+        seed: of the run.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    # as with the recording itself, modules of torch that nobody else needs
+    from pipetrain.models.graph.equivalence import trains_like_eager
+    from pipetrain.models.graph.example import Example
+
+    if trains_like_eager(chain, Example.of(inputs), output, seed):
+        return
+    raise ConfigError(
+        f"model: {type(chain.module).__name__} cannot be cut into stages: in training, its layers give different "
+        "outputs or gradients than its own forward, for example because its first call differs; "
+        "return an nn.Sequential whose children are the layers, or a pipetrain.LayerChain(module, layers)"
+    )
+
+
+def check_dtypes(chain: LayerChain, inputs: Inputs, output: str | None, arithmetic: ComputeOptions) -> None:
+    """Holds layers that were cut along a graph against the whole module, in the precision of the run.
+
+    Args:
+        chain: the model, `recorded`; left as it is.
+        inputs: of a few samples.
+        output: the entry of what the module returns that goes to the loss; None: see `chain_of`.
+        arithmetic: of the run.
+
+    Raises:
+        ConfigError: they give other outputs.
+    """
+    from pipetrain.models.graph.equivalence import matches_eager
+    from pipetrain.models.graph.example import Example
+
+    with arithmetic.computing(torch.device("cpu")):
+        same = matches_eager(copy.deepcopy(chain), Example.of(inputs), output, _TOLERANCE)
+    if not same:
+        raise ConfigError(
+            f"train.precision={arithmetic.precision}: in stages, {type(chain.module).__name__} gives different "
+            "outputs than as a whole, because its forward depends on the dtypes of tensors; train.precision=fp32 works"
+        )
+
+
+def check_stateful_data(chain: LayerChain, loaders: dict[str, Loader]) -> None:
+    """Checks that row b of each minibatch continues row b of the one before, where layers go on from there.
+
+    Args:
+        chain: the model.
+        loaders: what reads each split, by its name.
+
+    Raises:
+        ConfigError: the layers would go on with the state of other rows.
+    """
+    labels = [label for label, layer in zip(chain.labels, chain.layers, strict=True) if stateful_layers(layer)]
+    if not labels:
+        return
+    carries = f"model: layer {labels[0]} carries its state from minibatch to minibatch, and the minibatches of `"
+    for name, loader in loaders.items():
+        if not getattr(loader.dataset, "ordered", False):
+            raise ConfigError(
+                f"{carries}{name}` do not continue one another; running text in rows works: a data set whose splits "
+                "are `ordered`, such as dataset=austen dataset.carried=true"
+            )
+        sizes = set(loader.sizes(0))
+        if len(sizes) > 1:
+            few, many = min(sizes), max(sizes)
+            raise ConfigError(f"{carries}{name}` have {few} to {many} rows; as many in each are needed")

@@ -1,0 +1,1 @@
+"""Uses of a run's checkpoints: evaluate, export, sample."""

@@ -1,0 +1,136 @@
+"""`pipetrain eval RUN`: the metrics of a checkpoint on the evaluation set, computed in one process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pipetrain.config.overrides import Override
+from pipetrain.config.settings import Settings
+from pipetrain.config.suggestions import known_names, unknown_setting
+from pipetrain.data.loader import Loader
+from pipetrain.errors import ConfigError
+from pipetrain.executors.evaluation import evaluate_model
+from pipetrain.losses import on_device
+from pipetrain.models.chain import LayerChain
+from pipetrain.models.stateful_layer import carrying_state
+from pipetrain.run.builders.data import build_dataset, evaluation_loader
+from pipetrain.run.builders.loss import build_loss, build_metrics
+from pipetrain.run.builders.machine import device_of
+from pipetrain.run.builders.model import build_arithmetic
+from pipetrain.run.checkpoint import store
+from pipetrain.run.checkpoint.retention import Selection
+from pipetrain.run.checks.layers import check_stateful_data
+from pipetrain.run.decoder import GeneratedText, decoder_of
+from pipetrain.run.finished.whole_model import whole_model
+from pipetrain.tensors import Tensors
+from pipetrain.tracking.stored_settings import stored_settings
+
+_CALLED = ("dataset", "model", "loss", "metrics")
+_READ = ("device", "threads")
+_READ_OF_EVAL = ("batch_size", "decode", "beam_width", "length_penalty", "length_penalty_form")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Results of an evaluation.
+
+    Attributes:
+        checkpoint: of which checkpoint.
+        step: after so many steps.
+        model, dataset: what they are called.
+        samples: of the evaluation set.
+        metrics: `loss`, and others in percent.
+        others: those on scales of their own: of the whole model, such as `bleu`, and of the section `metrics`.
+        signatures: metric -> how it was computed, where that is known.
+        texts: generated, in the order of the samples.
+    """
+
+    checkpoint: Path
+    step: int
+    model: str
+    dataset: str
+    samples: int
+    metrics: Mapping[str, float]
+    others: Mapping[str, float] = field(default_factory=dict)
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    texts: Sequence[GeneratedText] = ()
+
+
+def evaluate(selection: Selection, overrides: Sequence[Override] = (), *, trust: bool = False) -> Evaluation:
+    """Evaluates a checkpoint under its run's settings, with changes on top.
+
+    Args:
+        selection: which checkpoint.
+        overrides: the changes.
+        trust: whether to call code that is not pipetrain's own.
+
+    Raises:
+        ConfigError: there is no such run or checkpoint, or a change is wrong.
+    """
+    _check_read(overrides)
+    settings = stored_settings(selection.run, _CALLED, overrides, trust=trust)
+    folder = selection.checkpoint()
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    dataset = build_dataset(settings.dataset)
+    loader = evaluation_loader(settings, dataset)
+    chain = whole_model(settings, dataset, folder)
+    decoder = decoder_of(settings, dataset, chain)
+    metrics = _metrics(settings, dataset, chain, loader)
+    texts: list[GeneratedText] = []
+    decoder = decoder and decoder.on(_device(settings)).keeping(texts)
+    return Evaluation(
+        checkpoint=folder,
+        step=store.load_progress(folder)["step"],
+        model=_name(settings, "model", settings.model.target.path),
+        dataset=_name(settings, "dataset", settings.dataset.target.path),
+        samples=sum(loader.sizes(0)),
+        metrics={name: value for name, value in metrics.items() if name not in settings.metrics},
+        others={
+            **{name: metrics[name] for name in settings.metrics},
+            **(decoder.metrics(chain) if decoder is not None else {}),
+        },
+        signatures=decoder.signatures if decoder is not None else {},
+        texts=texts,
+    )
+
+
+def _check_read(overrides: Sequence[Override]) -> None:
+    read = [*_READ, *(f"eval.{name}" for name in _READ_OF_EVAL)]
+    for override in overrides:
+        if override.key in read or override.key.split(".")[0] in _CALLED:
+            continue
+        if override.key not in known_names():
+            raise ConfigError(unknown_setting(override.key, override.text))
+        raise ConfigError(
+            f"{override.text}: an evaluation does not read {override.key}; it reads {', '.join((*_CALLED, *read))}"
+        )
+
+
+def _name(settings: Settings, group: str, path: str) -> str:
+    """Choice of a group; for custom, the path of its target."""
+    choice = settings.choices.get(group, "custom")
+    return path if choice == "custom" else choice
+
+
+def _device(settings: Settings) -> torch.device:
+    return torch.device(device_of(settings.device))
+
+
+def _metrics(settings: Settings, dataset: Any, chain: LayerChain, loader: Loader) -> Mapping[str, float]:
+    """The loss, its metrics and further ones over all that `loader` reads."""
+    device, loss, arithmetic = _device(settings), build_loss(settings, dataset), build_arithmetic(settings.train)
+
+    @torch.no_grad()
+    def compute(inputs: Tensors) -> Tensors:
+        with arithmetic.computing(device):
+            outputs = chain(*arithmetic.cast_inputs(inputs))
+        return arithmetic.cast_outputs(outputs if isinstance(outputs, tuple) else (outputs,))
+
+    check_stateful_data(chain, {"eval": loader})
+    with carrying_state(nn.ModuleList(chain.layers)):
+        return evaluate_model(loader, compute, on_device(loss, device), device, build_metrics(settings))

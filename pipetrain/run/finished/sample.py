@@ -1,0 +1,135 @@
+"""`pipetrain sample RUN`: text that a language model goes on with, a token at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipetrain.errors import ConfigError, check_whole
+from pipetrain.models.chain import LayerChain
+from pipetrain.number_range import NOT_NEGATIVE
+from pipetrain.run.builders.data import build_dataset
+from pipetrain.run.checkpoint.retention import Selection
+from pipetrain.run.finished.whole_model import whole_model
+from pipetrain.tracking.stored_settings import stored_settings
+
+_CALLED = ("dataset", "model")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Options for choosing the next token.
+
+    Attributes:
+        length: tokens to add.
+        temperature: scores are divided by it; 0: always the most likely token.
+        top_k: only the k most likely tokens can be chosen; None: all.
+        seed: of the draws.
+
+    Raises:
+        ConfigError: a number is out of its range.
+    """
+
+    length: int = 200
+    temperature: float = 0.8
+    top_k: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole("--length", self.length, least=1)
+        NOT_NEGATIVE.check("--temperature", self.temperature)
+        if self.top_k is not None:
+            check_whole("--top-k", self.top_k, least=1)
+
+    def choose(self, scores: Tensor, generator: torch.Generator) -> int:
+        """A token, by the scores (tokens,) of all."""
+        if not self.temperature:
+            return int(scores.argmax())
+        scores = scores.float() / self.temperature
+        if self.top_k is not None and self.top_k < len(scores):
+            scores[scores < scores.topk(self.top_k).values[-1]] = -torch.inf
+        return int(torch.multinomial(scores.softmax(0), 1, generator=generator))
+
+
+def sample(selection: Selection, prompt: str, sampling: Sampling, *, trust: bool = False) -> Iterator[str]:
+    """The prompt, then what the model goes on with, in pieces as they are found.
+
+    Args:
+        selection: which checkpoint.
+        prompt: how the text begins; where it is empty, as a line of the training text does.
+        sampling: how tokens are chosen.
+        trust: whether to call code that is not pipetrain's own.
+
+    Raises:
+        ConfigError: there is no such checkpoint, it is of no language model, or the prompt cannot be written in tokens.
+    """
+    settings = stored_settings(selection.run, _CALLED, trust=trust)
+    folder = selection.checkpoint()
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    dataset = build_dataset(settings.dataset)
+    vocabulary = getattr(dataset, "vocabulary", None)
+    if vocabulary is None:
+        raise ConfigError(_no_vocabulary(selection, settings.dataset.target.path, dataset))
+    model = whole_model(settings, dataset, folder)
+    begun = [int(token) for token in vocabulary.encode(prompt or "\n")]
+    if not begun:
+        raise ConfigError(f"--prompt {prompt!r}: holds no token")
+    window = Window(dataset.max_length, vocabulary.size)
+    return _pieces(vocabulary, begun, generated(model, begun, sampling, window))
+
+
+def _no_vocabulary(selection: Selection, path: str, dataset: Any) -> str:
+    reason = f"{selection.run} was trained on {path}"
+    if hasattr(dataset, "vocabulary"):
+        return f"{reason}, whose token ids nobody can read; run it with dataset.tokenizer=FILE, a tokenizer.json"
+    return f"{reason}, which is no text to go on with; sample takes runs of language models, such as model=gpt"
+
+
+def _pieces(vocabulary: Any, begun: list[int], tokens: Iterator[int]) -> Iterator[str]:
+    """Text by and by; a token may be a part of a character, and is kept until the rest of it has come."""
+    ids, shown = list(begun), ""
+    while True:
+        text = vocabulary.decode(ids)
+        if not text.endswith("\ufffd"):
+            yield text[len(shown) :]
+            shown = text
+        token = next(tokens, None)
+        if token is None:
+            yield text[len(shown) :]
+            return
+        ids.append(token)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Input length and vocabulary of a language model.
+
+    Attributes:
+        positions: tokens that it takes.
+        tokens: those that have a meaning; it may have scores of more.
+    """
+
+    positions: int
+    tokens: int
+
+
+@torch.no_grad()
+def generated(model: LayerChain, begun: list[int], sampling: Sampling, window: Window) -> Iterator[int]:
+    """The tokens that the model adds, each found from the last ones before it.
+
+    Args:
+        model: token ids (1, positions) -> scores (1, positions, tokens).
+        begun: the tokens to go on from.
+        sampling: how tokens are chosen.
+        window: how many of them it takes, and which there are.
+    """
+    device = next(model.module.parameters()).device
+    generator = torch.Generator().manual_seed(sampling.seed)
+    ids = list(begun)
+    for _ in range(sampling.length):
+        scores = model(torch.tensor([ids[-window.positions :]], device=device))
+        ids.append(sampling.choose(scores[0, -1, : window.tokens].cpu(), generator))
+        yield ids[-1]

@@ -1,0 +1,1 @@
+"""Measured layer times and links, and what follows from them: cuts and predicted pipelines."""

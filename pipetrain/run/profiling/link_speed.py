@@ -1,0 +1,157 @@
+"""Bandwidth between two workers, measured with two processes and the messages of a run."""
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch.multiprocessing import ProcessContext, start_processes
+
+from pipetrain.device_queue import queues, synchronize
+from pipetrain.errors import ConfigError, RunError
+from pipetrain.executors.messages import loopback
+from pipetrain.executors.messages.links import Links
+from pipetrain.executors.messages.neighbors import groups_of_neighbors
+from pipetrain.executors.messages.p2p import Incoming, Outgoing
+from pipetrain.executors.messages.slow_link import given_bytes_per_s
+from pipetrain.executors.messages.transport import agreed_transport, set_environment
+from pipetrain.planner.profile.profile import MessageCpuTime
+from pipetrain.run.builders.machine import device_at
+from pipetrain.schedules import Replicas
+
+_LARGE, _SMALL = 2**22, 2**10
+_WARM_UPS, _REPEATS = 3, 20
+_DEADLINE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class LinkSpeed:
+    """Times of a message between two workers.
+
+    Attributes:
+        bytes_per_s: from one to the other.
+        message_work: of each end, on its core.
+    """
+
+    bytes_per_s: float
+    message_work: MessageCpuTime
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """What `asdict` makes of it.
+
+        Raises:
+            ConfigError: it is something else.
+        """
+        match content:
+            case {"bytes_per_s": float(speed), "message_work": work} if speed > 0:
+                return cls(speed, MessageCpuTime.from_json(work))
+        raise ConfigError(f"{content}: no measured link")
+
+
+def measured_link(device: str) -> LinkSpeed:
+    """Speed of messages between two workers.
+
+    A large one and a small one go back and forth, as activations and gradients do: over Gloo and the loopback interface
+    on the CPU or where two workers would share a CUDA device, else over NCCL from device to device. What that takes of
+    cores is known on the CPU alone.
+
+    Args:
+        device: cpu or cuda.
+
+    Raises:
+        RunError: the workers do not get through with it, as where they cannot connect.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        workers = start_processes(_worker, args=(folder, device), nprocs=2, start_method="spawn", join=False)
+        _join(workers, _allowed_s())
+        ends = [json.loads(_result(folder, rank).read_text()) for rank in (0, 1)]
+    (large_s, _), _ = ends[0]
+    large_core_s, small_core_s = (statistics.fmean(end[size][1] for end in ends) for size in (0, 1))
+    per_byte = max(0.0, large_core_s - small_core_s) / (_LARGE - _SMALL)
+    work = MessageCpuTime(small_core_s, per_byte) if device == "cpu" else MessageCpuTime()
+    return LinkSpeed(_LARGE / large_s, work)
+
+
+def _allowed_s() -> float:
+    """Seconds that the workers may take, with those of every message where links are slowed down."""
+    slowed = given_bytes_per_s()
+    return _DEADLINE_SECONDS + (0.0 if slowed is None else 2 * (_WARM_UPS + _REPEATS) * (_LARGE + _SMALL) / slowed)
+
+
+def _join(workers: ProcessContext, allowed_s: float) -> None:
+    """Waits for the workers, and ends them when their time is up: one that waits for the other would do so for ever."""
+    deadline = time.monotonic() + allowed_s
+    while not workers.join(timeout=max(0.0, deadline - time.monotonic())):
+        if time.monotonic() >= deadline:
+            for process in workers.processes:
+                process.kill()
+                process.join()
+            raise RunError(
+                f"two workers did not measure their connection within {allowed_s:g} s; `pipetrain doctor --gpu` looks "
+                "for the cause on GPUs; planner.bandwidth=false measures none, and topology.gigabytes_per_s takes a "
+                "bandwidth that you know"
+            )
+
+
+def _result(folder: str, rank: int) -> Path:
+    return Path(folder, f"end_{rank}.json")
+
+
+def _worker(rank: int, folder: str, kind: str) -> None:
+    torch.set_num_threads(1)
+    set_environment(kind)
+    loopback.use()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    device = device_at(kind, rank)
+    if queues(device):
+        torch.get_device_module(device).set_device(device)
+    outgoing, incoming = _ports(rank, device)
+    pass_on = _send_and_take if rank == 0 else _take_and_return
+    took = [_message_s(pass_on(outgoing, incoming, size, device), device) for size in (_LARGE, _SMALL)]
+    outgoing.settle(0)
+    _result(folder, rank).write_text(json.dumps(took))
+    dist.destroy_process_group()
+
+
+def _ports(rank: int, device: torch.device) -> tuple[Outgoing, Incoming]:
+    """The ends of both directions between the two workers."""
+    links = Links(agreed_transport(device))
+    groups = groups_of_neighbors(Replicas.one_each(2), links)
+    to, back = (links.to(1 - rank, 1 - rank, groups[(0, 1), forward]) for forward in (rank == 0, rank == 1))
+    incoming = Incoming(back, "a probe")
+    incoming.expect([size for size in (_LARGE, _SMALL) for _ in range(_WARM_UPS + _REPEATS)])
+    return Outgoing(to, "a probe"), incoming
+
+
+def _send_and_take(outgoing: Outgoing, incoming: Incoming, size: int, device: torch.device) -> Callable[[], None]:
+    probe = torch.zeros(size, dtype=torch.uint8, device=device)
+
+    def pass_on() -> None:
+        outgoing.send(size, (probe,))
+        incoming.take()
+
+    return pass_on
+
+
+def _take_and_return(outgoing: Outgoing, incoming: Incoming, size: int, _device: torch.device) -> Callable[[], None]:
+    return lambda: outgoing.send(size, incoming.take())
+
+
+def _message_s(pass_on: Callable[[], None], device: torch.device) -> tuple[float, float]:
+    """Seconds of a message on the clock, and of the cores of this end of it; two go at a time, there and back."""
+    wall, core = [], []
+    for _ in range(_WARM_UPS + _REPEATS):
+        began, worked = time.perf_counter(), time.process_time()
+        pass_on()
+        synchronize(device)
+        wall.append(time.perf_counter() - began)
+        core.append(time.process_time() - worked)
+    # The work of one message is partly done during the next, so that only the sum of all is right.
+    return statistics.median(wall[_WARM_UPS:]) / 2, statistics.fmean(core[_WARM_UPS:]) / 2

@@ -1,0 +1,191 @@
+"""The predicted pipelines of a run's settings, one for each phase."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pipetrain.config.phases import PhaseSettings
+from pipetrain.config.settings import Settings
+from pipetrain.errors import ConfigError
+from pipetrain.executors.phase import PipelineRules
+from pipetrain.planner.costs.cut_profile import CutProfile
+from pipetrain.planner.costs.memory import MemoryModel
+from pipetrain.planner.costs.prediction import PipelineProgram, Prediction, predict
+from pipetrain.planner.costs.topology import Topology, core_notes, with_cores
+from pipetrain.planner.partition.automatic import AutoPartition, stages_of_profile
+from pipetrain.planner.partition.finegrained import FineGrained
+from pipetrain.planner.partition.from_file import PartitionFromPlan
+from pipetrain.planner.pipeline_plan import PipelinePlan
+from pipetrain.planner.profile.estimate import WEIGHT_BYTES_PER_SECOND
+from pipetrain.planner.profile.profile import Profile, read_profile
+from pipetrain.program.recomputation import RecomputeSegments
+from pipetrain.run import components
+from pipetrain.run.builders.optimizer import build_torch_optimizer
+from pipetrain.run.builders.pipeline import Rule, build_recompute_segments, build_rule, build_rules
+from pipetrain.run.builders.weight_traffic import passes_of_updates
+from pipetrain.run.checks.pipeline import unfilled
+from pipetrain.run.profiling.auto_partition import plan_by
+from pipetrain.run.profiling.profile import profile_of_chain
+
+_GIGA = 1e9
+_NO_LAYERS = (
+    "partition=finegrained cuts layers apart, and a profile is of whole layers: nothing can be predicted; "
+    "partition=even works"
+)
+
+
+@dataclass(frozen=True)
+class ProfiledRun:
+    """Settings of a run with the profile of its model cut into stages.
+
+    Attributes:
+        settings: of the run.
+        cut: the stages.
+        segments: which of them recompute together; None where none does.
+    """
+
+    settings: Settings
+    cut: CutProfile
+    segments: RecomputeSegments | None
+
+    @classmethod
+    def of(cls, settings: Settings, *, profile: Profile | None = None) -> "ProfiledRun":
+        """The stages that such a run would have, or where the profile comes from a file, those of its layers.
+
+        Args:
+            settings: of the run.
+            profile: of the file, where that has been read already; None: measure, or read the file.
+
+        Raises:
+            ConfigError: the settings cannot run, or the profile cannot be cut so.
+        """
+        if profile is None and settings.profile is not None:
+            profile = read_profile(Path(settings.profile))
+        if profile is None:
+            built = components.build(settings)
+            if built.finegrained:
+                raise ConfigError(_NO_LAYERS)
+            profile = profile_of_chain(settings, built.data, built.chain)
+            stages = tuple(tuple(range(*bounds)) for bounds in built.bounds)
+            replicas = built.replicas.counts or (1,) * len(stages)
+        else:
+            stages, replicas = _laid_out(settings, build_rule(settings), profile)
+        cut = CutProfile(profile, stages, replicas, _topology(settings, profile, sum(replicas)))
+        first_layers = {layers[0]: r for r, layers in enumerate(stages)}
+        return cls(settings, cut, build_recompute_segments(settings.train, len(stages), first_layers))
+
+    def predictions(self) -> Iterator[tuple[PhaseSettings, Prediction]]:
+        """Prediction of each phase.
+
+        Raises:
+            ConfigError: a schedule or method cannot run on these stages, or has no operation lists.
+        """
+        for index, phase in enumerate(self.settings.phases):
+            with phase.naming_errors():
+                rules = self._rules(phase)
+                yield phase, predict(self.cut, self._program(rules), self.memory(index), self._latency_s)
+
+    def notes(self) -> list[str]:
+        """Notes on the predictions: date of the measurements, assumed cores, pipelines that never fill."""
+        stages, phases = len(self.cut.stages), self.settings.phases
+        schedules = [self._rules(phase).schedule for phase in phases]
+        return [
+            *self.cut.profile.notes,
+            *core_notes(self.settings, self.cut.profile, sum(self.cut.replicas)),
+            *unfilled(schedules, stages, self.settings.train),
+        ]
+
+    def memory(self, phase: int, batch_size: int | None = None, activations: Sequence[float] = ()) -> list[int]:
+        """The peak of a device of each stage in bytes.
+
+        Args:
+            phase: its index.
+            batch_size: samples of a minibatch; None: as profiled.
+            activations: what a minibatch of that size keeps in each stage; () as profiled.
+        """
+        scale = 1.0 if batch_size is None else batch_size / (self.cut.profile.batch_size or 1)
+        kept = zip(self.cut.stage_sizes, activations or self.cut.activation_bytes, strict=True)
+        sizes = [replace(each, activations=float(own), inputs=scale * each.inputs) for each, own in kept]
+        return MemoryModel.of(self.settings).phases[phase].pipeline_bytes(self.cut.replicas, sizes)
+
+    def _rules(self, phase: PhaseSettings) -> PipelineRules:
+        replicas = replace(self.settings.replicas, counts=self.cut.replicas)
+        rules = build_rules(phase, len(self.cut.stages), self.settings.train.microbatches, self.segments, replicas)
+        if rules.replicas.counts != self.cut.replicas:
+            raise ConfigError(
+                f"method={phase.choices['method']}: its replicas do not wait for each other, and no operation list "
+                "says when they work; method=data_parallel can be predicted"
+            )
+        return rules
+
+    def _program(self, rules: PipelineRules) -> PipelineProgram:
+        optimizer = build_torch_optimizer(self.settings.optimizer, [nn.Parameter(torch.zeros(2, 2))])
+        moved = zip(passes_of_updates(rules, optimizer), self.cut.weight_bytes, strict=True)
+        speed = self._weight_bytes_per_s
+        return PipelineProgram(
+            cycles=[rules.steady_cycle(r) for r in range(rules.num_stages)],
+            num_microbatches=rules.num_microbatches,
+            update_s=[passes * size / speed if speed else 0.0 for passes, size in moved],
+            segments=self.segments,
+            overlapped=self.settings.planner.overlap,
+        )
+
+    @property
+    def _latency_s(self) -> float:
+        return self.settings.topology.latency_s
+
+    @property
+    def _weight_bytes_per_s(self) -> float | None:
+        """Bytes of weights per second that updates pass over; None if unknown: they then take no time."""
+        given = self.settings.topology.update_gigabytes_per_s
+        if given is not None:
+            return given * _GIGA
+        return WEIGHT_BYTES_PER_SECOND if self.cut.profile.provenance.get("device") == "cpu" else None
+
+
+def _laid_out(settings: Settings, rule: Rule, profile: Profile) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """The layers of each stage, and its replicas, which partition.replicas says, or a plan.
+
+    Raises:
+        ConfigError: the rule cannot hold for these layers.
+    """
+    if isinstance(rule, FineGrained):
+        raise ConfigError(_NO_LAYERS)
+    if isinstance(rule, AutoPartition | PartitionFromPlan):
+        plan = plan_by(settings, rule, profile) if isinstance(rule, AutoPartition) else _plan_of(rule, profile)
+        stages, planned = zip(*((stage.layers, stage.replicas) for stage in plan.stages), strict=True)
+        return stages, settings.replicas.counts or planned
+    stages = stages_of_profile(rule, profile)
+    return stages, settings.replicas.counts or (1,) * len(stages)
+
+
+def _plan_of(rule: PartitionFromPlan, profile: Profile) -> PipelinePlan:
+    """The plan of a file.
+
+    Raises:
+        ConfigError: it is for other layers than those of the profile.
+    """
+    if list(rule.plan.labels) != [layer.label for layer in profile.layers]:
+        raise ConfigError(f"{rule.where}: a plan for another model than that of the profile")
+    return rule.plan
+
+
+def _topology(settings: Settings, profile: Profile, needed: int) -> Topology:
+    """The devices of the section `topology`, or as many as are needed where it does not say how many.
+
+    Raises:
+        ConfigError: there are fewer.
+    """
+    given = with_cores(settings, profile)
+    if given.workers is None and given.devices is None:
+        given = replace(given, devices=needed)
+    topology = Topology.of(given, profile.bytes_per_s)
+    if topology.num_devices < needed:
+        said = f"topology.devices={given.devices}" if given.workers is None else f"topology.workers={given.workers}"
+        raise ConfigError(
+            f"{said}: {topology.num_devices} devices, and the pipeline needs {needed}; give more, or fewer stages"
+        )
+    return topology

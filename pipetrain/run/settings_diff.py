@@ -1,0 +1,112 @@
+"""Differences between the settings of a resumed run and those of its checkpoint, and which are allowed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import OmegaConf
+from typing_extensions import override
+
+from pipetrain.config.leaves import leaves
+from pipetrain.config.schema import TARGET, schema
+from pipetrain.errors import as_configured
+
+_PLACE = "its place in the data would be another"
+_FIXED = {
+    "model": "weights of one model fit no other",
+    "model.untie": "a weight that layers share is not two weights",
+    "optimizer": "the state of one optimizer fits no other",
+    "dataset": _PLACE,
+    "dataset.limit": _PLACE,
+    "dataset.shuffle": _PLACE,
+    "train.batch_size": _PLACE,
+    "seed": "order, augmentation and dropout would be drawn anew",
+}
+"""Settings that a run keeps, however often it is resumed, and why."""
+
+_OF_NO_EFFECT = (
+    "resume", "debug", "log", "launch", "checkpoint", "eval", "executor", "sweep", "trace", "metrics",
+    "dataset.workers", "dataset.prefetch", "dataset.pin_memory",
+    "planner.repeats", "planner.bandwidth", "planner.cache",
+)  # fmt: skip
+"""Settings, or sections of them, that change no weight."""
+
+_UNTOLD = ("resume", "debug")
+
+_OF_LENGTH = ("train.epochs", "train.max_steps", "train.target")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that has another value than it had.
+
+    Attributes:
+        setting: its name on the command line; a group's, where another of its choices was made.
+        old, new: its values, or the names of the choices.
+    """
+
+    setting: str
+    old: Any
+    new: Any
+
+    @override
+    def __str__(self) -> str:
+        if any(isinstance(value, list) and value and isinstance(value[0], Mapping) for value in (self.old, self.new)):
+            return f"other {self.setting}"
+        return f"{self.setting} {as_configured(self.old)} -> {as_configured(self.new)}"
+
+    @property
+    def why_fixed(self) -> str | None:
+        """Why no checkpoint can be carried over to this value; None where one can."""
+        return _FIXED.get(self.setting)
+
+    @property
+    def changes_weights(self) -> bool:
+        """True if the steps that are done would have had other results."""
+        return not _is_of(self.setting, (*_OF_NO_EFFECT, *_OF_LENGTH))
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[Mapping[str, str]]) -> list[Difference]:
+    """Differences between two configurations; a setting that one of them lacks has its default.
+
+    Args:
+        old: as `config.yaml` holds it.
+        new: as `config.yaml` would hold it.
+        names: of what was chosen of each group, in both.
+    """
+    before, after = _settings(old), _settings(new)
+    found = [
+        Difference(setting, before.get(setting), after.get(setting))
+        for setting in sorted(before.keys() | after.keys())
+        if before.get(setting) != after.get(setting) and not _is_of(setting, _UNTOLD)
+    ]
+    others = {_group(each): each for each in found if each.setting.endswith(f".{TARGET}")}
+    choices = [_of_choice(group, each, names) for group, each in others.items()]
+    return [*choices, *(each for each in found if _group(each) not in others)]
+
+
+def identity_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that two runs have in common where either may continue the other."""
+    return {name: value for name, value in _settings(config).items() if not _is_of(name, (*_UNTOLD, *_OF_NO_EFFECT))}
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Name -> value of every setting."""
+    defaults: Any = OmegaConf.to_container(schema())
+    return {**dict(leaves(defaults)), **dict(leaves(config))}
+
+
+def _is_of(setting: str, sections: Sequence[str]) -> bool:
+    return any(setting == section or setting.startswith(f"{section}.") for section in sections)
+
+
+def _group(difference: Difference) -> str:
+    return difference.setting.partition(".")[0]
+
+
+def _of_choice(group: str, targets: Difference, names: Sequence[Mapping[str, str]]) -> Difference:
+    """Another choice of a group, by name where the names tell them apart."""
+    old, new = (each.get(group) for each in names)
+    return (
+        Difference(group, targets.old, targets.new) if None in (old, new) or old == new else Difference(group, old, new)
+    )

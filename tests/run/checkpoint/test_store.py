@@ -1,0 +1,307 @@
+"""Checkpoints: found by step or path, read by kind, and never used when damaged."""
+
+import json
+import pickle
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support import small_model, tied_model
+from support.checkpoints import NAMES, written
+from support.pipelines import half_decay, sgd
+from support.worker_pool import job, simulated
+
+from pipetrain.arithmetic import ComputeOptions
+from pipetrain.errors import ConfigError
+from pipetrain.executors.pipeline import Training, build_stages
+from pipetrain.losses import CrossEntropy
+from pipetrain.report.error_line import message
+from pipetrain.run.checkpoint import manifest, store
+from pipetrain.run.checkpoint.retention import Selection
+from pipetrain.run.checkpoint.store import NewestWhole
+from pipetrain.run.checkpoint.tensor_file import Kind
+from pipetrain.run.finished.export import Format, Output, export
+from pipetrain.tracking.run_directory import RunDirectory
+
+TRAINING = Training(sgd, half_decay, CrossEntropy())
+
+
+def tensors(chain, value=1.0):
+    """A checkpoint of a model whose weights are all `value`."""
+    state = {f"model.{name}": torch.full_like(tensor, value) for name, tensor in chain.module.state_dict().items()}
+    return {**state, "optimizer.0.weight/momentum_buffer": torch.ones(2), "run.losses": torch.tensor([3.0, 2.0])}
+
+
+@pytest.fixture
+def chain():
+    return small_model.build(1, 4)
+
+
+def test_checkpoint_is_read_back_by_kind(tmp_path, chain):
+    written(tmp_path, 3, tensors(chain, 0.5))
+    folder = store.newest_undamaged(str(tmp_path))
+    assert store.load_progress(folder) == {"step": 3, **NAMES}
+    assert store.load_history(folder)["run.losses"].tolist() == [3.0, 2.0]
+    state = store.whole_state(folder, chain)
+    assert state.keys() == chain.module.state_dict().keys()
+    assert all((tensor == torch.tensor(0.5).to(tensor.dtype)).all() for tensor in state.values())
+    (optimizer,) = store.load_tensors(folder, lambda name: name.kind is Kind.OPTIMIZER)
+    assert (optimizer.of, optimizer.key) == ("0.weight", "momentum_buffer")
+
+
+def test_checkpoint_is_found_by_its_step_or_as_the_newest(tmp_path, chain):
+    for step in (9, 10, 100):
+        written(tmp_path, step, tensors(chain))
+    assert [path.name for path in store.checkpoints(tmp_path)] == [f"step-{step:08d}" for step in (9, 10, 100)]
+    assert store.at_step(tmp_path, None).name == "step-00000100"
+    nine = store.at_step(tmp_path, 9)
+    assert store.newest_undamaged(str(nine)) == nine
+    with pytest.raises(ConfigError, match=r"--step 8: .* has no checkpoint of that step; steps there are: 9, 10, 100"):
+        store.at_step(tmp_path, 8)
+
+
+def test_folder_without_checkpoints_is_refused_by_name(tmp_path):
+    with pytest.raises(ConfigError, match=f"{tmp_path}: no checkpoint here"):
+        store.newest_undamaged(str(tmp_path))
+    with pytest.raises(ConfigError, match="steps there are: none"):
+        store.at_step(tmp_path, 0)
+
+
+def test_checkpoint_of_another_model_names_a_weight_of_one_alone(tmp_path, chain):
+    content = tensors(chain)
+    content["model.extra"] = content.pop("model.0.bias")
+    written(tmp_path, 1, content)
+    with pytest.raises(ConfigError, match=r"was saved from another model; only one of the two has 0\.bias"):
+        store.whole_state(store.newest_undamaged(str(tmp_path)), chain)
+
+
+@pytest.fixture
+def folder(tmp_path, chain):
+    """The newest of two checkpoints of a run."""
+    written(tmp_path, 3, tensors(chain))
+    written(tmp_path, 6, tensors(chain))
+    return RunDirectory(tmp_path).checkpoint(6)
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+OUTSIDE = '{"format": 2, "files": {"../x": {"size": 1, "sha256": ""}}}'
+DAMAGE = [
+    ("process-0.safetensors", flip_a_bit, r"its sha256 is not that of manifest\.json"),
+    ("process-0.safetensors", truncate, r"it has [\d,]+ bytes in place of [\d,]+"),
+    ("process-0.safetensors", Path.unlink, "it is missing"),
+    ("progress.json", truncate, r"it has \d+ bytes in place of \d+"),
+    ("progress.json", Path.unlink, "it is missing"),
+    ("config.json", truncate, "it has 15 bytes in place of 31"),
+    ("config.json", Path.unlink, "it is missing"),
+    ("manifest.json", truncate, "it lists no files"),
+    ("manifest.json", lambda path: path.write_text(path.read_text() + " "), "it is not as it was written"),
+    ("manifest.json", lambda path: path.write_text("[]"), "it lists no files"),
+    ("manifest.json", lambda path: path.write_text(OUTSIDE), "it lists no files"),
+    ("manifest.json", Path.unlink, "it is missing"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "fault"), DAMAGE)
+def test_damaged_checkpoint_names_the_file_and_the_newest_whole_one(tmp_path, folder, name, damage, fault):
+    assert store.problem(folder) is None
+    whole = RunDirectory(tmp_path).checkpoint(3)
+    damage(folder / name)
+    assert re.fullmatch(f"{re.escape(str(folder / name))}: damaged: .*{fault}.*", store.problem(folder))
+    refusal = f"{name}: damaged: .*; the newest one before it that is whole is {re.escape(str(whole))}$"
+    for found in (lambda: store.newest_undamaged(str(tmp_path)), lambda: store.at_step(tmp_path, 6)):
+        with pytest.raises(ConfigError, match=refusal):
+            found()
+    damage(whole / name)
+    with pytest.raises(ConfigError, match=r"damaged: [^;]*$"):
+        store.newest_undamaged(str(folder))
+
+
+def test_checkpoint_named_from_within_its_folder_knows_the_others_of_its_run(tmp_path, folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    truncate(folder / "progress.json")
+    with pytest.raises(ConfigError, match=f"is whole is {re.escape(str(RunDirectory(tmp_path).checkpoint(3)))}$"):
+        store.undamaged(Path(folder.name))
+
+
+def test_tensor_that_no_checkpoint_has_is_refused_with_its_file(tmp_path):
+    written(tmp_path, 3, {"strange.weight": torch.ones(1)})
+    with pytest.raises(ConfigError, match=r"process-0.safetensors: holds tensors that no checkpoint has: 'strange'"):
+        store.model_state(RunDirectory(tmp_path).checkpoint(3))
+
+
+@pytest.mark.parametrize("name", ["progress.json", "config.json"])
+def test_manifest_without_a_file_that_each_has_is_no_checkpoint(folder, name):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"][name]
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    (folder / name).unlink()
+    assert store.problem(folder) == f"{folder}/{name}: damaged: it is not in the manifest"
+
+
+@pytest.mark.parametrize("name", ["process-1.safetensors", ".pickle"])
+def test_foreign_file_is_named_and_the_checkpoint_refused(tmp_path, folder, name):
+    (folder / name).touch()
+    assert store.problem(folder) == f"{folder / name}: foreign: it is not in manifest.json"
+    with pytest.raises(ConfigError, match=r"foreign: .* that is whole is .*step-00000003$"):
+        store.newest_undamaged(str(tmp_path))
+
+
+def test_name_of_a_foreign_file_does_not_reach_the_terminal_as_it_is(folder):
+    (folder / "\x1b]0;evil\x07").touch()
+    with pytest.raises(ConfigError) as error:
+        store.undamaged(folder)
+    assert "foreign" in (shown := message(error.value))
+    assert shown.isprintable()
+    assert r"\x1b]0;evil\x07" in shown
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"settings": {}}', '{"settings": [], "choices": {}}', "[" * 200_000])
+def test_configuration_without_settings_is_damaged(folder, monkeypatch, text):
+    (folder / "config.json").write_text(text)
+    monkeypatch.setattr(store.manifest, "problem", lambda _folder: None)
+    assert store.problem(folder) == f"{folder}/config.json: damaged: it holds no settings"
+
+
+def test_newest_whole_checkpoint_comes_with_what_is_wrong_with_newer_ones(tmp_path, folder):
+    assert store.newest_whole(tmp_path) == NewestWhole(folder)
+    truncate(folder / "progress.json")
+    earlier, fault = RunDirectory(tmp_path).checkpoint(3), store.problem(folder)
+    assert store.newest_whole(tmp_path) == NewestWhole(earlier, (fault,))
+    (earlier / "manifest.json").unlink()
+    assert store.newest_whole(tmp_path) == NewestWhole(None, (fault, store.problem(earlier)))
+
+
+WRONG = [
+    ({}, "it has no step"),
+    ([], "it holds no fields"),
+    ({"step": 6}, "it has no model"),
+    ({"step": 6, "model": "small"}, "it has no dataset"),
+    *[({"step": step, **NAMES}, "its step is not a number of steps") for step in ("six", -3, 1.5, True, None)],
+    ({"step": 6, "model": 1, "dataset": "x"}, "its model is not text"),
+    *[({"step": 6, **NAMES, "aliases": each}, "its aliases is not a mapping of names") for each in ([], {"a": 1})],
+    *[({"step": 6, **NAMES, "metrics": each}, "its metrics is not a mapping of metrics") for each in ([], {"a": ""})],
+    ({"step": 6, **NAMES, "extra_drains": [1.5]}, "its extra_drains is not a list of steps"),
+    ({"step": 6, **NAMES, "per_stage": [1]}, "its per_stage is not a list of stages"),
+    ({"step": 6, **NAMES, "steps_per_epoch": 0}, "its steps_per_epoch is not a number of steps"),
+    ({"step": 6, **NAMES, "best_step": {"loss": None}}, "its best_step is not a mapping of numbers"),
+    ({"step": 6, **NAMES, "wall_s": "long"}, "its wall_s is not a number of seconds"),
+]
+
+
+def rewritten(folder, text):
+    """A checkpoint whose progress and manifest go together, though no run has written it."""
+    (folder / "progress.json").write_text(text)
+    others = [entry for entry in manifest.entries(folder) if entry.name != "progress.json"]
+    manifest.write(folder, [*others, manifest.FileEntry.of(folder / "progress.json")])
+
+
+@pytest.mark.parametrize(("progress", "fault"), WRONG)
+def test_progress_that_no_run_writes_is_damaged(folder, progress, fault):
+    rewritten(folder, json.dumps(progress))
+    assert store.problem(folder) == f"{folder}/progress.json: damaged: {fault}"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[" * 200_000, "nested too deeply"),
+        ('{"step": NaN, "model": "", "dataset": ""}', "its step is not a number of steps"),
+    ],
+)
+def test_progress_that_is_made_to_do_harm_is_damaged_and_an_older_checkpoint_taken(tmp_path, folder, text, fault):
+    rewritten(folder, text)
+    found = store.newest_whole(tmp_path)
+    assert found.folder == RunDirectory(tmp_path).checkpoint(3)
+    assert found.faults == (f"{folder}/progress.json: damaged: {fault}",)
+
+
+def test_checkpoint_of_torch_distributed_is_refused_and_never_unpickled(tmp_path):
+    folder = RunDirectory(tmp_path).checkpoint(4)
+    folder.mkdir(parents=True)
+    (folder / "progress.json").write_text('{"step": 4}')
+    (folder / ".metadata").write_bytes(pickle.dumps(_Trap(tmp_path / "ran")))
+    with pytest.raises(ConfigError, match=f"{folder}: in the format of torch.distributed.checkpoint; this version"):
+        store.newest_undamaged(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_checkpoint_of_another_format_is_refused_by_its_number(tmp_path, folder):
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(ConfigError, match=f"{folder}: in format 1 of checkpoints; this version reads format 2"):
+        store.newest_undamaged(str(tmp_path))
+
+
+class _Trap:
+    """Runs code where it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+SHARED = "encoder.linear.weight"
+
+
+def test_weight_that_stages_share_is_saved_once_and_put_back_under_any_partition(tmp_path):
+    made = job(tmp_path / "run", "gpipe", 3, model={"_target_": "support.tied_model.build"}, train={"max_steps": 2})
+    simulated(made)
+    folder = store.newest_undamaged(str(tmp_path / "run"))
+    state = store.model_state(folder)
+    assert len(state) == len(set(tied_model.build(1, 4).module.parameters()))
+    assert torch.equal(store.named_state(folder)["decoder.weight"], state[SHARED])
+    for stages in (1, 2, 3):
+        built = build_stages(tied_model.build(1, 4), small_model.bounds(stages), TRAINING)
+        for stage in built:
+            store.restore(stage, folder, 2)
+        holders = [stage for stage in built if SHARED in stage.state()]
+        assert [stage.index for stage in holders] == sorted({0, stages - 1})
+        assert all(torch.equal(stage.state()[SHARED], state[SHARED]) for stage in holders)
+        momenta = [stage.optimizer.state()[local]["momentum_buffer"] for stage in holders for local in [of(stage)]]
+        assert all(torch.equal(momentum, momenta[0]) for momentum in momenta)
+
+
+def of(stage):
+    """What a stage calls the shared weight."""
+    return next(local for local, full in stage.full_names.items() if full == SHARED)
+
+
+def test_checkpoint_of_separate_weights_is_refused_for_a_model_that_ties_them(tmp_path):
+    model = {"_target_": "support.tied_model.build", "untie": True}
+    simulated(job(tmp_path / "run", "pipedream", 2, model=model, train={"max_steps": 2}))
+    folder = store.newest_undamaged(str(tmp_path / "run"))
+    with pytest.raises(ConfigError, match=r"model\.untie=true; decoder\.weight and encoder\.linear\.weight are two"):
+        store.whole_state(folder, tied_model.build(1, 4))
+    said = export(Selection(tmp_path / "run"), Output(tmp_path / "w.pt", Format.TORCH))
+    assert said.endswith(
+        "encoder.linear.weight and decoder.weight have values of their own; "
+        "a model that ties them keeps the value that it loads last"
+    )
+
+
+def test_factor_of_a_scaled_loss_is_that_of_the_same_stage_or_else_the_most_cautious(tmp_path):
+    training = replace(TRAINING, arithmetic=ComputeOptions("fp16"))
+    stages = build_stages(small_model.build(1, 4), small_model.bounds(2), training)
+    for stage, factor in zip(stages, (64.0, 32.0), strict=True):
+        stage.scaler.scale = factor
+    content = {name: tensor for stage in stages for name, tensor in store.stage_tensors(stage).items()}
+    written(tmp_path, 3, content)
+    folder = store.newest_undamaged(str(tmp_path))
+    for number, factors in ((2, [64.0, 32.0]), (3, [64.0, 32.0, 32.0]), (1, [32.0])):
+        built = build_stages(small_model.build(1, 4), small_model.bounds(number), training)
+        for stage in built:
+            store.restore(stage, folder, 3)
+        assert [stage.scaler.scale for stage in built] == factors

@@ -1,0 +1,173 @@
+"""Checkpoints are written by all processes together, complete or not at all."""
+
+import errno
+import json
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from support import checkpoints
+
+from pipetrain.run.checkpoint import store, tensor_file
+from pipetrain.run.checkpoint.writer import Snapshot, Writer, remove_leftovers, replace_progress, save
+from pipetrain.tracking.run_directory import RunDirectory
+
+
+def written(run, step, value=1.0):
+    return checkpoints.written(run, step, {"model.a": torch.full((3,), value)})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The newest of two checkpoints of a run."""
+    written(tmp_path, 3)
+    return written(tmp_path, 6)
+
+
+def test_checkpoint_written_again_takes_the_place_of_the_first(tmp_path):
+    for value in (1.0, 2.0):
+        folder = written(tmp_path, 3, value)
+    assert list(folder.parent.iterdir()) == [folder]
+    assert store.problem(folder) is None
+    assert store.model_state(folder)["a"].tolist() == [2.0, 2.0, 2.0]
+
+
+def test_checkpoint_that_cannot_take_its_place_leaves_the_first(tmp_path, monkeypatch):
+    folder = written(tmp_path, 3, 1.0)
+    rename = Path.rename
+
+    def refuse(path, target):
+        if path.suffix == ".partial":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        written(tmp_path, 3, 2.0)
+    assert list(folder.parent.iterdir()) == [folder]
+    assert store.model_state(folder)["a"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_no_file_of_a_checkpoint_is_a_pickle(folder):
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json",
+        "manifest.json",
+        "process-0.safetensors",
+        "progress.json",
+    ]
+
+
+def test_leftovers_of_a_killed_run_are_removed_and_a_complete_one_gets_its_name(tmp_path, folder):
+    half = folder.with_name("step-00000009.partial")
+    half.mkdir()
+    (half / "process-0.safetensors").write_bytes(b"half")
+    folder.with_name("step-00000003.old").mkdir()
+    folder.rename(folder.with_name(folder.name + ".partial"))  # killed just before it was renamed
+    remove_leftovers(tmp_path)
+    names = [path.name for path in sorted(folder.parent.iterdir())]
+    assert names == ["step-00000003", "step-00000006"]
+
+
+class Pair:
+    """Two writers in threads of this process."""
+
+    def __init__(self):
+        self.values = [None, None]
+        self.barrier = threading.Barrier(2, timeout=10)
+
+    def writer(self, rank):
+        def exchange(value):
+            self.values[rank] = json.loads(json.dumps(value))  # as they travel
+            self.barrier.wait()
+            values = list(self.values)
+            self.barrier.wait()
+            return values
+
+        return Writer(rank, exchange, coordinates=rank == 1)
+
+    def save(self, folder, parts):
+        with ThreadPoolExecutor(2) as pool:
+            snapshots = [Snapshot(part, {"step": 1, **checkpoints.NAMES}, checkpoints.NO_CONFIG) for part in parts]
+            jobs = [pool.submit(save, folder, each, self.writer(rank)) for rank, each in enumerate(snapshots)]
+        return [job.exception() for job in jobs]
+
+
+def test_processes_write_a_file_each_and_one_manifest(tmp_path):
+    folder = RunDirectory(tmp_path).checkpoint(1)
+    parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
+    assert Pair().save(folder, parts) == [None, None]
+    assert store.problem(folder) is None
+    names = {"config.json", "process-0.safetensors", "process-1.safetensors", "progress.json"}
+    assert json.loads((folder / "manifest.json").read_text())["files"].keys() == names
+    assert {name: tensor.tolist() for name, tensor in store.model_state(folder).items()} == {
+        "a": [1.0, 1.0],
+        "b": [0.0, 0.0, 0.0],
+    }
+
+
+def test_full_disk_of_one_process_is_the_error_of_all_and_keeps_the_checkpoint_before(tmp_path, monkeypatch):
+    folder = RunDirectory(tmp_path).checkpoint(1)
+    parts = [{"model.a": torch.ones(2)}, {"model.b": torch.zeros(3)}]
+    Pair().save(folder, parts)
+    write = tensor_file.write
+
+    def full(path, tensors):
+        if path.name == "process-0.safetensors":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, tensors)
+
+    monkeypatch.setattr(tensor_file, "write", full)
+    errors = Pair().save(folder, parts)
+    assert [error.errno for error in errors] == [errno.ENOSPC, errno.ENOSPC]
+    assert all(error.filename.endswith("process-0.safetensors") for error in errors)
+    assert store.problem(folder) is None
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_progress_of_a_checkpoint_is_replaced_and_all_else_as_it_was(folder, monkeypatch, links):
+    if not links:
+        refusal = OSError(errno.EPERM, os.strerror(errno.EPERM))
+        monkeypatch.setattr(Path, "hardlink_to", lambda *_: (_ for _ in ()).throw(refusal))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    replace_progress(folder, {**store.load_progress(folder), "metrics": {"loss": 1.0}})
+    assert store.problem(folder) is None
+    assert store.load_progress(folder)["metrics"] == {"loss": 1.0}
+    changed = {path.name for path in folder.iterdir() if path.read_bytes() != before[path.name]}
+    assert changed == {"progress.json", "manifest.json"}
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["step-00000003", "step-00000006"]
+
+
+@pytest.mark.parametrize("ending", [".partial", ".old"])
+def test_kill_while_progress_is_replaced_leaves_a_whole_checkpoint(tmp_path, folder, monkeypatch, ending):
+    rename = Path.rename
+
+    def killed(path, target):
+        if path.suffix == ending or Path(target).suffix == ending:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            replace_progress(folder, {**store.load_progress(folder), "metrics": {"loss": 1.0}})
+    remove_leftovers(tmp_path)
+    assert store.problem(folder) is None
+    assert store.load_progress(folder).get("metrics") == (None if ending == ".old" else {"loss": 1.0})
+
+
+def test_checkpoint_that_has_been_removed_is_not_made_again(folder):
+    shutil.rmtree(folder)
+    replace_progress(folder, {"step": 6})
+    assert not folder.exists()
+
+
+def test_run_directory_that_has_been_renamed_is_not_made_again(tmp_path):
+    gone = RunDirectory(tmp_path / "run").checkpoint(3)
+    with pytest.raises(FileNotFoundError):
+        save(gone, Snapshot({"model.a": torch.ones(1)}, {"step": 3}, checkpoints.NO_CONFIG), checkpoints.ALONE)
+    assert not (tmp_path / "run").exists()
