@@ -162,7 +162,6 @@ def test_weights_of_a_device_are_transformed_together_with_the_same_bits(monkeyp
     weights.update(gradient(), keep=False)
     transforms = (Predicted(2), Corrected(3), Scaled(0.5))
     expected = [each.apply(weights.newest, weights) for each in transforms]
-    monkeypatch.setattr("pipetrain.weights.transforms.queues", lambda _device: True)
     monkeypatch.setattr("pipetrain.device_queue.queues", lambda _device: True)
     for transform, before in zip(transforms, expected, strict=True):
         after = transform.apply(weights.newest, weights)
