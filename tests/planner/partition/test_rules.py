@@ -108,7 +108,7 @@ def test_balanced_split_refuses_a_cost_that_is_no_number(cost):
         balanced_cuts([[1.0, cost]] * 2)
 
 
-CONF = Path(__file__).parents[2] / "conf" / "partition"
+CONF = Path(__file__).parents[3] / "conf" / "partition"
 # conv1 pool1 conv2 pool2 fc1 fc2 fc3: seven layers, five of them with weights
 LENET = small_images.lenet5(1, 10, (28, 28))
 

@@ -31,7 +31,7 @@ def test_a_cycle_is_told_by_its_layers():
         topological_order("abc", [(0, 1), (1, 2), (2, 1)])
 
 
-PUBLISHED = Path(__file__).parents[3] / "shared" / "profiles"
+PUBLISHED = Path(__file__).parents[4] / "shared" / "profiles"
 LAYERS = tuple(ProfiledLayer(label, 0.25, 0.5, 64, 16, 128) for label in ("conv", "relu", "fc"))
 CHAIN = Profile(LAYERS, ((0, 1), (1, 2)), 32, 1e9, {"device": "cpu"})
 GRAPH = """\
