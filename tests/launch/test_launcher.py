@@ -177,7 +177,7 @@ import os, sys
 from pathlib import Path
 from pipetrain.launch import launcher, worker
 
-worker.launched = lambda job: print(job, dict(os.environ), flush=True)
+worker.run_spawned = lambda job: print(job, dict(os.environ), flush=True)
 launcher.run_worker("the job", {"ADDED": "later", "RANK": "1"}, Path(sys.argv[1]))
 os.system("echo of a child >&2")
 """

@@ -67,5 +67,5 @@ class Functional(nn.Module):
 
 def test_weight_that_a_layer_reads_without_a_module_cannot_be_untied():
     chain = chain_of(Functional(), [torch.zeros(4, 2, dtype=torch.int64)])
-    with pytest.raises(ConfigError, match=r"layer 2 .* reads embedding.weight without a module of its own.* nn.Linear"):
+    with pytest.raises(ConfigError, match=r"layer 2 .* reads embedding.weight without its own module.* nn.Linear"):
         untie(chain)

@@ -20,7 +20,6 @@ from pipetrain.config.composition import choices_made
 from pipetrain.errors import ConfigError, ExitCode
 from pipetrain.report.error_line import report_error
 from pipetrain.tracking.files import write_whole
-from pipetrain.tracking.hyperparameters import values_set
 from pipetrain.tracking.run_directory import RunDirectory, check_own
 from pipetrain.tracking.run_lock import locked
 
@@ -96,6 +95,8 @@ def add(hydra: HydraConf, config: DictConfig, code: ExitCode) -> None:
         plain: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException:  # nobody can say what it was to be
         plain = {}
+    from pipetrain.tracking.hyperparameters import values_set  # imports torch
+
     settings = values_set(plain, with_own_names(choices_made(hydra.runtime.choices), plain))
     asked = [word.lstrip("+").partition("=")[0] for word in hydra.overrides.task]
     folder = Path(hydra.sweep.dir) / NAME

@@ -121,7 +121,7 @@ def test_method_of_the_users_own_keeps_what_it_says_and_what_a_run_measures():
 def test_built_in_methods_are_planned_without_torch():
     code = (
         "import sys\nfrom pipetrain.config.composition import composed\n"
-        "from pipetrain.planner.memory import MemoryModel\n"
+        "from pipetrain.planner.costs.memory import MemoryModel\n"
         "for method in ('pipedream', 'pipeoptim', 'pipemare', 'lwp', 'spectrain', 'hogwild', 'asp'):\n"
         "    MemoryModel.of(composed([f'method={method}']))\n"
         "sys.exit('torch' in sys.modules)"
