@@ -11,12 +11,12 @@ from pipetrain.report.sweep.columns import column_of
 NOT_TESTED = "not tested here"
 UNDECIDED = "undecided"
 HOLDS, HOLDS_PARTLY, DOES_NOT_HOLD = "holds", "holds partly", "does not hold"
-"""Of arithmetic: formulas, closed forms of schedules and memory, counts on the models themselves."""
+"""Verdicts of arithmetic: formulas, closed forms of schedules and memory, counts on the models themselves."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim.
+    """Verdict on a claim.
 
     Attributes:
         verdict: one of the words above, or `seen`, of what was trained or timed.
@@ -28,7 +28,7 @@ class Verdict:
 
     @property
     def tested(self) -> bool:
-        """Whether anything was found out, if only that the runs do not decide."""
+        """True if the claim was tested, even if the runs do not decide it."""
         return self.verdict != NOT_TESTED
 
 
@@ -165,7 +165,7 @@ Control = Reaches | Within | Distinct | SameRate
 
 @dataclass(frozen=True)
 class RankingClaim:
-    """One mean against others, in an experiment and its companions.
+    """Claim that one mean is above, below or like other means, in an experiment and its companions.
 
     Attributes:
         experiment: the preset; those whose names begin with its own and `_` belong to it.
@@ -241,4 +241,4 @@ class RatioTrendClaim:
 
 
 Rule = RankingClaim | MeanRatioClaim | RatioTrendClaim
-"""How the results of experiments decide on a claim."""
+"""Rule by which the results of experiments decide a claim."""

@@ -82,7 +82,7 @@ def _experiment(paper: Paper, printed: Mapping[str, str], parts: Sequence[Measur
 
 
 def _changed(measured: Measured) -> str:
-    """What the small scale trains on, and every setting that is not the preset's."""
+    """Data of the small scale, and all settings in which it differs from the preset."""
     changed = f"Changed for the small scale: `{shlex.join(measured.changes)}`."
     data, network = measured.changed("dataset"), measured.network
     if data is None:

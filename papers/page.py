@@ -13,7 +13,7 @@ from pipetrain.report.text_table import counted, markdown_table
 
 
 def extent(paper: str, results: Results) -> str:
-    """Which presets were run, at which scale, on which networks, for how long."""
+    """Summary of the presets that were run, with scale, networks and duration."""
     total = sum(name.startswith(f"{paper}/") for name in presets())
     full = [each for each in results.values() if each.scale == FULL]
     small = [each for each in results.values() if each.scale != FULL]
@@ -150,7 +150,7 @@ def _evidence(number: int, row: Row, verdict: Verdict, left: Sequence[str]) -> l
 
 
 def _what_is_left(paper: Paper, row: Row, verdict: Verdict, results: Results) -> list[str]:
-    """What a claim that runs did not decide takes, in words and as a command."""
+    """Remaining work to decide a claim, in words and as a command."""
     decided = verdict.tested and verdict.verdict != UNDECIDED
     takes = [f"a {'fairer' if decided else 'fair'} test takes {row['takes']}"] if row["takes"] else []
     if decided:

@@ -16,7 +16,7 @@ Value = Fraction | float | str
 
 
 class Agreement(Enum):
-    """How a printed number and ours go together."""
+    """Agreement of a printed number with ours."""
 
     EXACT = "agrees"
     EXPLAINED = "differs, explained"
@@ -26,7 +26,7 @@ class Agreement(Enum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One printed number beside ours.
+    """One printed number next to ours.
 
     Attributes:
         what: what the number is.
@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def agreement(self) -> Agreement:
-        """Whether they agree, and where they do not whether it is known why."""
+        """Agreement of the two numbers; if they differ, it says if the reason is known."""
         if self.ours is None:
             return Agreement.UNDETERMINED
         if agrees(self.printed, self.ours, self.relation):
@@ -57,7 +57,7 @@ class Comparison:
 
 
 def agrees(printed: str, ours: Value, relation: str = "=") -> bool:
-    """Whether rounding our number can give the printed one, or it keeps the printed bound."""
+    """True if rounding our number can give the printed one, or if ours satisfies the printed bound."""
     if isinstance(ours, str):
         return printed == ours
     text = printed.lstrip("<>")

@@ -1,4 +1,4 @@
-"""What experiments measured: written to and read from `results/PAPER/NAME/SCALE/`."""
+"""Measurements of experiments, written to and read from `results/PAPER/NAME/SCALE/`."""
 
 import csv
 import io
@@ -50,17 +50,17 @@ class MeasuredGroup:
 
     @property
     def diverged(self) -> int:
-        """How many runs diverged."""
+        """Number of runs that diverged."""
         return self.ended.get("diverged", 0)
 
     @property
     def learned(self) -> bool:
-        """Whether the runs have learned anything, as far as their losses are known."""
+        """True if the runs have learned anything, as far as their losses are known."""
         first, last = self.means.get("first_loss"), self.means.get("loss")
         return self.completed > 0 and (first is None or last is None or last <= _LEARNED * first)
 
     def same_bits(self, other: "MeasuredGroup") -> bool:
-        """Whether both have the same final loss under each seed, to the last bit, so that they computed the same."""
+        """True if both have bit-identical final losses under each common seed, so that they computed the same."""
         losses, theirs = ({seed: run.get("loss") for seed, run in each.by_seed.items()} for each in (self, other))
         shared = losses.keys() & theirs.keys()
         return bool(shared) and all(losses[seed] is not None and losses[seed] == theirs[seed] for seed in shared)
@@ -240,7 +240,7 @@ def _not_among(rows: Sequence[_Row], before: Sequence[_Row]) -> list[_Row]:
 
 
 def _with_earlier(made: dict[str, Any], rows: Sequence[_Row], before: Mapping[str, Any]) -> dict[str, Any]:
-    """What the whole table was made with, if some of its rows are from before."""
+    """Provenance of the whole table, including earlier versions that some of its rows were made with."""
     with_now, with_before = made["made_with"], [*before.get("earlier", []), before["made_with"]]
     earlier = [each for number, each in enumerate(with_before) if each not in [with_now, *with_before[:number]]]
     seeds = sorted({int(row["seed"]) for row in rows})

@@ -40,17 +40,17 @@ class ReproductionTarget:
 
     @property
     def of_map(self) -> bool:
-        """Whether it is a part of the map of the field."""
+        """True if it is part of the map of the field."""
         return self.experiment.startswith("map/")
 
     @property
     def sweeps_methods(self) -> bool:
-        """Whether it has several methods, which its sweep names."""
+        """True if its sweep has several methods."""
         return "method" in choice_of("experiment", self.experiment).content["hydra"]["sweeper"]["params"]
 
     @property
     def minutes(self) -> float:
-        """What the small scale takes of two quiet cores, estimated; the full one is dear where this is."""
+        """Estimated minutes of the small scale on two idle cores; the full scale is costly where the small one is."""
         return float(choice_of("experiment", self.experiment).remarks["minutes"])
 
     @property
@@ -100,7 +100,7 @@ class SweepRound:
 
     @property
     def at_best_rates(self) -> bool:
-        """Whether its learning rates are those that were best in the rounds before it."""
+        """True if it uses the best learning rates of the rounds before it."""
         return BEST_RATE in self.settings
 
     def words(self, outputs: Path) -> list[str]:

@@ -20,7 +20,7 @@ _TAIL = 0.025
 
 
 class Reading(Enum):
-    """Whether seeds bear out that a loss is like plain training's."""
+    """Result of the test that a loss is like plain training's."""
 
     SUPPORTED = "supported"
     REFUTED = "refuted"
@@ -42,7 +42,7 @@ class Likeness:
 
 
 def likeness(losses: Sequence[float], plain: Sequence[float]) -> Likeness:
-    """How losses of some seeds stand to those of plain training.
+    """Comparison of the losses of some seeds with plain training's losses.
 
     With three seeds the bootstrap of medians covers less than 95 %; Welch's t interval of the logarithms has to agree.
 
@@ -100,7 +100,7 @@ PLAIN = "naive_async"
 _FIRST = 0
 """The seed by which learning rates are chosen."""
 ENDED = ("completed", "diverged")
-"""How a run ends that is a result."""
+"""Ends of a run that count as a result."""
 Row = Mapping[str, str]
 """A run, by the columns of `runs.csv`."""
 Tried = Mapping[float, Mapping[int, Row]]
@@ -127,13 +127,13 @@ class Loss:
 
     @property
     def seeds(self) -> int:
-        """How many there are."""
+        """Number of seeds."""
         return len(self.losses)
 
 
 @dataclass(frozen=True)
 class FieldMap:
-    """What was measured on one network.
+    """Measurements on one network.
 
     Attributes:
         network: the preset's first word.
@@ -162,7 +162,7 @@ class FieldMap:
         return sorted({depth for _, depth in self.losses})
 
     def depths_of(self, method: str) -> list[int]:
-        """Those at which a method was measured, ascending."""
+        """Depths at which a method was measured, ascending."""
         return [depth for depth in self.depths if (method, depth) in self.losses]
 
     def best(self, depth: int) -> str | None:
@@ -177,7 +177,7 @@ class FieldMap:
         return self.losses.get((PLAIN, 1))
 
     def likeness(self, method: str, depth: int) -> Likeness | None:
-        """How a method's losses stand to those of plain training; None where either was not measured."""
+        """Comparison of a method's losses with plain training's; None if either was not measured."""
         found = self.losses.get((method, depth))
         if found is None or self.plain is None:
             return None

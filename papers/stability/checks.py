@@ -112,7 +112,7 @@ def taylor_slope(pair: tuple[int, int], gamma: float, *, printed: bool) -> float
 
 
 def _widens(*, printed: bool) -> Check:
-    """Whether T2 with γ of eq. 14 never makes the largest stable step smaller, for Δ > 0."""
+    """Check that T2 with γ of eq. 14 never makes the largest stable step smaller, for Δ > 0."""
     cases, worse = 0, []
     for pair in _pairs(_DELAYS):
         for delta in _SENSITIVITIES:

@@ -121,7 +121,7 @@ def discrepancy_table(setting: Setting, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def heading(setting: Setting) -> Iterator[str]:
-    """What all columns have in common."""
+    """Heading with the settings that all columns share."""
     gamma = "eq. 14" if setting.decay is None else f"D = {setting.decay:g}"
     at = f"λ = {setting.curvature:g}, β = {setting.momentum:g}, Φ = {setting.recompute_ratio:g} Δ"
     yield f"Largest stable step size α of PipeMare's quadratic model; {at}, γ of T2 by {gamma}"
