@@ -11,7 +11,7 @@ MOST_SAMPLES = 1 << 24
 
 @dataclass(frozen=True)
 class ActivationGrowth:
-    """What a stage's bytes grow by with the samples of a minibatch.
+    """Growth of a stage's bytes with the samples of a minibatch.
 
     Attributes:
         fixed: bytes of a minibatch of no samples.
@@ -34,7 +34,7 @@ class ActivationGrowth:
 
 
 def activation_growth(cut: CutProfile, other: CutProfile | None) -> list[ActivationGrowth]:
-    """How the activations of each stage grow: through those of two profiles, or where there is one, from none.
+    """Growth of the activations of each stage: the line through two profiles, or from zero if there is only one.
 
     Raises:
         ValueError: a profile's batch size is not known.

@@ -123,6 +123,6 @@ def _stage(
 
 
 def _parameters(modules: Sequence[nn.Module]) -> int:
-    """How many weights there are in these modules, one that they share once."""
+    """Number of weights in these modules, shared ones counted once."""
     weights = {id(weight): weight for module in modules for weight in module.parameters()}
     return sum(weight.numel() for weight in weights.values())

@@ -22,7 +22,7 @@ _GIGA = 1e9
 _QUICK = 5000
 """Devices times states; with more, only straight pipelines are looked at, as long as there are any."""
 _FRACTIONS = (2, 4, 8, 16, 32, 64)
-"""Of the minibatch, and multiples of the devices, that are tried."""
+"""Divisors of the minibatch, and multiples of the devices, that are tried if no pipeline fits."""
 _ROUNDING = 1e-9
 _MOST_WORK = 2.3e9
 """Comparisons that take some seconds."""
@@ -94,7 +94,7 @@ class Planner:
         return self._plan([found], self._data_parallel_s)
 
     def fits(self, plan: PipelinePlan) -> bool:
-        """Whether each device can hold its stage."""
+        """True if each device can hold its stage."""
         device = 0
         for stage in plan.stages:
             room = (self.topology.device(device + each).memory_bytes or inf for each in range(stage.replicas))

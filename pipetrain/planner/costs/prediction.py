@@ -1,4 +1,4 @@
-"""What a pipeline will do before it runs: time, idle shares, traffic, from its operation lists and a profile."""
+"""Prediction of a pipeline's time, idle shares and traffic from its operation lists and a profile."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from pipetrain.program.times import StageTimes
 from pipetrain.schedules.operation import Kind, Operation
 
 _BOUND = 0.999
-"""What is busy for so much of the time is what the pipeline waits for."""
+"""Busy share of the time from which a stage, a link or the cores count as the bottleneck."""
 
 
 @dataclass(frozen=True)
 class PipelineProgram:
-    """What the stages of a pipeline do for ever.
+    """Steady state of the stages of a pipeline.
 
     Attributes:
         cycles: of each stage, between two updates (`ListSchedule.steady_cycle`).
@@ -35,7 +35,7 @@ class PipelineProgram:
 
 @dataclass(frozen=True)
 class PredictedStage:
-    """One stage, and what each of its devices does for a minibatch.
+    """One stage, and the time of each of its devices per minibatch.
 
     Attributes:
         labels: of its first and last layer.
@@ -94,7 +94,7 @@ class Prediction:
 
     @property
     def bound(self) -> str:
-        """What is busy all the time, and so decides the rate."""
+        """Name of the bottleneck: the resource that is busy all the time."""
         if max(self.cores_busy, default=0.0) >= _BOUND:
             return "the cores"
         busiest = min(range(len(self.stages)), key=lambda r: self.stages[r].waiting)

@@ -108,7 +108,7 @@ class PartitionRule(Protocol):
     """A way to cut a chain into stages."""
 
     name: ClassVar[str]
-    """What the plan calls it."""
+    """Name of the rule in the plan."""
 
     def cuts(self, chain: LayerChain, costs: Sequence[LayerCost], passes: WeightPasses, glued: Pairs) -> list[int]:
         """The first layer of every stage but the first.

@@ -57,7 +57,7 @@ class AntichainStates:
 
     @cached_property
     def follows(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether state b has more layers than a, and all of a's, at [a, b]."""
+        """At [a, b], True if the layers of state a are a proper subset of the layers of state b."""
         count = len(self)
         table = np.triu(np.ones((count, count), dtype=bool), 1)
         if not self._is_line:
@@ -152,12 +152,12 @@ class AntichainStates:
         return self._sums([layer.output_bytes for layer in self.profile.layers], counted)
 
     def _sums(self, values: Sequence[float], sets: Sequence[int] = ()) -> Vector:
-        """Of the layers in each set; in each state where there are none."""
+        """Sum of the values of the layers in each set; by default, in each state."""
         total: Vector = self._held(sets or self.members).astype(np.float64) @ np.array(values, dtype=np.float64)
         return total
 
     def _held(self, sets: Sequence[int]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """At [set, layer], whether the set has the layer."""
+        """At [set, layer], 1 if the set contains the layer."""
         count = len(self.profile.layers)
         rows = [list(each.to_bytes(-(-count // 8), "little")) for each in sets]
         return np.unpackbits(np.array(rows, dtype=np.uint8), axis=1, count=count, bitorder="little")
@@ -176,7 +176,7 @@ class AntichainStates:
 
 @dataclass(frozen=True)
 class _Order:
-    """What must be computed before each layer of a graph, and what after it, as bits."""
+    """For each layer of a graph, bit sets of the layers that must be computed before it and after it."""
 
     before: Sequence[int]
     after: Sequence[int]
