@@ -16,7 +16,7 @@ from pipetrain.schedules.operation import Kind, Operation
 
 @dataclass(frozen=True)
 class Replication:
-    """How the devices of each stage work together: minibatch t goes to replica t mod m (PipeDream § 3.2).
+    """Replication of each stage: minibatch t goes to replica t mod m (PipeDream § 3.2).
 
     Attributes:
         replicas: m, by stage.
@@ -60,7 +60,7 @@ class SteadyPipeline:
     segments: RecomputeSegments | None = None
 
     def events(self) -> EventGraph:
-        """What happens in a turn; the first guess is that every operation waits for its input."""
+        """Event graph of one turn; the first guess is that every operation waits for its input."""
         weaver = _GraphBuilder(self)
         for r in range(len(self.cycles)):
             weaver.order_operations(r)
@@ -105,7 +105,7 @@ class _Span(NamedTuple):
 
 
 _Name = tuple[Kind, int, int | None]
-"""Of an operation: kind, minibatch modulo the minibatches of a turn, microbatch."""
+"""(kind, minibatch modulo the minibatches of a turn, microbatch) of an operation."""
 
 
 class _GraphBuilder:
@@ -170,7 +170,7 @@ class _GraphBuilder:
                     self._in_order([(messages[name], 0) for name in lane if name[0] is kind and name in messages])
 
     def _take(self, sender: int, r: int) -> dict[_Name, _Span]:
-        """Of the messages between two stages those that keep their link for a while."""
+        """Adds the messages between two stages; returns those that occupy their link for some time."""
         made = {name: span for lane in self._lanes[sender] for name, span in lane.items()}
         messages: dict[_Name, _Span] = {}
         for lane in self._lanes[r]:

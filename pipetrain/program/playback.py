@@ -108,7 +108,7 @@ class _Rounds:
 
 
 def _last_backwards(operations: Sequence[Operation]) -> dict[Operation, Operation]:
-    """Of a worker's list, update -> the last backward of the round that it ends, where the round has one."""
+    """Update -> the last backward of the round that it ends, for each round of a worker's list that has a backward."""
     found: dict[Operation, Operation] = {}
     latest: Operation | None = None
     for op in operations:
@@ -143,7 +143,7 @@ def step_times(played: Sequence[Sequence[Slice]]) -> list[float]:
 
 
 def unit_duration(_stage: int, operation: Operation) -> float:
-    """One unit for a forward or a backward; an update takes no time."""
+    """1 for a forward, recomputation or backward, and 0 for an update."""
     return 0.0 if operation.kind is Kind.UPDATE else 1.0
 
 

@@ -1,4 +1,4 @@
-"""How long every operation and every message of a pipeline takes."""
+"""Durations of the operations and messages of a pipeline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class StageTimes:
         return worker if self.replicas is None else self.replicas.stage_of(worker)
 
     def duration(self, worker: int, operation: Operation) -> float:
-        """What `operation` takes on a worker; without replicas workers are stages."""
+        """Seconds of `operation` on a worker; without replicas, workers are stages."""
         stage = self._stage(worker)
         if operation.kind is Kind.UPDATE:
             return self.update[stage]
@@ -51,21 +51,21 @@ class StageTimes:
         return of_kind[operation.kind][stage] * len(operation.covers(self.num_microbatches))
 
     def reading(self, stage: int, operation: Operation) -> float:
-        """How long a stage reads data behind an operation, whose output is under way by then."""
+        """Seconds in which a stage reads data after an operation, while the operation's output is being sent."""
         ends = operation.kind is Kind.FORWARD and self.num_microbatches - 1 in operation.covers(self.num_microbatches)
         inputs = self.inputs if stage == 0 and ends else 0.0
         last = stage == len(self.forward) - 1
         return inputs + (self.targets if last and operation.kind is Kind.UPDATE else 0.0)
 
     def transfer(self, source: int, target: int, operation: Operation) -> float:
-        """What the message takes that `operation` of the worker `target` waits for."""
+        """Seconds of the message that `operation` of the worker `target` waits for."""
         return self.latency[self._link(source, target)] + self.occupation(source, target, operation)
 
     def _link(self, source: int, target: int) -> int:
         return min(self._stage(source), self._stage(target))
 
     def occupation(self, source: int, target: int, operation: Operation) -> float:
-        """How long that message keeps the link from the next one in its direction."""
+        """Seconds for which that message occupies its direction of the link."""
         return self.transmission[self._link(source, target)] * len(operation.covers(self.num_microbatches))
 
 

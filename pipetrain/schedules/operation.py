@@ -11,7 +11,7 @@ _PATTERN = re.compile(r"(?P<kind>[FRB])(?P<minibatch>\d+)\.(?P<microbatch>\d+)|(
 
 
 class Kind(StrEnum):
-    """What an operation does: a microbatch's forward, its repetition or its backward, or a minibatch's update."""
+    """Kind of an operation: forward, recomputation or backward of a microbatch, or update of a minibatch."""
 
     FORWARD = "F"
     RECOMPUTATION = "R"
